@@ -1,4 +1,4 @@
-"""What happens in consumer groups without a request: silent members are removed, targets computed, offsets expired.
+"""What happens in consumer groups without a request: silent members are removed, targets computed, members told.
 
 Nothing of this is in the log before it has happened: after a load all members get their full time again.
 """
@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import Decision
@@ -24,6 +24,9 @@ GRACE_MS = 3000
 """What members then get, for their heartbeats to be read."""
 RETRY_S = 1.0
 """The pause after a change that the log did not take, before it is decided again."""
+
+WAKE_S = 0.02
+"""How long changes of a group are collected before its waiting heartbeats are decided again: each takes some 30 µs."""
 
 GroupShard = Shard[Groups]
 
@@ -187,3 +190,68 @@ class Targets:
         if group is not None and needs_target(shard.state, name, self._topics):
             self._assign(shard, name)
 
+
+class Waiter(Protocol):
+    """A heartbeat that waits."""
+
+    def wake(self) -> None:
+        """The group has changed, or cannot be used any more."""
+        ...
+
+    def expire(self) -> None:
+        """End the wait: there is nothing to tell."""
+        ...
+
+
+class Waits:
+    """Heartbeats that wait for something to tell, one for each member: woken soon after their group has changed."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[str, dict[str, Waiter]] = {}
+        """By group and member id."""
+        self._wakes: dict[str, asyncio.TimerHandle] = {}
+
+    def __len__(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def add(self, group: str, member_id: str, waiter: Waiter) -> None:
+        """Wake `waiter` whenever the group has changed, until it is taken."""
+        self._waiting.setdefault(group, {})[member_id] = waiter
+
+    def take(self, group: str, member_id: str) -> Waiter | None:
+        """Remove and return what waits for the member."""
+        members = self._waiting.get(group)
+        if members is None:
+            return None
+        waiter = members.pop(member_id, None)
+        if not members:
+            del self._waiting[group]
+        return waiter
+
+    def changed(self, group: str) -> None:
+        """Wake the heartbeats of a group soon, once for all changes until then."""
+        if group in self._waiting and group not in self._wakes:
+            self._wakes[group] = self._loop.call_later(WAKE_S, self._wake, group)
+
+    def wake_all(self) -> None:
+        """Wake everything soon: groups cannot be used any more."""
+        for group in self._waiting:
+            self.changed(group)
+
+    def expire_all(self) -> None:
+        """End all waits: the broker stops."""
+        for members in list(self._waiting.values()):
+            for waiter in list(members.values()):
+                waiter.expire()
+
+    def close(self) -> None:
+        """Wake nothing any more."""
+        for handle in self._wakes.values():
+            handle.cancel()
+        self._wakes.clear()
+
+    def _wake(self, group: str) -> None:
+        del self._wakes[group]
+        for waiter in list(self._waiting.get(group, {}).values()):
+            waiter.wake()

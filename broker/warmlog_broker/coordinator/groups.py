@@ -6,20 +6,22 @@ that came before them. A heartbeat that changes nothing writes nothing and gets 
 """
 
 import asyncio
+import dataclasses
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.coordinator import Coordinator
 from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.group.description import describe, list_groups
 from warmlog_broker.coordinator.group.membership import heartbeat
 from warmlog_broker.coordinator.group.offsets import commit, delete_group, delete_offsets, expire_offsets, fetch_offsets
 from warmlog_broker.coordinator.group.state import Groups, Limits
-from warmlog_broker.coordinator.group.description import describe, list_groups
-from warmlog_broker.coordinator.group_duties import GroupShard, Sessions, Targets, run_unasked
+from warmlog_broker.coordinator.group_duties import GroupShard, Sessions, Targets, Waits, run_unasked
 from warmlog_broker.coordinator.topics_view import BrokerTopics
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import TimerWheel
@@ -41,6 +43,8 @@ from warmlog_protocol.messages import (
 TOPIC = "__groups"
 GROUPS_A_TURN = 20
 """Groups that are looked at in one turn of the event loop."""
+UNSETTLED_MS = 300
+"""How soon a member sends the next heartbeat while it has not got what the target gives to it."""
 TOPIC_CHANGES_S = 0.2
 """How long changes of topics are collected before the groups are looked at."""
 
@@ -73,6 +77,8 @@ class GroupCoordinator:
         self._now_s = loop.time
         self._sessions = Sessions(timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms)
         self._targets = Targets(config, self._topics)
+        self.waits = Waits()
+        """Heartbeats that had nothing to tell, and wait for that."""
         self._coordinator = Coordinator(
             TOPIC,
             config.group_coordinator_partitions,
@@ -93,6 +99,7 @@ class GroupCoordinator:
     def close(self) -> None:
         """Fail the requests that wait, and end all duties. Idempotent."""
         self._coordinator.close()
+        self.waits.close()
         self._tasks.cancel()
 
     async def stop(self) -> None:
@@ -103,9 +110,12 @@ class GroupCoordinator:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def heartbeat(
-        self, request: GroupHeartbeatRequest, *, host: str
+        self, request: GroupHeartbeatRequest, *, host: str, is_waiting: bool = False
     ) -> GroupHeartbeatResponse | Awaitable[GroupHeartbeatResponse]:
-        """Carry out one heartbeat; an awaitable, if that changes the group."""
+        """Carry out one heartbeat; an awaitable, if that changes the group.
+
+        `is_waiting`: it arrived earlier, and is decided again. If it still changes nothing, that is no sign of life.
+        """
 
         def decide(groups: Groups) -> Decision[GroupHeartbeatResponse]:
             limits = self._limits if groups.get(request.group) is not None else self._limits_for_new_group(groups)
@@ -113,16 +123,28 @@ class GroupCoordinator:
 
         outcome = self._coordinator.run(request.group, decide)
         if isinstance(outcome, GroupHeartbeatResponse):
-            self._heard(request)
-            return outcome
+            return outcome if is_waiting and outcome.assignment is None else self._heard(request, outcome)
         return self._heard_when_done(request, outcome)
 
     async def _heard_when_done(
         self, request: GroupHeartbeatRequest, outcome: Awaitable[GroupHeartbeatResponse]
     ) -> GroupHeartbeatResponse:
-        response = await outcome
-        self._heard(request)
-        return response
+        return self._heard(request, await outcome)
+
+    def _heard(self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> GroupHeartbeatResponse:
+        """Note that the member is alive, and what it owns; return the response with the time to the next one."""
+        name, member_id = request.group, request.member_id
+        if not self._coordinator.exists:
+            return response
+        shard = self._coordinator.shard_of(name)
+        shard.state.heard(name, member_id, now_ms=self._steady_ms(), epoch=request.member_epoch, owned=request.owned)
+        self._sessions.watch(shard, name, member_id)
+        group, member = shard.state.get(name), shard.state.member(name, member_id)
+        if group is None or member is None:
+            return response
+        if group.target_epoch == group.epoch and member.is_settled(group.epoch):
+            return response
+        return replace(response, heartbeat_interval_ms=min(UNSETTLED_MS, response.heartbeat_interval_ms))
 
     def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
         """Commit offsets; an awaitable, unless all are refused."""
@@ -130,9 +152,7 @@ class GroupCoordinator:
         def decide(groups: Groups) -> Decision[OffsetCommitResponse]:
             limits = self._limits if groups.get(request.group) is not None else self._limits_for_new_group(groups)
             decision = commit(groups, request, self._topics, now_ms=self._now_ms(), limits=limits)
-            groups.heard(
-                request.group, request.member_id, now_ms=self._steady_ms(), commit_sequence=request.sequence
-            )
+            groups.heard(request.group, request.member_id, now_ms=self._steady_ms(), commit_sequence=request.sequence)
             return decision
 
         return self._coordinator.run(request.group, decide, is_shared=True)
@@ -153,32 +173,18 @@ class GroupCoordinator:
         """Return the members of a group. GroupIdNotFound."""
         return describe(self._coordinator.state_of(group), group)
 
-    def delete_group(self, group: str) -> None | Awaitable[None]:
+    def delete_group(self, group: str) -> Awaitable[None] | None:
         """Delete a group without members, and its offsets. GroupIdNotFound, NonEmptyGroup."""
         return self._coordinator.run(group, lambda groups: delete_group(groups, group))
 
-    def delete_offsets(
-        self, request: DeleteOffsetsRequest
-    ) -> DeleteOffsetsResponse | Awaitable[DeleteOffsetsResponse]:
+    def delete_offsets(self, request: DeleteOffsetsRequest) -> DeleteOffsetsResponse | Awaitable[DeleteOffsetsResponse]:
         """Remove committed offsets."""
         return self._coordinator.run(request.group, lambda groups: delete_offsets(groups, request))
 
     def _limits_for_new_group(self, groups: Groups) -> Limits:
         """Return the limits for `groups`, one of the shards that together may have `group.max.groups`."""
         others = sum(len(shard.state) for shard in self._coordinator.active) - len(groups)
-        return replace(self._limits, max_groups=max(0, self._limits.max_groups - others))
-
-    def _heard(self, request: GroupHeartbeatRequest) -> None:
-        """Note the time of a heartbeat that was accepted, and what the member says it owns."""
-        shard = self._coordinator.shard_of(request.group)
-        shard.state.heard(
-            request.group,
-            request.member_id,
-            now_ms=self._steady_ms(),
-            epoch=request.member_epoch,
-            owned=request.owned,
-        )
-        self._sessions.watch(shard, request.group, request.member_id)
+        return dataclasses.replace(self._limits, max_groups=max(0, self._limits.max_groups - others))
 
     def _steady_ms(self) -> int:
         """The time of day, as it goes on from the start: timers must not follow a clock that is set."""
@@ -195,10 +201,12 @@ class GroupCoordinator:
         """As `ShardWatcher`."""
         self._sessions.forget(shard)
         self._targets.forget(shard)
+        self.waits.wake_all()
 
     def changed(self, shard: GroupShard, key: str) -> None:
         """As `ShardWatcher`."""
         self._targets.consider(shard, key)
+        self.waits.changed(key)
 
     async def _begin(self, shard: GroupShard) -> None:
         state = shard.state

@@ -1,15 +1,17 @@
 """Consumer groups: heartbeats, committed offsets, and what tools ask and change. See `coordinator/groups`."""
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Never, TypeVar
 
 from msgspec.structs import replace
 
+from warmlog_broker.coordinator.groups import GroupCoordinator
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import ITEMS_A_TURN, Items
 from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.response import Response
+from warmlog_broker.network.response import Deferred, Response
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
     DeletedGroup,
@@ -20,6 +22,7 @@ from warmlog_protocol.messages import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     GroupHeartbeatRequest,
+    GroupHeartbeatResponse,
     ListGroupsRequest,
     ListGroupsResponse,
     Message,
@@ -31,11 +34,68 @@ from warmlog_protocol.messages import (
 M = TypeVar("M", bound=Message)
 
 
+class PendingHeartbeat(Deferred):
+    """A heartbeat that waits for something to tell. Each time that its group has changed, it is decided again."""
+
+    __slots__ = ("_groups", "_host", "_request", "_response")
+
+    def __init__(
+        self, groups: GroupCoordinator, request: GroupHeartbeatRequest, host: str, response: GroupHeartbeatResponse
+    ) -> None:
+        """`response` is sent if the wait ends without anything to tell."""
+        super().__init__()
+        self._groups = groups
+        self._request = request
+        self._host = host
+        self._response = response
+        groups.waits.add(request.group, request.member_id, self)
+
+    def wake(self) -> None:
+        try:
+            outcome = self._groups.heartbeat(self._request, host=self._host, is_waiting=True)
+        except ApiError as error:
+            self._end(partial(_raise, error))
+            return
+        if not isinstance(outcome, GroupHeartbeatResponse) or outcome.assignment is not None:
+            self._end(partial(_response, outcome))
+
+    def expire(self) -> None:
+        self._end(lambda: self._response)
+
+    def drop(self) -> bool:
+        self._forget()
+        return True
+
+    def _end(self, work: Callable[[], Response]) -> None:
+        self._forget()
+        self.run(work)
+
+    def _forget(self) -> None:
+        waits, name, member_id = self._groups.waits, self._request.group, self._request.member_id
+        other = waits.take(name, member_id)
+        if other is not None and other is not self:
+            waits.add(name, member_id, other)
+
+
 def group_heartbeat(services: Services, context: RequestContext, request: GroupHeartbeatRequest) -> Response:
-    """Join a group, keep a membership alive, confirm what is owned, or leave."""
+    """Join a group, keep a membership alive, confirm what is owned, or leave.
+
+    The response waits for `max_wait_ms` if there is nothing to tell, at most a third of the session timeout.
+    """
     if not request.client_id and context.client_id:
         request = replace(request, client_id=context.client_id)
-    return _response(services.groups.heartbeat(request, host=context.peer.rpartition(":")[0]))
+    groups, host = services.groups, context.peer.rpartition(":")[0]
+    earlier = groups.waits.take(request.group, request.member_id)
+    if earlier is not None:
+        earlier.expire()
+    outcome = groups.heartbeat(request, host=host)
+    if not isinstance(outcome, GroupHeartbeatResponse):
+        return _awaited(outcome)
+    if request.max_wait_ms <= 0 or request.member_epoch <= 0 or outcome.assignment is not None:
+        return outcome
+    pending = PendingHeartbeat(groups, request, host, outcome)
+    pending.deadline_s = services.loop.time() + min(request.max_wait_ms, outcome.session_timeout_ms // 3) / 1000
+    return pending
 
 
 def offset_commit(services: Services, _context: RequestContext, request: OffsetCommitRequest) -> Response:
@@ -99,6 +159,10 @@ async def delete_groups(
 
 def _response(outcome: M | Awaitable[M]) -> Response:
     return outcome if isinstance(outcome, Message) else _awaited(outcome)
+
+
+def _raise(error: ApiError) -> Never:
+    raise error
 
 
 async def _awaited(outcome: Awaitable[M]) -> M:

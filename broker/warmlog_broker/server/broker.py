@@ -434,6 +434,7 @@ class Broker:
     async def _drain(self) -> None:
         """Accept no further requests, and give those in flight time to finish."""
         self.services.delayed_fetches.finish_all()
+        self.services.groups.waits.expire_all()
         for session in self._connections:
             session.stop()
         flushing = self._loop.create_task(self._directories.flush_all())

@@ -1,0 +1,554 @@
+"""The coordinator of consumer groups in a real broker process, by raw requests."""
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from broker_process import BrokerProcess
+from broker_thread import BrokerThread
+from integration.group_member import GroupMember, commit, described, fetched, offsets
+from warmlog_broker.coordinator.framework.coordinator import LOG_SETTINGS
+from warmlog_protocol.errors import (
+    ApiError,
+    CoordinatorLoadInProgress,
+    ErrorCode,
+    FencedInstanceId,
+    FencedMemberEpoch,
+    InvalidGroupId,
+    InvalidRegularExpression,
+    InvalidSessionTimeout,
+    NonEmptyGroup,
+    TooManyGroups,
+    UnknownMemberId,
+    UnsupportedAssignor,
+)
+from warmlog_protocol.messages import (
+    CreatePartitionsRequest,
+    DeletedGroup,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DeleteOffsetsRequest,
+    DeleteOffsetsResponse,
+    DeleteTopicsRequest,
+    GroupHeartbeatRequest,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    Message,
+    NewPartitions,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    TopicPartitions,
+)
+from wire_client import WireClient, batch_of
+
+QUICK = {
+    "group_initial_rebalance_delay_ms": 50,
+    "group_assignment_interval_ms": 50,
+    "group_min_session_timeout_ms": 300,
+    "group_coordinator_partitions": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), **QUICK) as process:
+        yield process
+
+
+@pytest.fixture
+def join(broker: BrokerProcess) -> Iterator[Callable[..., GroupMember]]:
+    with ExitStack() as members:
+
+        def join(group: str, *topics: str, **options: object) -> GroupMember:
+            return members.enter_context(GroupMember(broker.address, group, *topics, **options)).join()  # type: ignore[arg-type]
+
+        yield join
+
+
+def fill(client: WireClient, topic: str, partitions: int, records: int = 100) -> bytes:
+    """Create a topic with records in each partition; return its id."""
+    topic_id = client.create_topic(topic, partitions)
+    for partition in range(partitions):
+        client.produce(topic, batch_of([b"x"] * records), partition=partition)
+    return topic_id
+
+
+def until(is_true: Callable[[], bool], timeout_s: float = 10) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not is_true():
+        assert time.monotonic() < deadline_s, "not in time"
+        time.sleep(0.02)
+
+
+def listed(client: WireClient) -> dict[str, tuple[str, int]]:
+    groups = cast("ListGroupsResponse", client.call(ListGroupsRequest())).groups
+    return {each.group: (each.state, each.member_count) for each in groups}
+
+
+def codes(results: list[object]) -> list[int]:
+    return [each.error_code for each in results]  # type: ignore[attr-defined]
+
+
+# --- membership -----------------------------------------------------------------------------------------------------
+
+
+def test_two_members_hand_over_partitions_step_by_step(
+    client: WireClient, topic: str, join: Callable[..., GroupMember]
+) -> None:
+    fill(client, topic, 4)
+    first = join("hand-over", topic).settle(4)
+    assert listed(client)["hand-over"] == ("stable", 1)
+    second = join("hand-over", topic)
+    assert second.assigned == []
+    told = first.beat(max_wait_ms=5000)
+    assert told.assignment is not None
+    assert len(told.assignment[0].partitions) == 2
+    second.beat()
+    assert second.assigned == []
+    assert listed(client)["hand-over"] == ("reconciling", 2)
+    waiting = second.client.send(second.heartbeat())
+    first.take()
+    second.received(second.client.receive(waiting)[0])
+    second.take()
+    assert len(second.partitions) == 2
+    assert sorted(first.partitions + second.partitions) == [(topic, number) for number in range(4)]
+    assert listed(client)["hand-over"] == ("stable", 2)
+    waiting = second.client.send(second.heartbeat())
+    first.leave()
+    second.received(second.client.receive(waiting)[0])
+    second.settle(4)
+
+
+def test_a_lost_response_is_repeated_and_a_heartbeat_that_changes_nothing_writes_nothing(
+    client: WireClient, topic: str, join: Callable[..., GroupMember]
+) -> None:
+    fill(client, topic, 2)
+    member = join("lost", topic)
+    assert member.beat(max_wait_ms=5000).assignment is not None
+    assert member.beat().assignment is not None
+    member.take()
+    assert member.beat().assignment is None
+
+    def log_ends() -> list[int]:
+        return [client.offset_at("__groups", -1, partition=number) for number in range(4)]
+
+    before = log_ends()
+    for _ in range(50):
+        member.beat()
+    assert log_ends() == before
+
+
+def test_the_next_heartbeat_of_a_member_ends_one_that_waits(
+    client: WireClient, topic: str, join: Callable[..., GroupMember]
+) -> None:
+    fill(client, topic, 1)
+    member = join("waits", topic).settle(1)
+    waiting = member.client.send(member.heartbeat(max_wait_ms=9000))
+    began_s = time.monotonic()
+    assert member.beat().member_epoch == member.epoch
+    assert member.client.receive(waiting)[0] is not None
+    assert time.monotonic() - began_s < 5
+    began_s = time.monotonic()
+    member.beat(max_wait_ms=400)
+    assert 0.3 < time.monotonic() - began_s < 5
+
+
+def test_a_static_member_is_taken_over_at_once_and_the_old_one_is_told(
+    client: WireClient, topic: str, join: Callable[..., GroupMember]
+) -> None:
+    topic_id = fill(client, topic, 3)
+    old = join("static", topic, instance_id="a").settle(3)
+    epoch = described(client, "static").group_epoch
+    waiting = old.client.send(old.heartbeat())
+    new = join("static", topic, instance_id="a")
+    assert (new.epoch, len(new.assigned[0].partitions)) == (old.epoch, 3)
+    with pytest.raises(FencedInstanceId):
+        old.client.receive(waiting)
+    with pytest.raises(FencedInstanceId):
+        old.beat()
+    with pytest.raises(FencedInstanceId):
+        old.commit(topic_id, (0, 1))
+    new.take()
+    assert codes(new.commit(topic_id, (0, 7))) == [0]
+    assert described(client, "static").group_epoch == epoch
+    new.leave(-2)
+    third = join("static", topic, instance_id="a")
+    assert len(third.assigned[0].partitions) == 3
+
+
+def test_a_silent_member_loses_its_place_after_its_session(
+    client: WireClient, topic: str, join: Callable[..., GroupMember]
+) -> None:
+    topic_id = fill(client, topic, 2)
+    silent = join("silent", topic, session_timeout_ms=600).settle(2)
+    other = join("silent", topic)
+    other.settle(2)
+    with pytest.raises(UnknownMemberId):
+        silent.beat()
+    with pytest.raises(UnknownMemberId):
+        silent.commit(topic_id, (0, 1))
+    silent.join()
+    assert silent.owned == []
+    assert listed(client)["silent"][1] == 2
+
+
+def test_a_member_that_does_not_give_up_partitions_is_removed_after_the_rebalance_timeout(
+    client: WireClient, topic: str, join: Callable[..., GroupMember]
+) -> None:
+    fill(client, topic, 2)
+    greedy = join("greedy", topic, rebalance_timeout_ms=700).settle(2)
+    other = join("greedy", topic)
+
+    def is_removed() -> bool:
+        try:
+            greedy.beat()
+        except UnknownMemberId:
+            return True
+        return False
+
+    until(is_removed)
+    other.settle(2)
+
+
+def test_twenty_members_that_join_at_once_share_a_few_targets_and_each_partition_has_one_owner(
+    client: WireClient, topic: str, join: Callable[..., GroupMember]
+) -> None:
+    fill(client, topic, 40, records=1)
+    members = [join("many", topic) for _ in range(20)]
+
+    def is_stable() -> bool:
+        for member in members:
+            member.beat()
+            member.take()
+        return described(client, "many").state == "stable"
+
+    until(is_stable, 20)
+    owned = [each for member in members for each in member.partitions]
+    assert sorted(owned) == [(topic, number) for number in range(40)]
+    assert {len(member.partitions) for member in members} == {2}
+
+
+# --- topics ---------------------------------------------------------------------------------------------------------
+
+
+def test_new_partitions_new_topics_of_a_pattern_and_deleted_topics_change_the_target(
+    client: WireClient, topic: str, join: Callable[..., GroupMember]
+) -> None:
+    first_id = fill(client, f"{topic}-a", 1)
+    member = join("pattern", pattern=f"{topic}-.").settle(1)
+    client.call(CreatePartitionsRequest([NewPartitions(f"{topic}-a", 3)]))
+    member.settle(3)
+    fill(client, f"{topic}-b", 2)
+    member.settle(5)
+    assert codes(member.commit(first_id, (0, 5))) == [0]
+    client.call(DeleteTopicsRequest([f"{topic}-a"]))
+    member.settle(2)
+    assert codes(member.commit(first_id, (0, 6))) == [ErrorCode.UNKNOWN_TOPIC_ID]
+    second_id = fill(client, f"{topic}-a", 1)
+    member.settle(3)
+    found = {each.topic_id: each.offset for each in fetched(client, "pattern")}
+    assert second_id not in found
+    assert codes(member.commit(second_id, (0, 9))) == [0]
+    assert {each.topic_id: each.offset for each in fetched(client, "pattern")}[second_id] == 9
+
+
+# --- offsets --------------------------------------------------------------------------------------------------------
+
+
+def test_commits_are_fenced_by_ownership_and_from_outside_by_members(
+    client: WireClient, topic: str, join: Callable[..., GroupMember]
+) -> None:
+    topic_id = fill(client, topic, 2)
+    assert codes(commit(client, "fenced", topic_id, (0, 3), (1, 4), metadata="from outside")) == [0, 0]
+    first = join("fenced", topic).settle(2)
+    with pytest.raises(NonEmptyGroup):
+        commit(client, "fenced", topic_id, (0, 5))
+    second = join("fenced", topic)
+    first.beat(max_wait_ms=5000)
+    first.take()
+    second.settle(1)
+    mine, other = first.partitions[0][1], second.partitions[0][1]
+    results = first.commit(topic_id, (mine, 10), (other, 20), (7, 1), (mine, 1000))
+    assert codes(results) == [
+        0,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+    ]
+    first.epoch += 5
+    with pytest.raises(FencedMemberEpoch):
+        first.commit(topic_id, (mine, 11))
+    found = offsets(client, "fenced")
+    assert found[topic, mine] == 10
+    assert found[topic, other] == (3, 4)[other]
+
+
+def test_offsets_and_groups_are_deleted_unless_they_are_in_use(
+    client: WireClient, topic: str, join: Callable[..., GroupMember]
+) -> None:
+    topic_id = fill(client, topic, 2)
+    commit(client, "deleted", topic_id, (0, 3), (1, 4))
+
+    def delete_offset(partition: int) -> list[int]:
+        request = DeleteOffsetsRequest("deleted", [TopicPartitions(topic_id, topic, [partition])])
+        return codes(list(cast("DeleteOffsetsResponse", client.call(request)).partitions))
+
+    def delete(*names: str) -> list[DeletedGroup]:
+        return cast("DeleteGroupsResponse", client.call(DeleteGroupsRequest(list(names)))).groups
+
+    assert delete_offset(0) == [0]
+    assert offsets(client, "deleted") == {(topic, 1): 4}
+    member = join("deleted", topic)
+    assert delete_offset(1) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
+    assert codes(list(delete("deleted", "no such group"))) == [ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND]
+    member.leave()
+    assert codes(list(delete("deleted", "deleted"))) == [0, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert "deleted" not in listed(client)
+    assert offsets(client, "deleted") == {}
+
+
+def test_offsets_of_an_empty_group_expire_and_those_of_a_live_one_do_not(tmp_path: Path) -> None:
+    settings = {**QUICK, "offsets_retention_ms": 700, "offsets_retention_check_interval_ms": 100}
+    with BrokerProcess(tmp_path, **settings) as broker, WireClient(broker.address) as client:
+        topic_id = fill(client, "t", 1)
+        commit(client, "empty", topic_id, (0, 3))
+        with GroupMember(broker.address, "live", "t").join().settle(1) as member:
+            member.commit(topic_id, (0, 4))
+            until(lambda: "empty" not in listed(client))
+            time.sleep(0.7)
+            assert offsets(client, "live") == {("t", 0): 4}
+            member.leave()
+        left_s = time.monotonic()
+        until(lambda: "live" not in listed(client))
+        assert time.monotonic() - left_s > 0.5
+
+
+# --- restarts -------------------------------------------------------------------------------------------------------
+
+
+def test_commits_that_had_a_response_survive_a_kill_right_after_it(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, **QUICK) as broker:
+        with WireClient(broker.address) as client:
+            topic_id = fill(client, "t", 3)
+            member = GroupMember(broker.address, "g", "t").join().settle(3)
+        for offset in range(1, 6):
+            assert codes(member.commit(topic_id, (0, offset), (1, offset * 2), metadata=f"at {offset}")) == [0, 0]
+            broker.kill()
+            broker.start()
+            member.reconnect()
+            until(lambda: is_loaded(member))
+            found = {each.partition: (each.offset, each.metadata) for each in fetched(member.client, "g")}
+            assert found == {0: (offset, f"at {offset}"), 1: (offset * 2, f"at {offset}")}
+            assert member.beat().member_epoch == member.epoch
+        member.client.close()
+
+
+def is_loaded(member: GroupMember) -> bool:
+    try:
+        fetched(member.client, member.group)
+    except CoordinatorLoadInProgress:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_a_restart_in_the_middle_of_a_rebalance_keeps_epochs_and_partitions(tmp_path: Path, is_killed: bool) -> None:
+    with BrokerProcess(tmp_path, **QUICK) as broker:
+        with WireClient(broker.address) as client:
+            fill(client, "t", 4)
+        first = GroupMember(broker.address, "g", "t").join().settle(4)
+        second = GroupMember(broker.address, "g", "t").join()
+        first.beat(max_wait_ms=5000)
+        before = described(first.client, "g")
+        assert before.state == "reconciling"
+        if is_killed:
+            broker.kill()
+        else:
+            broker.terminate()
+        broker.start()
+        for member in (first, second):
+            member.reconnect()
+        until(lambda: is_loaded(first))
+        after = described(first.client, "g")
+        assert (after.group_epoch, after.target_epoch) == (before.group_epoch, before.target_epoch)
+        assert [(each.member_id, each.member_epoch, each.assigned, each.revoking) for each in after.members] == [
+            (each.member_id, each.member_epoch, each.assigned, each.revoking) for each in before.members
+        ]
+        first.take()
+        second.settle(2)
+        assert len(first.partitions) == 2
+        assert described(first.client, "g").group_epoch == before.group_epoch
+        first.client.close()
+        second.client.close()
+
+
+def test_compaction_of_the_log_under_load_and_a_load_give_the_same_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LOG_SETTINGS, "segment.bytes", "100000")
+    settings = {**QUICK, "group_coordinator_partitions": 1, "log_cleaner_backoff_ms": 50}
+    log = tmp_path / "__groups-0"
+
+    def log_bytes() -> int:
+        return sum(each.stat().st_size for each in log.glob("*.log"))
+
+    with BrokerThread(tmp_path, **settings) as broker, WireClient(broker.address) as client:
+        topic_id = fill(client, "t", 4)
+        GroupMember(broker.address, "live", "t").join().settle(4).client.close()
+        for number in range(1200):
+            commit(client, f"g{number % 7}", topic_id, (number % 4, number % 100), metadata=f"m{number % 3}" * 500)
+        client.call(DeleteGroupsRequest(["g3"]))
+        before = state_of(client)
+        assert len(before) == 7
+        until(lambda: log_bytes() < 300_000, 20)
+        assert client.offset_at("__groups", -1) > 1200
+    with BrokerThread(tmp_path, **settings) as broker, WireClient(broker.address) as client:
+        until(lambda: is_ready(client))
+        assert state_of(client) == before
+
+
+def is_ready(client: WireClient) -> bool:
+    try:
+        listed(client)
+    except CoordinatorLoadInProgress:
+        return False
+    return True
+
+
+def state_of(client: WireClient) -> dict[str, object]:
+    """All that requests say about the groups, except times of heartbeats."""
+    found: dict[str, object] = {}
+    for group in listed(client):
+        seen = described(client, group)
+        members = [(each.member_id, each.member_epoch, each.assigned, each.target) for each in seen.members]
+        found[group] = (seen.group_epoch, seen.target_epoch, members, fetched(client, group))
+    return found
+
+
+# --- bad input ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "error"),
+    [
+        (GroupHeartbeatRequest("", "m", 0), InvalidGroupId),
+        (GroupHeartbeatRequest("g" * 250, "m", 0), InvalidGroupId),
+        (GroupHeartbeatRequest("x" * 900_000, "m", 0), InvalidGroupId),
+        (GroupHeartbeatRequest("bad", "", 0), ApiError),
+        (GroupHeartbeatRequest("bad", "m" * 900_000, 0), ApiError),
+        (GroupHeartbeatRequest("bad", "m", 0, "i" * 300), ApiError),
+        (GroupHeartbeatRequest("bad", "m", 5), UnknownMemberId),
+        (GroupHeartbeatRequest("bad", "m", -7), ApiError),
+        (GroupHeartbeatRequest("bad", "m", 0, pattern="("), InvalidRegularExpression),
+        (GroupHeartbeatRequest("bad", "m", 0, assignor="random"), UnsupportedAssignor),
+        (GroupHeartbeatRequest("bad", "m", 0, session_timeout_ms=1), InvalidSessionTimeout),
+        (GroupHeartbeatRequest("bad", "m", 0, session_timeout_ms=2**31 - 1), InvalidSessionTimeout),
+        (OffsetCommitRequest("bad", [], "m", 3), UnknownMemberId),
+        (OffsetCommitRequest("", []), InvalidGroupId),
+        (OffsetFetchRequest("bad", None, "m", 3), UnknownMemberId),
+        (OffsetFetchRequest("x" * 900_000), InvalidGroupId),
+    ],
+)
+def test_a_bad_request_gets_its_error_and_leaves_no_group(
+    client: WireClient, request_: Message, error: type[ApiError]
+) -> None:
+    with pytest.raises(error):
+        client.call(request_)
+    assert "bad" not in listed(client)
+
+
+def test_bad_commits_are_refused_one_by_one(client: WireClient, topic: str) -> None:
+    topic_id = fill(client, topic, 1)
+    wanted = [
+        OffsetCommitPartition(topic_id, topic, 0, 100, metadata="m" * 4096),
+        OffsetCommitPartition(topic_id, topic, 0, 100, metadata="m" * 4097),
+        OffsetCommitPartition(topic_id, topic, 0, 101),
+        OffsetCommitPartition(topic_id, topic, 0, -1),
+        OffsetCommitPartition(topic_id, topic, -1, 0),
+        OffsetCommitPartition(topic_id, topic, 2**31 - 1, 0),
+        OffsetCommitPartition(bytes(16), topic, 0, 0),
+        OffsetCommitPartition(b"", topic, 0, 3),
+        OffsetCommitPartition(b"", "nowhere", 0, 3),
+    ]
+    results = cast("OffsetCommitResponse", client.call(OffsetCommitRequest("bad-commits", wanted))).partitions
+    assert codes(list(results)) == [
+        0,
+        ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        0,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert offsets(client, "bad-commits") == {(topic, 0): 3}
+
+
+def test_groups_have_a_bound_over_all_shards(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, **QUICK, group_max_groups=10) as broker, WireClient(broker.address) as client:
+        topic_id = fill(client, "t", 1)
+        for number in range(10):
+            commit(client, f"g{number}", topic_id, (0, 1))
+        with pytest.raises(TooManyGroups):
+            commit(client, "one more", topic_id, (0, 1))
+        with pytest.raises(TooManyGroups):
+            client.call(GroupHeartbeatRequest("one more", "m", 0))
+        assert codes(commit(client, "g3", topic_id, (0, 2))) == [0]
+        client.call(DeleteGroupsRequest(["g0"]))
+        assert codes(commit(client, "one more", topic_id, (0, 1))) == [0]
+
+
+def test_random_requests_do_not_disturb_a_member(
+    broker: BrokerProcess, client: WireClient, topic: str, join: Callable[..., GroupMember]
+) -> None:
+    topic_id = fill(client, topic, 2)
+    honest = join("honest", topic).settle(2)
+    rng = random.Random(19)
+    errors: set[str] = set()
+    for number in range(1500):
+        name = rng.choice(["honest", "fuzz-a", "fuzz-b", "", "x" * rng.choice([249, 250])])
+        member_id = rng.choice(["m1", "m2", "", "m" * 300])
+        epoch = rng.choice([-3, -2, -1, 0, 1, 2, honest.epoch, 2**31 - 1])
+        instance = rng.choice(["", "", "i1", "i2"])
+        owned = rng.choice([None, [], [TopicPartitions(rng.choice([topic_id, b"x"]), "", [rng.randint(-3, 5)])]])
+        if rng.random() < 0.5:
+            if name == "honest" and epoch == 0:
+                continue
+            message: Message = GroupHeartbeatRequest(
+                name,
+                member_id,
+                epoch,
+                instance,
+                rng.choice([None, [], [topic, "nowhere"]]),
+                rng.choice([None, "", ".*", "["]),
+                rng.choice([None, "", "range", "no"]),
+                rng.choice([-2, -1, 0, 100]),
+                rng.choice([-1, 5, 1000]),
+                owned,
+                max_wait_ms=rng.choice([0, 0, 5]),
+            )
+        elif rng.random() < 0.8:
+            partition = OffsetCommitPartition(
+                rng.choice([topic_id, b"", b"y"]), topic, rng.randint(-1, 2), rng.randint(-1, 120)
+            )
+            message = OffsetCommitRequest(name, [partition] * rng.randint(0, 2), member_id, epoch, instance, number)
+        else:
+            message = OffsetFetchRequest(name, owned, member_id, epoch)
+        try:
+            client.call(message)
+        except ApiError as error:
+            errors.add(type(error).__name__)
+        if number % 100 == 0:
+            assert honest.beat().assignment is None
+    assert {"UnknownMemberId", "InvalidGroupId", "InvalidRequest", "FencedMemberEpoch"} <= errors
+    assert not errors & {"UnknownServerError", "CoordinatorNotAvailable"}
+    assert codes(honest.commit(topic_id, (0, 1), (1, 2))) == [0, 0]
+    assert "a bug" not in broker.output
