@@ -37,7 +37,7 @@ def member(name: str, *assigned: TopicPartitions, instance_id: str = "") -> Grou
     )
 
 
-class FakeCoordinator:
+class FakeGroups:
     """Answers requests about groups; a group exists from its first member or commit on."""
 
     def __init__(self, topic_id: Callable[[str], bytes]) -> None:

@@ -4,13 +4,12 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID, uuid5
+from uuid import UUID
 
 import pytest
 
-import fake_broker
-from fake_broker import FakeBroker
-from fake_groups import COMMITTED_AT_MS, FakeCoordinator, member
+from fake_broker import FakeBroker, topic_id
+from fake_groups import COMMITTED_AT_MS, FakeGroups, member
 from warmlog import (
     Admin,
     CoordinatorLoadInProgress,
@@ -31,17 +30,13 @@ NOW_MS = 2_000_000_000_000
 GROUP = "etl"
 
 
-def id_of(topic: str) -> bytes:
-    return uuid5(fake_broker._NAMESPACE, topic).bytes
-
-
 class Cluster:
     """A broker with topic `orders`, partitions of 100, 10 and 0 records that are a second apart, and `flights`."""
 
     def __init__(self) -> None:
         self.broker = FakeBroker(orders=3, flights=1)
-        self.groups = FakeCoordinator(id_of)
-        self.broker.others = self.groups.handlers
+        self.groups = FakeGroups(topic_id)
+        self.broker.further_handlers = self.groups.handlers
         for partition, count in ((0, 100), (1, 10)):
             for first in range(0, count, 5):
                 times_ms = [NOW_MS - (count - offset) * 1000 for offset in range(first, first + 5)]
@@ -65,7 +60,7 @@ async def admin(cluster: Cluster) -> AsyncIterator[Admin]:
 async def test_groups_are_listed_and_described_with_their_members(cluster: Cluster, admin: Admin) -> None:
     assert await admin.list_groups() == []
     cluster.groups.commit("nightly", "orders", 0, 5)
-    parts = TopicPartitions(id_of("orders"), "orders", [2, 0])
+    parts = TopicPartitions(topic_id("orders"), "orders", [2, 0])
     cluster.groups.members[GROUP] = [member("m-1", parts, instance_id="worker-1")]
     assert await admin.list_groups() == [GroupListing(GROUP, "stable", 1), GroupListing("nightly", "empty", 0)]
     described = await admin.describe_group(GROUP)
@@ -96,7 +91,7 @@ async def test_offsets_of_a_topic_that_was_recreated_are_left_out(cluster: Clust
     cluster.groups.commit(GROUP, "orders", 0, 900, topic_id=b"an earlier topic")
     cluster.groups.commit(GROUP, "deleted", 0, 3)
     (only,) = (await admin.committed_offsets(GROUP)).values()
-    assert (only.topic, only.partition, only.topic_id, only.offset) == ("orders", 1, UUID(bytes=id_of("orders")), 7)
+    assert (only.topic, only.partition, only.topic_id, only.offset) == ("orders", 1, UUID(bytes=topic_id("orders")), 7)
     assert (only.metadata, only.leader_epoch, only.committed_at_ms) == ("", -1, COMMITTED_AT_MS)
     assert await admin.committed_offsets("none") == {}
 
@@ -188,7 +183,7 @@ async def test_a_reset_goes_to_points_and_shifts_within_the_log(
     assert await admin.reset_offsets(GROUP, where, dry_run=False) == resets
     assert {tp: offset for tp, offset in cluster.groups.committed(GROUP).items() if tp in expected} == expected
     (request,) = cluster.groups.commits
-    assert {each.topic_id for each in request.partitions} == {id_of("orders")}
+    assert {each.topic_id for each in request.partitions} == {topic_id("orders")}
 
 
 async def test_a_reset_says_what_is_skipped_and_what_repeated(cluster: Cluster, admin: Admin) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fake_groups import FakeCoordinator, member
+from fake_groups import FakeGroups, member
 from unit.client.spark.stream.test_planner import FakeDiscovery, offsets, planner_of, read_by
 from unit.client.spark.stream_readers import reader_of
 from warmlog.errors import NonEmptyGroup, OffsetOutOfRange, StaleMemberEpoch
@@ -26,7 +26,7 @@ class GroupDiscovery(FakeDiscovery):
 
     def __init__(self, **partitions: tuple[int, int]) -> None:
         super().__init__(**partitions)
-        self.coordinator = FakeCoordinator(lambda _: self.topic_id)
+        self.coordinator = FakeGroups(lambda _: self.topic_id)
         self.call = self.coordinator.call
 
 
