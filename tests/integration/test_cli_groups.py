@@ -80,6 +80,28 @@ def test_a_reset_goes_to_times_and_its_offsets_survive_a_restart(tmp_path: Path)
         assert (lag["committed"], lag["lag_records"], lag["lag_seconds"]) == (7, 0, 0.0)
 
 
+def test_the_log_of_groups_is_dumped_as_what_it_says(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        warmlog = CommandLine(broker.address)
+        succeeded(warmlog("topic", "create", "t", "--partitions", "2"))
+        succeeded(warmlog("produce", "t", "--partition", "0", given=b"x\n" * 7))
+        topic_id = document(warmlog("topic", "describe", "t", "--json"))["topic_id"]
+        with member_of(broker.address, "g", "t", 2, instance_id="worker-1") as member:
+            member.commit(5, 0)
+        succeeded(warmlog("group", "delete", "g"))
+    files = [path for path in tmp_path.glob("__groups-*/*.log") if path.stat().st_size]
+    printed = succeeded(warmlog("log", "dump", "--print-data-log", *files)).decode().splitlines()
+    records = [line.partition(" key: ")[2].partition(" payload: ") for line in printed if " key: " in line]
+    found = [(json.loads(key), json.loads(value) if value else None) for key, _, value in records]
+    assert {key["kind"] for key, _ in found} >= {"group", "member", "target", "share", "assignment", "offset"}
+    assert {key["group"] for key, _ in found} == {"g"}
+    key = {"kind": "offset", "group": "g", "topic_id": topic_id, "partition": 0}
+    committed, deleted = (value for each, value in found if each == key)
+    assert (committed["offset"], committed["topic"], deleted) == (5, "t", None)
+    (joined, *_) = (value for each, value in found if each["kind"] == "member")
+    assert (joined["instance_id"], joined["client_id"], joined["topics"]) == ("worker-1", "test", ["t"])
+
+
 def test_members_are_shown_with_what_they_read(broker: BrokerProcess, warmlog: CommandLine, filled: str) -> None:
     group = f"g-{filled}"
     with member_of(broker.address, group, filled, 2, instance_id="worker-1") as member:
