@@ -12,6 +12,7 @@ CUTS ?= 36
 MINUTES ?= 30
 SHARE ?= 0.7
 FRAMES ?= 1000000
+SEEDS ?= 1000
 BASE ?= HEAD~1
 TARGET ?= bench
 ROUNDS ?= 3
@@ -21,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka chaos power-loss soak fuzz connections check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix docs clean
+.PHONY: help dev demo test test-slow test-kafka chaos power-loss soak fuzz group-simulation connections check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix docs clean
 .NOTPARALLEL:
 
 help:
@@ -33,6 +34,7 @@ help:
 	@echo 'make power-loss CUTS power cuts under load: what of the page cache is lost, and what may be (CUTS=36 SEED=1)'
 	@echo 'make soak       hold a share of the peak, and see what drifts; writes build/soak.json (MINUTES=30 SHARE=0.7)'
 	@echo 'make fuzz       FRAMES mutated frames against a broker (FRAMES=1000000 SEED=1)'
+	@echo 'make group-simulation  SEEDS sequences of 10,000 events against the machine of consumer groups (SEEDS=1000)'
 	@echo 'make connections  4,000 connections held and served, 1,000 half-open ones cut, and what they cost'
 	@echo 'make check      ruff, mypy --strict, import rules'
 	@echo 'make fmt        format the code'
@@ -129,6 +131,9 @@ walk: dev
 bench-spark-kafka: dev
 	@KAFKA_JARS="$$(tools/kafka-jars)" && CONNECTOR_JARS="$$(tools/kafka-jars connector)" && \
 	$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m benchmarks.spark --kafka "$$KAFKA_JARS" "$$CONNECTOR_JARS" $(BENCH_ARGS)
+
+group-simulation: dev
+	@PYTHONPATH=tests $(BIN)/python -m unit.broker.coordinator.group.simulation --seeds $(SEEDS) --first $(SEED)
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log

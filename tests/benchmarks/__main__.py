@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from benchmarks import consume, limits, produce
+from benchmarks import consume, groups, limits, produce
 from benchmarks.measurement import (
     BROKER_CPU,
     CLIENT_CPU,
@@ -51,10 +51,11 @@ class Scale:
     read_records: int = 4_000_000
     single_records: int = 1_000_000
     limit_bytes: int = 500 * MB
+    group_requests: int = 20_000
 
     @classmethod
     def quick(cls) -> "Scale":
-        return cls(2, 100_000, 500_000, 1_000, 500_000, 100_000, 100 * MB)
+        return cls(2, 100_000, 500_000, 1_000, 500_000, 100_000, 100 * MB, 5_000)
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,16 @@ class Bench:
                 self.settings(**client, api="Consumer.arrow, all columns"),
                 lambda: consume.arrow(bootstrap, READ_TOPIC, scale.read_records),
             ),
+            Benchmark(
+                "group.commit",
+                self.settings(**client, members=groups.MEMBERS, record="the commit of one partition, ten in a request"),
+                lambda: groups.commits(bootstrap, self._own_topic(), scale.group_requests),
+            ),
+            Benchmark(
+                "group.load",
+                self.settings(groups=groups.GROUPS, record="a committed offset, ten of each group"),
+                groups.Load(self._directory / "groups").run,
+            ),
         ]
 
     def measure_all(self, only: str, console: Console) -> list[Measurement]:
@@ -159,13 +170,16 @@ class Bench:
             return self._done(benchmark.run())
         if not benchmark.takes_topic:
             return self._with_cpu_times(benchmark.run)
-        self._topics += 1
-        topic = f"bench-{self._topics}"
+        topic = self._own_topic()
         self.wait_for(produce.create_topic(self._bootstrap, topic))
         try:
             return self._with_cpu_times(lambda: benchmark.run(topic))
         finally:
             self.wait_for(produce.delete_topic(self._bootstrap, topic))
+
+    def _own_topic(self) -> str:
+        self._topics += 1
+        return f"bench-{self._topics}"
 
     def _with_cpu_times(self, work: Callable[[], Run | Coroutine[Any, Any, Run]]) -> Run:
         """A run, with the processor time that a record took of each side: that shows what waiting hides."""

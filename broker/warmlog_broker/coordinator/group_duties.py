@@ -82,10 +82,14 @@ class Sessions:
         return sum(map(len, self._deadlines.values()))
 
     def watch(self, shard: GroupShard, group: str, member_id: str) -> None:
-        """Have a timer that is due when the member's time is over or earlier."""
+        """Have a timer that is due when the member's time is over or earlier, or none if it is gone."""
         member = shard.state.member(group, member_id)
         if member is not None:
             self._set(shard, group, member_id, member.deadline_ms())
+            return
+        deadline = self._deadlines.get(shard, {}).pop((group, member_id), None)
+        if deadline is not None:
+            deadline.timer.cancel()
 
     def forget(self, shard: GroupShard) -> None:
         """Cancel the timers of a shard."""
@@ -157,8 +161,14 @@ class Targets:
         self._waiting: dict[GroupShard, dict[str, asyncio.TimerHandle | None]] = {}
         """The groups that get a target soon, or got one a short while ago; None while it is computed."""
 
+    def changed(self, shard: GroupShard, name: str) -> None:
+        """Compute a target for the group if its members have changed: now, or when it may have one."""
+        group = shard.state.get(name)
+        if group is not None and group.target_epoch < group.epoch:
+            self.consider(shard, name)
+
     def consider(self, shard: GroupShard, name: str) -> None:
-        """Compute a target for the group if it needs one: now, or when it may have one."""
+        """As `changed`, also if the topics may have changed, which takes longer to find out."""
         waiting = self._waiting.setdefault(shard, {})
         if name in waiting:
             return

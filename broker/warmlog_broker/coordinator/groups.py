@@ -205,7 +205,7 @@ class GroupCoordinator:
 
     def changed(self, shard: GroupShard, key: str) -> None:
         """As `ShardWatcher`."""
-        self._targets.consider(shard, key)
+        self._targets.changed(shard, key)
         self.waits.changed(key)
 
     async def _begin(self, shard: GroupShard) -> None:

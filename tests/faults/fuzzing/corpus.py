@@ -7,7 +7,18 @@ import msgspec
 
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
 from warmlog_protocol.codec.compression import Codec
-from warmlog_protocol.messages import API_OF_REQUEST, APIS, HandshakeRequest, Message, MetadataRequest
+from warmlog_protocol.messages import (
+    API_OF_REQUEST,
+    APIS,
+    GroupHeartbeatRequest,
+    HandshakeRequest,
+    Message,
+    MetadataRequest,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
+from warmlog_protocol.messages.groups import JOINING, LEAVING, LEAVING_FOR_A_WHILE
 
 TOPIC = "fuzzed"
 COMPACTED_TOPIC = "compacted"
@@ -18,6 +29,8 @@ TOPICS: dict[str, dict[str, str]] = {
     PACKED_TOPIC: {"compression_type": "zstd"},
 }
 """With settings. On the last two the broker opens every batch."""
+GROUP = "fuzzers"
+MEMBER = "member"
 HEAD = Struct(">II")
 
 _FILLINGS: dict[str, object] = {
@@ -32,6 +45,14 @@ _FILLINGS: dict[str, object] = {
     "timeout_ms": 100,
     "timestamp_ms": -1,
     "fetch_offset": 0,
+    "group": GROUP,
+    "groups": [GROUP],
+    "member_id": MEMBER,
+    "instance_id": "",
+    "pattern": "fuz.*",
+    "assignor": "uniform",
+    "session_timeout_ms": 2_000,
+    "rebalance_timeout_ms": 1_000,
 }
 
 
@@ -64,6 +85,21 @@ def corpus() -> list[Parts]:
             for batch in (columns, to_rows(read_batch(columns))):
                 kinds = [api.request for api in APIS.values() if _has_payload(api.request)]
                 requests += [request(_with_batch(kind, topic, len(batch)), batch) for kind in kinds for topic in TOPICS]
+    return requests + [request(message) for message in _of_members()]
+
+
+def _of_members() -> list[Message]:
+    """What members send in the course of their lives, with and without an instance id, and commits from outside."""
+    requests: list[Message] = []
+    for member_id, instance_id in ((MEMBER, ""), ("static", "instance")):
+        for epoch in (JOINING, 1, 2, LEAVING_FOR_A_WHILE, LEAVING):
+            requests.append(
+                GroupHeartbeatRequest(GROUP, member_id, epoch, instance_id, [TOPIC], owned=[], max_wait_ms=1)
+            )
+            commit = OffsetCommitPartition(b"", TOPIC, 0, 0, metadata="text")
+            requests.append(OffsetCommitRequest(GROUP, [commit], member_id, epoch, instance_id, 1))
+    requests.append(OffsetCommitRequest("empty group", [OffsetCommitPartition(b"", TOPIC, 0, 0)]))
+    requests.append(OffsetFetchRequest("empty group"))
     return requests
 
 

@@ -6,13 +6,14 @@ import msgspec
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.group.assignors import ASSIGNORS
-from warmlog_broker.coordinator.group.reconciliation import Holding, advanced, released
+from warmlog_broker.coordinator.group.reconciliation import Holding, advanced, rejoined, released
 from warmlog_broker.coordinator.group.records import (
     AssignmentKey,
     GroupKey,
     GroupValue,
     MemberKey,
     MemberValue,
+    Partition,
     ShareKey,
     pack_share,
     put,
@@ -41,6 +42,9 @@ from warmlog_protocol.messages.groups import (
 
 MAX_NAME_BYTES = 249
 """Of a group, a member id, an instance id, a client id and a pattern: as of topics."""
+
+PREDECESSORS = 8
+"""So many member ids that a static member has replaced are known, so that late copies of their joins are refused."""
 
 Heartbeat = Decision[GroupHeartbeatResponse]
 
@@ -90,11 +94,15 @@ def valid_member(group: Group | None, name: str, member_id: str, instance_id: st
     """Return the member; FencedInstanceId if another one has its instance id, UnknownMemberId if there is none."""
     holder = group.instances.get(instance_id) if group and instance_id else None
     if holder is not None and holder != member_id:
-        raise FencedInstanceId(f"another process has joined group {name!r} with instance id {instance_id!r}")
+        raise _fenced(name, instance_id)
     member = group.members.get(member_id) if group else None
     if member is None:
         raise UnknownMemberId(f"group {name!r} has no member {member_id!r}: its session has expired, or it has left")
     return member
+
+
+def _fenced(group: str, instance_id: str) -> FencedInstanceId:
+    return FencedInstanceId(f"another process has joined group {group!r} with instance id {instance_id!r}")
 
 
 def _check_names(request: GroupHeartbeatRequest) -> None:
@@ -112,6 +120,11 @@ def _join(group: Group, request: GroupHeartbeatRequest, host: str, limits: Limit
     old = group.members.get(request.member_id)
     holder = group.instances.get(request.instance_id) if request.instance_id else None
     replaced = group.members[holder] if holder is not None and holder != request.member_id else None
+    if old is not None and old.settings.instance_id != request.instance_id:
+        raise InvalidRequest(
+            f"member {request.member_id!r} joined with instance id {old.settings.instance_id!r}, and not with "
+            f"{request.instance_id!r}: choose another member id"
+        )
     if old is None and replaced is None and len(group.members) >= limits.max_members:
         raise GroupMaxSizeReached(f"group {group.name!r} has {len(group.members)} members, as many as are allowed")
     defaults = MemberValue(
@@ -136,16 +149,28 @@ def _join(group: Group, request: GroupHeartbeatRequest, host: str, limits: Limit
 
 
 def _rejoin(group: Group, member: Member, settings: MemberValue, limits: Limits) -> Heartbeat:
-    """Respond to a member that joins again. It keeps what it holds, since this may be a late copy of its first join."""
+    """Respond to a member that joins again. It keeps what it holds, since this may be a late copy of its first join.
+
+    But it holds it from a new epoch on: commits that it sent before it joined again are refused.
+    """
     records = _settings_records(group, member, settings)
-    return Decision(records, _response(group, Holding.of(member), settings, limits, is_resent=True))
+    holding = Holding.of(member)
+    if member.assigned or member.revoking:
+        epoch = group.epoch + 1
+        holding = rejoined(member, epoch)
+        records.append(put(AssignmentKey(group.name, member.member_id), holding.value()))
+        records.append(put(GroupKey(group.name), GroupValue(epoch + 1)))
+    return Decision(records, _response(group, holding, settings, limits, is_resent=True))
 
 
 def _replace(group: Group, old: Member, member_id: str, settings: MemberValue, limits: Limits) -> Heartbeat:
     """Let a new process have the place of the static member `old`: its epoch, its assignment and its target."""
+    if member_id in old.settings.predecessors:
+        raise _fenced(group.name, settings.instance_id)
+    predecessors = (*old.settings.predecessors, old.member_id)[-PREDECESSORS:]
     holding = Holding.of(old)
     records = [
-        put(MemberKey(group.name, member_id), settings),
+        put(MemberKey(group.name, member_id), msgspec.structs.replace(settings, predecessors=predecessors)),
         put(ShareKey(group.name, member_id), pack_share(old.target)),
     ]
     records.append(put(AssignmentKey(group.name, member_id), holding.value()))
@@ -157,14 +182,15 @@ def _replace(group: Group, old: Member, member_id: str, settings: MemberValue, l
 
 def _continue(group: Group, member: Member, request: GroupHeartbeatRequest, limits: Limits) -> Heartbeat:
     """Decide the heartbeat of a member that knows its epoch, or the one before: then the last response was lost."""
-    owned = member.owned if request.owned is None else as_partitions(request.owned)
+    claimed = None if request.owned is None else as_partitions(request.owned)
+    _check_claim(group, member, request.member_epoch, claimed)
+    owned = member.owned if claimed is None else claimed
     settings = _settings(member.settings, request, limits)
-    if request.member_epoch != member.epoch:
-        _check_previous_epoch(group, member, request.member_epoch, owned)
-        return Decision((), _response(group, Holding.of(member), member.settings, limits, is_resent=True))
     before = holding = Holding.of(member)
-    if request.owned is not None and owned is not None:
-        holding = released(holding, owned)
+    if request.member_epoch != member.epoch:
+        return Decision((), _response(group, holding, member.settings, limits, is_resent=True))
+    if claimed is not None:
+        holding = released(holding, claimed)
     holding = advanced(group, member, holding)
     records = _settings_records(group, member, settings)
     if holding != before:
@@ -173,12 +199,20 @@ def _continue(group: Group, member: Member, request: GroupHeartbeatRequest, limi
     return Decision(records, _response(group, holding, settings, limits, is_resent=is_resent))
 
 
-def _check_previous_epoch(group: Group, member: Member, epoch: int, owned: frozenset[object] | None) -> None:
-    held = member.assigned.keys() | member.revoking.keys()
-    if epoch != member.previous_epoch or owned is None or not owned <= held:
+def _check_claim(group: Group, member: Member, epoch: int, claimed: frozenset[Partition] | None) -> None:
+    """Raise FencedMemberEpoch for an epoch that is neither the member's nor the one before, whose response may have
+    been lost, and for partitions that the member does not hold."""
+    if epoch not in (member.epoch, member.previous_epoch):
         raise FencedMemberEpoch(
             f"member {member.member_id!r} of group {group.name!r} has epoch {member.epoch}, the request {epoch}: "
             f"it has lost its partitions; join again"
+        )
+    foreign = (claimed or frozenset()) - member.assigned.keys() - member.revoking.keys()
+    if foreign:
+        topic_id, number = min(foreign)
+        raise FencedMemberEpoch(
+            f"member {member.member_id!r} of group {group.name!r} claims partition {number} of topic {topic_id.hex()}, "
+            f"which it was not assigned: it has lost its partitions; join again"
         )
 
 

@@ -55,6 +55,16 @@ def advanced(group: Group, member: Member, holding: Holding) -> Holding:
     return Holding(epoch, previous_epoch, kept | gained, {})
 
 
+def rejoined(member: Member, epoch: int) -> Holding:
+    """Return what `member` holds after it has joined again, all of it from `epoch` on.
+
+    The epoch of the group has to be higher: then only a later target takes something from the member.
+    """
+    kept = dict.fromkeys(member.assigned.keys() & member.target, epoch)
+    taken = {partition: since for partition, since in member.assigned.items() if partition not in kept}
+    return Holding(epoch, member.epoch, kept, member.revoking | taken)
+
+
 def _is_free(group: Group, member: Member, partition: Partition) -> bool:
     """Return whether no other member holds `partition`."""
     return group.owners.get(partition, member.member_id) == member.member_id

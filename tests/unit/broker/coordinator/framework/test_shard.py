@@ -12,6 +12,7 @@ from unit.broker.conftest import NOW_MS, MakePartition
 from unit.broker.coordinator.framework.toy import Events, Numbers, add, closing, flush, get, make_shard, put, turn
 from warmlog_broker.coordinator.framework import shard as shard_module
 from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.framework.loading import RECORDS_A_TURN
 from warmlog_broker.coordinator.framework.shard import Shard, Status
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.record import file_records
@@ -382,3 +383,40 @@ async def test_the_state_is_always_a_replay_of_the_log(
             for position, (name, _) in enumerate(fresh.state.replayed)
         ]
     shard.close("the test is over")
+
+
+async def test_a_load_takes_many_turns_of_the_event_loop(make_partition: MakePartition, threads: Executor) -> None:
+    partition = make_partition()
+    with closing(await loaded(make_shard(partition, threads))) as shard:
+        for number in range(10_000):
+            shard.run(f"n{number}", put(f"n{number}", number))
+        await turn()
+        flush(partition)
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.create_task(count())
+    with closing(await loaded(make_shard(partition, threads))) as shard:
+        counting.cancel()
+        assert len(shard.state.by_name) == 10_000
+        assert turns >= 10_000 / RECORDS_A_TURN
+
+
+async def test_shards_with_one_lock_are_loaded_one_after_another(
+    make_partition: MakePartition, threads: Executor
+) -> None:
+    lock = asyncio.Lock()
+    shards = [make_shard(make_partition(number), threads, loading=lock) for number in range(3)]
+    async with lock:
+        for shard in shards:
+            shard.load()
+        await asyncio.sleep(0.02)
+        assert {shard.status for shard in shards} == {Status.LOADING}
+    for shard in shards:
+        await active(shard)
+        shard.close("the test is over")

@@ -72,13 +72,14 @@ def make_shard(
     events: Events | None = None,
     *,
     refusal: Callable[[], ApiError | None] = lambda: None,
+    loading: asyncio.Lock | None = None,
 ) -> Shard[Numbers]:
     return Shard(
         partition,
         Numbers,
         watcher=events or Events(),
         threads=threads,
-        loading=asyncio.Lock(),
+        loading=loading or asyncio.Lock(),
         now_ms=lambda: NOW_MS,
         write_refusal=refusal,
     )

@@ -1,0 +1,148 @@
+"""Consumer groups at the coordinator: durable commits of many members, and the load of many groups at a start."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from statistics import quantiles
+
+from benchmarks.measurement import Run
+from broker_process import BrokerProcess
+from warmlog import Admin
+from warmlog.cluster.address import Address
+from warmlog.cluster.connection import Connection
+from warmlog.cluster.options import ConnectionOptions
+from warmlog_protocol.errors import CoordinatorLoadInProgress
+from warmlog_protocol.messages import (
+    GroupHeartbeatRequest,
+    GroupHeartbeatResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    TopicPartitions,
+)
+
+MEMBERS = 50
+PARTITIONS_PER_MEMBER = 10
+GROUPS = 10_000
+PARTITIONS_PER_GROUP = 10
+
+
+async def _open(bootstrap: str, exits: AsyncExitStack) -> Connection:
+    host, _, port = bootstrap.rpartition(":")
+    connection = await Connection.open(Address(host, int(port)), ConnectionOptions())
+    exits.push_async_callback(connection.close)
+    return connection
+
+
+async def _topic(bootstrap: str, name: str, partitions: int) -> bytes:
+    async with Admin(bootstrap) as admin:
+        return (await admin.create_topic(name, partitions=partitions)).bytes
+
+
+class _Member:
+    """A member that owns its share of the partitions, and commits all of them in each request."""
+
+    def __init__(self, connection: Connection, group: str, number: int) -> None:
+        self._connection = connection
+        self._group = group
+        self._id = f"member-{number}"
+        self._epoch = 0
+        self.owned: list[TopicPartitions] = []
+
+    async def join(self, topic: str) -> None:
+        request = GroupHeartbeatRequest(self._group, self._id, 0, topics=[topic], max_wait_ms=1000)
+        await self._beat(request)
+
+    async def settle(self, partitions: int) -> None:
+        while sum(len(each.partitions) for each in self.owned) != partitions:
+            await self._beat(
+                GroupHeartbeatRequest(self._group, self._id, self._epoch, owned=self.owned, max_wait_ms=200)
+            )
+
+    async def _beat(self, request: GroupHeartbeatRequest) -> None:
+        response = await self._connection.call(request, GroupHeartbeatResponse)
+        self._epoch = response.member_epoch
+        if response.assignment is not None:
+            self.owned = response.assignment
+
+    async def commit(self, count: int, seconds: list[float]) -> None:
+        """Send `count` requests, one after another; note how long each took."""
+        for sequence in range(1, count + 1):
+            wanted = [
+                OffsetCommitPartition(each.topic_id, each.topic, number, 0, -1, "")
+                for each in self.owned
+                for number in each.partitions
+            ]
+            began_s = time.perf_counter()
+            request = OffsetCommitRequest(self._group, wanted, self._id, self._epoch, "", sequence)
+            response = await self._connection.call(request, OffsetCommitResponse)
+            seconds.append(time.perf_counter() - began_s)
+            assert not any(each.error_code for each in response.partitions)
+
+
+async def commits(bootstrap: str, topic: str, requests: int) -> Run:
+    """Commits of MEMBERS members of one group, each in its own connection; a record is one partition's commit."""
+    await _topic(bootstrap, topic, MEMBERS * PARTITIONS_PER_MEMBER)
+    async with AsyncExitStack() as exits:
+        members = [_Member(await _open(bootstrap, exits), f"group-of-{topic}", n) for n in range(MEMBERS)]
+        await asyncio.gather(*(member.join(topic) for member in members))
+        await asyncio.gather(*(member.settle(PARTITIONS_PER_MEMBER) for member in members))
+        seconds: list[float] = []
+        count = requests // MEMBERS
+        began_s = time.perf_counter()
+        await asyncio.gather(*(member.commit(count, seconds) for member in members))
+        took_s = time.perf_counter() - began_s
+    async with Admin(bootstrap) as admin:
+        await admin.delete_topic(topic)
+    cuts = quantiles(seconds, n=100)
+    figures = {"requests_per_s": len(seconds) / took_s, "p50_ms": cuts[49] * 1000, "p99_ms": cuts[98] * 1000}
+    return Run(len(seconds) * PARTITIONS_PER_MEMBER, took_s, figures)
+
+
+class Load:
+    """A data directory with GROUPS groups, each of which has committed PARTITIONS_PER_GROUP offsets."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def fill(self, bootstrap: str) -> None:
+        topic_id = await _topic(bootstrap, "bench-groups", PARTITIONS_PER_GROUP)
+        wanted = [OffsetCommitPartition(topic_id, "bench-groups", n, 0) for n in range(PARTITIONS_PER_GROUP)]
+        async with AsyncExitStack() as exits:
+            connections = [await _open(bootstrap, exits) for _ in range(MEMBERS)]
+
+            async def commit(connection: Connection, numbers: Sequence[int]) -> None:
+                for number in numbers:
+                    request = OffsetCommitRequest(f"bench-group-{number}", wanted)
+                    response = await connection.call(request, OffsetCommitResponse)
+                    assert not any(each.error_code for each in response.partitions)
+
+            await asyncio.gather(*(commit(c, range(n, GROUPS, MEMBERS)) for n, c in enumerate(connections)))
+
+    async def run(self) -> Run:
+        """From the time when the broker accepts connections until it lists all groups; a record is an offset."""
+        if not self._directory.exists():
+            with BrokerProcess(self._directory) as broker:
+                await self.fill(broker.address)
+                broker.terminate()
+        with BrokerProcess(self._directory) as broker:
+            began_s = time.perf_counter()
+            async with AsyncExitStack() as exits:
+                connection = await _open(broker.address, exits)
+                groups = await self._until_loaded(connection)
+                took_s = time.perf_counter() - began_s
+            broker.terminate()
+        assert groups == GROUPS
+        return Run(GROUPS * PARTITIONS_PER_GROUP, took_s, {"load_s": took_s})
+
+    async def _until_loaded(self, connection: Connection) -> int:
+        while True:
+            try:
+                response = await connection.call(ListGroupsRequest(), ListGroupsResponse)
+                return len(response.groups)
+            except CoordinatorLoadInProgress:
+                await asyncio.sleep(0.02)

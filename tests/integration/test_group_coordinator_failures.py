@@ -1,0 +1,122 @@
+"""The group coordinator when its topic cannot be created, its disk fails, or the broker stops."""
+
+import time
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from broker_thread import BrokerThread
+from integration.group_member import GroupMember, commit, offsets
+from unit.broker.data_dirs.test_loader import config_of, write_entries
+from warmlog_broker import Broker
+from warmlog_broker.metadata.metadata_log import TopicCreated
+from warmlog_protocol.errors import ApiError, CoordinatorNotAvailable, SafeMode, UnknownMemberId
+from warmlog_protocol.messages import (
+    GroupHeartbeatRequest,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    OffsetFetchRequest,
+)
+from wire_client import ConnectionEnded, WireClient
+
+QUICK = {"group_initial_rebalance_delay_ms": 20, "group_assignment_interval_ms": 20, "group_coordinator_partitions": 2}
+
+
+def topics(client: WireClient) -> list[str]:
+    response = cast("MetadataResponse", client.call(MetadataRequest(None, include_internal=True)))
+    return sorted(topic.name for topic in response.topics)
+
+
+def test_the_topic_is_created_by_the_first_change_and_not_by_questions_or_refused_requests(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path, **QUICK) as broker, WireClient(broker.address) as client:
+        topic_id = client.create_topic("t")
+        assert cast("ListGroupsResponse", client.call(ListGroupsRequest())).groups == []
+        assert offsets(client, "g") == {}
+        with pytest.raises(UnknownMemberId):
+            client.call(GroupHeartbeatRequest("g", "m", 3))
+        assert commit(client, "g", topic_id, (0, 500))[0].error_code != 0
+        assert topics(client) == ["t"]
+        assert commit(client, "g", topic_id, (0, 0))[0].error_code == 0
+        assert topics(client) == ["__groups", "t"]
+        config = broker.in_loop(lambda it: it.topics.get("__groups")).config
+        assert (config.cleanup_policy, config.write_caching) == ("compact", False)
+
+
+def test_a_topic_of_a_client_under_the_name_is_left_alone(tmp_path: Path) -> None:
+    write_entries(tmp_path, TopicCreated("__groups", bytes(range(16)), 1, {}), config=config_of(tmp_path))
+    with BrokerThread(tmp_path, **QUICK) as broker, WireClient(broker.address) as client:
+        topic_id = client.create_topic("t")
+        with pytest.raises(CoordinatorNotAvailable, match="was created by a client"):
+            commit(client, "g", topic_id, (0, 0))
+        assert cast("ListGroupsResponse", client.call(ListGroupsRequest())).groups == []
+
+
+def test_a_broker_that_takes_no_records_takes_no_commits_and_still_tells_them(tmp_path: Path) -> None:
+    refusals: list[ApiError] = []
+    with BrokerThread(tmp_path, **QUICK) as broker, WireClient(broker.address) as client:
+        topic_id = client.create_topic("t")
+        commit(client, "g", topic_id, (0, 0))
+
+        def refuse(it: Broker) -> None:
+            it._guard.write_refusal = lambda: refusals[0] if refusals else None  # type: ignore[method-assign]
+            it.services.groups._coordinator._write_refusal = it._guard.write_refusal
+            for shard in it.services.groups._coordinator.active:
+                shard._write_refusal = it._guard.write_refusal
+
+        broker.in_loop(refuse)
+        refusals.append(SafeMode("safe mode"))
+        with pytest.raises(CoordinatorNotAvailable, match="safe mode"):
+            commit(client, "g", topic_id, (0, 0), metadata="new")
+        assert offsets(client, "g") == {("t", 0): 0}
+        refusals.clear()
+        assert commit(client, "g", topic_id, (0, 0), metadata="new")[0].error_code == 0
+
+
+def test_after_an_error_of_the_disk_groups_of_that_partition_are_not_available_and_others_are(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path, **QUICK) as broker, WireClient(broker.address) as client:
+        topic_id = client.create_topic("t")
+        for number in range(10):
+            commit(client, f"g{number}", topic_id, (0, 0))
+        broker.in_loop(lambda it: it.topics.partition("__groups", 0).take_offline("the disk fails"))
+        outcomes = []
+        for number in range(10):
+            try:
+                client.call(OffsetFetchRequest(f"g{number}"))
+                commit(client, f"g{number}", topic_id, (0, 0))
+                outcomes.append("done")
+            except CoordinatorNotAvailable:
+                outcomes.append("not available")
+        assert set(outcomes) == {"done", "not available"}
+        with pytest.raises(CoordinatorNotAvailable, match="offline"):
+            client.call(ListGroupsRequest())
+
+
+def test_a_heartbeat_that_waits_is_told_that_the_coordinator_is_gone(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path, **{**QUICK, "group_coordinator_partitions": 1}) as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t")
+        with GroupMember(broker.address, "g", "t").join().settle(1) as member:
+            waiting = member.client.send(member.heartbeat(max_wait_ms=9000))
+            member.client.call(MetadataRequest([]))
+            broker.in_loop(lambda it: it.topics.partition("__groups", 0).take_offline("the disk fails"))
+            with pytest.raises(CoordinatorNotAvailable, match="offline"):
+                member.client.receive(waiting)
+
+
+def test_a_stop_ends_heartbeats_that_wait_and_is_clean(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path, **QUICK) as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t")
+        member = GroupMember(broker.address, "g", "t").join().settle(1)
+        waiting = member.client.send(member.heartbeat(max_wait_ms=9000))
+        member.client.call(MetadataRequest([]))
+        began_s = time.monotonic()
+    assert broker.was_clean
+    assert time.monotonic() - began_s < 5
+    assert member.received(member.client.receive(waiting)[0]).member_epoch == member.epoch
+    with pytest.raises((ConnectionEnded, ConnectionError)):
+        member.beat()
+    member.client.close()

@@ -1,0 +1,171 @@
+"""The machine of groups under seeded faults, and the proof that the simulation finds a rule that is missing."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from unit.broker.coordinator.group.simulation.checks import Violation
+from unit.broker.coordinator.group.simulation.world import simulate
+from warmlog_broker.coordinator.group import membership, offsets, reconciliation, state, target
+from warmlog_broker.coordinator.group.reconciliation import Holding
+from warmlog_broker.coordinator.group.records import GroupKey, GroupValue, MemberKey, remove
+from warmlog_broker.coordinator.group.state import Group, Member
+from warmlog_protocol.errors import StaleMemberEpoch, UnknownMemberId
+
+EVENTS = 10_000
+SEEDS_TO_FIND_A_MISSING_RULE = 40
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_the_invariants_hold_under_every_sequence_of_faults(seed: int) -> None:
+    simulate(seed, EVENTS)
+
+
+def partitions_of_others_are_free(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(reconciliation, "_is_free", lambda *_: True)
+
+
+def partitions_are_released_before_they_are_revoked(patch: pytest.MonkeyPatch) -> None:
+    advanced = membership.advanced
+    patch.setattr(membership, "advanced", lambda *args: replace(advanced(*args), revoking={}))
+
+
+def any_heartbeat_releases(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(membership, "released", lambda holding, _: replace(holding, revoking={}))
+
+
+def the_epoch_rises_after_the_revocation_only(patch: pytest.MonkeyPatch) -> None:
+    advanced = membership.advanced
+
+    def kept(group: Group, member: Member, holding: Holding) -> Holding:
+        result = advanced(group, member, holding)
+        if result.revoking and not holding.revoking:
+            return replace(result, epoch=holding.epoch, previous_epoch=holding.previous_epoch)
+        return result
+
+    patch.setattr(membership, "advanced", kept)
+
+
+def epochs_of_heartbeats_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    proceed = membership._continue
+    patch.setattr(
+        membership,
+        "_continue",
+        lambda group, member, request, limits: proceed(
+            group, member, msgspec.structs.replace(request, member_epoch=member.epoch), limits
+        ),
+    )
+
+
+def claims_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(membership, "_check_claim", lambda *_: None)
+
+
+def assignments_are_not_sent_again(patch: pytest.MonkeyPatch) -> None:
+    respond = membership._response
+
+    def once(group: Group, holding: Holding, *args: Any, is_resent: bool) -> Any:
+        is_changed = all(holding.assigned != member.assigned for member in group.members.values())
+        return respond(group, holding, *args, is_resent=is_resent and is_changed)
+
+    patch.setattr(membership, "_response", once)
+
+
+def replaced_static_members_are_not_fenced(patch: pytest.MonkeyPatch) -> None:
+    def by_member_id(group: Group | None, name: str, member_id: str, instance_id: str) -> Member:
+        member = group.members.get(member_id) if group else None
+        if member is None:
+            raise UnknownMemberId(name)
+        return member
+
+    patch.setattr(membership, "valid_member", by_member_id)
+
+
+def replaced_static_members_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(membership, "_tombstones", lambda *_: [])
+
+
+def an_assignment_outlives_its_member(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(membership, "_tombstones", lambda group, member: [remove(MemberKey(group.name, member.member_id))])
+
+
+def commits_are_not_checked_for_ownership(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(offsets, "_check_ownership", lambda *_: None)
+
+
+def commits_are_not_checked_for_the_epoch_of_the_assignment(patch: pytest.MonkeyPatch) -> None:
+    def holds(member: Member, partition: Any, _: int) -> None:
+        if not member.holds(partition):
+            raise StaleMemberEpoch("")
+
+    patch.setattr(offsets, "_check_ownership", holds)
+
+
+def late_commits_are_accepted(patch: pytest.MonkeyPatch) -> None:
+    committer = offsets._committer
+    patch.setattr(
+        offsets,
+        "_committer",
+        lambda group, request: committer(group, msgspec.structs.replace(request, sequence=0)),
+    )
+
+
+def live_groups_take_commits_from_outside(patch: pytest.MonkeyPatch) -> None:
+    committer = offsets._committer
+    patch.setattr(
+        offsets, "_committer", lambda group, request: committer(group, request) if request.member_id else None
+    )
+
+
+def changed_partitions_need_no_target(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(target, "_topics_changed", lambda *_: False)
+
+
+def a_group_forgets_that_it_has_members(patch: pytest.MonkeyPatch) -> None:
+    put = membership.put
+
+    def since_ever(key: Any, value: Any) -> Any:
+        return put(key, GroupValue(value.epoch, 0) if isinstance(key, GroupKey) else value)
+
+    patch.setattr(membership, "put", since_ever)
+
+
+def a_slow_revocation_is_waited_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(state, "_watch_revocation", lambda *_: None)
+
+
+RULES: list[Patch] = [
+    partitions_of_others_are_free,
+    partitions_are_released_before_they_are_revoked,
+    any_heartbeat_releases,
+    the_epoch_rises_after_the_revocation_only,
+    epochs_of_heartbeats_are_not_checked,
+    claims_are_not_checked,
+    assignments_are_not_sent_again,
+    replaced_static_members_are_not_fenced,
+    replaced_static_members_stay,
+    an_assignment_outlives_its_member,
+    commits_are_not_checked_for_ownership,
+    commits_are_not_checked_for_the_epoch_of_the_assignment,
+    late_commits_are_accepted,
+    live_groups_take_commits_from_outside,
+    changed_partitions_need_no_target,
+    a_slow_revocation_is_waited_for,
+]
+
+
+@pytest.mark.parametrize("take_out", RULES, ids=lambda rule: rule.__name__)
+def test_a_missing_rule_is_found(take_out: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_out(monkeypatch)
+    with pytest.raises((Violation, AssertionError, KeyError)):
+        simulate_seeds(SEEDS_TO_FIND_A_MISSING_RULE)
+
+
+def simulate_seeds(count: int) -> None:
+    for seed in range(1, count + 1):
+        simulate(seed, EVENTS)

@@ -1,0 +1,56 @@
+"""Topics for the tests of groups: a TopicsView that the test changes."""
+
+from collections.abc import Iterable
+
+from warmlog_broker.coordinator.group.records import KnownTopic, Partition
+
+LOG_END = 1 << 40
+
+
+class Topics:
+    """Topics with new ids each time; every partition has the log end offset LOG_END."""
+
+    def __init__(self, **partitions: int) -> None:
+        self._created = 0
+        self._by_name: dict[str, KnownTopic] = {}
+        self._by_id: dict[bytes, KnownTopic] = {}
+        for name, count in partitions.items():
+            self.create(name, count)
+
+    def create(self, name: str, partitions: int) -> KnownTopic:
+        """Create a topic, instead of the one of this name if there is one."""
+        self.delete(name)
+        self._created += 1
+        return self._put(KnownTopic(self._created.to_bytes(16, "big"), name, partitions))
+
+    def grow(self, name: str, partitions: int) -> KnownTopic:
+        """Let a topic have this many partitions."""
+        return self._put(self._by_name[name]._replace(partitions=partitions))
+
+    def delete(self, name: str) -> None:
+        """Delete a topic if there is one of this name."""
+        topic = self._by_name.pop(name, None)
+        if topic is not None:
+            del self._by_id[topic.topic_id]
+
+    def _put(self, topic: KnownTopic) -> KnownTopic:
+        self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
+        return topic
+
+    def partitions(self, name: str) -> list[Partition]:
+        """Return all partitions of a topic."""
+        topic = self._by_name[name]
+        return [Partition(topic.topic_id, number) for number in range(topic.partitions)]
+
+    def names(self) -> Iterable[str]:
+        return list(self._by_name)
+
+    def by_name(self, name: str) -> KnownTopic | None:
+        return self._by_name.get(name)
+
+    def by_id(self, topic_id: bytes) -> KnownTopic | None:
+        return self._by_id.get(topic_id)
+
+    def log_end(self, partition: Partition) -> int | None:
+        topic = self._by_id.get(partition.topic_id)
+        return LOG_END if topic and partition.number < topic.partitions else None
