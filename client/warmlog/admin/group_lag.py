@@ -1,6 +1,7 @@
 """How far a group is behind: records that it has not read, and the age of the first of them."""
 
 import asyncio
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -98,9 +99,10 @@ async def _first_timestamp_ms(cluster: Cluster, topic: str, partition: int, offs
                 offset = fetched.next_offset
                 continue
             batch = read_batch(response.payload)
-            for record_offset, timestamp_ms in zip(batch.offsets(), batch.timestamps_ms(), strict=True):
-                if record_offset >= offset:
-                    return timestamp_ms if timestamp_ms >= 0 else None
+            index = bisect_left(batch.offsets(), offset)
+            if index < batch.record_count:
+                timestamp_ms = batch.timestamps_ms()[index]
+                return timestamp_ms if timestamp_ms >= 0 else None
         except ApiError:
             return None
         if batch.header.next_offset <= offset:
