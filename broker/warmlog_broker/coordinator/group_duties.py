@@ -15,6 +15,7 @@ from warmlog_broker.coordinator.framework.shard import Shard
 from warmlog_broker.coordinator.group.membership import expire_member
 from warmlog_broker.coordinator.group.state import Groups, TopicsView
 from warmlog_broker.coordinator.group.target import assign, needs_target
+from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_protocol.errors import ApiError
 
@@ -70,8 +71,10 @@ class Sessions:
         now_ms: Callable[[], int],
         now_s: Callable[[], float],
         wall_ms: Callable[[], int],
+        lines: RepeatedLines,
     ) -> None:
         """`now_ms` is the clock of `Groups.heard`, `now_s` that of `timers`; `wall_ms`, the time of day, is stored."""
+        self._lines = lines
         self._timers = timers
         self._now_ms = now_ms
         self._wall_ms = wall_ms
@@ -130,15 +133,10 @@ class Sessions:
         member = groups.member(group, member_id)
         if member is None or member.deadline_ms() > self._now_ms():
             return Decision((), False)
-        _log.info(
-            "member %s (%s) of group %r is removed: %s",
-            member_id,
-            member.settings.host,
-            group,
-            "it has not given up its partitions in time"
-            if member.heard_ms + member.settings.session_timeout_ms > self._now_ms()
-            else f"not heard of for {member.settings.session_timeout_ms} ms",
-        )
+        is_silent = member.heard_ms + member.settings.session_timeout_ms <= self._now_ms()
+        why = "not heard of in its session" if is_silent else "it has not given up its partitions in time"
+        text = f"member {member_id} ({member.settings.host}) of group {group!r} is removed: {why}"
+        self._lines.write(logging.INFO, "members that were removed", text, self._now_s())
         return expire_member(groups, group, member_id, now_ms=self._wall_ms())
 
     def _expired(self, shard: GroupShard, group: str, member_id: str, was_done: bool) -> None:

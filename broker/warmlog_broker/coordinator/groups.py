@@ -23,6 +23,7 @@ from warmlog_broker.coordinator.group.offsets import commit, delete_group, delet
 from warmlog_broker.coordinator.group.state import Groups, Limits
 from warmlog_broker.coordinator.group_duties import GroupShard, Sessions, Targets, Waits, run_unasked
 from warmlog_broker.coordinator.topics_view import BrokerTopics
+from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.topics.topics import Topics
@@ -58,6 +59,7 @@ class GroupCoordinator:
         config: BrokerConfig,
         *,
         timers: TimerWheel,
+        lines: RepeatedLines,
         threads: Executor,
         now_ms: Callable[[], int],
         retention_now_ms: Callable[[], int],
@@ -75,7 +77,7 @@ class GroupCoordinator:
         self._topics = BrokerTopics(topics, self._topics_changed.set)
         self._started_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._now_s = loop.time
-        self._sessions = Sessions(timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms)
+        self._sessions = Sessions(timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms, lines=lines)
         self._targets = Targets(config, self._topics)
         self.waits = Waits()
         """Heartbeats that had nothing to tell, and wait for that."""

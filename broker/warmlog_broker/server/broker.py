@@ -386,6 +386,7 @@ class Broker:
                 self.topics,
                 config,
                 timers=self._timers,
+                lines=self._lines,
                 threads=self._threads.cold_readers,
                 now_ms=Services.now_ms,
                 retention_now_ms=retention_now_ms,

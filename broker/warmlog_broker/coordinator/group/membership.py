@@ -6,6 +6,7 @@ import msgspec
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.group.assignors import ASSIGNORS
+from warmlog_broker.coordinator.group.patterns import compile_pattern
 from warmlog_broker.coordinator.group.reconciliation import Holding, advanced, rejoined, released
 from warmlog_broker.coordinator.group.records import (
     AssignmentKey,
@@ -20,7 +21,6 @@ from warmlog_broker.coordinator.group.records import (
     remove,
 )
 from warmlog_broker.coordinator.group.state import Group, Groups, Limits, Member, as_partitions
-from warmlog_broker.coordinator.group.subscriptions import compile_pattern
 from warmlog_protocol.errors import (
     FencedInstanceId,
     FencedMemberEpoch,

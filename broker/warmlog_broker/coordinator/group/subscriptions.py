@@ -1,21 +1,10 @@
 """Subscriptions: the topics that members stand for, by name and by pattern."""
 
-import re
 from collections.abc import Iterable
-from functools import lru_cache
 
+from warmlog_broker.coordinator.group.patterns import compile_pattern
 from warmlog_broker.coordinator.group.records import KnownTopic, MemberValue
 from warmlog_broker.coordinator.group.state import Member, TopicsView
-from warmlog_protocol.errors import InvalidRegularExpression
-
-
-@lru_cache(maxsize=1024)
-def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Return the regular expression for whole names; InvalidRegularExpression."""
-    try:
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise InvalidRegularExpression(f"the pattern {pattern!r} is not a regular expression: {error}") from None
 
 
 def subscribes_to(settings: MemberValue, name: str) -> bool:

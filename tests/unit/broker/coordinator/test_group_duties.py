@@ -1,6 +1,7 @@
 """What happens in groups without a request, on a clock and a log that the test decides about."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 
@@ -16,6 +17,7 @@ from warmlog_broker.coordinator.group.membership import heartbeat
 from warmlog_broker.coordinator.group.state import Groups, KnownTopic, Limits, Partition
 from warmlog_broker.coordinator.group_duties import GRACE_MS, Sessions, Targets, Waits
 from warmlog_broker.replica.partition import Partition as ServedPartition
+from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_protocol.errors import ApiError, SafeMode
 from warmlog_protocol.messages import GroupHeartbeatRequest
@@ -50,7 +52,11 @@ class Room:
         self.wheel = TimerWheel(0.2)
         self.refusal: ApiError | None = None
         self.sessions = Sessions(
-            self.wheel, now_ms=lambda: self.now_ms, now_s=lambda: self.now_ms / 1000, wall_ms=lambda: self.now_ms
+            self.wheel,
+            now_ms=lambda: self.now_ms,
+            now_s=lambda: self.now_ms / 1000,
+            wall_ms=lambda: self.now_ms,
+            lines=RepeatedLines(logging.getLogger("sessions")),
         )
         config = BrokerConfig(group_assignment_interval_ms=40, group_initial_rebalance_delay_ms=20)
         self.targets = Targets(config, FourPartitions())
@@ -133,7 +139,10 @@ async def room(make_partition: MakePartition, threads: Executor) -> AsyncIterato
     made.shard.close("the test is over")
 
 
-async def test_a_member_is_removed_when_its_session_is_over_and_not_before(room: Room) -> None:
+async def test_a_member_is_removed_when_its_session_is_over_and_not_before(
+    room: Room, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     await room.beat("a")
     await room.pass_time(SESSION_MS // 2)
     await room.beat("b")
@@ -142,6 +151,7 @@ async def test_a_member_is_removed_when_its_session_is_over_and_not_before(room:
     await room.pass_time(1000)
     assert room.members == {"b"}
     assert len(room.sessions) == 1
+    assert "member a (h) of group 'g' is removed: not heard of in its session" in caplog.text
 
 
 async def test_heartbeats_keep_a_member_and_one_timer_for_each(room: Room) -> None:

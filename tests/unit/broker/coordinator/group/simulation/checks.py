@@ -13,9 +13,10 @@ class Violation(Exception):
     """An invariant does not hold; the message says which."""
 
 
-def require(condition: object, message: str) -> None:
+def require(condition: object, message: str, *values: object) -> None:
+    """Raise a Violation with `message`, in which each {} stands for one of `values`, unless `condition` is true."""
     if not condition:
-        raise Violation(message)
+        raise Violation(message.format(*values))
 
 
 class Watch:
@@ -32,37 +33,43 @@ class Watch:
     def look(self, group: Group) -> None:
         """Check everything that must be true of `group` and of what has become of it since the last look."""
         epochs = (group.epoch, group.target_epoch)
-        require(epochs[0] >= self.epochs[0] and epochs[1] >= self.epochs[1], f"epochs fell: {self.epochs}, {epochs}")
+        require(epochs[0] >= self.epochs[0] and epochs[1] >= self.epochs[1], "epochs fell: {}, {}", self.epochs, epochs)
         require(group.target_epoch <= group.epoch, "ValidStableGroupState: the target's epoch is after the group's")
         self.epochs = epochs
         holders: dict[Partition, str] = {}
         targeted: set[Partition] = set()
+        is_stable = group.state == "stable"
         for member in group.members.values():
-            self._look_at_member(group, member, holders)
+            self._look_at_member(group, member, holders, is_stable=is_stable)
             require(not targeted & member.target, "LegalTargetAssignment: the target gives a partition to two members")
             targeted |= member.target
         require(holders == group.owners, "the index of owners differs from what the members hold")
-        if group.state == "stable":
+        if is_stable:
             every = {Partition(topic.topic_id, n) for topic in group.topics.values() for n in range(topic.partitions)}
             require(holders.keys() == targeted == every, "ValidStableGroupState: stable, and a partition has no owner")
 
-    def _look_at_member(self, group: Group, member: Member, holders: dict[Partition, str]) -> None:
+    def _look_at_member(self, group: Group, member: Member, holders: dict[Partition, str], *, is_stable: bool) -> None:
         name = member.member_id
-        require(0 < member.epoch <= group.epoch, f"ValidMemberEpoch: {name} has {member.epoch}")
-        require(member.previous_epoch <= member.epoch, f"ValidMemberEpoch: the previous one of {name} is higher")
-        require(member.epoch >= self.member_epochs.get(name, 0), f"ValidMemberEpoch: that of {name} fell")
+        require(0 < member.epoch <= group.epoch, "ValidMemberEpoch: {} has {}", name, member.epoch)
+        require(member.previous_epoch <= member.epoch, "ValidMemberEpoch: the previous one of {} is higher", name)
+        require(member.epoch >= self.member_epochs.get(name, 0), "ValidMemberEpoch: that of {} fell", name)
         self.member_epochs[name] = member.epoch
-        if group.state == "stable":
+        if is_stable:
             is_settled = member.assigned.keys() == member.target and not member.revoking
-            require(is_settled and member.epoch >= group.target_epoch, f"ValidStableGroupState: {name} is not settled")
+            require(is_settled and member.epoch >= group.target_epoch, "ValidStableGroupState: {} is not settled", name)
         for part in (member.assigned, member.revoking):
             for partition, since in part.items():
                 other = holders.setdefault(partition, name)
                 require(
                     other == name and (part is member.assigned or partition not in member.assigned),
-                    f"NoDoubleClientAssignment: {partition} is held by {other} and {name}",
+                    "NoDoubleClientAssignment: {} is held by {} and {}",
+                    partition,
+                    other,
+                    name,
                 )
-                require(since <= member.epoch, f"ValidPartitionEpoch: {partition} is of {since}, {name} of an earlier")
+                require(
+                    since <= member.epoch, "ValidPartitionEpoch: {} is of {}, {} of an earlier", partition, since, name
+                )
                 self._look_at_holding(partition, (name, member.settings.instance_id, since))
 
     def _look_at_holding(self, partition: Partition, holding: tuple[str, str, int]) -> None:
@@ -71,7 +78,9 @@ class Watch:
             return
         if last is not None:
             is_takeover = bool(holding[1]) and holding[1:] == last[1:]
-            require(is_takeover or holding[2] > last[2], f"ValidPartitionEpoch: {partition}: {last}, then {holding}")
+            require(
+                is_takeover or holding[2] > last[2], "ValidPartitionEpoch: {}: {}, then {}", partition, last, holding
+            )
         self.holdings[partition] = holding
         self.changes[partition] = self.changes.get(partition, 0) + 1
 
@@ -88,10 +97,12 @@ def check_beliefs(processes: Iterable[Process], group: Group | None, now_ms: int
         for partition in process.owned:
             require(
                 member is not None and member.holds(partition),
-                f"NoDoubleClientAssignment: {name} believes to own {partition}, and does not hold it",
+                "NoDoubleClientAssignment: {} believes to own {}, and does not hold it",
+                name,
+                partition,
             )
             other = believed.setdefault(partition, name)
-            require(other == name, f"NoDoubleClientAssignment: {other} and {name} believe to own {partition}")
+            require(other == name, "NoDoubleClientAssignment: {} and {} believe to own {}", other, name, partition)
 
 
 def check_target(group: Group, topics: Topics) -> None:
@@ -103,9 +114,9 @@ def check_target(group: Group, topics: Topics) -> None:
         if subscription not in wanted:
             names = [n for n in topics.names() if n in subscription[0] or re.fullmatch(subscription[1] or "(?!)", n)]
             wanted[subscription] = {partition for name in names for partition in topics.partitions(name)}
-        require(member.target <= wanted[subscription], f"LegalTargetAssignment: {member.member_id} did not subscribe")
+        require(member.target <= wanted[subscription], "LegalTargetAssignment: {} did not subscribe", member.member_id)
         targeted |= member.target
     require(targeted == set().union(*wanted.values()), "LegalTargetAssignment: a partition is left out")
     if len(wanted) == 1 and group.assignor == "uniform":
         loads = [len(member.target) for member in group.members.values()]
-        require(max(loads) - min(loads) <= 1, f"the uniform target is not balanced: {sorted(loads)}")
+        require(max(loads) - min(loads) <= 1, "the uniform target is not balanced: {}", sorted(loads))

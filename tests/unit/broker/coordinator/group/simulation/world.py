@@ -292,13 +292,16 @@ class World:
         except ApiError as error:
             require(
                 twin is None or request.member_epoch <= 0 or isinstance(error, FencedInstanceId),
-                f"{request.member_id} was replaced by {twin}, and told {type(error).__name__}",
+                "{} was replaced by {}, and told {}",
+                request.member_id,
+                twin,
+                type(error).__name__,
             )
             return error
         if request.member_epoch > 0:
-            require(twin is None, f"{request.member_id} was replaced by {twin}, and goes on")
+            require(twin is None, "{} was replaced by {}, and goes on", request.member_id, twin)
             claimed = {Partition(t.topic_id, n) for t in request.owned or () for n in t.partitions}
-            require(claimed <= held, f"{request.member_id} goes on with what it does not hold")
+            require(claimed <= held, "{} goes on with what it does not hold", request.member_id)
         elif request.member_epoch == 0 and twin is not None:
             self._disown(twin)
         response = self._decided(decision)
@@ -324,10 +327,10 @@ class World:
             if result.error_code:
                 continue
             holder = self.watch.holdings[partition][0]
-            require(holder == request.member_id, f"{request.member_id} committed {partition} of {holder}")
-            require(believed[partition] == self.watch.changes[partition], f"{partition} was assigned again since")
+            require(holder == request.member_id, "{} committed {} of {}", request.member_id, partition, holder)
+            require(believed[partition] == self.watch.changes[partition], "{} was assigned again since", partition)
             last = max([self.committed.get(partition, 0), *(v[partition] for _, v in self.pending if partition in v)])
-            require(item.offset >= last, f"the offset of {partition} went back from {last} to {item.offset}")
+            require(item.offset >= last, "the offset of {} went back from {} to {}", partition, last, item.offset)
             values[partition] = item.offset
         self.pending.append((decision.records, values))
         if self.random.random() < 0.7:

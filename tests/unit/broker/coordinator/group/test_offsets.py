@@ -1,0 +1,242 @@
+"""Committed offsets: who may commit what, and when they are removed."""
+
+import pytest
+
+from unit.broker.coordinator.group.machine import GROUP, Machine
+from unit.broker.coordinator.group.topics import LOG_END, Topics
+from warmlog_broker.coordinator.group import offsets
+from warmlog_broker.coordinator.group.records import Partition
+from warmlog_broker.coordinator.group.state import Limits
+from warmlog_protocol.errors import (
+    ErrorCode,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    InvalidGroupId,
+    NonEmptyGroup,
+    StaleMemberEpoch,
+    TooManyGroups,
+    UnknownMemberId,
+)
+from warmlog_protocol.messages.groups import (
+    DeleteOffsetsRequest,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    TopicPartitions,
+)
+
+OUTSIDE = ("", -1)
+
+
+@pytest.fixture
+def machine() -> Machine:
+    return Machine(Topics(orders=4, users=1))
+
+
+@pytest.fixture
+def orders(machine: Machine) -> list[Partition]:
+    return machine.topics.partitions("orders")
+
+
+@pytest.fixture
+def owner(machine: Machine) -> str:
+    machine.join("a", "orders")
+    machine.settle("a")
+    return "a"
+
+
+def test_the_owner_commits_and_the_offset_is_fetched(machine: Machine, orders: list[Partition], owner: str) -> None:
+    item = OffsetCommitPartition(orders[1].topic_id, "", 1, 42, 7, "state")
+    request = OffsetCommitRequest(GROUP, [item], owner, 1)
+    machine.decided(offsets.commit(machine.groups, request, machine.topics, now_ms=99, limits=machine.limits))
+    fetched = offsets.fetch_offsets(machine.groups, OffsetFetchRequest(GROUP)).partitions
+    assert [tuple(getattr(f, name) for name in f.__struct_fields__) for f in fetched] == [
+        (orders[1].topic_id, "orders", 1, 42, 7, "state", 99)
+    ]
+
+
+def test_each_partition_is_accepted_or_refused_by_itself(machine: Machine, orders: list[Partition], owner: str) -> None:
+    users = machine.topics.partitions("users")[0]
+    foreign = Partition(b"?" * 16, 0)
+    beyond = Partition(orders[0].topic_id, 4)
+    items = [(orders[0], 1), (users, 1), (foreign, 1), (beyond, 1), (orders[1], LOG_END + 1), (orders[2], LOG_END)]
+    assert machine.commit(owner, 1, *items, (orders[3], -1)) == [
+        ErrorCode.NONE,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.NONE,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+    ]
+    assert machine.committed() == {orders[0]: 1, orders[2]: LOG_END}
+
+
+def test_metadata_has_a_largest_size_in_bytes(machine: Machine, owner: str) -> None:
+    items = [OffsetCommitPartition(b"", "orders", 0, 1, metadata="ü" * length) for length in (2048, 2049)]
+    request = OffsetCommitRequest(GROUP, [*items, OffsetCommitPartition(b"", "gone", 0, 1)], owner, 1)
+    decision = offsets.commit(machine.groups, request, machine.topics, now_ms=0, limits=machine.limits)
+    codes = [result.error_code for result in decision.result.partitions]
+    assert codes == [ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert len(decision.records) == 1
+
+
+def test_what_a_member_is_revoking_it_may_still_commit(machine: Machine, orders: list[Partition], owner: str) -> None:
+    machine.join("b", "orders")
+    machine.assign()
+    held = dict(machine.member(owner).assigned)
+    revoke = machine.heartbeat(owner, 1, held)
+    assert machine.commit(owner, 1, (orders[3], 5)) == [ErrorCode.NONE]
+    assert machine.commit(owner, 2, (orders[3], 6)) == [ErrorCode.NONE]
+    machine.heartbeat(owner, 2, revoke.assignment)
+    assert machine.commit(owner, 2, (orders[3], 7)) == [ErrorCode.STALE_MEMBER_EPOCH]
+
+
+def test_a_commit_of_an_epoch_before_the_partition_was_assigned_is_stale(
+    machine: Machine, orders: list[Partition], owner: str
+) -> None:
+    machine.join("b", "orders")
+    machine.settle("a", "b")
+    machine.heartbeat("b", -1)
+    machine.settle("a")
+    assert machine.commit(owner, 2, (orders[3], 5), (orders[0], 5)) == [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.NONE]
+    assert machine.commit(owner, 3, (orders[3], 5)) == [ErrorCode.NONE]
+
+
+def test_a_commit_of_no_member_or_of_a_later_epoch_is_refused_as_a_whole(
+    machine: Machine, orders: list[Partition], owner: str
+) -> None:
+    with pytest.raises(UnknownMemberId):
+        machine.commit("b", 1, (orders[0], 1))
+    with pytest.raises(UnknownMemberId):
+        machine.commit("", 1, (orders[0], 1))
+    with pytest.raises(FencedMemberEpoch):
+        machine.commit(owner, 2, (orders[0], 1))
+
+
+def test_a_late_copy_of_a_commit_takes_no_offset_back(machine: Machine, orders: list[Partition], owner: str) -> None:
+    machine.commit(owner, 1, (orders[0], 1), sequence=1)
+    machine.commit(owner, 1, (orders[0], 1), sequence=1)
+    machine.commit(owner, 1, (orders[0], 2), sequence=2)
+    with pytest.raises(StaleMemberEpoch, match="late copy"):
+        machine.commit(owner, 1, (orders[0], 1), sequence=1)
+    assert machine.commit(owner, 1, (orders[0], 0)) == [ErrorCode.NONE], "without a number, it is the user's will"
+
+
+def test_from_outside_only_a_group_without_members_takes_commits(machine: Machine, orders: list[Partition]) -> None:
+    assert machine.commit(*OUTSIDE, (orders[0], 3)) == [ErrorCode.NONE]
+    machine.join("a", "orders")
+    with pytest.raises(NonEmptyGroup):
+        machine.commit(*OUTSIDE, (orders[0], 4))
+    machine.heartbeat("a", -1)
+    machine.commit(*OUTSIDE, (orders[0], 4))
+    assert machine.committed() == {orders[0]: 4}
+
+
+def test_a_recreated_topic_has_no_committed_offset(machine: Machine, orders: list[Partition], owner: str) -> None:
+    machine.commit(owner, 1, (orders[0], 9))
+    new = machine.topics.create("orders", 4)
+    asked = [TopicPartitions(new.topic_id, "orders", [0]), TopicPartitions(orders[0].topic_id, "orders", [0])]
+    fetched = offsets.fetch_offsets(machine.groups, OffsetFetchRequest(GROUP, asked)).partitions
+    assert [offset.offset for offset in fetched] == [-1, 9]
+
+
+def test_a_member_fetches_with_its_epoch_or_the_one_before(machine: Machine, owner: str) -> None:
+    machine.join("b", "orders")
+    machine.settle("a", "b")
+    for epoch in (1, 2):
+        offsets.fetch_offsets(machine.groups, OffsetFetchRequest(GROUP, None, owner, epoch))
+    with pytest.raises(StaleMemberEpoch):
+        offsets.fetch_offsets(machine.groups, OffsetFetchRequest(GROUP, None, owner, 3))
+    with pytest.raises(UnknownMemberId):
+        offsets.fetch_offsets(machine.groups, OffsetFetchRequest(GROUP, None, "c", 1))
+    assert offsets.fetch_offsets(machine.groups, OffsetFetchRequest("other")).partitions == []
+
+
+def test_names_and_the_number_of_groups_are_bounded(orders: list[Partition]) -> None:
+    machine = Machine(Topics(orders=1), Limits(max_groups=0))
+    with pytest.raises(TooManyGroups):
+        machine.commit(*OUTSIDE, (machine.topics.partitions("orders")[0], 1))
+    for name in ("", "g" * 1_000_000):
+        request = OffsetCommitRequest(name, [])
+        with pytest.raises(InvalidGroupId):
+            offsets.commit(machine.groups, request, machine.topics, now_ms=0, limits=machine.limits)
+        with pytest.raises(InvalidGroupId):
+            offsets.fetch_offsets(machine.groups, OffsetFetchRequest(name))
+
+
+class TestExpiry:
+    def expire(self, machine: Machine, now_ms: int) -> int:
+        decision = offsets.expire_offsets(machine.groups, GROUP, now_ms=now_ms, retention_ms=500, topics=machine.topics)
+        expired: int = machine.decided(decision)
+        return expired
+
+    def test_the_time_runs_from_when_the_group_became_empty(
+        self, machine: Machine, orders: list[Partition], owner: str
+    ) -> None:
+        machine.commit(owner, 1, (orders[0], 9))
+        assert self.expire(machine, 10**9) == 0, "the group has members"
+        machine.now_ms = 20_000
+        machine.heartbeat(owner, -1)
+        assert self.expire(machine, 20_499) == 0
+        assert self.expire(machine, 20_500) == 1
+        assert len(machine.groups) == 0
+
+    def test_the_time_runs_from_the_last_commit_from_outside(self, machine: Machine, orders: list[Partition]) -> None:
+        machine.commit(*OUTSIDE, (orders[0], 9))
+        machine.now_ms = 1300
+        machine.commit(*OUTSIDE, (orders[1], 9))
+        assert self.expire(machine, 1500) == 1
+        assert machine.committed() == {orders[1]: 9}
+        assert self.expire(machine, 1800) == 1
+        assert len(machine.groups) == 0
+
+    def test_offsets_of_deleted_topics_expire_at_once(
+        self, machine: Machine, orders: list[Partition], owner: str
+    ) -> None:
+        machine.commit(owner, 1, (orders[0], 9))
+        machine.topics.delete("orders")
+        assert self.expire(machine, 1000) == 1
+        assert len(machine.groups) == 1
+
+    def test_a_group_that_is_not_there_has_nothing_to_expire(self, machine: Machine) -> None:
+        assert self.expire(machine, 10**9) == 0
+
+
+class TestDeletion:
+    def test_a_group_without_members_is_deleted_with_its_offsets(
+        self, machine: Machine, orders: list[Partition], owner: str
+    ) -> None:
+        machine.commit(owner, 1, (orders[0], 9))
+        with pytest.raises(NonEmptyGroup):
+            offsets.delete_group(machine.groups, GROUP)
+        machine.heartbeat(owner, -1)
+        machine.decided(offsets.delete_group(machine.groups, GROUP))
+        assert len(machine.groups) == 0
+        with pytest.raises(GroupIdNotFound):
+            offsets.delete_group(machine.groups, GROUP)
+
+    def delete(self, machine: Machine, *topics: TopicPartitions) -> list[int]:
+        decision = offsets.delete_offsets(machine.groups, DeleteOffsetsRequest(GROUP, list(topics)))
+        return [result.error_code for result in machine.decided(decision).partitions]
+
+    def test_offsets_are_deleted_by_id_or_by_name(self, machine: Machine, orders: list[Partition]) -> None:
+        machine.commit(*OUTSIDE, *((partition, 9) for partition in orders))
+        by_id = TopicPartitions(orders[0].topic_id, "", [0, 1])
+        by_name = TopicPartitions(b"", "orders", [2, 17])
+        assert self.delete(machine, by_id, by_name) == [ErrorCode.NONE] * 4
+        assert machine.committed() == {orders[3]: 9}
+
+    def test_offsets_that_members_need_stay(self, machine: Machine, orders: list[Partition], owner: str) -> None:
+        machine.commit(owner, 1, (orders[0], 9))
+        subscribed = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        assert self.delete(machine, TopicPartitions(orders[0].topic_id, "", [0])) == [subscribed]
+        assert self.delete(machine, TopicPartitions(b"", "orders", [0])) == [subscribed]
+        machine.heartbeat(owner, 1, topics=[], pattern="or.*s")
+        assert self.delete(machine, TopicPartitions(b"", "orders", [0])) == [subscribed]
+        machine.heartbeat(owner, 1, topics=[], pattern="or")
+        assert self.delete(machine, TopicPartitions(b"", "orders", [0])) == [ErrorCode.NONE]
+
+    def test_offsets_of_a_group_that_is_not_there_are_not_deleted(self, machine: Machine) -> None:
+        with pytest.raises(GroupIdNotFound):
+            self.delete(machine, TopicPartitions(b"", "orders", [0]))
