@@ -106,7 +106,7 @@ def test_what_a_killed_driver_has_committed_is_in_its_checkpoint(
 ) -> None:
     topics.create("killed")
     fill(topics, "killed", 0, 0, 5_000)
-    last = kill_while_streaming(KILLED, broker.address, tmp_path, after=5)
+    last = kill_while_streaming(KILLED, broker.address, tmp_path, after=3)
     done = committed(broker, "killed")[0]
     assert 0 < done <= 50 * (last + 1), "no more than the micro-batches whose commit is in the checkpoint"
     run(spark, broker, tmp_path, subscribe="killed", group="killed", commitOffsets="true")
