@@ -17,6 +17,9 @@ derives from `WarmlogError`; `errors` shows the tree.
 from warmlog import errors as _errors
 from warmlog import serializers
 from warmlog.admin.admin import Admin, BrokerInfo, ConfigValue, TopicDescription
+from warmlog.admin.group_descriptions import CommittedOffset, GroupDescription, GroupListing, MemberDescription
+from warmlog.admin.group_lag import GroupLag
+from warmlog.admin.group_reset import OffsetReset
 from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
 from warmlog.admin.partition_description import PartitionDescription
 from warmlog.cluster.list_offsets import OffsetAt
@@ -40,15 +43,21 @@ __all__ = [
     "Admin",
     "Batch",
     "BrokerInfo",
+    "CommittedOffset",
     "ConfigValue",
     "Consumer",
     "DeliveryFuture",
     "Durability",
+    "GroupDescription",
+    "GroupLag",
+    "GroupListing",
     "GroupMetadata",
     "Lag",
     "LogDirDescription",
     "LogDirReplica",
+    "MemberDescription",
     "OffsetAt",
+    "OffsetReset",
     "PartitionDescription",
     "Placed",
     "PlacedMany",

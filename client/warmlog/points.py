@@ -32,6 +32,7 @@ LARGEST_OFFSET = 2**63 - 1
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"([0-9]+)\s*([a-z]+)")
 _NUMBER = re.compile(r"-?[0-9]+")
+_SHIFT = re.compile(r"\s*([+-][0-9]{1,30})\s*")
 _PARTITION = re.compile(r"(.+)-([0-9]{1,10})", re.DOTALL)
 _MOST_MS_FROM_1970 = 2**63 - 1
 
@@ -70,6 +71,16 @@ class Point(NamedTuple):
 EARLIEST = Point(PointKind.EARLIEST)
 LATEST = Point(PointKind.LATEST)
 _EDGES = {"earliest": EARLIEST, "latest": LATEST}
+
+
+class Shift(NamedTuple):
+    """So many offsets after what a group has committed, or before it."""
+
+    by: int
+
+
+Target = Point | Shift
+"""What a reset goes to."""
 
 Points = Point | Mapping[TopicPartition, Point]
 """The same point for all partitions, or one for each."""
@@ -189,6 +200,19 @@ def parse_point(text: str, *, zone: tzinfo | None = UTC, now_ms: int | None = No
             f"{text!r}: earliest, latest, an offset, a tail like -100, or a time like 2026-11-20T08:00 "
             f"({'local time' if zone is None else zone}), 2026-11-20T08:00+02:00 or -10m is expected"
         ) from None
+
+
+def parse_target(text: str, *, zone: tzinfo | None = UTC) -> Target:
+    """Parse what a reset goes to: as `parse_point`, but a number with a sign is a shift, and not a tail."""
+    if found := _SHIFT.fullmatch(text):
+        shift = Shift(int(found[1]))
+        if abs(shift.by) > LARGEST_OFFSET:
+            raise ValueError(f"{text!r} is more than any offset: at most {LARGEST_OFFSET} is expected")
+        return shift
+    try:
+        return parse_point(text, zone=zone)
+    except ValueError as error:
+        raise ValueError(str(error).replace("a tail like -100", "a shift like +100 or -100")) from None
 
 
 def parse_offset(text: str) -> Point:

@@ -1,11 +1,9 @@
-"""The admin client: topics and their settings, data directories, offsets."""
+"""The admin client: topics and their settings, data directories, offsets; groups are in `groups`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike, fspath
-from types import TracebackType
-from typing import Self, Unpack
 from uuid import UUID
 
 from warmlog.admin.arguments import (
@@ -17,16 +15,15 @@ from warmlog.admin.arguments import (
     checked_texts,
     setting_texts,
 )
+from warmlog.admin.groups import GroupAdmin
 from warmlog.admin.log_dirs import LogDirDescription, describe_log_dir
 from warmlog.admin.partition_description import PartitionDescription, describe_partitions
-from warmlog.cluster.address import checked_bootstrap
 from warmlog.cluster.broker_link import BrokerLink
-from warmlog.cluster.cluster import Cluster, Topic, not_open
+from warmlog.cluster.cluster import Topic
 from warmlog.cluster.leader_requests import ask_leaders
 from warmlog.cluster.list_offsets import OffsetAt, located, look_up
-from warmlog.cluster.options import ConnectionKeywords, connection_options
 from warmlog.cluster.responses import TopicPartition, checked, partition_range
-from warmlog.errors import ApiError, ClientClosed, TopicAlreadyExists, UnknownTopicOrPartition
+from warmlog.errors import ApiError, TopicAlreadyExists, UnknownTopicOrPartition
 from warmlog.times import asked_timestamp
 from warmlog_protocol.durability import Durability
 from warmlog_protocol.messages import (
@@ -102,43 +99,8 @@ class BrokerInfo:
     """Why it refuses records and new topics (safe mode); "" if it accepts them."""
 
 
-class Admin:
-    """Manages topics and partitions. Every call ends within `request_timeout_ms`."""
-
-    def __init__(self, bootstrap: str | Sequence[str], **connection: Unpack[ConnectionKeywords]) -> None:
-        """`bootstrap` is HOST:PORT, or several; `connection` may set any of the fields of ConnectionOptions."""
-        self._bootstrap = checked_bootstrap(bootstrap)
-        self._options = connection_options(connection, Admin)
-        self._is_started = False
-        self._cluster: Cluster | None = None
-
-    async def start(self) -> Self:
-        """Connect. Raises BrokerUnavailable if no bootstrap address responds."""
-        if self._is_started:
-            raise ClientClosed("an admin client can be started once: create another one")
-        self._is_started = True
-        cluster = Cluster(self._bootstrap, self._options)
-        try:
-            await cluster.start()
-        except BaseException:
-            await cluster.close()
-            raise
-        self._cluster = cluster
-        return self
-
-    async def close(self) -> None:
-        """Disconnect; closing twice is allowed."""
-        if self._cluster is not None:
-            cluster, self._cluster = self._open(), None
-            await cluster.close()
-
-    async def __aenter__(self) -> Self:
-        return await self.start()
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
+class Admin(GroupAdmin):
+    """Manages topics, partitions and consumer groups. Every call ends within `request_timeout_ms`."""
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
@@ -322,12 +284,6 @@ class Admin:
         return await ask_leaders(cluster, asked, ask)
 
     # --- within -----------------------------------------------------------------------------------------------------
-
-    def _open(self) -> Cluster:
-        if self._cluster is None:
-            raise not_open("Admin", is_started=self._is_started)
-        self._cluster.home.check()
-        return self._cluster
 
     async def _describe(self, topics: list[Topic]) -> list[TopicDescription]:
         configs = await self._configs([topic.name for topic in topics]) if topics else {}

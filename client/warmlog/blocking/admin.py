@@ -7,7 +7,7 @@ from warmlog.blocking.client import BlockingClient, options_of, waiting
 
 
 class Admin(BlockingClient[admin.Admin]):
-    """Manages topics and partitions: `warmlog.Admin` without `await`."""
+    """Manages topics, partitions and consumer groups: `warmlog.Admin` without `await`."""
 
     @options_of(admin.Admin)
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -27,4 +27,11 @@ class Admin(BlockingClient[admin.Admin]):
     list_offsets = waiting(admin.Admin.list_offsets)
     look_up_offsets = waiting(admin.Admin.look_up_offsets)
     delete_records = waiting(admin.Admin.delete_records)
+    list_groups = waiting(admin.Admin.list_groups)
+    describe_group = waiting(admin.Admin.describe_group)
+    committed_offsets = waiting(admin.Admin.committed_offsets)
+    group_lags = waiting(admin.Admin.group_lags)
+    reset_offsets = waiting(admin.Admin.reset_offsets)
+    delete_groups = waiting(admin.Admin.delete_groups)
+    delete_offsets = waiting(admin.Admin.delete_offsets)
     epoch_ends = waiting(admin.Admin.epoch_ends)

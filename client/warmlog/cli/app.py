@@ -22,6 +22,9 @@ from warmlog.cli.commands import (
     spark_export,
     status,
 )
+from warmlog.cli.commands.group import delete as group_delete
+from warmlog.cli.commands.group import describe as group_describe
+from warmlog.cli.commands.group import reset as group_reset
 from warmlog.cli.commands.topic import change, copy, delete, delete_records, describe
 from warmlog.cli.demo import command as demo
 from warmlog.cli.dump import command as dump
@@ -34,7 +37,7 @@ PROGRAM = about.PROGRAM
 COMPLETION_VARIABLE = "_WARMLOG_COMPLETE"
 """What the shell's script sets to have words completed; `source_SHELL` prints the script."""
 
-COMPLETION_HELP = """Print the script that completes commands, options and topics in a shell.
+COMPLETION_HELP = """Print the script that completes commands, options, topics and groups in a shell.
 
     bash    echo 'source <(warmlog completion bash)' >> ~/.bashrc
     zsh     echo 'source <(warmlog completion zsh)' >> ~/.zshrc, after compinit
@@ -74,6 +77,16 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
             "delete": delete.delete,
             "delete-records": delete_records.delete_records,
             "copy": copy.copy,
+        },
+    ),
+    "group": (
+        "List, describe, reset and delete consumer groups.",
+        {
+            "list": group_describe.list_groups,
+            "describe": group_describe.describe,
+            "members": group_describe.members,
+            "reset": group_reset.reset,
+            "delete": group_delete.delete,
         },
     ),
     "log": (

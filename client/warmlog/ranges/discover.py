@@ -17,6 +17,7 @@ from warmlog.errors import (
 )
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
 from warmlog.sockets.cluster import BlockingCluster, in_requests
+from warmlog.sockets.connection import R
 from warmlog_protocol.errors import did_you_mean
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
@@ -29,6 +30,7 @@ from warmlog_protocol.messages import (
     FoundSplits,
     IsolationLevel,
     ListedOffset,
+    Message,
     TopicMetadata,
 )
 
@@ -63,6 +65,10 @@ class Discovery:
 
     def __exit__(self, *_: object) -> None:
         self._cluster.close()
+
+    def call(self, message: Message, expected: type[R]) -> R:
+        """Return the response of any broker."""
+        return self._ask(lambda: self._cluster.call(message, expected))
 
     def topics(self, names: Sequence[str], optional: Collection[str] = ()) -> dict[str, TopicMetadata]:
         """Return the metadata of these topics, in their order; those in `optional` need not exist."""

@@ -1,4 +1,4 @@
-"""`warmlog status`: the broker, its disks, and its topics with their rates; once, or again and again."""
+"""`warmlog status`: the broker, its disks, its topics with their rates, and the lag of groups; once, or repeatedly."""
 
 import time
 from contextlib import suppress
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from warmlog.cli.commands.group.lag import TotalLag, age_cell, total_lag
 from warmlog.cli.commands.topic.figures import figures_of, sizes_on_disk, total
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, connection, run_admin
@@ -46,10 +47,11 @@ def status(
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
-    """Show the broker, its disks, and its topics by size with the rates of new records.
+    """Show the broker, its disks, its topics by size with the rates of new records, and groups by their lag.
 
-    The exit code is 1 if the broker refuses records, a disk has failed or is full, or a partition is offline; with
-    --watch it is 0.
+    Lag counts the records that a group has not read, behind is the age of the first of them, in milliseconds outside
+    of terminals. The exit code is 1 if the broker refuses records or has no groups to show because of an error, a disk
+    has failed or is full, or a partition is offline; with --watch it is 0.
     """
     interval_s = checked("--interval", lambda text: parse_seconds(text, may_be_zero=True), interval)
     period_s = DEFAULT_PERIOD_S if every is None else checked("SECONDS", _parse_period, every)
@@ -123,6 +125,16 @@ class TopicStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A consumer group, and its lag over all partitions."""
+
+    name: str
+    state: str
+    members: int
+    lag: TotalLag
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerStatus:
     """What the command shows."""
 
@@ -131,6 +143,8 @@ class BrokerStatus:
     reserve_bytes: int
     topics: list[TopicStatus]
     """The largest first."""
+    groups: list[GroupStatus] = field(default_factory=list)
+    """Those with the largest lag first."""
     problems: list[str] = field(default_factory=list)
 
     def state(self, directory: "LogDirDescription") -> str:
@@ -165,7 +179,29 @@ async def _ask(admin: "Admin", interval_s: float) -> BrokerStatus:
         ),
     )
     found.problems.extend(_problems(found))
+    await _add_groups(admin, found)
     return found
+
+
+async def _add_groups(admin: "Admin", found: BrokerStatus) -> None:
+    """Look up the groups, or why that is not possible. A broker of 0.1.0 has none."""
+    from warmlog import ApiError, UnsupportedVersion
+
+    try:
+        found.groups.extend(await _groups(admin))
+    except UnsupportedVersion:
+        return
+    except ApiError as error:
+        found.problems.append(f"groups: {error}")
+
+
+async def _groups(admin: "Admin") -> list[GroupStatus]:
+    listed = await admin.list_groups()
+    lags = await admin.group_lags([each.name for each in listed])
+    found = [
+        GroupStatus(each.name, each.state, each.member_count, total_lag(lags[each.name].values())) for each in listed
+    ]
+    return sorted(found, key=lambda group: (-group.lag.records, group.name))
 
 
 async def _measure(admin: "Admin") -> dict[str, tuple[int, int]]:
@@ -238,6 +274,13 @@ def _show(found: BrokerStatus, max_topics: int) -> None:
         table(headings, list(map(_row, found.topics[:max_topics])))
     if len(found.topics) > max_topics:
         line(f"and {counted(len(found.topics) - max_topics, 'smaller topic')}")
+    if found.groups:
+        line()
+        groups: list[tuple[Cell, ...]] = [
+            (each.name, each.state, Count(each.members), Count(each.lag.records), age_cell(each.lag.seconds))
+            for each in found.groups
+        ]
+        table(("group", "state", "members", "lag", "behind"), groups)
 
 
 def _row(topic: TopicStatus) -> tuple[Cell, ...]:
@@ -269,4 +312,14 @@ def _document(found: BrokerStatus) -> dict[str, Any]:
             for each in found.directories
         ],
         "topics": [asdict(topic) for topic in found.topics],
+        "groups": [
+            {
+                "name": group.name,
+                "state": group.state,
+                "members": group.members,
+                "lag_records": group.lag.records,
+                "lag_seconds": group.lag.seconds,
+            }
+            for group in found.groups
+        ],
     }

@@ -1,6 +1,7 @@
 """`warmlog log dump`: print the files of a partition and of a data directory."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -75,9 +76,10 @@ def dump(
 ) -> None:
     """Print log segments and the other files of a partition, in the words of Kafka's DumpLogSegments.
 
+    Records in a directory of __groups are decoded, with --print-data-log.
     Files are only read, and may be in use. Contradictions between them are reported on stderr.
     """
-    from warmlog.cli.dump.decoders import decoder_named
+    from warmlog.cli.dump.decoders import decoder_named, decoder_of
     from warmlog.cli.dump.findings import Findings
     from warmlog.cli.dump.log_file import LogView
 
@@ -87,17 +89,26 @@ def dump(
         shows_data=shows_data or is_decoder_named,
         skips_metadata=skips_metadata,
         max_bytes=max_bytes,
-        decode_key=decoder_named(key_decoder or DecoderName.STRING),
-        decode_value=decoder_named(value_decoder or DecoderName.STRING),
+        decode=decoder_of(
+            decoder_named(key_decoder or DecoderName.STRING), decoder_named(value_decoder or DecoderName.STRING)
+        ),
     )
     how_to_check = IndexCheck(is_check_only, is_sanity_only, max_message_bytes)
     findings = Findings()
     try:
         for path in _all_files(file or [], more_files):
-            _print_lines(_lines_of(path, view, how_to_check, findings), heading=f"Dumping {path}")
+            own = view if is_decoder_named else _view_of(path, view)
+            _print_lines(_lines_of(path, own, how_to_check, findings), heading=f"Dumping {path}")
     finally:
         for finding in findings.lines():
             remark(finding)
+
+
+def _view_of(path: Path, view: "LogView") -> "LogView":
+    """Return `view`, which decodes the records of consumer groups if the file is one of `__groups`."""
+    from warmlog.cli.dump.group_records import decode_group_record, is_of_groups
+
+    return replace(view, decode=decode_group_record) if is_of_groups(path.resolve().parent.name) else view
 
 
 class IndexCheck(NamedTuple):

@@ -7,6 +7,8 @@ from enum import StrEnum
 import msgspec
 
 Decoder = Callable[[bytes], str]
+RecordDecoder = Callable[[bytes | None, bytes | None], tuple[str | None, str | None]]
+"""Returns a record's key and value as text; None stays None."""
 
 
 class DecoderName(StrEnum):
@@ -21,6 +23,11 @@ class DecoderName(StrEnum):
     MSGPACK = "msgpack"
 
 
+def decoder_of(keys: Decoder, values: Decoder) -> RecordDecoder:
+    """Return what decodes keys and values each in its way."""
+    return lambda key, value: (None if key is None else keys(key), None if value is None else values(value))
+
+
 def decoder_named(name: DecoderName) -> Decoder:
     """Return the decoder; it shows bytes that it cannot decode (another length, not JSON) as hex after 0x."""
     return _DECODERS[name]
@@ -29,6 +36,9 @@ def decoder_named(name: DecoderName) -> Decoder:
 def decode_string(data: bytes) -> str:
     """Decode UTF-8; other bytes become U+FFFD."""
     return data.decode("utf-8", errors="replace")
+
+
+decode_strings = decoder_of(decode_string, decode_string)
 
 
 def _number_of(size_bytes: int) -> Decoder:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warmlog.cli.dump.control_records import control_text
-from warmlog.cli.dump.decoders import Decoder, decode_string
+from warmlog.cli.dump.decoders import RecordDecoder, decode_strings
 from warmlog.cli.dump.findings import Findings, note_pair
 from warmlog.cli.dump.segment_file import (
     PlacedHeader,
@@ -40,8 +40,7 @@ class LogView:
     skips_metadata: bool = False
     """Whether record lines begin with the key."""
     max_bytes: int | None = None
-    decode_key: Decoder = decode_string
-    decode_value: Decoder = decode_string
+    decode: RecordDecoder = decode_strings
 
 
 def dump_log(path: Path, view: LogView, findings: Findings) -> Iterator[str]:
@@ -115,10 +114,11 @@ def record_lines(batch: RecordBatch, view: LogView) -> Iterator[tuple[int, str]]
             )
             line += control_text(key, value) if header.is_control else ""
         if view.shows_data and not header.is_control:
-            if key is not None:
-                line += f"{' ' if line else '| '}key: {view.decode_key(key)}"
-            if value is not None:
-                line += f" payload: {view.decode_value(value)}"
+            key_text, value_text = view.decode(key, value)
+            if key_text is not None:
+                line += f"{' ' if line else '| '}key: {key_text}"
+            if value_text is not None:
+                line += f" payload: {value_text}"
         yield offset, line
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 BROKER_VARIABLE = "WARMLOG_BROKER"
 DEFAULT_BROKER = "127.0.0.1:7400"
 COMPLETION_TIMEOUT_MS = 1000
-"""How long a shell waits for the names of topics."""
+"""How long a shell waits for names of topics or groups."""
 
 T = TypeVar("T")
 
@@ -72,10 +72,23 @@ def connection() -> dict[str, Any]:
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
     """Return the topics whose names begin with `incomplete`, for a shell's completion; none if the broker is away."""
+    return _names(context, incomplete, lambda admin: admin.topic_names())
+
+
+def group_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the consumer groups whose names begin with `incomplete`, as `topic_names` does."""
+
+    async def names(admin: "Admin") -> list[str]:
+        return [group.name for group in await admin.list_groups()]
+
+    return _names(context, incomplete, names)
+
+
+def _names(context: typer.Context, incomplete: str, ask: "Callable[[Admin], Awaitable[list[str]]]") -> list[str]:
     with suppress(Exception):
         found = run_admin(
             broker_choice(context, context.params.get("broker") or DEFAULT_BROKER).address,
-            lambda admin: admin.topic_names(),
+            ask,
             **{
                 **connection(),
                 "connect_timeout_ms": COMPLETION_TIMEOUT_MS,
@@ -104,6 +117,13 @@ Topic = Annotated[
 Topics = Annotated[
     list[str],
     typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False, autocompletion=topic_names),
+]
+Group = Annotated[
+    str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False, autocompletion=group_names)
+]
+Groups = Annotated[
+    list[str],
+    typer.Argument(metavar="GROUP", help="Names of groups.", show_default=False, autocompletion=group_names),
 ]
 
 OnePartition = Annotated[

@@ -37,6 +37,10 @@ class Instant(int):
     """Milliseconds since 1970: local time at a terminal, digits elsewhere; negative is none."""
 
 
+class Age(int):
+    """Milliseconds that have passed: "4.2 s" at a terminal, digits elsewhere."""
+
+
 def shown(cell: Cell) -> str:
     """Return the cell as people read it."""
     match cell:
@@ -46,6 +50,8 @@ def shown(cell: Cell) -> str:
             return f"{cell:,}"
         case Instant():
             return local_time(cell)
+        case Age():
+            return human_age(cell)
         case int():
             return str(cell)
     return "".join(letter if letter.isprintable() else "\ufffd" for letter in cell)
@@ -69,6 +75,15 @@ def local_time(timestamp_ms: int) -> str:
         return datetime.fromtimestamp(timestamp_ms / 1000).astimezone().isoformat(" ", "seconds")
     except (OverflowError, ValueError, OSError):
         return str(timestamp_ms)
+
+
+def human_age(age_ms: int) -> str:
+    """Return a duration in its largest unit, such as "4.2 s" or "1.5 h"."""
+    seconds = age_ms / 1000
+    for size_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size_s:
+            return f"{seconds / size_s:.1f} {unit}"
+    return f"{seconds:.1f} s"
 
 
 def duration_words(duration_ms: int) -> str:

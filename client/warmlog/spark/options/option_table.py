@@ -47,9 +47,18 @@ OPTIONS: dict[str, Option] = {
             "startingOffsets",
             "offsets",
             Use.READ,
-            "where to start: earliest, latest (streams), a tail like -100, or JSON by topic and partition, where -2 "
-            "is the earliest and -1 the latest",
+            "where to start: earliest, latest (streams), committed (what the option group has committed, or the "
+            "earliest if that is nothing), a tail like -100, or JSON by topic and partition, where -2 is the earliest "
+            "and -1 the latest",
             default="earliest",
+        ),
+        Option("group", "name", Use.READ, "the consumer group of startingOffsets=committed and of commitOffsets"),
+        Option(
+            "commitOffsets",
+            "boolean",
+            Use.STREAM,
+            "whether each micro-batch that is done is committed to the option group, which must have no members",
+            default="false",
         ),
         Option(
             "startingOffsetsByTimestamp",
@@ -223,11 +232,15 @@ EXPLAINED = {
     "use CREATE TEMPORARY VIEW … USING warmlog OPTIONS (…)",
     "kafka.acks": "records are always written with acks=all, and are on disk when a task is done: leave out kafka.acks",
     "kafka.enable.idempotence": "a task's attempt is always idempotent: leave out kafka.enable.idempotence",
-    "kafka.group.id": "format warmlog reads without a consumer group: leave out kafka.group.id",
-    "groupidprefix": "format warmlog reads without a consumer group: leave out groupIdPrefix",
+    "kafka.group.id": "format warmlog joins no consumer group: leave out kafka.group.id, or name the group whose "
+    "committed offsets to use with the option group",
+    "groupidprefix": "format warmlog joins no consumer group: leave out groupIdPrefix",
 }
 """Options that do not exist, in lower case, and their error messages. Spark itself adds `path` for the argument of
 `load`, and `provider` in CREATE TABLE."""
+
+REFUSED_IN_A_BATCH = frozenset({"commitOffsets"})
+"""Options for streams that a batch does not ignore, as its results would differ from what the user expects."""
 
 SPARKS_OWN = {"checkpointlocation": Use.WRITE}
 """Options of Spark itself, in lower case, and when it passes them on."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from warmlog.cluster.address import parse_addresses
 from warmlog.points import parse_duration_ms
-from warmlog.spark.options.option_table import EXPLAINED, OPTIONS, SPARKS_OWN, Option, Use
+from warmlog.spark.options.option_table import EXPLAINED, OPTIONS, REFUSED_IN_A_BATCH, SPARKS_OWN, Option, Use
 from warmlog_protocol.errors import InvalidConfig
 
 T = TypeVar("T")
@@ -133,7 +133,7 @@ def missing(name: str) -> InvalidConfig:
 
 
 def _misplaced(option: Option, use: Use) -> None:
-    if use is Use.BATCH and Use.STREAM in option.use:
+    if use is Use.BATCH and Use.STREAM in option.use and option.name not in REFUSED_IN_A_BATCH:
         _log.warning("option %s is for streams: a batch ignores it", option.name)
         return
     proper = " and ".join(name for one, name in _USE_NAMES.items() if one in option.use)

@@ -30,6 +30,8 @@ _REMEDIES = Remedies(
     when_damaged=f"leave these offsets out with startingOffsets and endingOffsets, or {LOSS_REMEDY}",
 )
 _ISOLATION = ("read_uncommitted", "read_committed")
+_COMMITTED = "committed"
+"""Of startingOffsets. What is committed is known only when ranges are planned; until then the start is the earliest."""
 _CHOICES = ("assign", "subscribe", "subscribePattern")
 _LARGEST_INT = 2**31 - 1
 """The most tasks that Spark can count."""
@@ -90,6 +92,15 @@ class Retries:
 
 
 @dataclass(frozen=True)
+class GroupUse:
+    """The consumer group whose offsets are used: to start, as startingOffsets=committed says, or to commit."""
+
+    name: str
+    is_start: bool
+    commits: bool
+
+
+@dataclass(frozen=True)
 class ReadOptions:
     """The options of one batch, checked."""
 
@@ -99,6 +110,7 @@ class ReadOptions:
     limits: PlanLimits = PlanLimits()
     reading: ReadSettings = ReadSettings()  # noqa: RUF009 - frozen
     retries: Retries = Retries()
+    group: GroupUse | None = None
 
 
 def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
@@ -115,6 +127,7 @@ def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
         limits=plan_limits(options),
         reading=read_settings(options, _REMEDIES),
         retries=planning_retries(options),
+        group=group_use(options),
     )
 
 
@@ -151,6 +164,26 @@ def topic_choice(options: Given) -> TopicChoice:
         assigned=assigned,
         partitions=options.parsed("partitions", _number_ranges) or (),
     )
+
+
+def group_use(options: Given) -> GroupUse | None:
+    """Return how the option group is used. InvalidConfig if it is missing, or has no use."""
+    is_start = _starts_where_committed(options)
+    commits = options.boolean("commitOffsets")
+    name = options.text("group")
+    if name is None and (is_start or commits):
+        what = "startingOffsets is committed" if is_start else "commitOffsets is true"
+        raise InvalidConfig(f"option {what}: name the consumer group with the option group")
+    if name is None:
+        return None
+    if not is_start and not commits:
+        raise InvalidConfig("option group has no use without startingOffsets=committed or commitOffsets=true")
+    return GroupUse(name, is_start, commits)
+
+
+def _starts_where_committed(options: Given) -> bool:
+    has_time = "startingTimestamp" in options or "startingOffsetsByTimestamp" in options
+    return not has_time and (options.text("startingOffsets") or "").strip().lower() == _COMMITTED
 
 
 def projection_of(options: Given) -> Projection:
@@ -214,6 +247,8 @@ def _points(options: Given, side: str, now_ms: int, default: Point) -> Points:
         return times
     if f"{side}Offsets" not in options:
         return default
+    if side == "starting" and _starts_where_committed(options):
+        return EARLIEST
     points = options.parsed(f"{side}Offsets", _offsets)
     assert points is not None
     return points

@@ -10,10 +10,12 @@ from warmlog.spark.options.option_table import Use
 from warmlog.spark.options.options import parse_size_bytes, take_options
 from warmlog.spark.options.read_options import (
     LOSS_REMEDY,
+    GroupUse,
     PlanLimits,
     Retries,
     TopicChoice,
     bounds_of,
+    group_use,
     plan_limits,
     planning_retries,
     read_settings,
@@ -54,6 +56,7 @@ class StreamOptions:
     limits: PlanLimits = PlanLimits()  # noqa: RUF009 - frozen
     reading: ReadSettings = ReadSettings()  # noqa: RUF009 - frozen
     retries: Retries = Retries()  # noqa: RUF009 - frozen
+    group: GroupUse | None = None
 
 
 def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions:
@@ -78,4 +81,5 @@ def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions
         limits=plan_limits(options),
         reading=read_settings(options, _REMEDIES),
         retries=planning_retries(options),
+        group=group_use(options),
     )

@@ -11,6 +11,7 @@ from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets, SizedRang
 from warmlog.ranges.resolve import resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying
 from warmlog.spark.options.read_options import PlanLimits, ReadOptions, TopicChoice
+from warmlog.spark.read.group_offsets import started_where_committed
 from warmlog.spark.read.plan import Task, plan_tasks
 
 _log = logging.getLogger("warmlog.spark")
@@ -33,8 +34,9 @@ def plan_batch(options: ReadOptions) -> list[Task]:
 def _plan(options: ReadOptions) -> list[Task]:
     with Discovery(options.bootstrap, isolation=options.reading.isolation) as discovery:
         states = chosen_states(discovery, options.topics, _known_before(options))
-        times = discovery.offsets(starting_times(options.bounds.starting, states))
-        resolved = resolve_ranges(states, options.bounds, times)
+        bounds = started_where_committed(options.bounds, options.group, discovery, states)
+        times = discovery.offsets(starting_times(bounds.starting, states))
+        resolved = resolve_ranges(states, bounds, times)
         sized = size_ranges(discovery, resolved.ranges, options.limits)
     for loss in resolved.losses:
         _log.warning("%s; skipped, as failOnDataLoss is false", loss)

@@ -17,6 +17,7 @@ from warmlog.ranges.offset_range import PartitionOffsets, Piece, sized_ranges
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying
 from warmlog.spark.options.stream_options import Admission, StreamOptions
+from warmlog.spark.read.group_offsets import check_no_members, commit_offsets, started_where_committed
 from warmlog.spark.read.plan import Task, plan_tasks
 from warmlog.spark.read.planning import chosen_states, size_ranges
 from warmlog.spark.stream.admission import admit_bytes, admit_offsets, is_enough
@@ -44,6 +45,8 @@ class StreamPlanner:
         self._clock = clock
         self._discovery = discovery
         self._initial: dict[TopicPartition, int] | None = None
+        self._starting = options.bounds.starting
+        """The points of `_initial`: with startingOffsets=committed, the offsets that were committed then."""
         self._starts_at_end: set[TopicPartition] = set()
         self._states: dict[TopicPartition, PartitionOffsets] = {}
         self._planned_ends: list[Offsets] = []
@@ -54,6 +57,8 @@ class StreamPlanner:
         """The leader epoch in force when the end of the last micro-batch was planned."""
         self._cuts: dict[TopicPartition, Cut] = {}
         """Logs that were cut, until a micro-batch that reads nothing has gone back to the cut."""
+        self._committed: Offsets | None = None
+        """What was last committed to the group; None until the group is known to have no members."""
         self._target: Offsets | None = None
         self._missing: set[str] = set()
         self._last_batch_at_ms: float | None = None
@@ -61,11 +66,13 @@ class StreamPlanner:
     def initial(self) -> dict[TopicPartition, int]:
         """Return where a new stream starts, which is decided once."""
         if self._initial is None:
-            bounds = self._options.bounds
             states = self._discover(fails_on_missing=True)
+            group = self._options.group
+            bounds = self._ask(lambda: started_where_committed(self._options.bounds, group, self._discovery, states))
             times = self._ask(lambda: self._discovery.offsets(starting_times(bounds.starting, states)))
             resolved = resolve_ranges(states, bounds, times)
             self._report(resolved.losses)
+            self._starting = bounds.starting
             self._initial = {planned.tp: planned.start for planned in resolved.ranges}
             self._starts_at_end = {state.tp for state in states if self._initial[state.tp] >= state.latest}
         return self._initial
@@ -77,6 +84,24 @@ class StreamPlanner:
     def set_target(self) -> None:
         """Read nothing after the present ends of the partitions."""
         self._target = {state.tp: state.latest for state in self._discover()}
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commit `offsets`, before which everything is done, to the group of the options, if they say so.
+
+        The start of the stream is not committed, as nothing is done there. Raises NonEmptyGroup if there are members.
+        """
+        group = self._options.group
+        if group is None or not group.commits:
+            return
+        if self._committed is None:
+            self._ask(lambda: check_no_members(self._discovery, group.name))
+            self._committed = {}
+        if not self._committed and offsets == self._initial:
+            return
+        new = {tp: offset for tp, offset in offsets.items() if self._committed.get(tp) != offset}
+        if new:
+            self._ask(lambda: commit_offsets(self._discovery, group.name, new, self._topic_ids))
+        self._committed = offsets
 
     def next_end(self, start: Offsets, admission: Admission) -> dict[TopicPartition, int]:
         """Return where the micro-batch from `start` ends; `start` if there is to be none."""
@@ -145,7 +170,7 @@ class StreamPlanner:
                 "the first micro-batch of this stream was not committed, and its start was relative to the time when "
                 "it was planned: start the query with a new checkpoint, nothing was committed to this one"
             )
-        return first_start(self._initial, end, self._options.bounds.starting)
+        return first_start(self._initial, end, self._starting)
 
     def _may_go(self, start: Offsets, available: Offsets, admission: Admission) -> bool:
         """Whether there is enough new data, or the wait was long enough; the first micro-batch never waits."""

@@ -60,6 +60,8 @@ class WarmlogStreamReader(*_Bases):  # type: ignore[misc]
         """Return where the micro-batch from `start` ends; `start` if there is to be none."""
         if start is None:
             start = dict(self.initialOffset() if self._end is None else self._end)
+        else:
+            self.commit(start)
         end = offsets_document(self._planner.next_end(offsets_of(start), self._admission(limit)))
         self._end = end
         return end
@@ -89,6 +91,14 @@ class WarmlogStreamReader(*_Bases):  # type: ignore[misc]
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
         """Yield the records of `partition` in offset order."""
         return read_partition(partition, self._columns, self._options.reading)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Commit to the group of the options what Spark has finished with.
+
+        Spark calls this only when it begins the next micro-batch. Since 4.2 it asks for the next one's end first, and
+        once more after the last micro-batch of Trigger.AvailableNow: its start is what is done by then.
+        """
+        self._planner.commit(offsets_of(end))
 
     def stop(self) -> None:
         """Close the connections."""

@@ -14,6 +14,7 @@ from warmlog.cli.terminal.tables import (
     draw,
     draw_facts,
     duration_words,
+    human_age,
     human_size,
     local_time,
     setting_text,
@@ -22,6 +23,14 @@ from warmlog.cli.terminal.tables import (
 
 LONG = "orders." + "x" * 200 + ".eu"
 SENTENCE = "How many bytes of log are between two index entries: a smaller value makes lookups faster"
+
+
+@pytest.mark.parametrize(
+    ("age_ms", "text"),
+    [(0, "0.0 s"), (59_900, "59.9 s"), (60_000, "1.0 min"), (5_400_000, "1.5 h"), (180_000_000, "2.1 d")],
+)
+def test_ages_have_the_largest_unit_that_fits(age_ms: int, text: str) -> None:
+    assert human_age(age_ms) == text
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_kafkas_name_for_the_broker_is_an_alias() -> None:
         ({"kafka.bootstrap.server": "b"}, "did you mean kafka.bootstrap.servers?"),
         ({"kafka.max.poll.records": "9"}, "it does not use Kafka's client, leave its settings out"),
         ({"kafka.session.timeout.ms": "9"}, "it does not use Kafka's client, leave its settings out"),
-        ({"kafka.group.id": "g"}, "format warmlog reads without a consumer group: leave out kafka.group.id"),
+        ({"kafka.group.id": "g"}, "format warmlog joins no consumer group: leave out kafka.group.id, or name"),
         ({"path": "t"}, "load() of format warmlog takes no path: name the topics with the option subscribe"),
         ({"owner": "root", "provider": "warmlog"}, "a table of format warmlog cannot be created, as Spark"),
         ({"subscribe": " , "}, "option subscribe is missing: the topics to read, separated by commas"),
@@ -212,6 +212,20 @@ def test_kafkas_name_for_the_broker_is_an_alias() -> None:
         ({"endingOffsetsByTimestamp": '{"t": {"0": 1.5}}'}, "t-0 has 1.5: a time is expected"),
         ({"fetchOffset.numRetries": "-1"}, "is '-1': a whole number of at least 0 is expected"),
         ({"fetch.timeoutMs": "2 weeks"}, "a number with one of the units ms, s, m, h or d is expected"),
+        (
+            {"startingOffsets": "committed"},
+            "option startingOffsets is committed: name the consumer group with the option",
+        ),
+        ({"group": "g"}, "option group has no use without startingOffsets=committed or commitOffsets=true"),
+        (
+            {"group": "g", "startingOffsets": "committed", "startingTimestamp": "-1h"},
+            "option group has no use without startingOffsets=committed",
+        ),
+        ({"endingOffsets": "committed"}, "earliest, latest or a tail like -100 is expected, or JSON like"),
+        (
+            {"group": "g", "startingOffsets": "committed", "commitOffsets": "true"},
+            "option commitOffsets is for a stream, not for a batch: whether each micro-batch that is done",
+        ),
         ({"maxBytesPerPartition": "lots"}, "a size of at least 1 byte like 1048576, 256m or 4 MiB is expected"),
     ],
 )

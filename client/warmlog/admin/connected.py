@@ -1,0 +1,55 @@
+"""The life of an admin client: its connections, from `start` to `close`."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from warmlog.cluster.address import checked_bootstrap
+from warmlog.cluster.cluster import Cluster, not_open
+from warmlog.cluster.options import ConnectionKeywords, connection_options
+from warmlog.errors import ClientClosed
+
+
+class Connected:
+    """What the parts of the admin client send their requests over."""
+
+    def __init__(self, bootstrap: str | Sequence[str], **connection: Unpack[ConnectionKeywords]) -> None:
+        """`bootstrap` is HOST:PORT, or several; `connection` may set any of the fields of ConnectionOptions."""
+        self._bootstrap = checked_bootstrap(bootstrap)
+        self._options = connection_options(connection, type(self))
+        self._is_started = False
+        self._cluster: Cluster | None = None
+
+    async def start(self) -> Self:
+        """Connect. Raises BrokerUnavailable if no bootstrap address responds."""
+        if self._is_started:
+            raise ClientClosed("an admin client can be started once: create another one")
+        self._is_started = True
+        cluster = Cluster(self._bootstrap, self._options)
+        try:
+            await cluster.start()
+        except BaseException:
+            await cluster.close()
+            raise
+        self._cluster = cluster
+        return self
+
+    async def close(self) -> None:
+        """Disconnect; closing twice is allowed."""
+        if self._cluster is not None:
+            cluster, self._cluster = self._open(), None
+            await cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _open(self) -> Cluster:
+        if self._cluster is None:
+            raise not_open("Admin", is_started=self._is_started)
+        self._cluster.home.check()
+        return self._cluster

@@ -1,0 +1,116 @@
+"""Consumer groups, their members and their committed offsets, as the broker describes them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from warmlog.cluster.groups import partitions_of
+from warmlog.cluster.responses import TopicPartition
+from warmlog_protocol.messages import DescribedGroup, FetchedOffset, GroupMember
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group. `state` is "empty" (without members), "assigning", "reconciling" or "stable"."""
+
+    name: str
+    state: str
+    member_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """One member of a group: `assigned` it owns, `revoking` it must give up, `target` it will have in the end."""
+
+    member_id: str
+    instance_id: str
+    """Empty unless the member is static."""
+    client_id: str
+    host: str
+    member_epoch: int
+    topics: list[str]
+    """Names that it subscribes to."""
+    pattern: str
+    """What it subscribes to in addition, as a regular expression; empty for none."""
+    assigned: list[TopicPartition]
+    revoking: list[TopicPartition]
+    target: list[TopicPartition]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    last_heartbeat_ms: int
+    """Milliseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group and its members. The target assignment is of `target_epoch`, out of date if `group_epoch` is higher."""
+
+    name: str
+    state: str
+    """One of "empty" (without members), "assigning", "reconciling" and "stable"."""
+    group_epoch: int
+    """Rises with every change of members, subscriptions or partitions."""
+    target_epoch: int
+    assignor: str
+    members: list[MemberDescription]
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedOffset:
+    """What a group has committed for a partition: `offset` is that of the next record to read."""
+
+    topic: str
+    partition: int
+    topic_id: UUID
+    offset: int
+    leader_epoch: int
+    """Of the record before `offset`, as its reader had it; -1 if unknown."""
+    metadata: str
+    committed_at_ms: int
+    """Milliseconds since 1970."""
+
+
+def group_description(group: DescribedGroup) -> GroupDescription:
+    """From the response of the coordinator."""
+    members = [_member(member) for member in group.members]
+    return GroupDescription(group.group, group.state, group.group_epoch, group.target_epoch, group.assignor, members)
+
+
+def _member(member: GroupMember) -> MemberDescription:
+    return MemberDescription(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.host,
+        member.member_epoch,
+        member.topics,
+        member.pattern,
+        partitions_of(member.assigned),
+        partitions_of(member.revoking),
+        partitions_of(member.target),
+        member.session_timeout_ms,
+        member.rebalance_timeout_ms,
+        member.last_heartbeat_ms,
+    )
+
+
+def committed_of_topics(
+    fetched: Sequence[FetchedOffset], topic_ids: dict[str, UUID]
+) -> dict[TopicPartition, CommittedOffset]:
+    """Return the offsets of topics that exist under their ids.
+
+    Those of a topic that was deleted, or recreated under its name, are not used by a reader either.
+    """
+    return {
+        (each.topic, each.partition): CommittedOffset(
+            each.topic,
+            each.partition,
+            UUID(bytes=each.topic_id),
+            each.offset,
+            each.leader_epoch,
+            each.metadata,
+            each.committed_at_ms,
+        )
+        for each in sorted(fetched, key=lambda each: (each.topic, each.partition))
+        if each.offset >= 0 and each.topic_id == getattr(topic_ids.get(each.topic), "bytes", None)
+    }

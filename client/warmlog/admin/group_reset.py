@@ -1,0 +1,115 @@
+"""Where a reset moves a group: points and shifts become offsets that the log has."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from warmlog.admin.group_descriptions import CommittedOffset
+from warmlog.cluster.cluster import Cluster
+from warmlog.cluster.list_offsets import OffsetAt, located, look_up
+from warmlog.cluster.responses import TopicPartition
+from warmlog.points import Point, PointKind, Shift, Target, Where, parse_partition, parse_target, parse_where
+from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetReset:
+    """What a reset does to one partition: `offset` takes the place of `committed`, within what the log has."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    """None if nothing was committed."""
+    offset: int
+    log_start_offset: int
+    high_watermark: int
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets the group will not read because of the reset; 0 if nothing was committed."""
+        return max(self._moved, 0)
+
+    @property
+    def repeated(self) -> int:
+        """How many offsets the group will read again because of the reset; 0 if nothing was committed."""
+        return max(-self._moved, 0)
+
+    @property
+    def _moved(self) -> int:
+        if self.committed is None:
+            return 0
+        return self.offset - min(max(self.committed, self.log_start_offset), self.high_watermark)
+
+
+def parse_targets(where: Where | Shift) -> Target | dict[TopicPartition, Target]:
+    """Return what a reset goes to, for all partitions or for each; ValueError for anything that it cannot go to."""
+    if isinstance(where, Mapping):
+        return {parse_partition(key, "where"): _target(value, f"where of {key}") for key, value in where.items()}
+    return _target(where, "where")
+
+
+def _target(where: object, name: str) -> Target:
+    if isinstance(where, Shift):
+        return where
+    if isinstance(where, str):
+        try:
+            return parse_target(where)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    point = parse_where(where, name=name)
+    assert isinstance(point, Point)
+    return point
+
+
+async def plan_resets(
+    cluster: Cluster, targets: Mapping[TopicPartition, Target], committed: Mapping[TopicPartition, CommittedOffset]
+) -> dict[TopicPartition, OffsetReset]:
+    """Return what to commit for each partition; without those to shift that have no committed offset.
+
+    Raises the error of the first partition whose offsets cannot be looked up.
+    """
+    asked = [tp for tp, target in targets.items() if isinstance(target, Point) or tp in committed]
+    starts = await _offsets(cluster, dict.fromkeys(asked, EARLIEST_TIMESTAMP))
+    ends = await _offsets(cluster, dict.fromkeys(asked, LATEST_TIMESTAMP))
+    times = {tp: at_ms for tp in asked if (at_ms := _time_ms(targets[tp])) is not None}
+    at_times = await _offsets(cluster, times)
+    resets = {}
+    for tp in asked:
+        old = committed[tp].offset if tp in committed else None
+        start, end = starts[tp].offset, ends[tp].offset
+        wanted = at_times[tp].offset if tp in at_times else _wanted(targets[tp], old, start, end)
+        resets[tp] = OffsetReset(*tp, old, min(max(wanted, start), end), start, end)
+    return resets
+
+
+async def _offsets(cluster: Cluster, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
+    return {tp: located(at) for tp, at in (await look_up(cluster, times)).items()}
+
+
+def _time_ms(target: Target) -> int | None:
+    """Return the time to look up; None for other targets, and for times before 1970, which are the start of the log."""
+    is_time = isinstance(target, Point) and target.kind is PointKind.TIME and target.number >= 0
+    return target.number if isinstance(target, Point) and is_time else None
+
+
+def _wanted(target: Target, committed: int | None, start: int, end: int) -> int:
+    if isinstance(target, Shift):
+        assert committed is not None
+        return committed + target.by
+    match target.kind:
+        case PointKind.LATEST:
+            return end
+        case PointKind.TAIL:
+            return end - target.number
+        case PointKind.OFFSET:
+            return target.number
+    return start
+
+
+def listed_partitions(partitions: Iterable[TopicPartition | str]) -> list[TopicPartition]:
+    """Return the partitions of ("orders", 0) or "orders-0", each once; TypeError for a single one or none of both."""
+    if isinstance(partitions, str) or not isinstance(partitions, Collection):
+        raise TypeError(f"partitions must be a list such as [('orders', 0), 'orders-1'], not {partitions!r}")
+    try:
+        return list(dict.fromkeys(parse_partition(each, "partitions") for each in partitions))
+    except ValueError as error:
+        raise TypeError(str(error)) from None
