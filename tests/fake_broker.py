@@ -132,6 +132,11 @@ class FakePartition:
         return [value for batch in self.read_all() for value in batch.values()]
 
 
+def topic_id(name: str) -> bytes:
+    """The id of a topic of this name."""
+    return uuid5(_NAMESPACE, name).bytes
+
+
 class FakeBroker:
     """An async context manager that listens on `port`; `stop` and `start` restart it with the same data and port."""
 
@@ -148,6 +153,8 @@ class FakeBroker:
         """Where it says that the log was cut: nothing is read then."""
         self.refusal: Callable[[Message], ApiError | None] = lambda _: None
         """With what a request other than Produce and Fetch is refused."""
+        self.further_handlers: dict[type[Message], Callable[..., Message]] = {}
+        """What other requests are answered with."""
         self.is_silent = False
         """While true, nothing at all is answered."""
         self.port = 0
@@ -247,8 +254,13 @@ class FakeBroker:
             DescribeConfigsRequest: self._describe_configs,
             InitProducerIdRequest: self._init_producer_id,
             ListOffsetsRequest: self._list_offsets,
+            **self.further_handlers,
         }
-        response = handlers[type(request.message)](request.message)
+        try:
+            response = handlers[type(request.message)](request.message)
+        except ApiError as error:
+            writer.write(connection.refuse(request.correlation_id, error))
+            return
         writer.write(connection.respond(request.correlation_id, response))
 
     def _handshake(self, request: HandshakeRequest) -> HandshakeResponse:
@@ -265,7 +277,7 @@ class FakeBroker:
         if name not in self.topics:
             return TopicMetadata(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, bytes(16), [])
         partitions = [PartitionMetadata(0, i, 0, 0, [0], [0]) for i in range(len(self.topics[name]))]
-        return TopicMetadata(0, name, uuid5(_NAMESPACE, name).bytes, partitions)
+        return TopicMetadata(0, name, topic_id(name), partitions)
 
     def _describe_configs(self, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(
@@ -390,7 +402,6 @@ class FakeBroker:
             except ApiError as raised:
                 error = raised
             code = ErrorCode.NONE if error is None else error.code
-            topic_id = uuid5(_NAMESPACE, asked.topic).bytes
             parts.append(
                 FetchedPartition(
                     asked.topic,
@@ -401,7 +412,7 @@ class FakeBroker:
                     high_watermark,
                     log_start_offset,
                     0,
-                    topic_id,
+                    topic_id(asked.topic),
                     len(data),
                     next_offset=self.next_offset(asked),
                     diverging=diverging,

@@ -14,6 +14,7 @@
         ├── DeliveryTimeout             no acknowledgement within `delivery_timeout_ms`
         ├── BufferFull                  `send` without `drain`: `buffer_bytes` are not acknowledged
         ├── ClientClosed                used before `start` or after `close`
+        ├── MembershipLost              a consumer is no longer a member of its group; the next read joins again
         ├── RecordExpired               older than the topic's retention.ms, with expired="error"
         ├── PartitionerFailed           the producer's `partitioner` raised, or returned no partition; a ValueError
         └── WrongEventLoop              used in another event loop than the one it was started in
@@ -21,6 +22,8 @@
 `may_pass` tells which of them are worth a retry.
 """
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Self, TypeVar
 
 from warmlog_protocol.errors import (
@@ -177,6 +180,29 @@ class LogTruncated(_ErrorWithFields, OffsetOutOfRange):
         self.diverging_offset = diverging_offset
 
 
+class MembershipLost(_ErrorWithFields, ClientError):
+    """A consumer is no longer a member of its group, and others have its partitions. The next read joins again.
+
+    `since` is when it last heard that it was one. `partitions` has the offsets that it has handled without committing
+    them: the partitions' next owners handle these again.
+    """
+
+    def __init__(self, group: str, since: datetime, reason: str, partitions: Mapping[tuple[str, int], range]) -> None:
+        ranges = [
+            f"{topic}-{partition} from {offsets.start} to {offsets.stop - 1}"
+            for (topic, partition), offsets in sorted(partitions.items())
+            if offsets
+        ]
+        again = f"; not committed, so that others handle it again: {', '.join(ranges)}" if ranges else ""
+        super().__init__(
+            f"no longer a member of group {group!r}, of which it last heard at {since:%Y-%m-%d %H:%M:%S} UTC: {reason}"
+            f"{again}. Read on to join again"
+        )
+        self.group = group
+        self.since = since
+        self.partitions = dict(partitions)
+
+
 TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
 """The topic or the partition does not exist, or another topic has its name."""
 
@@ -225,6 +251,7 @@ __all__ = [
     "LocalProtocolError",
     "LogDirNotFound",
     "LogTruncated",
+    "MembershipLost",
     "MessageTooLarge",
     "NonEmptyGroup",
     "NotCoordinator",

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from warmlog_broker.storage.config import (
     MAX_INT32,
+    MAX_INT64,
     TOPIC_SETTINGS,
     UNLIMITED,
     LogConfig,
@@ -36,8 +37,8 @@ def _integer(default: int, unit: str, sentence: str, *, minimum: int = 1, maximu
     return setting(default, sentence, unit=unit, minimum=minimum, maximum=maximum)
 
 
-def _ms(default: int, sentence: str, *, minimum: int = 1) -> Any:
-    return _integer(default, "ms", sentence, minimum=minimum)
+def _ms(default: int, sentence: str, *, minimum: int = 1, maximum: int = MAX_INT32) -> Any:
+    return _integer(default, "ms", sentence, minimum=minimum, maximum=maximum)
 
 
 def _bytes(default: int, sentence: str, *, minimum: int, maximum: int = MAX_INT32) -> Any:
@@ -225,6 +226,44 @@ class BrokerConfig:
         maximum=TIB,
     )
     log_cleaner_backoff_ms: int = _ms(15 * SECOND_MS, "How long compaction pauses when no log needs it.")
+    # consumer groups
+    group_coordinator_partitions: int = _integer(
+        16, "partitions", "Partitions of __groups, which holds the state of consumer groups, when it is created."
+    )
+    group_session_timeout_ms: int = _ms(
+        45 * SECOND_MS,
+        "A member that is silent for this long loses its place in the group, unless it has asked for another time.",
+    )
+    group_min_session_timeout_ms: int = _ms(2 * SECOND_MS, "The shortest session timeout that a member may ask for.")
+    group_max_session_timeout_ms: int = _ms(10 * MINUTE_MS, "The longest session timeout that a member may ask for.")
+    group_heartbeat_interval_ms: int = _ms(
+        5 * SECOND_MS, "How often members send a heartbeat; at least three times in their session timeout."
+    )
+    group_rebalance_timeout_ms: int = _ms(
+        5 * MINUTE_MS,
+        "How long a member may take to give up partitions before it loses its place in the group, unless it has asked "
+        "for another time.",
+    )
+    group_assignment_interval_ms: int = _ms(
+        500, "The least time between two assignments of a group: changes in between share the next one.", minimum=0
+    )
+    group_initial_rebalance_delay_ms: int = _ms(
+        500, "How long the first assignment of a group without members waits for more of them.", minimum=0
+    )
+    group_max_size: int = _integer(1000, "members", "The most members of one group.")
+    group_max_groups: int = _integer(100_000, "groups", "The most groups of this broker.")
+    offsets_retention_ms: int = _ms(
+        30 * DAY_MS,
+        "How long the committed offsets of a group are kept after its last member has left; those of a group "
+        "that never had members, after each commit. A group with members keeps all.",
+        maximum=MAX_INT64,
+    )
+    offsets_retention_check_interval_ms: int = _ms(
+        10 * MINUTE_MS, "How often the broker looks for committed offsets to forget."
+    )
+    offset_metadata_max_bytes: int = _bytes(
+        4 * KIB, "The largest text that may be committed with an offset.", minimum=0, maximum=MIB
+    )
     # crashes
     crash_loop_limit: int = _integer(
         5,
@@ -302,6 +341,12 @@ class BrokerConfig:
             )
         if self.log_cleaner_io_max_bytes_per_second == 0:
             raise InvalidConfig("log.cleaner.io.max.bytes.per.second: 0 is not allowed, use -1 for no limit")
+        shortest_ms, longest_ms = self.group_min_session_timeout_ms, self.group_max_session_timeout_ms
+        if not shortest_ms <= self.group_session_timeout_ms <= longest_ms:
+            raise InvalidConfig(
+                f"group.session.timeout.ms: {self.group_session_timeout_ms} is not allowed, it must be from "
+                f"group.min.session.timeout.ms = {shortest_ms} to group.max.session.timeout.ms = {longest_ms}"
+            )
         if self.num_partitions > self.max_partitions_per_topic:
             raise InvalidConfig(
                 f"num.partitions: {self.num_partitions} is not allowed, it must be at most "

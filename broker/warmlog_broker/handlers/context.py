@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.groups import GroupCoordinator
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.replica.cluster_view import ClusterView
@@ -34,6 +35,7 @@ class Services:
     moves: Moves
     delayed_fetches: DelayedFetches
     producer_ids: ProducerIds
+    groups: GroupCoordinator
     cold_readers: Executor
     bodies: BodyThreads
     lines: RepeatedLines

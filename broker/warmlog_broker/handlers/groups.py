@@ -1,12 +1,169 @@
-"""Consumer groups."""
+"""Consumer groups: heartbeats, committed offsets, and what tools ask and change. See `coordinator/groups`."""
 
-from typing import Any, Never
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Never, TypeVar
 
-from warmlog_protocol.errors import CoordinatorNotAvailable
+from msgspec.structs import replace
+
+from warmlog_broker.coordinator.groups import GroupCoordinator
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.handlers.items import ITEMS_A_TURN, Items
+from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.response import Deferred, Response
+from warmlog_protocol.errors import ApiError, ErrorCode
+from warmlog_protocol.messages import (
+    DeletedGroup,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DeleteOffsetsRequest,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    GroupHeartbeatRequest,
+    GroupHeartbeatResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    Message,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+M = TypeVar("M", bound=Message)
 
 
-def _none(*_: Any) -> Never:
-    raise CoordinatorNotAvailable("this broker has no coordinator")
+class PendingHeartbeat(Deferred):
+    """A heartbeat that waits for something to tell. Each time that its group has changed, it is decided again."""
+
+    __slots__ = ("_groups", "_host", "_request", "_response")
+
+    def __init__(
+        self, groups: GroupCoordinator, request: GroupHeartbeatRequest, host: str, response: GroupHeartbeatResponse
+    ) -> None:
+        """`response` is sent if the wait ends without anything to tell."""
+        super().__init__()
+        self._groups = groups
+        self._request = request
+        self._host = host
+        self._response = response
+        groups.waits.add(request.group, request.member_id, self)
+
+    def wake(self) -> None:
+        try:
+            outcome = self._groups.heartbeat(self._request, host=self._host, is_waiting=True)
+        except ApiError as error:
+            self._end(partial(_raise, error))
+            return
+        if not isinstance(outcome, GroupHeartbeatResponse) or outcome.assignment is not None:
+            self._end(partial(_response, outcome))
+
+    def expire(self) -> None:
+        self._end(lambda: self._response)
+
+    def drop(self) -> bool:
+        self._forget()
+        return True
+
+    def _end(self, work: Callable[[], Response]) -> None:
+        self._forget()
+        self.run(work)
+
+    def _forget(self) -> None:
+        waits, name, member_id = self._groups.waits, self._request.group, self._request.member_id
+        other = waits.take(name, member_id)
+        if other is not None and other is not self:
+            waits.add(name, member_id, other)
 
 
-group_heartbeat = offset_commit = offset_fetch = list_groups = describe_groups = delete_groups = delete_offsets = _none
+def group_heartbeat(services: Services, context: RequestContext, request: GroupHeartbeatRequest) -> Response:
+    """Join a group, keep a membership alive, confirm what is owned, or leave.
+
+    The response waits for `max_wait_ms` if there is nothing to tell, at most a third of the session timeout.
+    """
+    if not request.client_id and context.client_id:
+        request = replace(request, client_id=context.client_id)
+    groups, host = services.groups, context.peer.rpartition(":")[0]
+    earlier = groups.waits.take(request.group, request.member_id)
+    if earlier is not None:
+        earlier.expire()
+    outcome = groups.heartbeat(request, host=host)
+    if not isinstance(outcome, GroupHeartbeatResponse):
+        return _awaited(outcome)
+    if request.max_wait_ms <= 0 or request.member_epoch <= 0 or outcome.assignment is not None:
+        return outcome
+    pending = PendingHeartbeat(groups, request, host, outcome)
+    pending.deadline_s = services.loop.time() + min(request.max_wait_ms, outcome.session_timeout_ms // 3) / 1000
+    return pending
+
+
+def offset_commit(services: Services, _context: RequestContext, request: OffsetCommitRequest) -> Response:
+    """Commit offsets; the response is sent once they are durable."""
+    return _response(services.groups.commit(request))
+
+
+def offset_fetch(services: Services, _context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Return committed offsets."""
+    return services.groups.fetch_offsets(request)
+
+
+def delete_offsets(services: Services, _context: RequestContext, request: DeleteOffsetsRequest) -> Response:
+    """Remove committed offsets; the response is sent once that is durable."""
+    return _response(services.groups.delete_offsets(request))
+
+
+async def list_groups(services: Services, _context: RequestContext, _request: ListGroupsRequest) -> ListGroupsResponse:
+    """Return all groups."""
+    return ListGroupsResponse(await services.groups.list_groups())
+
+
+async def describe_groups(
+    services: Services, context: RequestContext, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse:
+    """One result for each group, in the order of the request."""
+
+    async def describe(name: str) -> DescribedGroup:
+        return services.groups.describe(name)
+
+    def failed(name: str, error: ApiError) -> DescribedGroup:
+        return DescribedGroup(error.code, str(error), name)
+
+    return DescribeGroupsResponse(
+        await Items(services, context, "DescribeGroups").handle_all(request.groups, describe, failed)
+    )
+
+
+async def delete_groups(
+    services: Services, context: RequestContext, request: DeleteGroupsRequest
+) -> DeleteGroupsResponse:
+    """One result for each group, in the order of the request. Up to ITEMS_A_TURN deletions share a flush."""
+    items = Items(services, context, "DeleteGroups")
+
+    async def delete(name: str) -> DeletedGroup:
+        outcome = services.groups.delete_group(name)
+        if outcome is not None:
+            await outcome
+        return DeletedGroup(ErrorCode.NONE, "", name)
+
+    def failed(name: str, error: ApiError) -> DeletedGroup:
+        return DeletedGroup(error.code, str(error), name)
+
+    results: list[DeletedGroup] = []
+    for first in range(0, len(request.groups), ITEMS_A_TURN):
+        names = request.groups[first : first + ITEMS_A_TURN]
+        done = await asyncio.gather(*(items.handle_all([name], delete, failed) for name in names))
+        results += [result for (result,) in done]
+    return DeleteGroupsResponse(results)
+
+
+def _response(outcome: M | Awaitable[M]) -> Response:
+    return outcome if isinstance(outcome, Message) else _awaited(outcome)
+
+
+def _raise(error: ApiError) -> Never:
+    raise error
+
+
+async def _awaited(outcome: Awaitable[M]) -> M:
+    return await outcome

@@ -34,6 +34,11 @@ class Tasks:
         task.add_done_callback(self._done)
         return task
 
+    def cancel(self) -> None:
+        """Cancel all tasks; `finish` waits for them."""
+        for task in self._running:
+            task.cancel()
+
     async def finish(self, timeout_s: float) -> None:
         """Wait for all tasks; those that run longer than `timeout_s` are cancelled."""
         if not self._running:

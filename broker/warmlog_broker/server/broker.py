@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from enum import Enum
@@ -18,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from warmlog_broker.config.broker_config import BrokerConfig, format_address
+from warmlog_broker.coordinator.groups import GroupCoordinator
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
@@ -213,6 +215,7 @@ class Broker:
             self._ticking.cancel()
             await asyncio.wait([self._ticking])
         self._lines.finish(self._loop.time())
+        await self.services.groups.stop()
         await self._tasks.finish(TASKS_TIMEOUT_S)
         await self._log_cleaner.stop()
         await self._moves.stop()
@@ -340,7 +343,9 @@ class Broker:
             working_on=self._guard.working_on,
         )
         undo.callback(self._log_cleaner.close)
-        self.services = self._make_services(stored)
+        self.services = self._make_services(stored, retention_now_ms=now_ms)
+        undo.callback(self.services.groups.close)
+        self.services.groups.start()
 
     def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
         """Return the topics in the metadata log, with the logs that could be opened."""
@@ -356,7 +361,7 @@ class Broker:
             topics.add(entry, loaded)
         return topics
 
-    def _make_services(self, stored: Stored) -> Services:
+    def _make_services(self, stored: Stored, *, retention_now_ms: Callable[[], int]) -> Services:
         config = self.config
         cluster = stored.metadata_log.state.cluster
         assert cluster is not None
@@ -377,6 +382,15 @@ class Broker:
             moves=self._moves,
             delayed_fetches=DelayedFetches(config.fetch_max_waits, config.fetch_max_wait_partitions),
             producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
+            groups=GroupCoordinator(
+                self.topics,
+                config,
+                timers=self._timers,
+                threads=self._threads.cold_readers,
+                now_ms=Services.now_ms,
+                retention_now_ms=retention_now_ms,
+                write_refusal=self._guard.write_refusal,
+            ),
             cold_readers=self._threads.cold_readers,
             bodies=BodyThreads(self._threads.preparers, self._memory),
             write_refusal=self._guard.write_refusal,
@@ -420,6 +434,7 @@ class Broker:
     async def _drain(self) -> None:
         """Accept no further requests, and give those in flight time to finish."""
         self.services.delayed_fetches.finish_all()
+        self.services.groups.waits.expire_all()
         for session in self._connections:
             session.stop()
         flushing = self._loop.create_task(self._directories.flush_all())

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID, uuid4
 
 from warmlog_broker.config.broker_config import BrokerConfig
@@ -48,6 +48,8 @@ from warmlog_protocol.errors import (
 from warmlog_protocol.messages import NewTopic
 
 BROKER_DEFAULT = -1
+
+Subject = TypeVar("Subject", str, Partition)
 
 _log = logging.getLogger(__name__)
 
@@ -159,6 +161,8 @@ class Topics:
         self._topics: dict[str, Topic] = {}
         self._internal: dict[str, InternalTopic] = {}
         self._watchers: dict[str, list[PartitionWatcher]] = {}
+        self.on_changed: list[Callable[[str], None]] = []
+        """Called with the name of a topic after it was added or deleted, or got more partitions."""
         self.creator = PartitionCreator(directories, open_log=open_log, threads=threads, on_deleted=on_deleted)
         self.changing = asyncio.Lock()
         """Held while topics are created, changed or deleted."""
@@ -237,6 +241,7 @@ class Topics:
         config = self.settings_of(entry)
         topic = self._topics[entry.name] = Topic(entry, config, self._serve(entry, config, loaded))
         self._tell_watchers(topic.name, topic.partitions)
+        self._tell_changed(topic.name)
         return topic
 
     def extend(self, entry: TopicCreated, loaded: Sequence[LoadedPartition]) -> Topic:
@@ -245,6 +250,7 @@ class Topics:
         added = self._serve(entry, old.config, loaded, first=len(old.partitions))
         topic = self._topics[entry.name] = Topic(entry, old.config, [*old.partitions, *added])
         self._tell_watchers(topic.name, added)
+        self._tell_changed(topic.name)
         return topic
 
     def alter(self, entry: TopicCreated) -> Topic:
@@ -282,6 +288,10 @@ class Topics:
     def _tell_watchers(self, name: str, partitions: Sequence[Partition]) -> None:
         for watcher in self._watchers.get(name, ()):
             _tell_loaded(watcher, partitions)
+
+    def _tell_changed(self, name: str) -> None:
+        for told in self.on_changed:
+            _tell(told, name)
 
     def _unloaded(self, partition: Partition) -> None:
         for watcher in self._watchers.get(partition.key.topic, ()):
@@ -344,6 +354,7 @@ class Topics:
             for partition in topic.partitions:
                 partition.deleted()
                 self._directories.dismiss(partition)
+            self._tell_changed(name)
             await self._remove(deleted, topic.partitions, topic.config.file_delete_delay_ms)
 
     async def _check(self, wanted: Sequence[NewTopic]) -> list[TopicCreated | ApiError]:
@@ -439,12 +450,12 @@ def _tell_loaded(watcher: PartitionWatcher, partitions: Sequence[Partition]) -> 
             _tell(watcher.loaded, partition)
 
 
-def _tell(told: Callable[[Partition], None], partition: Partition) -> None:
-    """An error of a watcher must not stop others, nor what is done to the partition."""
+def _tell(told: Callable[[Subject], None], subject: Subject) -> None:
+    """An error of a watcher must not stop others, nor what is done to the topic or partition."""
     try:
-        told(partition)
+        told(subject)
     except Exception:
-        _log.exception("%s: a watcher failed: a bug", partition.key.directory_name)
+        _log.exception("%s: a watcher failed: a bug", subject)
 
 
 def _keys(entry: TopicCreated) -> list[TopicPartition]:

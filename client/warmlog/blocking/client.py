@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
-from warmlog.blocking.loop_thread import LoopThread
+from warmlog.cluster.loop_thread import LoopThread
 from warmlog.errors import ClientClosed
 
 P = ParamSpec("P")

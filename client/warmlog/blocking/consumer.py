@@ -1,6 +1,7 @@
 """The blocking consumer."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
@@ -16,10 +17,17 @@ T = TypeVar("T")
 
 
 class Consumer(BlockingClient[consumer.Consumer]):
-    """Reads topics or single partitions: `warmlog.Consumer` without `await`. For one reader at a time."""
+    """Reads topics or single partitions: `warmlog.Consumer` without `await`. For one reader at a time.
+
+    `on_assigned`, `on_revoked` and `on_lost` are plain functions; they are called in another thread, while the reader
+    waits, and may call the consumer.
+    """
 
     @options_of(consumer.Consumer)
     def __init__(self, *arguments: Any, **options: Any) -> None:
+        for name in ("on_assigned", "on_revoked", "on_lost"):
+            if callable(callback := options.get(name)):
+                options[name] = _in_thread(callback)
         super().__init__(consumer.Consumer(*arguments, **options))
 
     def batches(self, until: Where | None = None) -> Iterator[Batch]:
@@ -46,6 +54,12 @@ class Consumer(BlockingClient[consumer.Consumer]):
 
         return self._call(assignment)
 
+    commit = waiting(consumer.Consumer.commit)
+    committed = waiting(consumer.Consumer.committed)
+    group_metadata = in_loop(consumer.Consumer.group_metadata)
+    pause = in_loop(consumer.Consumer.pause)
+    resume = in_loop(consumer.Consumer.resume)
+    lag = waiting(consumer.Consumer.lag)
     to_arrow = waiting(consumer.Consumer.to_arrow)
     available = waiting(consumer.Consumer.available)
     position = in_loop(consumer.Consumer.position)
@@ -56,6 +70,15 @@ class Consumer(BlockingClient[consumer.Consumer]):
     seek_to_beginning = waiting(consumer.Consumer.seek_to_beginning)
     seek_to_end = waiting(consumer.Consumer.seek_to_end)
     seek_to_time = waiting(consumer.Consumer.seek_to_time)
+
+
+def _in_thread(callback: Callable[[Any], Any]) -> Callable[[Any], Coroutine[Any, Any, None]]:
+    """Return a callback that runs `callback` in a thread of its own, where it may call the client."""
+
+    async def run(partitions: Any) -> None:
+        await asyncio.to_thread(callback, partitions)
+
+    return run
 
 
 class _Blocking(Iterator[T]):

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from warmlog.blocking.client import BlockingClient, options_of, waiting
-from warmlog.blocking.loop_thread import LoopThread
+from warmlog.cluster.loop_thread import LoopThread
 from warmlog.errors import ClientClosed, WarmlogError
 from warmlog.producer import producer
 from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture

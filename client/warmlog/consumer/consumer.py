@@ -1,6 +1,7 @@
 """The consumer: reads batches, single records or Arrow, and fetches ahead in the background.
 
-It starts where `start` says and commits no offsets.
+It starts where `start` says; with a group, where the group has committed, and it shares the partitions with the other
+members.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -10,10 +11,15 @@ from typing import TYPE_CHECKING, Self, Unpack
 from warmlog.cluster.address import checked_bootstrap
 from warmlog.cluster.options import ConnectionKeywords, connection_options
 from warmlog.cluster.responses import TopicPartition
+from warmlog.consumer.committing import Committable, Committing
 from warmlog.consumer.consumer_core import ConsumerCore
+from warmlog.consumer.group.offsets import GroupMetadata
+from warmlog.consumer.group.options import GroupOptions, OnPartitions
 from warmlog.consumer.iterators import ArrowIterator, BatchIterator, RecordIterator, read_table
+from warmlog.consumer.lag import Lag, lags
+from warmlog.consumer.member import Member
 from warmlog.consumer.options import ConsumerOptions, parse_isolation, parse_pattern
-from warmlog.errors import ClientClosed
+from warmlog.errors import ClientClosed, InvalidConfig
 from warmlog.points import (
     EARLIEST,
     LATEST,
@@ -60,6 +66,17 @@ class Consumer:
         verify_crc: bool = True,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
         unavailable_timeout_ms: int = 120_000,
+        group: str | None = None,
+        instance_id: str | None = None,
+        assignor: str = "uniform",
+        session_timeout_ms: int | None = None,
+        rebalance_timeout_ms: int | None = None,
+        commit: str = "auto",
+        commit_interval_ms: int = 5_000,
+        max_poll_interval_ms: int = 300_000,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
         **connection: Unpack[ConnectionKeywords],
     ) -> None:
         """Read all partitions of `topics`, or these (topic, partition) pairs, or the topics that match `pattern`.
@@ -81,9 +98,28 @@ class Consumer:
         others continue where it was truncated, with a warning. If the topic was deleted and recreated, "error" raises
         InconsistentTopicId, which names both ids, and a seek goes over to the new topic; the others wait for the new
         topic and continue there, with a warning. Reading with an `until` always raises then.
+
+        With `group`, the members of the group share the partitions; each partition is read by one of them, from where
+        the group has committed, or from `start` if it has not. Topics that appear later and match `pattern` are read,
+        too. Partitions are taken and given up between two batches, when the next one is asked for: `on_assigned` is
+        called with those that are new, before they are read; `on_revoked` with those that are given up, or all on
+        `close`, while commits are still possible; `on_lost` if they are another's already. They may be coroutine
+        functions. With `partitions`, the consumer does not become a member, and only commits, to a group without any.
+
+        `commit` "auto" commits, each `commit_interval_ms`, when partitions are given up and on `close`, what the loop
+        has finished with: not the batch or record that it is handling. "manual" leaves that to `commit`.
+
+        The member keeps its partitions while the program runs, whatever it does, if it asks for a batch within
+        `max_poll_interval_ms`. One that is silent for `session_timeout_ms`, or takes longer than `rebalance_timeout_ms`
+        to give up partitions (None: the broker's defaults), loses them; its next call raises MembershipLost, and the
+        one after that joins again. With an `instance_id` it is a static member: its partitions wait for it during a
+        restart; a second process with the same id takes over, and every call of the first raises FencedInstanceId.
+        `assignor` is "uniform" or "range".
         """
         if [topics, partitions, pattern].count(None) != 2:
             raise TypeError("give topics, partitions or pattern, and only one of them")
+        if group is None and (instance_id, on_assigned, on_revoked, on_lost) != (None, None, None, None):
+            raise TypeError("instance_id, on_assigned, on_revoked and on_lost are for a consumer with a group")
         parse_where(start)
         self._options = ConsumerOptions(
             isolation=parse_isolation(isolation),
@@ -96,6 +132,25 @@ class Consumer:
             verify_crc=verify_crc,
             max_decompressed_bytes=max_decompressed_bytes,
             unavailable_timeout_ms=unavailable_timeout_ms,
+            has_group=group is not None,
+            is_member=group is not None and partitions is None,
+        )
+        self._group = (
+            None
+            if group is None
+            else GroupOptions(
+                group=group,
+                instance_id=instance_id,
+                assignor=assignor,
+                session_timeout_ms=session_timeout_ms,
+                rebalance_timeout_ms=rebalance_timeout_ms,
+                commit=commit,
+                commit_interval_ms=commit_interval_ms,
+                max_poll_interval_ms=max_poll_interval_ms,
+                on_assigned=on_assigned,
+                on_revoked=on_revoked,
+                on_lost=on_lost,
+            )
         )
         self._connection_options = connection_options(connection, Consumer)
         self._bootstrap = checked_bootstrap(bootstrap)
@@ -104,32 +159,67 @@ class Consumer:
         self._partitions = None if partitions is None else [parse_partition(each, "partitions") for each in partitions]
         self._start = start
         self._is_started = False
+        self._is_closing = False
         self._core: ConsumerCore | None = None
+        self._committing: Committing | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> Self:
-        """Connect and look up where to start.
+        """Connect and look up where to start, or join the group.
 
-        Raises BrokerUnavailable, UnknownTopicOrPartition with its name, and ValueError if the mapping `start` names a
-        partition that is not read.
+        Raises BrokerUnavailable, UnknownTopicOrPartition with its name, ValueError if the mapping `start` names a
+        partition that is not read, and the coordinator's refusal.
         """
         if self._is_started:
             raise ClientClosed("a consumer can be started only once: create another one")
         self._is_started = True
         core = ConsumerCore(self._bootstrap, self._options, self._connection_options)
         try:
-            await core.start(self._topics, self._partitions, self._pattern, parse_where(self._start))
+            if self._options.is_member:
+                await self._join(core)
+            else:
+                await core.start(self._topics, self._partitions, self._pattern, parse_where(self._start))
+                if self._group is not None:
+                    self._committing = Committing(core, self._group)
+                    await self._committing.start()
         except BaseException:
-            await core.stop()
+            await self._stop(core)
             raise
         self._core = core
         return self
 
+    async def _join(self, core: ConsumerCore) -> None:
+        assert self._group is not None
+        await core.start(None, (), None, EARLIEST)
+        if self._topics is not None:
+            await core.cluster.topics(self._topics)  # raises for a misspelled name
+        member = self._committing = Member(
+            core,
+            self._group,
+            topics=self._topics,
+            pattern=self._pattern,
+            start=parse_where(self._start),
+            isolation=self._options.isolation,
+        )
+        await member.begin(self._bootstrap, self._connection_options)
+
     async def close(self) -> None:
-        """Disconnect; closing twice is allowed."""
-        if self._core is not None:
-            core, self._core = self._open(), None
+        """Commit what is finished, unless that is done by hand, leave the group and disconnect.
+
+        What the loop is handling is not committed, also if the loop was left by `break`. Closing twice is allowed.
+        """
+        if self._core is not None and not self._is_closing:
+            self._core.cluster.home.check()
+            self._is_closing = True
+            await self._stop(self._core)
+
+    async def _stop(self, core: ConsumerCore) -> None:
+        try:
+            if self._committing is not None:
+                await self._committing.stop()  # on_revoked may use this consumer
+        finally:
+            self._core = None
             await core.stop()
 
     async def __aenter__(self) -> Self:
@@ -174,11 +264,51 @@ class Consumer:
         """
         return await read_table(self._open(), until, columns, self._options, self._connection_options)
 
+    # --- the group --------------------------------------------------------------------------------------------------
+
+    async def commit(self, what: Committable | None = None) -> None:
+        """Commit for the group, and return when that is durable: the group continues after `what`.
+
+        `what` is a batch, a record, or a mapping from ("orders", 0) or "orders-0" to the offset of the next record;
+        None: everything that was delivered, the batch or record that is being handled included. Raises
+        StaleMemberEpoch if a partition is another member's now, and MembershipLost.
+        """
+        await self._commits().commit(what)
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition | str] | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """Return the offset that the group has committed for each of these partitions, or of those that are read.
+
+        None if it has committed none.
+        """
+        return await self._commits().committed(partitions)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return the group, and this member's id and epoch in it."""
+        return self._commits().metadata
+
+    def pause(self, partitions: Iterable[TopicPartition | str] | None = None) -> None:
+        """Deliver nothing of these partitions, or of all, until `resume`. They stay this consumer's."""
+        self._open().hold_back(self._chosen(partitions), True)
+
+    def resume(self, partitions: Iterable[TopicPartition | str] | None = None) -> None:
+        """Deliver these partitions, or all, again."""
+        self._open().hold_back(self._chosen(partitions), False)
+
+    async def lag(self) -> dict[TopicPartition, Lag]:
+        """Return for each partition that is read what was not delivered yet, in records and in seconds.
+
+        The seconds are the age of the first record after the position. Records that were removed from between, as by
+        compaction, are counted.
+        """
+        return await lags(self._open())
+
     # --- positions --------------------------------------------------------------------------------------------------
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The (topic, partition) pairs that are read."""
+        """The (topic, partition) pairs that are read. In a group, they change only when a batch is asked for."""
         return list(self._open().readers)
 
     def position(self, topic: str, partition: int) -> int:
@@ -236,10 +366,13 @@ class Consumer:
     # --- within -----------------------------------------------------------------------------------------------------
 
     async def _seek(self, to: Points, partitions: Iterable[TopicPartition | str] | None) -> None:
-        core = self._open()
-        given = core.readers if partitions is None else [parse_partition(each, "partitions") for each in partitions]
-        chosen = [self._checked(*each) for each in given]
-        await core.seek(fit_points(to, chosen, "where", left_out=None))
+        await self._open().seek(fit_points(to, self._chosen(partitions), "where", left_out=None))
+
+    def _chosen(self, partitions: Iterable[TopicPartition | str] | None) -> list[TopicPartition]:
+        """These partitions, or all that are read."""
+        if partitions is None:
+            return list(self._open().readers)
+        return [self._checked(*parse_partition(each, "partitions")) for each in partitions]
 
     def _checked(self, topic: str, partition: int) -> TopicPartition:
         if (topic, partition) not in self._open().readers:
@@ -254,4 +387,12 @@ class Consumer:
                 else "the consumer is not started: use `async with Consumer(...)`, or await start() first"
             )
         self._core.cluster.home.check()
+        if isinstance(self._committing, Member):
+            self._committing.check()
         return self._core
+
+    def _commits(self) -> Committing:
+        self._open()
+        if self._committing is None:
+            raise InvalidConfig('this consumer has no group: give one, as in Consumer(…, group="etl")')
+        return self._committing

@@ -2,44 +2,40 @@
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import length_hint
-from uuid import UUID
+from typing import Protocol
 
-from warmlog.cluster.cluster import Cluster, Topic
+from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.list_offsets import list_offsets
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition, partition_range
 from warmlog.consumer.fetcher import Fetcher
+from warmlog.consumer.losses import Losses
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
 from warmlog.consumer.starting import look_up_points, topics_like
-from warmlog.errors import (
-    ClientClosed,
-    CorruptBatch,
-    InconsistentTopicId,
-    LogTruncated,
-    NotLeaderOrFollower,
-    OffsetOutOfRange,
-    UnknownTopicOrPartition,
-    UnreadableBatch,
-    WarmlogError,
-)
-from warmlog.points import EARLIEST, LATEST, Point, Points, Where, fit_points, parse_point, parse_where
+from warmlog.errors import ClientClosed, UnknownTopicOrPartition, WarmlogError
+from warmlog.points import EARLIEST, LATEST, Point, Points, Where, fit_points, parse_where
 from warmlog.records.batch import Batch, Record
-from warmlog.records.fetched import error_in, first_header, is_intact, next_readable
-from warmlog.records.verdict import Action, decide
-from warmlog_protocol.messages import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    NO_LEADER_EPOCH,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-)
+from warmlog_protocol.messages import EARLIEST_TIMESTAMP, NO_LEADER_EPOCH
 
 _log = logging.getLogger("warmlog")
+
+
+Place = tuple[int, int]
+"""An offset, and the leader epoch of what was read before it."""
+
+
+class Group(Protocol):
+    """What the core needs of its membership of a group."""
+
+    @property
+    def has_news(self) -> bool: ...
+
+    async def turn(self, *, waits: bool = False) -> None:
+        """Change what is read, between two batches. `waits`: until partitions are assigned."""
+        ...
 
 
 class ConsumerCore:
@@ -54,15 +50,28 @@ class ConsumerCore:
         self._fetcher: Fetcher | None = None
         self._finding: asyncio.Task[None] | None = None
         self._whole_topics: list[str] = []
-        self._is_bounded = False
-        """Whether the read under way has an end."""
+        self._until: Points | None = None
+        """Where the read under way ends."""
         self._turns: list[PartitionReader] = []
         self._turn = 0
         self._hand: list[Record] = []
         self._hand_reader: PartitionReader | None = None
+        self._unfinished: dict[PartitionReader, Place] = {}
+        """Where what the user is handling now began."""
         self.cluster = Cluster(bootstrap, connection_options, self._changed.set)
         self.readers: dict[TopicPartition, PartitionReader] = {}
         self.hand: Iterator[Record] = iter(self._hand)
+        self.group: Group | None = None
+        """Set if a group assigns the partitions."""
+        self.steps = 0
+        """How often a batch was asked for."""
+        self.is_waiting = False
+        """Whether the user waits for a batch."""
+        self.has_rest = False
+        """Whether a part of the batch that was taken last is not delivered yet."""
+        self.arrived = asyncio.Event()
+        """Set when there may be something to deliver, or to do for the group."""
+        self.losses = Losses(options, self.cluster)
 
     async def start(
         self,
@@ -86,11 +95,13 @@ class ConsumerCore:
             count = len(known[topic].partitions)
             if not 0 <= partition < count:
                 raise UnknownTopicOrPartition(f"topic {topic!r} has {partition_range(count)}, not {partition}")
-            self.readers[topic, partition] = self._new_reader(known[topic], partition)
+            self.readers[topic, partition] = self._new_reader(topic, partition, known[topic].topic_id.bytes)
         await self.seek(fit_points(start, self.readers, "start", left_out=EARLIEST))
         self._turns = list(self.readers.values())
         self._whole_topics = [] if topics is None else names
-        self._fetcher = Fetcher(self._options, self.cluster, self._changed, self._turns, self._find_new_soon)
+        self._fetcher = Fetcher(
+            self._options, self.cluster, self._changed, self.arrived, self._turns, self._find_new_soon
+        )
         self._fetching = asyncio.create_task(self._fetcher.run(), name="warmlog consumer")
 
     async def stop(self) -> None:
@@ -102,14 +113,46 @@ class ConsumerCore:
             await asyncio.wait(tasks)
         await self.cluster.close()
 
-    def _new_reader(self, topic: Topic, partition: int) -> PartitionReader:
+    def _new_reader(self, topic: str, partition: int, topic_id: bytes) -> PartitionReader:
         return PartitionReader(
-            topic.name,
+            topic,
             partition,
-            topic.topic_id.bytes,
+            topic_id,
             verify_crc=self._options.verify_crc,
             max_decompressed_bytes=self._options.max_decompressed_bytes,
         )
+
+    # --- partitions that a group assigns ----------------------------------------------------------------------------
+
+    def assign(self, topic: str, partition: int, topic_id: bytes) -> PartitionReader:
+        """Have a reader for this partition; `read` makes it deliver."""
+        reader = self.readers[topic, partition] = self._new_reader(topic, partition, topic_id)
+        return reader
+
+    async def read_assigned(self, readers: Sequence[PartitionReader]) -> None:
+        """Read these, up to where the read under way ends."""
+        ends = {} if self._until is None else await self.ends(self._until)
+        for reader in readers:
+            if reader not in self._turns:
+                self._read(reader, ends.get((reader.topic, reader.partition), NO_LIMIT))
+
+    def _read(self, reader: PartitionReader, until: int) -> None:
+        """Fetch and deliver this partition, up to `until`."""
+        assert self._fetcher is not None
+        reader.until = until
+        self._turns.append(reader)
+        self._fetcher.add(reader)
+
+    def revoke(self, partition: TopicPartition) -> None:
+        """Read this partition no longer."""
+        assert self._fetcher is not None
+        reader = self.readers.pop(partition)
+        if reader is self._hand_reader:
+            self._drop_hand()
+        self._unfinished.pop(reader, None)
+        if reader in self._turns:
+            self._turns.remove(reader)
+            self._fetcher.remove(reader)
 
     # --- partitions that are added to a topic that is read as a whole ------------------------------------------------
 
@@ -123,11 +166,13 @@ class ConsumerCore:
             new = {}
             for topic in await self.cluster.topics(self._whole_topics):
                 first = self.readers.get((topic.name, 0))
-                if first is None or first.topic_id != topic.topic_id.bytes:  # deleted and recreated: see `_recreated`
+                if first is None or first.topic_id != topic.topic_id.bytes:  # deleted and recreated: see `Losses`
                     continue
                 for part in topic.partitions:
                     if (topic.name, part.partition) not in self.readers:
-                        new[topic.name, part.partition] = self._new_reader(topic, part.partition)
+                        new[topic.name, part.partition] = self._new_reader(
+                            topic.name, part.partition, topic.topic_id.bytes
+                        )
             starts = await list_offsets(self.cluster, dict.fromkeys(new, EARLIEST_TIMESTAMP)) if new else {}
             for partition, reader in new.items():
                 self._read_new(reader, starts[partition].offset)
@@ -138,13 +183,10 @@ class ConsumerCore:
 
     def _read_new(self, reader: PartitionReader, start_offset: int) -> None:
         """Begin with the next read, if the one under way has an end."""
-        assert self._fetcher is not None
         _log.info("%s-%d was added, and is read from offset %d", reader.topic, reader.partition, start_offset)
         reader.seek(start_offset)
-        reader.until = start_offset if self._is_bounded else NO_LIMIT
         self.readers[reader.topic, reader.partition] = reader
-        self._turns.append(reader)
-        self._fetcher.add(reader)
+        self._read(reader, NO_LIMIT if self._until is None else start_offset)
 
     async def seek(self, points: Mapping[TopicPartition, Point]) -> None:
         """Continue from there in these partitions."""
@@ -157,36 +199,48 @@ class ConsumerCore:
         reader = self.readers[partition]
         if reader is self._hand_reader:
             self._drop_hand()
+        self._unfinished.pop(reader, None)
         reader.seek(offset, epoch)
         self._changed.set()
-
-    def position(self, partition: TopicPartition) -> int:
-        """The offset that comes next: of the first record in hand, or what the reader says."""
-        reader = self.readers[partition]
-        if reader is self._hand_reader and (left := length_hint(self.hand)):
-            return self._hand[-left].offset
-        return reader.position
 
     def parsed_end(self, until: Where) -> Points:
         """Return where to end. ValueError if that is no point, or a mapping names a partition that is not read."""
         points = parse_where(until, name="until")
-        fit_points(points, self.readers, "until", left_out=LATEST)
+        if self.group is None:  # else its partitions change
+            fit_points(points, self.readers, "until", left_out=LATEST)
         return points
 
     async def ends(self, until: Points) -> dict[TopicPartition, int]:
         """Return the offset that `until` means in each partition, the latest if a mapping leaves it out."""
+        if self.group is not None and not isinstance(until, Point):
+            until = {partition: point for partition, point in until.items() if partition in self.readers}
         points = fit_points(until, self.readers, "until", left_out=LATEST)
         found = await look_up_points(self.cluster, points, self._options.isolation)
         return {partition: at.offset for partition, at in found.items()}
 
     async def limit(self, until: Points | None) -> None:
         """Let every partition end there, from now on; None: never."""
-        self._is_bounded, readers = until is not None, dict(self.readers)
+        self._until = until
+        if self.group is not None:
+            await self.group.turn(waits=until is not None)
+        readers = dict(self.readers)
         ends = {} if until is None else await self.ends(until)
-        self._put_back_hand()
+        self.put_back_hand()
         for partition, reader in readers.items():
             reader.until = ends.get(partition, NO_LIMIT)
         self._changed.set()
+
+    def hold_back(self, partitions: Iterable[TopicPartition], is_held: bool) -> None:
+        """Deliver nothing of these partitions, or deliver them again."""
+        for partition in partitions:
+            reader = self.readers[partition]
+            if is_held and reader is self._hand_reader:
+                self.put_back_hand()
+            if is_held:
+                reader.drop_ahead()
+            reader.is_held = is_held
+        self._changed.set()
+        self.arrived.set()
 
     async def available(self) -> dict[TopicPartition, range]:
         """Return the offsets in the log of each partition, for readers of its isolation."""
@@ -198,20 +252,39 @@ class ConsumerCore:
         """The next batch of any partition, waiting for one; None when every partition has reached its end."""
         self.cluster.home.check()
         await asyncio.sleep(0)  # lets the fetcher run even if the user awaits nothing else
-        assert self._fetcher is not None
+        self.steps += 1
+        self._unfinished.clear()
+        self.has_rest = False
         while True:
-            self._fetcher.arrived.clear()
+            self.arrived.clear()
+            if self.group is not None and self.group.has_news:
+                await self.group.turn()
             reader = self._next_reader()
             if reader is None:
-                if all(reader.is_at_end for reader in self._turns):
+                if self._is_at_end():
                     return None
-                if self._fetching is None or self._fetching.done():
-                    raise ClientClosed("the consumer has failed: see the error in the log, and start a new one")
-                await self._fetcher.arrived.wait()
-            elif (batch := self.take(reader)) is not None:
+                await self._wait()
+                continue
+            place = (reader.position, reader.epoch)
+            if (batch := self.take(reader)) is not None:
+                self._unfinished[reader] = place
                 return batch
-            elif reader.error is not None:
-                await self._handle(reader)
+            if reader.error is not None:
+                await self.losses.handle(reader, self.seek)
+
+    def _is_at_end(self) -> bool:
+        """Whether every partition has reached its end."""
+        return all(reader.is_at_end for reader in self._turns) and (self.group is None or self._until is not None)
+
+    async def _wait(self) -> None:
+        """Wait until a batch, an error or news of the group may be here."""
+        if self._fetching is None or self._fetching.done():
+            raise ClientClosed("the consumer has failed: see the error in the log, and start a new one")
+        self.is_waiting = True
+        try:
+            await self.arrived.wait()
+        finally:
+            self.is_waiting = False
 
     def take(self, reader: PartitionReader) -> Batch | None:
         """The next batch of this partition if one is here. Raises UnreadableBatch, and continues after it then."""
@@ -225,7 +298,7 @@ class ConsumerCore:
         count = len(self._turns)
         for step in range(self._turn, self._turn + count):
             reader = self._turns[step % count]
-            if reader.has_something:
+            if reader.has_something and not reader.is_held:
                 self._turn = (step + 1) % count
                 return reader
         return None
@@ -242,110 +315,61 @@ class ConsumerCore:
         self.hand = iter(self._hand)
         return True
 
-    def _put_back_hand(self) -> None:
-        """Leave the records in hand, the rest of a batch, to the next read."""
-        if self._hand_reader is not None and (left := length_hint(self.hand)):
-            self._hand_reader.put_back(self._hand[-left].offset)
+    def put_back_hand(self) -> None:
+        """Leave the records in hand, the rest of a batch, to the next read. Another thread may be taking them."""
+        reader = self._hand_reader
+        if reader is not None:
+            rest = list(self.hand)
+            if len(rest) < len(self._hand):
+                self._unfinished[reader] = self._place_in_hand(reader, len(rest))
+            if rest:
+                reader.put_back(rest[0].offset)
         self._drop_hand()
 
     def _drop_hand(self) -> None:
         self._hand, self._hand_reader = [], None
         self.hand = iter(self._hand)
 
-    # --- errors -----------------------------------------------------------------------------------------------------
+    # --- positions --------------------------------------------------------------------------------------------------
 
-    async def _handle(self, reader: PartitionReader) -> None:
-        """Carry out the verdict on a partition's error: raise it, or find a new position."""
-        error, reader.error = reader.error, None
-        self._changed.set()
-        assert error is not None
-        policy = self._options.loss_policy(is_endless=reader.until == NO_LIMIT)
-        verdict = decide(error, policy)
-        if verdict.action is Action.LOCATE:
-            assert isinstance(error, CorruptBatch)
-            error = await self._locate(reader, error)
-            verdict = decide(error, policy)
-        is_recreated = isinstance(error, InconsistentTopicId)
-        if is_recreated:
-            try:
-                error = await self._recreated(reader)
-            except UnknownTopicOrPartition:
-                if verdict.action is Action.RESET and reader.error is None:  # deleted again: the fetcher waits
-                    return
-                raise
-        partition = (reader.topic, reader.partition)
-        if verdict.action in (Action.RAISE, Action.RETRY):  # the fetcher has retried for as long as it may
-            reader.error = await self._with_remedy(reader, error)
-            raise reader.error or error
-        if verdict.action is Action.RESET:
-            await self.seek({partition: parse_point(self._options.on_out_of_range)})
-        else:
-            self.seek_now(partition, verdict.next_offset)
-        if verdict.action is Action.RAISE_ONCE:
-            raise error
-        if is_recreated or isinstance(error, LogTruncated):
-            policy_offset = f"its {self._options.on_out_of_range} offset, " if is_recreated else ""
-            _log.warning("%s; continuing at %s%d", error, policy_offset, reader.position)
+    def position(self, partition: TopicPartition) -> int:
+        """The offset that comes next: of the first record in hand, or what the reader says."""
+        reader = self.readers[partition]
+        if reader is self._hand_reader and (left := length_hint(self.hand)):
+            return self._hand[-left].offset
+        return reader.position
 
-    async def _with_remedy(self, reader: PartitionReader, error: WarmlogError) -> WarmlogError | None:
-        """`error` with what to do, to be raised until a seek; None if a later read may succeed."""
-        if isinstance(error, LogTruncated):
-            seek = "Seek" if error.diverging_offset is None else f"Seek to {error.diverging_offset}"
-            return error.reworded(f"{error}. {seek}, or set on_out_of_range")
-        if isinstance(error, InconsistentTopicId):
-            return InconsistentTopicId(f"{error}. Seek to read the new one, or set on_out_of_range")
-        if isinstance(error, OffsetOutOfRange):
-            partition = (reader.topic, reader.partition)
-            (first,) = (await list_offsets(self.cluster, {partition: EARLIEST_TIMESTAMP})).values()
-            (end,) = (await list_offsets(self.cluster, {partition: LATEST_TIMESTAMP})).values()
-            return OffsetOutOfRange(
-                f"{reader.topic}-{reader.partition}: offset {reader.position} is not in the log, which goes from "
-                f"{first.offset} to {end.offset} (the next to be written). Seek to one of these, or set on_out_of_range"
-            )
-        return None
+    def delivered(self, partition: TopicPartition) -> Place:
+        """The place after everything that was delivered."""
+        reader = self.readers[partition]
+        begun = self._unfinished.get(reader)
+        if begun is not None and (self.has_rest or (reader is self._hand_reader and not self._delivered_of_hand)):
+            return begun
+        return self.position(partition), reader.epoch
 
-    async def _recreated(self, reader: PartitionReader) -> InconsistentTopicId:
-        """The error that names both ids; the next seek goes over to the new topic. UnknownTopicOrPartition if none."""
-        (topic,) = await self.cluster.topics([reader.topic])
-        text = (
-            f"{reader.topic}-{reader.partition}: topic {reader.topic!r} was deleted and recreated: its id was "
-            f"{UUID(bytes=reader.topic_id)} and is now {topic.topic_id}; position {reader.position} is of the old topic"
-        )
-        if reader.partition >= len(topic.partitions):
-            reader.error = UnknownTopicOrPartition(f"{text}; it has only {partition_range(len(topic.partitions))}")
-            raise reader.error
-        reader.new_topic_id = topic.topic_id.bytes
-        return InconsistentTopicId(text)
+    def finished(self, partition: TopicPartition) -> Place:
+        """The place after what the user has handled: what was delivered last is being handled."""
+        reader = self.readers[partition]
+        if reader is self._hand_reader:
+            return self._place_in_hand(reader, length_hint(self.hand))
+        return self._unfinished.get(reader) or (reader.position, reader.epoch)
 
-    async def _locate(self, reader: PartitionReader, error: CorruptBatch) -> UnreadableBatch:
-        """`error`, which begins where the reader fetches, with the offset to continue at.
+    def hold(self, places: Mapping[TopicPartition, Place]) -> None:
+        """Count everything since these places as being handled."""
+        self._unfinished.update({self.readers[partition]: place for partition, place in places.items()})
 
-        The broker returns it if it knows of the damage; otherwise the offsets after it are tried.
-        """
-        damaged = reader.fetch_offset
-        part, _ = await self._fetch_one(reader, damaged)
-        if part.error_code and isinstance(found := error_in(part, damaged), UnreadableBatch):
-            return found
+    @property
+    def progress(self) -> tuple[int, int]:
+        """What changes when the user takes a batch or a record."""
+        return self.steps, length_hint(self.hand)
 
-        async def is_readable(offset: int) -> bool:
-            part, payload = await self._fetch_one(reader, offset)
-            first = first_header(part, payload, offset)
-            if first is None or (self._options.verify_crc and not is_intact(first, payload)):
-                return False
-            return first.next_offset > offset
+    @property
+    def _delivered_of_hand(self) -> int:
+        return len(self._hand) - length_hint(self.hand)
 
-        end = max(reader.high_watermark, part.high_watermark, damaged + 1)
-        next_offset = await next_readable(is_readable, damaged, end)
-        return UnreadableBatch(str(error), reader.topic, reader.partition, damaged, next_offset)
-
-    async def _fetch_one(self, reader: PartitionReader, offset: int) -> tuple[FetchedPartition, memoryview]:
-        """What the broker has at `offset`: one batch, or an error."""
-        wanted = FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id)
-        request = FetchRequest(0, 1, 1, [wanted], self._options.isolation)
-        link = self.cluster.leader(reader.topic, reader.partition)
-        if link is None:
-            raise NotLeaderOrFollower(f"{reader.topic}-{reader.partition} has no leader now")
-        response = await self.cluster.ask(request, link)
-        assert isinstance(response.result, FetchResponse)
-        (part,) = response.result.partitions
-        return part, response.payload
+    def _place_in_hand(self, reader: PartitionReader, left: int) -> Place:
+        """The place of the record that the user is handling, if `left` records are not delivered."""
+        delivered = len(self._hand) - left
+        if delivered < 2:
+            return self._unfinished.get(reader) or (reader.position, reader.epoch)
+        return self._hand[delivered - 1].offset, reader.epoch

@@ -18,6 +18,7 @@ from warmlog.cluster.connection import Connection
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
 from warmlog.errors import (
+    TOPIC_IS_GONE,
     ApiError,
     BrokerUnavailable,
     ClientError,
@@ -45,14 +46,15 @@ class Fetcher:
         options: ConsumerOptions,
         cluster: Cluster,
         changed: asyncio.Event,
+        arrived: asyncio.Event,
         readers: Sequence[PartitionReader],
         on_old_metadata: Callable[[], None],
     ) -> None:
         """`on_old_metadata` is called with a response, at most once in each `metadata_max_age_ms`."""
-        self.arrived = asyncio.Event()
         self._options = options
         self._cluster = cluster
         self._changed = changed
+        self._arrived = arrived
         self._readers = list(readers)
         self._in_flight_bytes = 0
         self._loop = asyncio.get_running_loop()
@@ -62,6 +64,11 @@ class Fetcher:
         """Fetch a further partition."""
         self._readers.append(reader)
         self._changed.set()
+
+    def remove(self, reader: PartitionReader) -> None:
+        """Fetch this partition no longer; what is in flight is dropped."""
+        reader.drop_ahead()
+        self._readers.remove(reader)
 
     async def run(self) -> None:
         """Fetch until cancelled. An error here is a bug: the user's next read raises it."""
@@ -79,7 +86,7 @@ class Fetcher:
             _log.exception("the consumer's fetcher failed")
             for reader in self._readers:
                 reader.error = ClientError(f"the consumer's fetcher failed: {error!r}")
-            self.arrived.set()
+            self._arrived.set()
         finally:
             self._on_old_metadata = _no_owner
 
@@ -183,7 +190,7 @@ class Fetcher:
             self._take_in(requested, response.result.partitions, response.payload)
         if self._cluster.is_refresh_due():
             self._on_old_metadata()
-        self.arrived.set()
+        self._arrived.set()
 
     def _take_in(self, requested: Requested, parts: list[FetchedPartition], payload: memoryview) -> None:
         if len(parts) != len(requested) or sum(part.size_bytes for part in parts) != len(payload):
@@ -222,6 +229,8 @@ class Fetcher:
             self._give_up(reader, error)
 
     def _is_retried(self, reader: PartitionReader, error: WarmlogError) -> bool:
+        if self._options.is_member and isinstance(error, TOPIC_IS_GONE):
+            return True
         return decide(error, self._options.loss_policy(is_endless=reader.until == NO_LIMIT)).action is Action.RETRY
 
     def _retry(self, reader: PartitionReader, error: WarmlogError) -> None:
@@ -243,7 +252,7 @@ class Fetcher:
         reader.failing_since = None
         self._cluster.worked(reader.topic, reader.partition)  # the error was raised: a later failure is a new one
         reader.error = error
-        self.arrived.set()
+        self._arrived.set()
 
 
 def _no_owner() -> None:

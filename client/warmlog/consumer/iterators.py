@@ -84,7 +84,9 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
             if error is not None:
                 raise error
             self._merge(await anext(self._batches))
-        return self._ready.popleft()
+        batch = self._ready.popleft()
+        self._core.has_rest = bool(self._ready)
+        return batch
 
     def _merge(self, first: Batch) -> None:
         """Convert `first` and what the same partition has here, until one Arrow batch is full."""
@@ -114,6 +116,8 @@ async def read_table(
     from warmlog.ranges.range_reader import read_ranges
     from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 
+    if core.group is not None:
+        await core.group.turn(waits=True)
     ends = await core.ends(core.parsed_end(until))
     wanted = {partition: end for partition, end in ends.items() if end > core.position(partition)}
     latest = await list_offsets(core.cluster, dict.fromkeys(wanted, LATEST_TIMESTAMP))
@@ -137,8 +141,10 @@ async def read_table(
         batches = await asyncio.to_thread(lambda: list(read_ranges(ranges, Projection(names), settings, is_over)))
     finally:
         is_over.set()  # a thread cannot be cancelled, and closing the loop waits for it
+    begun = {planned.tp: core.delivered(planned.tp) for planned in ranges}
     for planned in ranges:
         core.seek_now(planned.tp, planned.end, planned.leader_epoch)
+    core.hold(begun)
     return pa.Table.from_batches(batches, arrow_schema(names))
 
 

@@ -54,6 +54,8 @@ class PartitionReader:
         self.generation = 0
         self.is_fetching = False
         self.paused_until = 0.0
+        self.is_held = False
+        """Whether the user has paused it."""
         self.failing_since: float | None = None
         self._chunks: deque[Chunk] = deque()
         self._taken: tuple[Chunk, int] | None = None
@@ -80,6 +82,7 @@ class PartitionReader:
         """Whether to fetch: no fetch is in flight, and at most `room_bytes` wait to be read."""
         return (
             not self.is_fetching
+            and not self.is_held
             and self.error is None
             and self.buffered_bytes <= room_bytes
             and self.fetch_offset < self.until
@@ -93,7 +96,7 @@ class PartitionReader:
         self.position, self.epoch = offset, epoch
         if self.new_topic_id is not None:
             self.topic_id, self.new_topic_id = self.new_topic_id, None
-        self._rewind()
+        self.drop_ahead()
 
     def diverged(self, end: DivergingEpoch) -> None:
         """The log was truncated at `end`, below `fetch_offset`.
@@ -101,12 +104,12 @@ class PartitionReader:
         An error if the user has had everything; else what was only fetched ahead is dropped and fetched again.
         """
         if self.fetch_offset != self.position:
-            self._rewind()
+            self.drop_ahead()
             return
         self.error = LogTruncated(self.topic, self.partition, self.position, end.end_offset)
 
-    def _rewind(self) -> None:
-        """Continue from `position`."""
+    def drop_ahead(self) -> None:
+        """Continue from `position`: what was fetched ahead, or is in flight, is dropped."""
         self.fetch_offset, self.fetch_epoch = self.position, self.epoch
         self.generation += 1
         self.error = None
@@ -170,7 +173,7 @@ class PartitionReader:
             self.position = min(self.fetch_offset, self.until)
             self.epoch = self.fetch_epoch
         if self.is_at_end and self.fetch_offset > self.position:
-            self._rewind()
+            self.drop_ahead()
         return None
 
     def put_back(self, offset: int) -> None:

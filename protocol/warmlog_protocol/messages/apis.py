@@ -97,7 +97,7 @@ APIS: dict[int, Api] = {
         Api(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),
         Api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse),
         Api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse),
-        Api(ApiKey.GROUP_HEARTBEAT, GroupHeartbeatRequest, GroupHeartbeatResponse),
+        Api(ApiKey.GROUP_HEARTBEAT, GroupHeartbeatRequest, GroupHeartbeatResponse, is_pipelined=True),
         Api(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse),
         Api(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse),
         Api(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),

@@ -50,12 +50,18 @@ class GroupHeartbeatRequest(Message, frozen=True):
     session_timeout_ms: Int32 = -1
     """How long the member may be silent; -1 for the broker's default."""
     owned: list[TopicPartitions] | None = None
-    """Every partition that the member owns now: what it was assigned and has taken, without what it has given up."""
+    """Every partition that the member owns now: what it was assigned and has taken, without what it has given up. To
+    confirm that partitions were given up, a heartbeat with the new epoch must say what is owned."""
     client_id: str = ""
+    max_wait_ms: Int32 = 0
+    """How long the response may wait for something to tell: a new assignment, or an error. At most a third of the
+    session timeout counts. The next heartbeat of the member ends the wait, on the same connection as well."""
 
 
 class GroupHeartbeatResponse(Message, frozen=True):
     """`assignment` is all that the member may own now, None if that has not changed since the last response.
+
+    `heartbeat_interval_ms` is short until the member has what the group's last target gives to it.
 
     Errors of the whole request: UNKNOWN_MEMBER_ID and FENCED_MEMBER_EPOCH (the member has lost everything, and may join
     again), FENCED_INSTANCE_ID (another process has its instance id: final), GROUP_MAX_SIZE_REACHED, TOO_MANY_GROUPS,
@@ -90,6 +96,9 @@ class OffsetCommitRequest(Message, frozen=True):
     member_id: str = ""
     member_epoch: Int32 = NO_MEMBER_EPOCH
     instance_id: str = ""
+    sequence: Int64 = 0
+    """A member numbers its commits from 1 on; a repeated one keeps its number. One that arrives after a later one, from
+    a connection that was given up, is refused with STALE_MEMBER_EPOCH, so that it takes no offset back."""
 
 
 class CommittedPartition(Message, frozen=True):

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from datetime import UTC, datetime
 
 import pytest
 
@@ -24,6 +25,10 @@ def example(kind: type[BaseException]) -> BaseException:
         return warmlog.UnreadableBatch("CRC mismatch", topic="t", partition=3, base_offset=10, next_offset=20)
     if kind is warmlog.LogTruncated:
         return warmlog.LogTruncated("t", 3, 20, 12)
+    if kind is warmlog.MembershipLost:
+        return warmlog.MembershipLost(
+            "etl", datetime(2026, 11, 20, 8, tzinfo=UTC), "expired", {("t", 3): range(10, 20)}
+        )
     return kind("what went wrong")
 
 
@@ -56,3 +61,16 @@ def test_notes_on_an_error_and_on_the_same_with_another_message_stay_apart() -> 
         other.add_note("about the second")
         assert error.__notes__ == ["about the first"]
         assert other.__notes__ == ["about the second"]
+
+
+def test_a_lost_membership_says_since_when_and_what_is_handled_again() -> None:
+    since = datetime(2026, 11, 20, 8, tzinfo=UTC)
+    error = warmlog.MembershipLost(
+        "etl", since, "its session expired", {("t", 3): range(10, 20), ("t", 1): range(7, 7)}
+    )
+    assert str(error) == (
+        "no longer a member of group 'etl', of which it last heard at 2026-11-20 08:00:00 UTC: its session expired; "
+        "not committed, so that others handle it again: t-3 from 10 to 19. Read on to join again"
+    )
+    assert (error.group, error.since) == ("etl", since)
+    assert error.partitions == {("t", 3): range(10, 20), ("t", 1): range(7, 7)}

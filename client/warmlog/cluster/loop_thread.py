@@ -1,4 +1,4 @@
-"""An event loop in a thread, for one blocking client."""
+"""An event loop in a thread: for a blocking client, and for the heartbeats of a member of a group."""
 
 import asyncio
 import os

@@ -1,0 +1,35 @@
+"""Decisions of a coordinator: records for its internal topic, and a result for the caller.
+
+*Apply on commit*: a function that decides reads the state and changes nothing. Its records are appended; once they are
+durable, each goes through `State.replay`, and then the caller gets the result. So the state is always what a replay of
+the log results in, and a coordinator that loads the log continues where the last one stopped.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+R = TypeVar("R")
+
+
+class Record(NamedTuple):
+    """A record of an internal topic. A value of None is a tombstone: it removes what the key stands for."""
+
+    key: bytes
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Generic[R]):
+    """`result` is valid once `records` are durable and replayed, in their order and as one batch."""
+
+    records: Sequence[Record]
+    result: R
+
+
+class State(Protocol):
+    """What the records of one partition result in."""
+
+    def replay(self, record: Record) -> None:
+        """Change the state by the next record of the log."""
+        ...

@@ -1,0 +1,100 @@
+"""Reading a coordinator's state from the log of its partition, up to the end of the log.
+
+A thread reads the files and takes the batches apart; the records are replayed in the event loop, a limited number in
+each turn. The log may grow, be compacted and be moved meanwhile. A record that is damaged ends the load: a state
+without it would be wrong, and no error would say so.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Executor
+
+from warmlog_broker.coordinator.framework.decision import Record, State
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.runtime.tasks import in_turns
+from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.segment_indexes import LostIndex
+from warmlog_protocol.batch import iter_batches
+from warmlog_protocol.batch.header import NO_OFFSET
+
+READ_BYTES = 1 << 20
+RECORDS_A_TURN = 200
+"""Records that are replayed in one turn of the event loop: about 1 ms."""
+RETRY_S = 0.01
+"""The pause after a read that found nothing because files were being replaced."""
+
+
+class _Progress:
+    """Wakes the load when the high watermark moves, or the partition can no longer be read."""
+
+    def __init__(self) -> None:
+        self.moved = asyncio.Event()
+
+    def partition_moved(self, _partition: Partition) -> None:
+        self.moved.set()
+
+
+async def load(partition: Partition, state: State, threads: Executor) -> int:
+    """Replay all records of `partition` into `state`, and return their number.
+
+    No turn of the event loop is between the look at the end of the log and the return: `state` is what the log holds.
+    Raises what `LogReader.read` raises, CorruptBatch, or an OSError from the disk.
+    """
+    count = 0
+    offset = partition.log.reader.earliest().offset
+    while True:
+        previous_offset = offset
+        offset, records = await _read(partition, offset, threads)
+        async for record in in_turns(records, RECORDS_A_TURN):
+            state.replay(record)
+        count += len(records)
+        log = partition.log
+        if offset >= log.log_end_offset:
+            return count
+        if offset >= log.high_watermark:
+            await _wait_for_more(partition, offset)
+        elif offset == previous_offset:
+            await asyncio.sleep(RETRY_S)
+
+
+async def _read(partition: Partition, offset: int, threads: Executor) -> tuple[int, list[Record]]:
+    """Return some records from `offset` on, and the offset after them."""
+    loop = asyncio.get_running_loop()
+    try:
+        data = partition.log.reader.read(offset, READ_BYTES)
+    except LostIndex as error:
+        try:
+            await asyncio.shield(asyncio.wrap_future(error.rebuild.begin(threads)))
+        finally:
+            error.rebuild.finish()
+        return offset, []
+    if data.slices:
+        return await loop.run_in_executor(threads, _records_in, data.slices[0], offset)
+    return max(offset, data.next_offset if data.next_offset != NO_OFFSET else data.start.offset), []
+
+
+def _records_in(piece: FileSlice, first_offset: int) -> tuple[int, list[Record]]:
+    """In a thread: return the records of `piece` from `first_offset` on, and the offset after them."""
+    found: list[Record] = []
+    next_offset = first_offset
+    for batch in iter_batches(piece.pread()):
+        next_offset = batch.next_offset
+        if batch.header.is_control:
+            continue
+        rows: Iterator[tuple[int, bytes | None, bytes | None]] = zip(
+            batch.offsets(), batch.keys(), batch.values(), strict=True
+        )
+        found.extend(Record(key, value) for offset, key, value in rows if key is not None and offset >= first_offset)
+    return next_offset, found
+
+
+async def _wait_for_more(partition: Partition, offset: int) -> None:
+    """Return once more than `offset` is below the high watermark, or the partition cannot be read."""
+    progress = _Progress()
+    partition.add_reader(progress, "high_watermark")
+    try:
+        while partition.allows.read and partition.log.high_watermark <= offset:
+            await progress.moved.wait()
+            progress.moved.clear()
+    finally:
+        partition.remove_reader(progress)

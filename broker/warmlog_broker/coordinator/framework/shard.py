@@ -1,0 +1,344 @@
+"""One partition of an internal topic, and the state that its records result in.
+
+An operation waits for its turn (`key_order`), decides by the state as it is then, and ends at once if its decision has
+no records. Otherwise these are appended together with those of all other decisions of the same turn of the event loop,
+as one batch. When it is below the high watermark, its decisions are replayed in the order of the log, their operations
+end with their results, and the next ones begin. Only what is durable is ever in the state or in a result.
+
+An operation whose records cannot be appended fails, and has changed nothing. After an error that leaves open what is in
+the log, and after one of the state, the shard reads its log again. Errors of the log are CoordinatorNotAvailable,
+CoordinatorLoadInProgress is raised while the log is read; clients repeat the request in both cases.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from enum import Enum, auto
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+from warmlog_broker.coordinator.framework.decision import Decision, State
+from warmlog_broker.coordinator.framework.key_order import KeyOrder
+from warmlog_broker.coordinator.framework.loading import load
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.storage.record.validation import sealed
+from warmlog_protocol.batch import encode_batch
+from warmlog_protocol.errors import ApiError, CoordinatorLoadInProgress, CoordinatorNotAvailable
+from warmlog_protocol.messages import ACKS_ALL
+
+MAX_PENDING = 20_000
+"""The most operations of a shard that wait for their turn or for the disk: some 20 MB."""
+BATCH_BYTES = 1 << 20
+"""A batch ends with the decision that makes it this large; a decision is never divided."""
+RELOAD_DELAY_S = 5.0
+"""The pause before a log that could not be read is read again."""
+
+S = TypeVar("S", bound=State)
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+
+class Status(Enum):
+    """What a shard does with operations."""
+
+    LOADING = auto()
+    """It refuses them: its log is being read, or will be read again after a pause."""
+    ACTIVE = auto()
+    CLOSED = auto()
+    """It refuses them for good: this broker leads the partition no longer, or stops."""
+
+
+class ShardWatcher(Protocol[S]):
+    """A service on top of the shards, which keeps timers for their states."""
+
+    def loaded(self, shard: "Shard[S]") -> None:
+        """The state is what the log holds; operations are accepted."""
+        ...
+
+    def unloaded(self, shard: "Shard[S]") -> None:
+        """The state is no longer valid. The shard may be loaded again later."""
+        ...
+
+    def changed(self, shard: "Shard[S]", key: str) -> None:
+        """An exclusive operation on `key` has changed the state."""
+        ...
+
+
+class _Operation(Generic[S]):
+    """One operation that waits for its turn or for the disk."""
+
+    __slots__ = ("decide", "future", "is_shared", "key")
+
+    def __init__(
+        self,
+        key: str,
+        decide: Callable[[S], Decision[Any]],
+        *,
+        is_shared: bool,
+        future: "asyncio.Future[Any]",
+    ) -> None:
+        self.key = key
+        self.decide = decide
+        self.is_shared = is_shared
+        self.future = future
+
+    def fail(self, error: Exception) -> None:
+        """End it with `error`, which is not logged if nothing waits for the future any more."""
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()
+
+
+_Decided = tuple[_Operation[S], Decision[Any]]
+
+
+class Shard(Generic[S]):
+    """The state of one partition. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        make_state: Callable[[], S],
+        *,
+        watcher: ShardWatcher[S],
+        threads: Executor,
+        loading: asyncio.Lock,
+        now_ms: Callable[[], int],
+        write_refusal: Callable[[], ApiError | None],
+    ) -> None:
+        """`threads` read files. Shards that share the lock `loading` are loaded one after another."""
+        self.partition = partition
+        self.status = Status.LOADING
+        self._make_state = make_state
+        self._watcher = watcher
+        self._threads = threads
+        self._loading = loading
+        self._now_ms = now_ms
+        self._write_refusal = write_refusal
+        self._loop = asyncio.get_running_loop()
+        self._state = make_state()
+        self._problem = ""
+        """Why the log could not be read."""
+        self._generation = 0
+        """Rises when the state is discarded: what was appended before counts no more."""
+        self._order: KeyOrder[_Operation[S]] = KeyOrder()
+        self._undurable: dict[_Operation[S], None] = {}
+        self._decided: list[_Decided[S]] = []
+        """Decisions of this turn of the event loop."""
+        self._load_task: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"Shard({self.partition.key.directory_name}, {self.status.name})"
+
+    @property
+    def state(self) -> S:
+        """The state, for reading. CoordinatorLoadInProgress or CoordinatorNotAvailable."""
+        if self.status is not Status.ACTIVE:
+            raise self._refusal()
+        return self._state
+
+    def load(self) -> None:
+        """Begin to read the log."""
+        self._load_task = self._loop.create_task(self._load(), name=f"load {self.partition.key.directory_name}")
+
+    async def wait_until_loaded(self) -> None:
+        """Return when the log has been read, or the shard is closed."""
+        if self._load_task is not None:
+            await asyncio.wait([self._load_task])
+
+    def run(self, key: str, decide: Callable[[S], Decision[R]], *, is_shared: bool = False) -> "R | asyncio.Future[R]":
+        """Run an operation on `key`; return its result, or a future if it has to wait for its turn or for the disk.
+
+        Operations on one key that are not shared run one at a time. `decide` is called once, and must not change the
+        state; what it raises is raised here or by the future. So are the errors of `state`.
+        """
+        state = self.state
+        if self._order.is_free(key, is_shared=is_shared):
+            decision = decide(state)
+            if not decision.records:
+                return decision.result
+            self._check_room()
+            operation = _Operation(key, decide, is_shared=is_shared, future=self._loop.create_future())
+            self._order.enter(key, is_shared=is_shared)
+            self._write(operation, decision)
+            return operation.future
+        self._check_room()
+        operation = _Operation(key, decide, is_shared=is_shared, future=self._loop.create_future())
+        self._order.wait(key, operation, is_shared=is_shared)
+        return operation.future
+
+    def close(self, reason: str) -> None:
+        """Refuse operations from now on, and fail those that wait. Idempotent."""
+        if self.status is Status.CLOSED:
+            return
+        self._problem = reason
+        self._discard(Status.CLOSED)
+        if self._load_task is not None:
+            self._load_task.cancel()
+
+    # --- deciding and appending ---------------------------------------------------------------------------------------
+
+    def _check_room(self) -> None:
+        if self._order.waiting_count + len(self._undurable) >= MAX_PENDING:
+            raise CoordinatorNotAvailable(f"{MAX_PENDING} requests wait for {self.partition.key.directory_name}: retry")
+
+    def _write(self, operation: _Operation[S], decision: Decision[Any]) -> None:
+        """Append the records of `decision` at the end of this turn of the event loop."""
+        self._undurable[operation] = None
+        if not self._decided:
+            self._loop.call_soon(self._append_decided, self._generation)
+        self._decided.append((operation, decision))
+
+    def _append_decided(self, generation: int) -> None:
+        if generation != self._generation:
+            return
+        decided, self._decided = self._decided, []
+        part: list[_Decided[S]] = []
+        part_bytes = 0
+        for each in decided:
+            part.append(each)
+            part_bytes += sum(len(key) + len(value or b"") for key, value in each[1].records)
+            if part_bytes >= BATCH_BYTES:
+                self._append(part)
+                part, part_bytes = [], 0
+        if part and generation == self._generation:
+            self._append(part)
+
+    def _append(self, decided: Sequence[_Decided[S]]) -> None:
+        """Append one batch. If it is refused, its operations fail, and nothing of it is in the log."""
+        records = [record for _, decision in decided for record in decision.records]
+        now_ms = self._now_ms()
+        try:
+            refusal = self._write_refusal()
+            if refusal is not None:
+                raise refusal
+            batch = encode_batch(
+                [value for _, value in records], keys=[key for key, _ in records], timestamps_ms=now_ms
+            )
+            on_durable = partial(self._durable, self._generation, decided)
+            self.partition.append(sealed(batch), ACKS_ALL, on_durable, now_ms=now_ms)
+        except ApiError as error:
+            self._fail(decided, error)
+        except Exception as error:
+            _log.exception("%s: a batch could not be appended: a bug", self.partition.key.directory_name)
+            self._reload(f"a batch could not be appended: {error!r}")
+
+    def _fail(self, decided: Sequence[_Decided[S]], error: ApiError) -> None:
+        if self.status is not Status.ACTIVE:
+            return
+        for operation, _ in decided:
+            operation.fail(self._not_available(str(error)))
+            del self._undurable[operation]
+        for operation, _ in decided:
+            self._leave(operation.key)
+
+    # --- durable ------------------------------------------------------------------------------------------------------
+
+    def _durable(self, generation: int, decided: Sequence[_Decided[S]], error: ApiError | None) -> None:
+        """A batch is durable, or may be in the log without being so."""
+        if generation != self._generation:
+            return
+        if error is not None:
+            self._reload(f"a batch may be in the log or not: {error}")
+            return
+        try:
+            for _, decision in decided:
+                for record in decision.records:
+                    self._state.replay(record)
+        except Exception:
+            _log.exception("%s: a record could not be replayed: a bug", self.partition.key.directory_name)
+            self._reload("a record could not be replayed")
+            return
+        for operation, decision in decided:
+            del self._undurable[operation]
+            if not operation.future.done():
+                operation.future.set_result(decision.result)
+            if not operation.is_shared:
+                self._tell_changed(operation.key)
+        for operation, _ in decided:
+            self._leave(operation.key)
+
+    def _leave(self, key: str) -> None:
+        """End a turn of `key`, and begin the operations that have waited for this."""
+        begun = self._order.leave(key)
+        while begun:
+            ended = [operation.key for operation in begun if not self._begin(operation)]
+            begun = [operation for each in ended for operation in self._order.leave(each)]
+
+    def _begin(self, operation: _Operation[S]) -> bool:
+        """Decide an operation that has its turn; return whether it waits for the disk."""
+        try:
+            decision = operation.decide(self._state)
+        except Exception as error:
+            operation.fail(error)
+            return False
+        if decision.records:
+            self._write(operation, decision)
+            return True
+        if not operation.future.done():
+            operation.future.set_result(decision.result)
+        return False
+
+    def _tell_changed(self, key: str) -> None:
+        try:
+            self._watcher.changed(self, key)
+        except Exception:
+            _log.exception("%s: the watcher of a shard failed: a bug", self.partition.key.directory_name)
+
+    # --- loading ------------------------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        """Read the log, again after a pause if that fails, until it succeeds."""
+        name = self.partition.key.directory_name
+        while True:
+            try:
+                async with self._loading:
+                    began_s = self._loop.time()
+                    self._state = self._make_state()
+                    count = await load(self.partition, self._state, self._threads)
+                    break
+            except (ApiError, OSError, MemoryError) as error:
+                problem = f"the log of {name} cannot be read: {error}"
+            except Exception as error:
+                _log.exception("%s: a record could not be replayed: a bug", name)
+                problem = f"a record of {name} cannot be replayed: {error!r}"
+            if problem != self._problem:
+                _log.error("%s; tried again every %g s", problem, RELOAD_DELAY_S)
+            self._problem = problem
+            await asyncio.sleep(RELOAD_DELAY_S)
+        self.status = Status.ACTIVE
+        self._problem = ""
+        took_s = self._loop.time() - began_s
+        _log.log(logging.INFO if count else logging.DEBUG, "%s: %d records loaded in %.2f s", name, count, took_s)
+        self._watcher.loaded(self)
+
+    def _reload(self, reason: str) -> None:
+        _log.error("%s is read again: %s", self.partition.key.directory_name, reason)
+        self._problem = reason
+        self._discard(Status.LOADING)
+        self._problem = ""
+        self.load()
+
+    def _discard(self, status: Status) -> None:
+        """Enter `status`: the state is no longer valid, and operations that wait fail."""
+        was_active = self.status is Status.ACTIVE
+        self.status = status
+        self._generation += 1
+        failed = [*self._undurable, *self._order.clear()]
+        self._undurable = {}
+        self._decided = []
+        for operation in failed:
+            operation.fail(self._not_available(self._problem))
+        if was_active:
+            self._watcher.unloaded(self)
+
+    def _refusal(self) -> ApiError:
+        if self.status is Status.CLOSED or self._problem:
+            return self._not_available(self._problem)
+        return CoordinatorLoadInProgress(f"{self.partition.key.directory_name} is being loaded: retry")
+
+    @staticmethod
+    def _not_available(problem: str) -> CoordinatorNotAvailable:
+        return CoordinatorNotAvailable(f"the coordinator is not available: {problem}")

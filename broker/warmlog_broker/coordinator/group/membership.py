@@ -1,0 +1,269 @@
+"""Membership: heartbeats that join, confirm, and leave, and the removal of members that are silent or too slow."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.group.assignors import ASSIGNORS
+from warmlog_broker.coordinator.group.reconciliation import Holding, advanced, released
+from warmlog_broker.coordinator.group.records import (
+    AssignmentKey,
+    GroupKey,
+    GroupValue,
+    MemberKey,
+    MemberValue,
+    ShareKey,
+    pack_share,
+    put,
+    remove,
+)
+from warmlog_broker.coordinator.group.state import Group, Groups, Limits, Member, as_partitions
+from warmlog_broker.coordinator.group.subscriptions import compile_pattern
+from warmlog_protocol.errors import (
+    FencedInstanceId,
+    FencedMemberEpoch,
+    GroupMaxSizeReached,
+    InvalidGroupId,
+    InvalidRequest,
+    InvalidSessionTimeout,
+    TooManyGroups,
+    UnknownMemberId,
+    UnsupportedAssignor,
+)
+from warmlog_protocol.messages.groups import (
+    JOINING,
+    LEAVING,
+    LEAVING_FOR_A_WHILE,
+    GroupHeartbeatRequest,
+    GroupHeartbeatResponse,
+)
+
+MAX_NAME_BYTES = 249
+"""Of a group, a member id, an instance id, a client id and a pattern: as of topics."""
+
+Heartbeat = Decision[GroupHeartbeatResponse]
+
+
+def heartbeat(
+    groups: Groups, request: GroupHeartbeatRequest, *, host: str, now_ms: int, limits: Limits
+) -> Decision[GroupHeartbeatResponse]:
+    """Decide a heartbeat. One that changes nothing has no records. Call `groups.heard` once its records are applied.
+
+    The response has the assignment if the member joins, or does not say that it owns exactly that.
+    """
+    check_group_id(request.group)
+    _check_names(request)
+    group = groups.get(request.group)
+    if request.member_epoch == JOINING:
+        if group is None and len(groups) >= limits.max_groups:
+            raise TooManyGroups(f"the broker has as many groups as it allows, {limits.max_groups}: delete unused ones")
+        return _join(group or Group(request.group), request, host, limits)
+    if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
+        return _leave(group, request, now_ms)
+    if request.member_epoch < LEAVING_FOR_A_WHILE:
+        raise InvalidRequest(f"a member epoch of {request.member_epoch}: expected -2 or more")
+    member = valid_member(group, request.group, request.member_id, request.instance_id)
+    assert group is not None
+    return _continue(group, member, request, limits)
+
+
+def expire_member(groups: Groups, group: str, member_id: str, *, now_ms: int) -> Decision[bool]:
+    """Remove a member whose deadline has passed. The result is False if there is no such member."""
+    member = groups.member(group, member_id)
+    found = groups.get(group)
+    if member is None or found is None:
+        return Decision((), False)
+    return Decision(_removal(found, member, now_ms), True)
+
+
+def check_group_id(group: str) -> None:
+    """Raise InvalidGroupId if `group` cannot be the name of a group."""
+    if not group:
+        raise InvalidGroupId("the name of the group is empty")
+    size = len(group.encode())
+    if size > MAX_NAME_BYTES:
+        raise InvalidGroupId(f"a group's name of {size} bytes: at most {MAX_NAME_BYTES} are allowed")
+
+
+def valid_member(group: Group | None, name: str, member_id: str, instance_id: str) -> Member:
+    """Return the member; FencedInstanceId if another one has its instance id, UnknownMemberId if there is none."""
+    holder = group.instances.get(instance_id) if group and instance_id else None
+    if holder is not None and holder != member_id:
+        raise FencedInstanceId(f"another process has joined group {name!r} with instance id {instance_id!r}")
+    member = group.members.get(member_id) if group else None
+    if member is None:
+        raise UnknownMemberId(f"group {name!r} has no member {member_id!r}: its session has expired, or it has left")
+    return member
+
+
+def _check_names(request: GroupHeartbeatRequest) -> None:
+    if not request.member_id:
+        raise InvalidRequest("the member id is empty: each consumer chooses one for itself")
+    names = {"member id": request.member_id, "instance id": request.instance_id, "client id": request.client_id}
+    for what, name in {**names, "pattern": request.pattern or ""}.items():
+        size = len(name.encode())
+        if size > MAX_NAME_BYTES:
+            raise InvalidRequest(f"the {what} has {size} bytes: at most {MAX_NAME_BYTES} are allowed")
+
+
+def _join(group: Group, request: GroupHeartbeatRequest, host: str, limits: Limits) -> Heartbeat:
+    """Add a member, or let it take the place of the one with its instance id. Of a member it changes the settings."""
+    old = group.members.get(request.member_id)
+    holder = group.instances.get(request.instance_id) if request.instance_id else None
+    replaced = group.members[holder] if holder is not None and holder != request.member_id else None
+    if old is None and replaced is None and len(group.members) >= limits.max_members:
+        raise GroupMaxSizeReached(f"group {group.name!r} has {len(group.members)} members, as many as are allowed")
+    defaults = MemberValue(
+        request.instance_id,
+        rebalance_timeout_ms=limits.rebalance_timeout_ms,
+        session_timeout_ms=limits.session_timeout_ms,
+    )
+    settings = _settings(old.settings if old else defaults, request, limits)
+    settings = msgspec.structs.replace(settings, host=host, client_id=request.client_id)
+    if old is not None:
+        return _rejoin(group, old, settings, limits)
+    if replaced is not None:
+        return _replace(group, replaced, request.member_id, settings, limits)
+    epoch = group.epoch + 1
+    holding = Holding(epoch, epoch, {}, {})
+    records = [
+        put(GroupKey(group.name), GroupValue(epoch)),
+        put(MemberKey(group.name, request.member_id), settings),
+        put(AssignmentKey(group.name, request.member_id), holding.value()),
+    ]
+    return Decision(records, _response(group, holding, settings, limits, is_resent=True))
+
+
+def _rejoin(group: Group, member: Member, settings: MemberValue, limits: Limits) -> Heartbeat:
+    """Respond to a member that joins again. It keeps what it holds, since this may be a late copy of its first join."""
+    records = _settings_records(group, member, settings)
+    return Decision(records, _response(group, Holding.of(member), settings, limits, is_resent=True))
+
+
+def _replace(group: Group, old: Member, member_id: str, settings: MemberValue, limits: Limits) -> Heartbeat:
+    """Let a new process have the place of the static member `old`: its epoch, its assignment and its target."""
+    holding = Holding.of(old)
+    records = [
+        put(MemberKey(group.name, member_id), settings),
+        put(ShareKey(group.name, member_id), pack_share(old.target)),
+    ]
+    records.append(put(AssignmentKey(group.name, member_id), holding.value()))
+    records += _tombstones(group, old)
+    if _subscription(old.settings) != _subscription(settings):
+        records.append(put(GroupKey(group.name), GroupValue(group.epoch + 1)))
+    return Decision(records, _response(group, holding, settings, limits, is_resent=True))
+
+
+def _continue(group: Group, member: Member, request: GroupHeartbeatRequest, limits: Limits) -> Heartbeat:
+    """Decide the heartbeat of a member that knows its epoch, or the one before: then the last response was lost."""
+    owned = member.owned if request.owned is None else as_partitions(request.owned)
+    settings = _settings(member.settings, request, limits)
+    if request.member_epoch != member.epoch:
+        _check_previous_epoch(group, member, request.member_epoch, owned)
+        return Decision((), _response(group, Holding.of(member), member.settings, limits, is_resent=True))
+    before = holding = Holding.of(member)
+    if request.owned is not None and owned is not None:
+        holding = released(holding, owned)
+    holding = advanced(group, member, holding)
+    records = _settings_records(group, member, settings)
+    if holding != before:
+        records.append(put(AssignmentKey(group.name, member.member_id), holding.value()))
+    is_resent = owned is None or owned != holding.assigned.keys()
+    return Decision(records, _response(group, holding, settings, limits, is_resent=is_resent))
+
+
+def _check_previous_epoch(group: Group, member: Member, epoch: int, owned: frozenset[object] | None) -> None:
+    held = member.assigned.keys() | member.revoking.keys()
+    if epoch != member.previous_epoch or owned is None or not owned <= held:
+        raise FencedMemberEpoch(
+            f"member {member.member_id!r} of group {group.name!r} has epoch {member.epoch}, the request {epoch}: "
+            f"it has lost its partitions; join again"
+        )
+
+
+def _leave(group: Group | None, request: GroupHeartbeatRequest, now_ms: int) -> Heartbeat:
+    """Remove a member, or let a static one go for a while: then it keeps its partitions until its session ends."""
+    response = GroupHeartbeatResponse(request.member_epoch, 0, 0)
+    member = group.members.get(request.member_id) if group else None
+    if group is None or member is None:
+        holder = group.instances.get(request.instance_id) if group and request.instance_id else None
+        if holder is not None:
+            valid_member(group, request.group, request.member_id, request.instance_id)
+        return Decision((), response)
+    if request.member_epoch == LEAVING:
+        return Decision(_removal(group, member, now_ms), response)
+    if not member.settings.instance_id:
+        raise InvalidRequest("only a member with an instance id can leave for a while: leave with -1 instead")
+    if not member.revoking:
+        return Decision((), response)
+    holding = released(Holding.of(member), frozenset())
+    return Decision([put(AssignmentKey(group.name, member.member_id), holding.value())], response)
+
+
+def _removal(group: Group, member: Member, now_ms: int) -> list[Record]:
+    empty_since_ms = now_ms if len(group.members) == 1 else -1
+    return [*_tombstones(group, member), put(GroupKey(group.name), GroupValue(group.epoch + 1, empty_since_ms))]
+
+
+def _tombstones(group: Group, member: Member) -> list[Record]:
+    name, member_id = group.name, member.member_id
+    return [remove(key(name, member_id)) for key in (AssignmentKey, ShareKey, MemberKey)]
+
+
+def _settings(old: MemberValue, request: GroupHeartbeatRequest, limits: Limits) -> MemberValue:
+    """Return the member's settings with what the request changes of them."""
+    if request.assignor and request.assignor not in ASSIGNORS:
+        raise UnsupportedAssignor(f"there is no assignor {request.assignor!r}: expected one of {', '.join(ASSIGNORS)}")
+    if request.pattern:
+        compile_pattern(request.pattern)
+    session_ms = request.session_timeout_ms
+    if session_ms != -1 and not limits.min_session_timeout_ms <= session_ms <= limits.max_session_timeout_ms:
+        raise InvalidSessionTimeout(
+            f"a session timeout of {session_ms} ms: expected {limits.min_session_timeout_ms} to "
+            f"{limits.max_session_timeout_ms}"
+        )
+    if request.rebalance_timeout_ms < -1 or request.rebalance_timeout_ms == 0:
+        raise InvalidRequest(f"a rebalance timeout of {request.rebalance_timeout_ms} ms: expected 1 or more, or -1")
+    return msgspec.structs.replace(
+        old,
+        topics=old.topics if request.topics is None else _checked_topics(request.topics),
+        pattern=old.pattern if request.pattern is None else request.pattern,
+        assignor=old.assignor if request.assignor is None else request.assignor,
+        rebalance_timeout_ms=_given(request.rebalance_timeout_ms, old.rebalance_timeout_ms),
+        session_timeout_ms=_given(session_ms, old.session_timeout_ms),
+    )
+
+
+def _checked_topics(names: Iterable[str]) -> tuple[str, ...]:
+    topics = tuple(sorted(set(names)))
+    for name in topics:
+        if len(name) > MAX_NAME_BYTES:
+            raise InvalidRequest(f"a topic's name of {len(name)} characters: at most {MAX_NAME_BYTES} are allowed")
+    return topics
+
+
+def _given(value: int, old: int) -> int:
+    return old if value == -1 else value
+
+
+def _subscription(settings: MemberValue) -> tuple[tuple[str, ...], str, str]:
+    return settings.topics, settings.pattern, settings.assignor
+
+
+def _settings_records(group: Group, member: Member, settings: MemberValue) -> list[Record]:
+    """Return the records that give `member` these settings; a new subscription begins a new epoch of the group."""
+    if settings == member.settings:
+        return []
+    records = [put(MemberKey(group.name, member.member_id), settings)]
+    if _subscription(settings) != _subscription(member.settings):
+        records.append(put(GroupKey(group.name), GroupValue(group.epoch + 1)))
+    return records
+
+
+def _response(
+    group: Group, holding: Holding, settings: MemberValue, limits: Limits, *, is_resent: bool
+) -> GroupHeartbeatResponse:
+    interval_ms = min(limits.heartbeat_interval_ms, settings.session_timeout_ms // 3)
+    assignment = group.topic_partitions(holding.assigned) if is_resent else None
+    return GroupHeartbeatResponse(holding.epoch, interval_ms, settings.session_timeout_ms, assignment)

@@ -1,0 +1,240 @@
+"""Committed offsets: commit, fetch, delete and expire. They are kept by topic id: a recreated topic has none."""
+
+from collections.abc import Iterable
+
+from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.group.membership import check_group_id, valid_member
+from warmlog_broker.coordinator.group.records import (
+    GroupKey,
+    KnownTopic,
+    OffsetKey,
+    OffsetValue,
+    Partition,
+    TargetKey,
+    put,
+    remove,
+)
+from warmlog_broker.coordinator.group.state import Group, Groups, Limits, Member, TopicsView
+from warmlog_broker.coordinator.group.subscriptions import subscribes_to
+from warmlog_protocol.errors import (
+    ApiError,
+    ErrorCode,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    NonEmptyGroup,
+    OffsetMetadataTooLarge,
+    OffsetOutOfRange,
+    StaleMemberEpoch,
+    TooManyGroups,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from warmlog_protocol.messages.base import NO_LEADER_EPOCH
+from warmlog_protocol.messages.groups import (
+    NO_COMMITTED_OFFSET,
+    NO_MEMBER_EPOCH,
+    CommittedPartition,
+    DeletedOffset,
+    DeleteOffsetsRequest,
+    DeleteOffsetsResponse,
+    FetchedOffset,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    TopicPartitions,
+)
+
+
+def commit(
+    groups: Groups, request: OffsetCommitRequest, topics: TopicsView, *, now_ms: int, limits: Limits
+) -> Decision[OffsetCommitResponse]:
+    """Decide a commit. Each partition is committed or refused by itself, in the order of the request.
+
+    Call `groups.heard` with the sequence number of the request before the next commit of the group is decided.
+    """
+    check_group_id(request.group)
+    group = groups.get(request.group)
+    member = _committer(group, request)
+    if group is None and len(groups) >= limits.max_groups:
+        raise TooManyGroups(f"the broker has as many groups as it allows, {limits.max_groups}: delete unused ones")
+    records: list[Record] = []
+    results = []
+    for item in request.partitions:
+        error: ApiError | None = None
+        try:
+            topic = _topic_of(item, topics)
+            _check_commit(item, topic, topics, limits)
+            if member is not None:
+                _check_ownership(member, Partition(topic.topic_id, item.partition), request.member_epoch)
+            value = OffsetValue(item.offset, item.leader_epoch, item.metadata, topic.name, now_ms)
+            records.append(put(OffsetKey(request.group, topic.topic_id, item.partition), value))
+        except ApiError as raised:
+            error = raised
+        results.append(CommittedPartition(item.topic_id, item.topic, item.partition, *_outcome(error)))
+    return Decision(records, OffsetCommitResponse(results))
+
+
+def _outcome(error: ApiError | None) -> tuple[int, str]:
+    return (int(ErrorCode.NONE), "") if error is None else (int(error.code), str(error))
+
+
+def _committer(group: Group | None, request: OffsetCommitRequest) -> Member | None:
+    """Return the member that commits; None from outside, which a group without members allows."""
+    if not request.member_id and request.member_epoch == NO_MEMBER_EPOCH:
+        if group is not None and group.members:
+            raise NonEmptyGroup(
+                f"group {group.name!r} has members, and only they may commit: stop them first, or use another group"
+            )
+        return None
+    member = valid_member(group, request.group, request.member_id, request.instance_id)
+    if request.member_epoch > member.epoch:
+        raise FencedMemberEpoch(
+            f"member {member.member_id!r} of group {request.group!r} has epoch {member.epoch}, the request "
+            f"{request.member_epoch}: join again"
+        )
+    if 0 < request.sequence < member.commit_sequence:
+        raise StaleMemberEpoch(f"a late copy of a commit: number {request.sequence}, after {member.commit_sequence}")
+    return member
+
+
+def _topic_of(item: OffsetCommitPartition, topics: TopicsView) -> KnownTopic:
+    if item.topic_id:
+        topic = topics.by_id(item.topic_id)
+        if topic is None:
+            raise UnknownTopicId(f"topic {item.topic!r} with id {item.topic_id.hex()} was deleted")
+        return topic
+    topic = topics.by_name(item.topic)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"there is no topic {item.topic!r}")
+    return topic
+
+
+def _check_commit(item: OffsetCommitPartition, topic: KnownTopic, topics: TopicsView, limits: Limits) -> None:
+    if not 0 <= item.partition < topic.partitions:
+        raise UnknownTopicOrPartition(f"topic {topic.name!r} has {topic.partitions} partitions, none {item.partition}")
+    end = topics.log_end(Partition(topic.topic_id, item.partition))
+    if item.offset < 0 or (end is not None and item.offset > end):
+        raise OffsetOutOfRange(
+            f"offset {item.offset} of {topic.name}-{item.partition}: expected 0 to {end}, the log end"
+        )
+    size = len(item.metadata.encode())
+    if size > limits.metadata_max_bytes:
+        raise OffsetMetadataTooLarge(f"metadata of {size} bytes: at most {limits.metadata_max_bytes} are allowed")
+
+
+def _check_ownership(member: Member, partition: Partition, epoch: int) -> None:
+    since = member.assigned.get(partition, member.revoking.get(partition))
+    if since is None:
+        raise StaleMemberEpoch(f"member {member.member_id!r} does not own the partition")
+    if epoch < since:
+        raise StaleMemberEpoch(
+            f"member {member.member_id!r} owns the partition since its epoch {since}, the commit is of epoch {epoch}"
+        )
+
+
+def fetch_offsets(groups: Groups, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Return committed offsets: of the partitions asked for, or of all that have one."""
+    check_group_id(request.group)
+    group = groups.get(request.group)
+    if request.member_id or request.member_epoch != NO_MEMBER_EPOCH:
+        member = valid_member(group, request.group, request.member_id, "")
+        if request.member_epoch not in (member.epoch, member.previous_epoch):
+            raise StaleMemberEpoch(
+                f"member {member.member_id!r} of group {request.group!r} has epoch {member.epoch}, the request "
+                f"{request.member_epoch}"
+            )
+    offsets = group.offsets if group else {}
+    if request.partitions is None:
+        by_name = sorted(offsets, key=lambda partition: (offsets[partition].topic, partition))
+        return OffsetFetchResponse([_fetched(partition, "", offsets) for partition in by_name])
+    return OffsetFetchResponse(
+        [
+            _fetched(Partition(t.topic_id, number), t.topic, offsets)
+            for t in request.partitions
+            for number in t.partitions
+        ]
+    )
+
+
+def _fetched(partition: Partition, topic: str, offsets: dict[Partition, OffsetValue]) -> FetchedOffset:
+    value = offsets.get(partition)
+    if value is None:
+        return FetchedOffset(*_named(partition, topic), NO_COMMITTED_OFFSET, NO_LEADER_EPOCH, "", -1)
+    return FetchedOffset(
+        *_named(partition, value.topic), value.offset, value.leader_epoch, value.metadata, value.committed_at_ms
+    )
+
+
+def _named(partition: Partition, topic: str) -> tuple[bytes, str, int]:
+    return partition.topic_id, topic, partition.number
+
+
+def delete_offsets(groups: Groups, request: DeleteOffsetsRequest) -> Decision[DeleteOffsetsResponse]:
+    """Remove committed offsets of partitions that no member subscribes to; GroupIdNotFound."""
+    group = existing_group(groups, request.group)
+    records: list[Record] = []
+    results = []
+    for topic in request.partitions:
+        error = _subscription_error(group, topic)
+        for number in topic.partitions:
+            if error is None:
+                records += _offset_tombstones(group, topic, number)
+            results.append(DeletedOffset(topic.topic_id, topic.topic, number, *_outcome(error)))
+    return Decision(records, DeleteOffsetsResponse(results))
+
+
+def existing_group(groups: Groups, name: str) -> Group:
+    """Return the group; GroupIdNotFound."""
+    group = groups.get(name)
+    if group is None:
+        raise GroupIdNotFound(f"there is no group {name!r}")
+    return group
+
+
+def _subscription_error(group: Group, topic: TopicPartitions) -> ApiError | None:
+    names = {value.topic for partition, value in group.offsets.items() if partition.topic_id == topic.topic_id}
+    for name in names | ({topic.topic} - {""}):
+        if any(subscribes_to(member.settings, name) for member in group.members.values()):
+            return GroupSubscribedToTopic(f"members of group {group.name!r} subscribe to {name!r}: stop them first")
+    return None
+
+
+def _offset_tombstones(group: Group, topic: TopicPartitions, number: int) -> Iterable[Record]:
+    for partition, value in group.offsets.items():
+        is_meant = partition.topic_id == topic.topic_id if topic.topic_id else value.topic == topic.topic
+        if is_meant and partition.number == number:
+            yield remove(OffsetKey(group.name, *partition))
+
+
+def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int, topics: TopicsView) -> Decision[int]:
+    """Remove the offsets of deleted topics, and those of a group that has been without members and commits for
+    `retention_ms`; with its last offset such a group is removed. The result is the number of offsets."""
+    found = groups.get(group)
+    if found is None:
+        return Decision((), 0)
+    oldest_ms = now_ms - retention_ms
+    is_old = not found.members and found.empty_since_ms <= oldest_ms
+    expired = [
+        partition
+        for partition, value in found.offsets.items()
+        if topics.by_id(partition.topic_id) is None or (is_old and value.committed_at_ms <= oldest_ms)
+    ]
+    if is_old and len(expired) == len(found.offsets):
+        return Decision(_all_tombstones(found), len(expired))
+    return Decision([remove(OffsetKey(group, *partition)) for partition in expired], len(expired))
+
+
+def delete_group(groups: Groups, group: str) -> Decision[None]:
+    """Remove a group with its offsets; GroupIdNotFound, NonEmptyGroup."""
+    found = existing_group(groups, group)
+    if found.members:
+        raise NonEmptyGroup(f"group {group!r} has {len(found.members)} members: stop them first")
+    return Decision(_all_tombstones(found), None)
+
+
+def _all_tombstones(group: Group) -> list[Record]:
+    offsets = [remove(OffsetKey(group.name, *partition)) for partition in group.offsets]
+    return [*offsets, remove(TargetKey(group.name)), remove(GroupKey(group.name))]

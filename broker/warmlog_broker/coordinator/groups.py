@@ -1,0 +1,264 @@
+"""Consumer groups as a service: requests, and the duties that nobody requests (`group_duties`).
+
+The state is kept in the internal topic `__groups`, a shard for each of its partitions; `group` decides about it, and
+`framework` makes that durable. Changes of one group run one at a time; commits run side by side, and wait for a change
+that came before them. A heartbeat that changes nothing writes nothing and gets its response in the same turn.
+"""
+
+import asyncio
+import dataclasses
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from functools import partial
+
+from msgspec.structs import replace
+
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.framework.coordinator import Coordinator
+from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.group.description import describe, list_groups
+from warmlog_broker.coordinator.group.membership import heartbeat
+from warmlog_broker.coordinator.group.offsets import commit, delete_group, delete_offsets, expire_offsets, fetch_offsets
+from warmlog_broker.coordinator.group.state import Groups, Limits
+from warmlog_broker.coordinator.group_duties import GroupShard, Sessions, Targets, Waits, run_unasked
+from warmlog_broker.coordinator.topics_view import BrokerTopics
+from warmlog_broker.runtime.tasks import Tasks, in_turns
+from warmlog_broker.runtime.timer_wheel import TimerWheel
+from warmlog_broker.topics.topics import Topics
+from warmlog_protocol.errors import ApiError
+from warmlog_protocol.messages import (
+    DeleteOffsetsRequest,
+    DeleteOffsetsResponse,
+    DescribedGroup,
+    GroupHeartbeatRequest,
+    GroupHeartbeatResponse,
+    ListedGroup,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+TOPIC = "__groups"
+GROUPS_A_TURN = 20
+"""Groups that are looked at in one turn of the event loop."""
+UNSETTLED_MS = 300
+"""How soon a member sends the next heartbeat while it has not got what the target gives to it."""
+TOPIC_CHANGES_S = 0.2
+"""How long changes of topics are collected before the groups are looked at."""
+
+
+class GroupCoordinator:
+    """The consumer groups of one broker."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        config: BrokerConfig,
+        *,
+        timers: TimerWheel,
+        threads: Executor,
+        now_ms: Callable[[], int],
+        retention_now_ms: Callable[[], int],
+        write_refusal: Callable[[], ApiError | None],
+    ) -> None:
+        """`threads` read files. `retention_now_ms` is the clock by which offsets expire. `write_refusal` returns why
+        the broker accepts no records now, or None."""
+        loop = asyncio.get_running_loop()
+        self._now_ms = now_ms
+        self._retention_now_ms = retention_now_ms
+        self._config = config
+        self._limits = _limits_of(config)
+        self._tasks = Tasks()
+        self._topics_changed = asyncio.Event()
+        self._topics = BrokerTopics(topics, self._topics_changed.set)
+        self._started_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
+        self._now_s = loop.time
+        self._sessions = Sessions(timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms)
+        self._targets = Targets(config, self._topics)
+        self.waits = Waits()
+        """Heartbeats that had nothing to tell, and wait for that."""
+        self._coordinator = Coordinator(
+            TOPIC,
+            config.group_coordinator_partitions,
+            Groups,
+            topics=topics,
+            watcher=self,
+            threads=threads,
+            now_ms=now_ms,
+            write_refusal=write_refusal,
+        )
+
+    def start(self) -> None:
+        """Load what is there, and begin the duties."""
+        self._coordinator.start()
+        self._tasks.start(self._follow_topics(), "group subscriptions")
+        self._tasks.start(self._expire_offsets(), "offset expiry")
+
+    def close(self) -> None:
+        """Fail the requests that wait, and end all duties. Idempotent."""
+        self._coordinator.close()
+        self.waits.close()
+        self._tasks.cancel()
+
+    async def stop(self) -> None:
+        """As `close`; on return all duties have ended."""
+        self.close()
+        await self._tasks.finish(0)
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, request: GroupHeartbeatRequest, *, host: str, is_waiting: bool = False
+    ) -> GroupHeartbeatResponse | Awaitable[GroupHeartbeatResponse]:
+        """Carry out one heartbeat; an awaitable, if that changes the group.
+
+        `is_waiting`: it arrived earlier, and is decided again. If it still changes nothing, that is no sign of life.
+        """
+
+        def decide(groups: Groups) -> Decision[GroupHeartbeatResponse]:
+            limits = self._limits if groups.get(request.group) is not None else self._limits_for_new_group(groups)
+            return heartbeat(groups, request, host=host, now_ms=self._now_ms(), limits=limits)
+
+        outcome = self._coordinator.run(request.group, decide)
+        if isinstance(outcome, GroupHeartbeatResponse):
+            return outcome if is_waiting and outcome.assignment is None else self._heard(request, outcome)
+        return self._heard_when_done(request, outcome)
+
+    async def _heard_when_done(
+        self, request: GroupHeartbeatRequest, outcome: Awaitable[GroupHeartbeatResponse]
+    ) -> GroupHeartbeatResponse:
+        return self._heard(request, await outcome)
+
+    def _heard(self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> GroupHeartbeatResponse:
+        """Note that the member is alive, and what it owns; return the response with the time to the next one."""
+        name, member_id = request.group, request.member_id
+        if not self._coordinator.exists:
+            return response
+        shard = self._coordinator.shard_of(name)
+        shard.state.heard(name, member_id, now_ms=self._steady_ms(), epoch=request.member_epoch, owned=request.owned)
+        self._sessions.watch(shard, name, member_id)
+        group, member = shard.state.get(name), shard.state.member(name, member_id)
+        if group is None or member is None:
+            return response
+        if group.target_epoch == group.epoch and member.is_settled(group.epoch):
+            return response
+        return replace(response, heartbeat_interval_ms=min(UNSETTLED_MS, response.heartbeat_interval_ms))
+
+    def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+        """Commit offsets; an awaitable, unless all are refused."""
+
+        def decide(groups: Groups) -> Decision[OffsetCommitResponse]:
+            limits = self._limits if groups.get(request.group) is not None else self._limits_for_new_group(groups)
+            decision = commit(groups, request, self._topics, now_ms=self._now_ms(), limits=limits)
+            groups.heard(request.group, request.member_id, now_ms=self._steady_ms(), commit_sequence=request.sequence)
+            return decision
+
+        return self._coordinator.run(request.group, decide, is_shared=True)
+
+    def fetch_offsets(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        """Return committed offsets."""
+        return fetch_offsets(self._coordinator.state_of(request.group), request)
+
+    async def list_groups(self) -> list[ListedGroup]:
+        """Return all groups, by name."""
+        found: list[ListedGroup] = []
+        for groups in self._coordinator.states():
+            found += list_groups(groups)
+            await asyncio.sleep(0)
+        return sorted(found, key=lambda each: each.group)
+
+    def describe(self, group: str) -> DescribedGroup:
+        """Return the members of a group. GroupIdNotFound."""
+        return describe(self._coordinator.state_of(group), group)
+
+    def delete_group(self, group: str) -> Awaitable[None] | None:
+        """Delete a group without members, and its offsets. GroupIdNotFound, NonEmptyGroup."""
+        return self._coordinator.run(group, lambda groups: delete_group(groups, group))
+
+    def delete_offsets(self, request: DeleteOffsetsRequest) -> DeleteOffsetsResponse | Awaitable[DeleteOffsetsResponse]:
+        """Remove committed offsets."""
+        return self._coordinator.run(request.group, lambda groups: delete_offsets(groups, request))
+
+    def _limits_for_new_group(self, groups: Groups) -> Limits:
+        """Return the limits for `groups`, one of the shards that together may have `group.max.groups`."""
+        others = sum(len(shard.state) for shard in self._coordinator.active) - len(groups)
+        return dataclasses.replace(self._limits, max_groups=max(0, self._limits.max_groups - others))
+
+    def _steady_ms(self) -> int:
+        """The time of day, as it goes on from the start: timers must not follow a clock that is set."""
+        return self._started_ms + int(self._now_s() * 1000)
+
+    # --- duties -------------------------------------------------------------------------------------------------------
+
+    def loaded(self, shard: GroupShard) -> None:
+        """As `ShardWatcher`: start all timers in full."""
+        shard.state.start_timers(self._steady_ms())
+        self._tasks.start(self._begin(shard), "group timers")
+
+    def unloaded(self, shard: GroupShard) -> None:
+        """As `ShardWatcher`."""
+        self._sessions.forget(shard)
+        self._targets.forget(shard)
+        self.waits.wake_all()
+
+    def changed(self, shard: GroupShard, key: str) -> None:
+        """As `ShardWatcher`."""
+        self._targets.consider(shard, key)
+        self.waits.changed(key)
+
+    async def _begin(self, shard: GroupShard) -> None:
+        state = shard.state
+        async for name in in_turns([group.name for group in state if group.members], GROUPS_A_TURN):
+            if shard not in self._coordinator.active or shard.state is not state:
+                return
+            group = state.get(name)
+            if group is not None:
+                for member_id in group.members:
+                    self._sessions.watch(shard, name, member_id)
+                self._targets.consider(shard, name)
+
+    async def _follow_topics(self) -> None:
+        """After topics have changed, compute the targets of groups that subscribe to them."""
+        while True:
+            await self._topics_changed.wait()
+            await asyncio.sleep(TOPIC_CHANGES_S)
+            self._topics_changed.clear()
+            for shard in self._coordinator.active:
+                names = [group.name for group in shard.state if group.members]
+                async for name in in_turns(names, GROUPS_A_TURN):
+                    if shard not in self._coordinator.active:
+                        break
+                    self._targets.consider(shard, name)
+
+    async def _expire_offsets(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
+            for shard in self._coordinator.active:
+                async for name in in_turns([group.name for group in shard.state], GROUPS_A_TURN):
+                    if shard not in self._coordinator.active:
+                        break
+                    run_unasked(shard, name, partial(self._expired, name), lambda _: None)
+
+    def _expired(self, name: str, groups: Groups) -> Decision[int]:
+        return expire_offsets(
+            groups,
+            name,
+            now_ms=self._retention_now_ms(),
+            retention_ms=self._config.offsets_retention_ms,
+            topics=self._topics,
+        )
+
+
+def _limits_of(config: BrokerConfig) -> Limits:
+    return Limits(
+        max_groups=config.group_max_groups,
+        max_members=config.group_max_size,
+        session_timeout_ms=config.group_session_timeout_ms,
+        min_session_timeout_ms=config.group_min_session_timeout_ms,
+        max_session_timeout_ms=config.group_max_session_timeout_ms,
+        rebalance_timeout_ms=config.group_rebalance_timeout_ms,
+        heartbeat_interval_ms=config.group_heartbeat_interval_ms,
+        metadata_max_bytes=config.offset_metadata_max_bytes,
+    )

@@ -1,0 +1,177 @@
+"""What a consumer commits for its group, and when: by hand, or automatically what its user has finished with."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Never
+
+from warmlog.cluster.responses import TopicPartition
+from warmlog.consumer.consumer_core import ConsumerCore
+from warmlog.consumer.group.membership import Owned
+from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets, Place
+from warmlog.consumer.group.options import GroupOptions
+from warmlog.errors import TOPIC_IS_GONE, StaleMemberEpoch, WarmlogError
+from warmlog.points import checked_offset, parse_partition
+from warmlog.records.batch import Batch, Record
+from warmlog_protocol.messages import NO_LEADER_EPOCH
+
+_log = logging.getLogger("warmlog")
+
+Committable = Batch | Record | Mapping[TopicPartition | str, int]
+LAST_COMMIT_TIMEOUT_S = 5.0
+"""How long a consumer that is closed tries to commit."""
+
+
+class Committing:
+    """Commits for a group from outside of it: the group must have no members. `Member` is the other kind."""
+
+    def __init__(self, core: ConsumerCore, options: GroupOptions) -> None:
+        self._core = core
+        self._options = options
+        self._offsets = Offsets(core.cluster, lambda: self.metadata)
+        self._committed: dict[Owned, int] = {}
+        """What is committed as far as is known, -1 for nothing. Automatic commits never go below it."""
+        self._task: asyncio.Task[None] | None = None
+        self._told: type[WarmlogError] | None = None
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        """Who commits."""
+        return GroupMetadata(self._options.group)
+
+    async def start(self) -> None:
+        """Let all partitions continue where the group has committed, if it has."""
+        for owned, at in (await self._offsets.fetch(self._partitions())).items():
+            self._committed[owned] = at.offset
+            if at.offset >= 0:
+                self._core.seek_now((owned.topic, owned.partition), at.offset, at.leader_epoch)
+        self._commit_always()
+
+    async def stop(self) -> None:
+        """Commit what is finished, unless that is done by hand."""
+        await self._end_task()
+        await self._last_commit()
+        await self._offsets.close()
+
+    # --- by hand ----------------------------------------------------------------------------------------------------
+
+    async def commit(self, what: Committable | None) -> None:
+        """Commit durably; None: everything that was delivered."""
+        places = self._delivered() if what is None else self._places_of(what)
+        self._core.steps += 1
+        if not places:
+            return
+        errors = await self._commit(places)
+        for error in errors.values():
+            raise error
+
+    async def committed(self, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, int | None]:
+        """Return what is committed for these partitions, or all that are read; None for nothing."""
+        read = self._core.readers
+        given = read if partitions is None else [parse_partition(p, "partitions") for p in partitions]
+        names = sorted({topic for topic, number in given if (topic, number) not in read})
+        ids = {topic.name: topic.topic_id.bytes for topic in await self._core.cluster.topics(names)} if names else {}
+        by_id = {
+            self._with_id(each) if each in self._core.readers else Owned(ids[each[0]], *each): each for each in given
+        }
+        found = await self._offsets.fetch(by_id, GroupMetadata(self._options.group))
+        return {by_id[owned]: at.offset if at.offset >= 0 else None for owned, at in found.items()}
+
+    def _delivered(self) -> dict[Owned, Place]:
+        return {
+            owned: place
+            for owned in self._partitions()
+            if (place := self._core.delivered((owned.topic, owned.partition)))[0] != self._committed.get(owned)
+        }
+
+    def _places_of(self, what: Committable) -> dict[Owned, Place]:
+        match what:
+            case Batch():
+                return {self._read((what.topic, what.partition)): (what.next_offset, what.leader_epoch)}
+            case Record():
+                return {self._read((what.topic, what.partition)): (what.offset + 1, NO_LEADER_EPOCH)}
+            case Mapping():
+                return {
+                    self._read(parse_partition(each, "commit")): (checked_offset(offset), NO_LEADER_EPOCH)
+                    for each, offset in what.items()
+                }
+        raise TypeError(f"commit({what!r}): a Batch, a Record or a mapping from partitions to offsets is expected")
+
+    def _read(self, partition: TopicPartition) -> Owned:
+        """The partition if it is read."""
+        if partition not in self._core.readers:
+            self._refuse(partition)
+        return self._with_id(partition)
+
+    def _refuse(self, partition: TopicPartition) -> Never:
+        raise ValueError(f"this consumer does not read {partition[0]}-{partition[1]}")
+
+    def _with_id(self, partition: TopicPartition) -> Owned:
+        """A partition that is read, with the id of its topic."""
+        return Owned(self._core.readers[partition].topic_id, *partition)
+
+    def _partitions(self) -> Collection[Owned]:
+        """All that are read."""
+        return [self._with_id(each) for each in self._core.readers]
+
+    # --- automatically ----------------------------------------------------------------------------------------------
+
+    def _commit_always(self) -> None:
+        if self._options.commit == "auto":
+            self._task = asyncio.create_task(self._commit_in_turns(), name="warmlog automatic commits")
+
+    async def _commit_in_turns(self) -> None:
+        while True:
+            await asyncio.sleep(self._options.commit_interval_ms / 1000)
+            await self._commit_finished(self._partitions())
+
+    async def _commit_finished(self, partitions: Iterable[Owned]) -> WarmlogError | None:
+        """Commit what the user has finished with. An error is logged and returned: a later commit includes it."""
+        places = {}
+        for owned in partitions:
+            place = self._core.finished((owned.topic, owned.partition))
+            if place[0] > self._committed.get(owned, -1):
+                places[owned] = place
+        if not places:
+            return None
+        try:
+            errors = await self._commit(places)
+        except WarmlogError as error:
+            self._tell(error)
+            return error
+        for refused in errors.values():
+            if not isinstance(refused, (StaleMemberEpoch, *TOPIC_IS_GONE)):  # it belongs to another, or to none
+                self._tell(refused)
+                return refused
+        self._told = None
+        return None
+
+    def _tell(self, error: WarmlogError) -> None:
+        if type(error) is not self._told:
+            self._told = type(error)
+            _log.warning("group %s: the automatic commit has failed and is tried again: %s", self._options.group, error)
+
+    async def _last_commit(self) -> None:
+        if self._options.commit != "auto":
+            return
+        try:
+            async with asyncio.timeout(LAST_COMMIT_TIMEOUT_S):
+                await self._commit_finished(self._partitions())
+        except TimeoutError:
+            _log.warning(
+                "group %s: the last commit had no response within %g s: records may be handled twice",
+                self._options.group,
+                LAST_COMMIT_TIMEOUT_S,
+            )
+
+    async def _end_task(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    # --- within -----------------------------------------------------------------------------------------------------
+
+    async def _commit(self, places: Mapping[Owned, Place]) -> Errors:
+        errors = await self._offsets.commit(places)
+        self._committed.update({owned: place[0] for owned, place in places.items() if owned not in errors})
+        return errors

@@ -1,0 +1,96 @@
+"""Commits of a group's offsets, one request at a time, and fetches of what is committed."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from warmlog.cluster.cluster import Cluster
+from warmlog.consumer.group.membership import Owned, messages_of
+from warmlog.errors import ApiError, error_from_code
+from warmlog_protocol.messages import (
+    NO_MEMBER_EPOCH,
+    FetchedOffset,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+Place = tuple[int, int]
+"""An offset, and the leader epoch of what was read before it."""
+Errors = dict[Owned, ApiError]
+
+
+class GroupMetadata(NamedTuple):
+    """Who commits: a member in its epoch, or with an empty id and epoch -1 a client from outside the group."""
+
+    group: str
+    member_id: str = ""
+    member_epoch: int = NO_MEMBER_EPOCH
+    instance_id: str = ""
+
+
+class Offsets:
+    """The committed offsets of one group. `who` returns the committer as of now."""
+
+    def __init__(self, cluster: Cluster, who: Callable[[], GroupMetadata]) -> None:
+        self._cluster = cluster
+        self._who = who
+        self._pending: dict[Owned, Place] = {}
+        self._next: asyncio.Task[Errors] | None = None
+        self._in_flight = asyncio.Lock()
+        self._sequence = 0
+        self._tasks: set[asyncio.Task[Errors]] = set()
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def commit(self, places: Mapping[Owned, Place]) -> Errors:
+        """Commit, and return the errors of single partitions; the others are durable.
+
+        Raises the error of the whole request. Requests are sent one after another, so that a repeated one cannot undo a
+        later one; what is committed meanwhile goes into the next. A commit that is cancelled may still take place.
+        """
+        self._pending.update(places)
+        if self._next is None:
+            self._next = asyncio.create_task(self._send(), name="warmlog commit")
+            self._tasks.add(self._next)
+            self._next.add_done_callback(self._ended)
+        errors = await asyncio.shield(self._next)
+        return {partition: errors[partition] for partition in places if partition in errors}
+
+    async def fetch(self, partitions: Iterable[Owned], who: GroupMetadata | None = None) -> dict[Owned, FetchedOffset]:
+        """Return what is committed for these partitions; offset -1 if nothing is."""
+        wanted = messages_of(partitions)
+        who = who or self._who()
+        request = OffsetFetchRequest(who.group, wanted, who.member_id, who.member_epoch)
+        response = await self._cluster.call(request, OffsetFetchResponse)
+        asked = [Owned(each.topic_id, each.topic, number) for each in wanted for number in each.partitions]
+        return dict(zip(asked, response.partitions, strict=True))
+
+    def _ended(self, task: asyncio.Task[Errors]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # a caller that was cancelled does not look at it
+
+    async def _send(self) -> Errors:
+        async with self._in_flight:
+            places, self._pending = self._pending, {}
+            self._next = None
+            who = self._who()
+            partitions = [OffsetCommitPartition(*owned, *place) for owned, place in places.items()]
+            self._sequence += 1
+            request = OffsetCommitRequest(
+                who.group, partitions, who.member_id, who.member_epoch, who.instance_id, self._sequence
+            )
+            response = await self._cluster.call(request, OffsetCommitResponse)
+        return {
+            owned: error_from_code(part.error_code, f"{owned.topic}-{owned.partition}: {part.error_message}")
+            for owned, part in zip(places, response.partitions, strict=True)
+            if part.error_code
+        }

@@ -1,0 +1,150 @@
+"""What a consumer does when a partition cannot be read at its position; the verdicts are in `records.verdict`."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from uuid import UUID
+
+from warmlog.cluster.cluster import Cluster
+from warmlog.cluster.list_offsets import list_offsets
+from warmlog.cluster.responses import TopicPartition, partition_range
+from warmlog.consumer.options import ConsumerOptions
+from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
+from warmlog.errors import (
+    CorruptBatch,
+    InconsistentTopicId,
+    LogTruncated,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+    UnreadableBatch,
+    WarmlogError,
+)
+from warmlog.points import Point, PointKind, parse_point
+from warmlog.records.fetched import error_in, first_header, is_intact, next_readable
+from warmlog.records.verdict import Action, decide
+from warmlog_protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+)
+
+_log = logging.getLogger("warmlog")
+
+
+Seek = Callable[[Mapping[TopicPartition, Point]], Awaitable[None]]
+
+
+class Losses:
+    """Carries out the verdict on a partition's error: raises it, or finds a new position."""
+
+    def __init__(self, options: ConsumerOptions, cluster: Cluster) -> None:
+        self._options = options
+        self._cluster = cluster
+
+    async def handle(self, reader: PartitionReader, seek: Seek) -> None:
+        """Raise the reader's error, or let it continue elsewhere."""
+        error, reader.error = reader.error, None
+        assert error is not None
+        policy = self._options.loss_policy(is_endless=reader.until == NO_LIMIT)
+        verdict = decide(error, policy)
+        if verdict.action is Action.LOCATE:
+            assert isinstance(error, CorruptBatch)
+            error = await self._locate(reader, error)
+            verdict = decide(error, policy)
+        is_recreated = isinstance(error, InconsistentTopicId)
+        if is_recreated:
+            try:
+                error = await self._recreated(reader)
+            except UnknownTopicOrPartition:
+                if verdict.action is Action.RESET and reader.error is None:  # deleted again: the fetcher waits
+                    return
+                raise
+        if verdict.action in (Action.RAISE, Action.RETRY):  # the fetcher has retried for as long as it may
+            reader.error = await self._with_remedy(reader, error)
+            raise reader.error or error
+        lost_position = reader.position
+        if verdict.action is Action.RESET:
+            point = parse_point(self._options.on_out_of_range)
+        else:
+            point = Point(PointKind.OFFSET, verdict.next_offset)
+        await seek({(reader.topic, reader.partition): point})
+        if verdict.action is Action.RAISE_ONCE:
+            raise error
+        if is_recreated or isinstance(error, LogTruncated):
+            policy_offset = f"its {self._options.on_out_of_range} offset, " if is_recreated else ""
+            _log.warning("%s; continuing at %s%d", error, policy_offset, reader.position)
+        elif self._options.has_group:
+            _log.warning(
+                "%s-%d: offset %d is not in the log; continuing at its %s offset, %d",
+                reader.topic,
+                reader.partition,
+                lost_position,
+                self._options.on_out_of_range,
+                reader.position,
+            )
+
+    async def _with_remedy(self, reader: PartitionReader, error: WarmlogError) -> WarmlogError | None:
+        """`error` with what to do, to be raised until a seek; None if a later read may succeed."""
+        if isinstance(error, LogTruncated):
+            seek = "Seek" if error.diverging_offset is None else f"Seek to {error.diverging_offset}"
+            return error.reworded(f"{error}. {seek}, or set on_out_of_range")
+        if isinstance(error, InconsistentTopicId):
+            return InconsistentTopicId(f"{error}. Seek to read the new one, or set on_out_of_range")
+        if isinstance(error, OffsetOutOfRange):
+            partition = (reader.topic, reader.partition)
+            (first,) = (await list_offsets(self._cluster, {partition: EARLIEST_TIMESTAMP})).values()
+            (end,) = (await list_offsets(self._cluster, {partition: LATEST_TIMESTAMP})).values()
+            return OffsetOutOfRange(
+                f"{reader.topic}-{reader.partition}: offset {reader.position} is not in the log, which goes from "
+                f"{first.offset} to {end.offset} (the next to be written). Seek to one of these, or set on_out_of_range"
+            )
+        return None
+
+    async def _recreated(self, reader: PartitionReader) -> InconsistentTopicId:
+        """The error that names both ids; the next seek goes over to the new topic. UnknownTopicOrPartition if none."""
+        (topic,) = await self._cluster.topics([reader.topic])
+        text = (
+            f"{reader.topic}-{reader.partition}: topic {reader.topic!r} was deleted and recreated: its id was "
+            f"{UUID(bytes=reader.topic_id)} and is now {topic.topic_id}; position {reader.position} is of the old topic"
+        )
+        if reader.partition >= len(topic.partitions):
+            reader.error = UnknownTopicOrPartition(f"{text}; it has only {partition_range(len(topic.partitions))}")
+            raise reader.error
+        reader.new_topic_id = topic.topic_id.bytes
+        return InconsistentTopicId(text)
+
+    async def _locate(self, reader: PartitionReader, error: CorruptBatch) -> UnreadableBatch:
+        """`error`, which begins where the reader fetches, with the offset to continue at.
+
+        The broker returns it if it knows of the damage; otherwise the offsets after it are tried.
+        """
+        damaged = reader.fetch_offset
+        part, _ = await self.fetch_one(reader, damaged)
+        if part.error_code and isinstance(found := error_in(part, damaged), UnreadableBatch):
+            return found
+
+        async def is_readable(offset: int) -> bool:
+            part, payload = await self.fetch_one(reader, offset)
+            first = first_header(part, payload, offset)
+            if first is None or (self._options.verify_crc and not is_intact(first, payload)):
+                return False
+            return first.next_offset > offset
+
+        end = max(reader.high_watermark, part.high_watermark, damaged + 1)
+        next_offset = await next_readable(is_readable, damaged, end)
+        return UnreadableBatch(str(error), reader.topic, reader.partition, damaged, next_offset)
+
+    async def fetch_one(self, reader: PartitionReader, offset: int) -> tuple[FetchedPartition, memoryview]:
+        """What the broker has at `offset`: one batch, or an error."""
+        wanted = FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id)
+        request = FetchRequest(0, 1, 1, [wanted], self._options.isolation)
+        link = self._cluster.leader(reader.topic, reader.partition)
+        if link is None:
+            raise NotLeaderOrFollower(f"{reader.topic}-{reader.partition} has no leader now")
+        response = await self._cluster.ask(request, link)
+        assert isinstance(response.result, FetchResponse)
+        (part,) = response.result.partitions
+        return part, response.payload

@@ -1,0 +1,329 @@
+"""A consumer that is a member of a group: what the coordinator assigns is carried out between two batches."""
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Never
+from uuid import uuid4
+
+from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import TopicPartition
+from warmlog.consumer.committing import Committable, Committing
+from warmlog.consumer.consumer_core import ConsumerCore
+from warmlog.consumer.group.heartbeats import Heartbeats
+from warmlog.consumer.group.membership import NOTHING, Owned, Partitions, Phase, View
+from warmlog.consumer.group.offsets import Errors, GroupMetadata, Place
+from warmlog.consumer.group.options import GroupOptions, OnPartitions
+from warmlog.consumer.starting import look_up_points
+from warmlog.errors import (
+    TOPIC_IS_GONE,
+    BrokerUnavailable,
+    ClientClosed,
+    ClientError,
+    FencedInstanceId,
+    FencedMemberEpoch,
+    MembershipLost,
+    StaleMemberEpoch,
+    UnknownMemberId,
+    WarmlogError,
+)
+from warmlog.points import EARLIEST, Point, Points
+from warmlog_protocol.messages import JOINING, FetchedOffset, GroupHeartbeatRequest
+
+_log = logging.getLogger("warmlog")
+
+RETRY_S = 0.25
+"""The pause before an assignment is carried out again, if a topic in it is gone or the epoch has changed."""
+FIRST_ASSIGNMENT_S = 5.0
+"""How long a read with an end waits for partitions before it counts having none as its end."""
+NO_MEMBER = (UnknownMemberId, FencedMemberEpoch, FencedInstanceId)
+
+
+class Member(Committing):
+    """The membership of one consumer."""
+
+    def __init__(
+        self,
+        core: ConsumerCore,
+        options: GroupOptions,
+        *,
+        topics: Sequence[str] | None,
+        pattern: str | None,
+        start: Points,
+        isolation: int,
+    ) -> None:
+        super().__init__(core, options)
+        self._topics = list(topics or ())
+        self._pattern = pattern or ""
+        self._start = start
+        self._isolation = isolation
+        self._member_id = uuid4().hex
+        self._heartbeats: Heartbeats | None = None
+        self._owned = NOTHING
+        self._began: dict[Owned, int] = {}
+        """Where reading each partition began."""
+        self._seen: View | None = None
+        self._told_life = 0
+        """The life whose loss the user has been told of."""
+        self._is_stopping = False
+        self._loop = asyncio.get_running_loop()
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def begin(self, bootstrap: str | Sequence[str], connection: ConnectionOptions) -> None:
+        """Join the group. Raises the coordinator's refusal."""
+        self._core.group = self
+        self._heartbeats = Heartbeats(
+            bootstrap,
+            connection,
+            self._first_heartbeat(connection.client_name),
+            max_idle_s=self._options.max_poll_interval_ms / 1000,
+            progress=self._progress,
+            on_news=lambda: self._loop.call_soon_threadsafe(self._on_news),
+        )
+        self._heartbeats.join()
+        try:
+            async with asyncio.timeout(connection.request_timeout_ms / 1000):
+                await self._has_joined()
+        except TimeoutError:
+            silent = BrokerUnavailable(f"the coordinator of group {self._options.group!r} did not respond")
+            raise self._heartbeats.failure or silent from None
+        self._commit_always()
+
+    def _first_heartbeat(self, client_name: str) -> GroupHeartbeatRequest:
+        options = self._options
+        return GroupHeartbeatRequest(
+            options.group,
+            self._member_id,
+            JOINING,
+            options.instance_id or "",
+            self._topics,
+            self._pattern,
+            options.assignor,
+            options.rebalance_timeout_ms or -1,
+            options.session_timeout_ms or -1,
+            [],
+            client_name,
+        )
+
+    async def _has_joined(self) -> None:
+        while (view := self._view).phase is not Phase.MEMBER:
+            if view.phase is Phase.OUT and view.reason is not None:
+                self._told_life = view.life
+                raise view.reason
+            self._core.arrived.clear()
+            if self._view is view:
+                await self._core.arrived.wait()
+
+    async def stop(self) -> None:
+        """Commit what is finished, unless that is done by hand, and leave the group."""
+        self._is_stopping = True
+        await self._end_task()
+        try:
+            if self._owned and self._view.phase is Phase.MEMBER:
+                await self._last_commit()
+                await _call(self._options.on_revoked, self._owned)
+        finally:
+            await self._offsets.close()
+            if self._heartbeats is not None:
+                await self._heartbeats.stop(for_a_while=self._options.instance_id is not None)
+
+    def check(self) -> None:
+        """Raise FencedInstanceId if another process has the instance id: nothing can be done with this consumer."""
+        view = self._view
+        if view.is_final and view.reason is not None and self._told_life == view.life:
+            raise view.reason
+
+    # --- what the coordinator assigns ---------------------------------------------------------------------------
+
+    @property
+    def has_news(self) -> bool:
+        return self._view is not self._seen
+
+    async def turn(self, *, waits: bool = False) -> None:
+        """Give up and take partitions as the coordinator says, or raise that the membership is lost."""
+        give_up_at = self._loop.time() + FIRST_ASSIGNMENT_S
+        while True:
+            view = self._view
+            if view is not self._seen:
+                await self._follow(view)
+                continue
+            if not waits or self._owned or self._loop.time() >= give_up_at:
+                return
+            self._core.arrived.clear()
+            timer = self._loop.call_at(give_up_at, self._core.arrived.set)
+            try:
+                await self._core.arrived.wait()
+            finally:
+                timer.cancel()
+
+    async def _follow(self, view: View) -> None:
+        if self._is_stopping:
+            raise ClientClosed("the consumer is closed")
+        if view.life <= self._told_life:
+            self.check()
+            self._running.join()
+            self._seen = view
+        elif view.phase in (Phase.OUT, Phase.LEAVING):
+            await self._lose(view.life, view.reason)
+        else:
+            if view.phase is Phase.MEMBER and (revoked := self._owned - view.assigned):
+                await self._give_up(revoked, view)
+            is_done = True
+            if view.phase is Phase.MEMBER and (added := view.assigned - self._owned):
+                is_done = await self._take(added, view)
+            self._seen = view
+            if not is_done:
+                self._loop.call_later(RETRY_S, self._look_again)
+
+    async def _give_up(self, revoked: Partitions, view: View) -> None:
+        try:
+            if self._options.commit == "auto":
+                error = await self._commit_finished(revoked)
+                if isinstance(error, NO_MEMBER):
+                    await self._lose(view.life, error)
+            await _call(self._options.on_revoked, revoked)
+        finally:
+            self._drop(revoked)
+            self._running.own(view.life, self._owned)
+
+    async def _take(self, added: Partitions, view: View) -> bool:
+        """Read these from where they are committed. False if that has to be tried again later."""
+        try:
+            places = await self._places(added, view)
+        except (StaleMemberEpoch, *TOPIC_IS_GONE) as error:
+            _log.debug("group %s: the assignment is carried out later: %s", self._options.group, error)
+            return False
+        except NO_MEMBER as error:
+            await self._lose(view.life, error)
+        readers = []
+        for owned, (place, committed) in places.items():
+            reader = self._core.assign(owned.topic, owned.partition, owned.topic_id)
+            reader.seek(*place)
+            readers.append(reader)
+            self._committed[owned], self._began[owned] = committed, place[0]
+        self._owned |= added
+        try:
+            await _call(self._options.on_assigned, added)
+        finally:
+            await self._core.read_assigned(readers)
+            self._running.own(view.life, self._owned)
+        return True
+
+    async def _places(self, added: Partitions, view: View) -> dict[Owned, tuple[Place, int]]:
+        """Where to begin in each partition, and what is committed."""
+        await self._core.cluster.topics(sorted({owned.topic for owned in added}))
+        found = await self._offsets.fetch(added, self._metadata(view))
+        fresh = {(owned.topic, owned.partition): self._start_of(owned) for owned, at in found.items() if at.offset < 0}
+        starts = await look_up_points(self._core.cluster, fresh, self._isolation) if fresh else {}
+
+        def place(owned: Owned, at: FetchedOffset) -> Place:
+            if at.offset >= 0:
+                return at.offset, at.leader_epoch
+            start = starts[owned.topic, owned.partition]
+            return start.offset, start.leader_epoch
+
+        return {owned: (place(owned, at), at.offset) for owned, at in found.items()}
+
+    def _start_of(self, owned: Owned) -> Point:
+        if isinstance(self._start, Point):
+            return self._start
+        return self._start.get((owned.topic, owned.partition), EARLIEST)
+
+    # --- loss ---------------------------------------------------------------------------------------------------
+
+    async def _lose(self, life: int, reason: WarmlogError | None) -> Never:
+        """Drop everything and tell the user, once in each life."""
+        self._told_life, self._seen = life, None
+        lost = self._owned
+        error = self._loss(reason or ClientError("it has left"))
+        self._drop(lost)
+        if lost:
+            await _call(self._options.on_lost, lost)
+        raise error
+
+    def _loss(self, reason: WarmlogError) -> WarmlogError:
+        if isinstance(reason, FencedInstanceId) or not (self._owned or isinstance(reason, (*NO_MEMBER, ClientError))):
+            return reason
+        handled = {}
+        for owned in self._owned:
+            partition = (owned.topic, owned.partition)
+            committed = self._committed.get(owned, -1)
+            begin = committed if committed >= 0 else self._began[owned]
+            handled[partition] = range(begin, max(begin, self._core.delivered(partition)[0]))
+        return MembershipLost(self._options.group, self._running.heard_at, str(reason), handled)
+
+    def _drop(self, partitions: Partitions) -> None:
+        for owned in partitions & self._owned:
+            self._core.revoke((owned.topic, owned.partition))
+            self._committed.pop(owned, None)
+            self._began.pop(owned, None)
+        self._owned -= partitions
+
+    # --- commits ------------------------------------------------------------------------------------------------
+
+    @property
+    def metadata(self) -> GroupMetadata:
+        return self._metadata(self._view)
+
+    def _metadata(self, view: View) -> GroupMetadata:
+        return GroupMetadata(self._options.group, self._member_id, view.epoch, self._options.instance_id or "")
+
+    async def commit(self, what: Committable | None) -> None:
+        view = self._view
+        if view.phase in (Phase.OUT, Phase.LEAVING) and view.life > self._told_life:
+            await self._lose(view.life, view.reason)
+        try:
+            await super().commit(what)
+        except NO_MEMBER as error:
+            await self._lose(view.life, error)
+
+    async def _commit(self, places: Mapping[Owned, Place]) -> Errors:
+        life = self._view.life
+        try:
+            return await super()._commit(places)
+        except NO_MEMBER as error:
+            self._running.lost(life, error)
+            raise
+
+    def _partitions(self) -> Collection[Owned]:
+        return self._owned
+
+    def _refuse(self, partition: TopicPartition) -> Never:
+        raise StaleMemberEpoch(
+            f"{partition[0]}-{partition[1]} is not assigned to this consumer, and only its owner may commit: its owner "
+            "handles again what was not committed"
+        )
+
+    # --- within -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _running(self) -> Heartbeats:
+        assert self._heartbeats is not None
+        return self._heartbeats
+
+    @property
+    def _view(self) -> View:
+        return self._running.view
+
+    def _progress(self) -> object:
+        return None if self._core.is_waiting else self._core.progress
+
+    def _on_news(self) -> None:
+        """Have the next step of the user's loop come here, also if records of a batch are still in hand."""
+        view = self._view
+        if view.phase is not Phase.MEMBER or self._owned - view.assigned:
+            self._core.put_back_hand()
+        self._core.arrived.set()
+
+    def _look_again(self) -> None:
+        self._seen = None
+        self._core.arrived.set()
+
+
+async def _call(callback: OnPartitions | None, partitions: Iterable[Owned]) -> None:
+    if callback is not None:
+        result = callback(sorted((owned.topic, owned.partition) for owned in partitions))
+        if inspect.isawaitable(result):
+            await result

@@ -1,0 +1,141 @@
+"""A coordinator on order, for tests of the consumer: tests say what its members are assigned and when they are lost.
+
+It is a part of a FakeBroker. Heartbeats, commits and what members say they own are kept.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fake_broker import FakeBroker, topic_id
+from warmlog.consumer.group.membership import Owned, messages_of, partitions_of
+from warmlog_protocol.errors import ApiError, FencedInstanceId, NonEmptyGroup, StaleMemberEpoch, UnknownMemberId
+from warmlog_protocol.messages import (
+    JOINING,
+    CommittedPartition,
+    FetchedOffset,
+    GroupHeartbeatRequest,
+    GroupHeartbeatResponse,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+INTERVAL_MS = 20
+
+
+def owned(*partitions: tuple[str, int]) -> frozenset[Owned]:
+    return frozenset(Owned(topic_id(topic), topic, number) for topic, number in partitions)
+
+
+@dataclass
+class FakeMember:
+    """What the coordinator knows of one member."""
+
+    first: GroupHeartbeatRequest
+    epoch: int = 1
+    assigned: frozenset[Owned] = frozenset()
+    revoking: frozenset[Owned] = frozenset()
+    owned: frozenset[Owned] = frozenset()
+
+
+@dataclass
+class FakeCoordinator:
+    """One group. `initial` is what each member is assigned when it joins."""
+
+    broker: FakeBroker
+    initial: frozenset[Owned] = frozenset()
+    members: dict[str, FakeMember] = field(default_factory=dict)
+    fenced: set[str] = field(default_factory=set)
+    heartbeats: list[GroupHeartbeatRequest] = field(default_factory=list)
+    commits: list[OffsetCommitRequest] = field(default_factory=list)
+    offsets: dict[Owned, tuple[int, int]] = field(default_factory=dict)
+    left: list[int] = field(default_factory=list)
+    """The epochs with which members left."""
+    refuses: Callable[[GroupHeartbeatRequest], ApiError | None] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self.broker.further_handlers |= {
+            GroupHeartbeatRequest: self._heartbeat,
+            OffsetCommitRequest: self._commit,
+            OffsetFetchRequest: self._fetch,
+        }
+
+    @property
+    def member(self) -> FakeMember:
+        """The only one."""
+        (member,) = self.members.values()
+        return member
+
+    @property
+    def committed(self) -> dict[tuple[str, int], int]:
+        return {(each.topic, each.partition): offset for each, (offset, _) in self.offsets.items()}
+
+    def assign(self, partitions: frozenset[Owned]) -> None:
+        """A new target for the only member."""
+        member = self.member
+        member.revoking = (member.revoking | member.assigned) - partitions
+        member.assigned = partitions
+        member.epoch += 1
+
+    def expire(self) -> None:
+        """The session of the only member is over."""
+        self.members.clear()
+
+    def fence(self) -> None:
+        """Another process takes the place of the only member."""
+        self.fenced.update(self.members)
+        self.members.clear()
+
+    def _heartbeat(self, request: GroupHeartbeatRequest) -> GroupHeartbeatResponse:
+        self.heartbeats.append(request)
+        if (error := self.refuses(request)) is not None:
+            raise error
+        if request.member_epoch == JOINING:
+            self.members[request.member_id] = FakeMember(request, assigned=self.initial)
+        member = self._known(request.member_id)
+        if request.member_epoch < 0:
+            self.left.append(request.member_epoch)
+            del self.members[request.member_id]
+            return GroupHeartbeatResponse(request.member_epoch, INTERVAL_MS, 1000)
+        if request.owned is not None and request.member_epoch == member.epoch:
+            member.owned = partitions_of(request.owned)
+            member.revoking &= member.owned
+        assignment = None if member.owned == member.assigned and request.member_epoch else messages_of(member.assigned)
+        return GroupHeartbeatResponse(member.epoch, INTERVAL_MS, 1000, assignment)
+
+    def _known(self, member_id: str) -> FakeMember:
+        if member_id in self.fenced:
+            raise FencedInstanceId("another process has this instance id")
+        if member_id not in self.members:
+            raise UnknownMemberId("its session has expired")
+        return self.members[member_id]
+
+    def _commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        self.commits.append(request)
+        owns: frozenset[Owned] | None = None
+        if request.member_id:
+            member = self._known(request.member_id)
+            owns = member.assigned | member.revoking
+        elif self.members:
+            raise NonEmptyGroup("the group has members")
+        return OffsetCommitResponse([self._committed(part, owns) for part in request.partitions])
+
+    def _committed(self, part: OffsetCommitPartition, owns: frozenset[Owned] | None) -> CommittedPartition:
+        partition = Owned(part.topic_id, part.topic, part.partition)
+        if owns is not None and partition not in owns:
+            return CommittedPartition(*partition, StaleMemberEpoch.code, "another member owns it")
+        self.offsets[partition] = (part.offset, part.leader_epoch)
+        return CommittedPartition(*partition, 0, "")
+
+    def _fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        if request.member_id:
+            self._known(request.member_id)
+        assert request.partitions is not None
+        asked = [
+            Owned(part.topic_id or topic_id(part.topic), part.topic, number)
+            for part in request.partitions
+            for number in part.partitions
+        ]
+        return OffsetFetchResponse([FetchedOffset(*each, *self.offsets.get(each, (-1, -1)), "", 0) for each in asked])
