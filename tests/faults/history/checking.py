@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from faults.history.group_checking import check_group
 from faults.history.notes import Notes, WriterNotes, author_of, key_of, value_of
 
 MAX_FINDINGS_OF_A_KIND = 5
@@ -53,8 +54,8 @@ class Final:
     """Partitions that nobody can read or write."""
 
 
-def check(notes: Notes, final: Final) -> list[str]:
-    """What is wrong; empty when everything is as promised."""
+def check(notes: Notes, final: Final, group_topic: str = "") -> list[str]:
+    """What is wrong; empty when everything is as promised. A group must have read all of `group_topic`."""
     findings = _Findings()
     _check_gaps(final, findings)
     for key, log in final.logs.items():
@@ -73,6 +74,10 @@ def check(notes: Notes, final: Final) -> list[str]:
     _check_strangers(notes, final.logs, findings)
     _check_readers(notes, final, findings)
     _check_topics(notes, final.topics, findings)
+    if group_topic:
+        ends = {partition: log.next_offset for (topic, partition), log in final.logs.items() if topic == group_topic}
+        for kind, text in check_group(notes.group, ends):
+            findings.add(kind, text)
     return findings.texts
 
 

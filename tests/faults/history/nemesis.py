@@ -82,6 +82,18 @@ async def cut_power(target: Target) -> None:
     await asyncio.to_thread(target.broker.start)
 
 
+async def kill_member(target: Target) -> None:
+    """SIGKILL of a member of the group: another takes its place."""
+    assert target.members is not None
+    await target.members.kill_one(target.luck)
+
+
+async def stop_member(target: Target) -> None:
+    """SIGSTOP of a member beyond its session: it goes on as if it still owned its partitions."""
+    assert target.members is not None
+    await target.members.stop_one(target.luck)
+
+
 async def _stop_for(target: Target, seconds: float) -> None:
     os.kill(target.broker.pid, signal.SIGSTOP)
     try:
@@ -105,6 +117,8 @@ FAULTS: dict[str, Fault] = {
     "full": fill_disk,
     "sync": fail_syncs,
     "power": cut_power,
+    "member": kill_member,
+    "zombie": stop_member,
 }
 NEED_POWER_DISK = frozenset({"full", "sync", "power"})
 ON_REQUEST = frozenset({"freeze"})

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
 
+from faults.history.members import GroupNotes
+
 MAX_FILLING_BYTES = 600
 KEYS = 40
 
@@ -73,6 +75,7 @@ class Notes:
     moves: int = 0
     """Moves of partitions to another data directory that were taken on."""
     faults: dict[str, int] = field(default_factory=dict)
+    group: GroupNotes = field(default_factory=GroupNotes)
 
     def note_read(self, place: Place, value: bytes) -> None:
         """A consumer has read this; whoever reads it again must read the same."""

@@ -1,6 +1,7 @@
 """One run: faults by a seed against a busy broker, and then the comparison."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from broker_process import BrokerFailed
 from faults.history import workload
 from faults.history.checking import Final, check, check_again
 from faults.history.final import read_all
+from faults.history.members import Members
 from faults.history.nemesis import FAULTS, NEED_POWER_DISK
 from faults.history.notes import Notes, WriterNotes
 from faults.history.target import Target
@@ -25,6 +27,9 @@ LOG_TOPICS = (STEADY_TOPIC, SHORT_TOPIC, TRIMMED_TOPIC)
 WRITERS = {STEADY_TOPIC: ("idempotent", "plain"), SHORT_TOPIC: ("idempotent", "plain"), TRIMMED_TOPIC: ("idempotent",)}
 """Of each partition."""
 PARTITIONS = 2
+GROUP = "readers"
+MEMBERS = 3
+"""One more than there are partitions: one of them waits for the others to fail."""
 TINY_SEGMENTS = {"segment.bytes": "65536", "index.interval.bytes": "512"}
 SOON_UNLINKED = {"file.delete.delay.ms": "100"}
 RETENTION = {"retention.bytes": "200000"} | SOON_UNLINKED
@@ -53,6 +58,8 @@ class Outcome:
     given_up: int = 0
     moves: int = 0
     lost_answers: int = 0
+    commits: int = 0
+    """Acknowledged ones of the group."""
     seconds: float = 0.0
     reasons: list[str] = field(default_factory=list)
     """Why records were given up, each once."""
@@ -63,7 +70,7 @@ class Outcome:
             f"seed {self.seed}: {faults or 'no faults'} in {self.seconds:.0f} s; {self.sent} records sent, "
             f"{self.acknowledged} acknowledged, {self.refused} given up, {self.read} read before the end, "
             f"{self.topics} topics created, {self.moves} moves begun, records of {self.given_up} partitions given up, "
-            f"{self.lost_answers} answers lost; {len(self.findings)} findings"
+            f"{self.lost_answers} answers lost, {self.commits} commits; {len(self.findings)} findings"
         )
 
 
@@ -96,16 +103,18 @@ async def _run(workspace: Path, seed: int, fault_count: int, faults: list[str], 
         notes = Notes(writers=_writers(), retained_topics=frozenset([SHORT_TOPIC]))
         await _create_topics(target.proxy.address)
         stopping = asyncio.Event()
-        work = _start_work(target, notes, seed, stopping)
-        readers = _start_readers(target.proxy.address, notes)
-        await _torment(target, notes, luck, fault_count, faults, [*work, *readers])
-        stopping.set()
-        await asyncio.wait_for(asyncio.gather(*work), SETTLE_TIMEOUT_S)
-        for reader in readers:
-            reader.cancel()
-        await asyncio.wait(readers)
+        with Members(target.proxy.address, GROUP, STEADY_TOPIC, workspace / "members", MEMBERS) as target.members:
+            work = _start_work(target, notes, seed, stopping)
+            readers = _start_readers(target.proxy.address, notes, target.members)
+            await _torment(target, notes, luck, fault_count, faults, [*work, *readers])
+            stopping.set()
+            await asyncio.wait_for(asyncio.gather(*work), SETTLE_TIMEOUT_S)
+            for reader in readers:
+                reader.cancel()
+            await asyncio.wait(readers)
+            await _finish_reading(target, target.members, notes)
         final = await _read_final(target)
-        findings = check(notes, final)
+        findings = check(notes, final, STEADY_TOPIC)
         await asyncio.to_thread(target.broker.restart)
         findings += check_again(final, await _read_final(target))
         lost_answers = target.producers_proxy.lost_answers
@@ -121,6 +130,7 @@ async def _run(workspace: Path, seed: int, fault_count: int, faults: list[str], 
         given_up=len(notes.given_up),
         moves=notes.moves,
         lost_answers=lost_answers,
+        commits=sum(event.kind == "committed" for event in notes.group.events),
         seconds=time.monotonic() - started_s,
         reasons=sorted({reason for writer in notes.writers for reason in writer.refused.values()}),
     )
@@ -167,10 +177,11 @@ def _start_work(target: Target, notes: Notes, seed: int, stopping: asyncio.Event
     ]
 
 
-def _start_readers(address: str, notes: Notes) -> list["asyncio.Future[None]"]:
+def _start_readers(address: str, notes: Notes, members: Members) -> list["asyncio.Future[None]"]:
     return [
         asyncio.ensure_future(workload.read(address, [*LOG_TOPICS, STATE_TOPIC], notes)),
         asyncio.ensure_future(workload.tail(address, [STEADY_TOPIC], notes)),
+        asyncio.ensure_future(members.observe(notes.group)),
     ]
 
 
@@ -187,6 +198,15 @@ async def _some_acknowledged(notes: Notes) -> None:
     before = sum(len(writer.acknowledged) for writer in notes.writers)
     while sum(len(writer.acknowledged) for writer in notes.writers) == before:  # noqa: ASYNC110 - ten writers, one look
         await asyncio.sleep(0.01)
+
+
+async def _finish_reading(target: Target, members: Members, notes: Notes) -> None:
+    """Waits until the group has read everything, and takes what its members have noted."""
+    final = await _read_final(target)
+    ends = {partition: log.next_offset for (topic, partition), log in final.logs.items() if topic == STEADY_TOPIC}
+    with contextlib.suppress(TimeoutError):  # the checker says what is missing
+        await asyncio.wait_for(members.wait_until_done(ends, notes.group), SETTLE_TIMEOUT_S)
+    notes.group.events = members.events()
 
 
 async def _read_final(target: Target) -> Final:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from broker_process import BrokerProcess, port_to_keep
+from faults.history.members import Members
 from faults.power.powered import PoweredDisk
 
 COPY_BYTES = 65_536
@@ -111,6 +112,8 @@ class Target:
         self.proxy = Proxy(self.broker.host, self.broker.port)
         self.producers_proxy = Proxy(self.broker.host, self.broker.port)
         self.luck = luck
+        self.members: Members | None = None
+        """The group that reads, once it has begun."""
         self._stack = contextlib.ExitStack()
 
     async def __aenter__(self) -> Self:

@@ -1,0 +1,130 @@
+"""The members of the group in a run: processes that are killed and stopped, and the journals that they leave."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from warmlog import Admin
+from warmlog.errors import WarmlogError
+
+SESSION_TIMEOUT_MS = 2000
+STATIC = "static"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a member's journal."""
+
+    member: str
+    at: float
+    """By time.monotonic."""
+    kind: str
+    partition: int
+    """-1 for one that concerns no partition. An event of several partitions is several events."""
+    first: int = -1
+    next: int = -1
+
+
+@dataclass(slots=True)
+class GroupNotes:
+    """What is known of the group."""
+
+    events: list[Event] = field(default_factory=list)
+    committed: list[dict[int, int]] = field(default_factory=list)
+    """The committed offsets by partition, as an observer saw them one after the other."""
+
+
+class Members:
+    """Processes that share a topic as one group; one of them has an instance id, and its successors have it too."""
+
+    def __init__(self, address: str, group: str, topic: str, directory: Path, count: int) -> None:
+        self.topic = topic
+        self.group = group
+        self._address = address
+        self._directory = directory
+        self._count = count
+        self._started = 0
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        self._directory.mkdir()
+        self._start(STATIC)
+        for _ in range(self._count - 1):
+            self._start("dynamic")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for process in self._running.values():
+            process.kill()
+        for process in self._running.values():
+            process.wait()
+        self._running.clear()
+
+    def _start(self, kind: str) -> None:
+        name = f"{kind}-{self._started}"
+        self._started += 1
+        command = [sys.executable, "-m", "faults.history.member", self._address, self.group, self.topic]
+        command += [str(self._directory / name), f"--session-timeout-ms={SESSION_TIMEOUT_MS}"]
+        command += ["--instance-id=the-static-one"] if kind == STATIC else []
+        self._running[name] = subprocess.Popen(command)
+
+    async def kill_one(self, luck: Random) -> None:
+        """SIGKILL, and after a while another in its place."""
+        name = luck.choice(sorted(self._running))
+        process = self._running.pop(name)
+        process.kill()
+        process.wait()
+        await asyncio.sleep(luck.uniform(0, 1))
+        self._start(name.split("-")[0])
+
+    async def stop_one(self, luck: Random) -> None:
+        """SIGSTOP for longer than its session, so that it goes on as a zombie."""
+        process = self._running[luck.choice(sorted(self._running))]
+        os.kill(process.pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(SESSION_TIMEOUT_MS / 1000 + luck.uniform(0.3, 2))
+        finally:
+            os.kill(process.pid, signal.SIGCONT)
+
+    def events(self) -> list[Event]:
+        """Return what the journals say, by time."""
+        found = []
+        for path in self._directory.iterdir():
+            for line in path.read_text().splitlines():
+                noted = json.loads(line)
+                for partition in noted.get("partitions", [noted.get("partition", -1)]):
+                    place = (noted.get("first", -1), noted.get("next", -1))
+                    found.append(Event(path.name, noted["at"], noted["event"], partition, *place))
+        return sorted(found, key=lambda event: event.at)
+
+    async def observe(self, notes: GroupNotes) -> None:
+        """Note the committed offsets again and again, until cancelled."""
+        while True:
+            try:
+                async with Admin(self._address) as admin:
+                    while True:
+                        notes.committed.append(await self._committed(admin))
+                        await asyncio.sleep(0.05)
+            except WarmlogError:  # while the broker is down
+                await asyncio.sleep(0.05)
+
+    async def wait_until_done(self, ends: dict[int, int], notes: GroupNotes) -> None:
+        """Return once everything below `ends` is committed."""
+        async with Admin(self._address) as admin:
+            while (committed := await self._committed(admin)) != ends:  # noqa: ASYNC110 - another process decides
+                await asyncio.sleep(0.1)
+        notes.committed.append(committed)
+
+    async def _committed(self, admin: Admin) -> dict[int, int]:
+        offsets = await admin.committed_offsets(self.group)
+        return {partition: at.offset for (_, partition), at in offsets.items()}
