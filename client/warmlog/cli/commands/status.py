@@ -105,7 +105,7 @@ def _watch(broker: str, interval_s: float, period_s: float, *, as_json: bool) ->
 def _draw(found: "BrokerStatus", period_s: float) -> None:
     """Show the status at the top of the terminal, with as many topics as fit."""
     write(HOME_AND_CLEAR)
-    _show(found, max(get_terminal_size().lines - OTHER_LINES - len(found.directories), 1))
+    _show(found, max(get_terminal_size().lines - OTHER_LINES - len(found.directories) - len(found.groups), 1))
     line()
     line(f"{time.strftime('%H:%M:%S')}, again every {period_s:g} s until Ctrl-C")
 
