@@ -17,6 +17,7 @@ from warmlog.errors import WarmlogError
 
 SESSION_TIMEOUT_MS = 2000
 STATIC = "static"
+TESTS = str(Path(__file__).parents[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Members:
         command = [sys.executable, "-m", "faults.history.member", self._address, self.group, self.topic]
         command += [str(self._directory / name), f"--session-timeout-ms={SESSION_TIMEOUT_MS}"]
         command += ["--instance-id=the-static-one"] if kind == STATIC else []
-        self._running[name] = subprocess.Popen(command)
+        self._running[name] = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": TESTS})
 
     async def kill_one(self, luck: Random) -> None:
         """SIGKILL, and after a while another in its place."""
@@ -107,6 +108,12 @@ class Members:
                     found.append(Event(path.name, noted["at"], noted["event"], partition, *place))
         return sorted(found, key=lambda event: event.at)
 
+    def check(self) -> None:
+        """RuntimeError for a member that has ended by itself."""
+        for name, process in self._running.items():
+            if process.poll() is not None:
+                raise RuntimeError(f"{name} has ended with exit code {process.returncode}")
+
     async def observe(self, notes: GroupNotes) -> None:
         """Note the committed offsets again and again, until cancelled."""
         while True:
@@ -121,7 +128,8 @@ class Members:
     async def wait_until_done(self, ends: dict[int, int], notes: GroupNotes) -> None:
         """Return once everything below `ends` is committed."""
         async with Admin(self._address) as admin:
-            while (committed := await self._committed(admin)) != ends:  # noqa: ASYNC110 - another process decides
+            while (committed := await self._committed(admin)) != ends:
+                self.check()
                 await asyncio.sleep(0.1)
         notes.committed.append(committed)
 

@@ -199,6 +199,9 @@ def _print_settings(topics: list[str], configs: "TopicConfigs") -> None:
     kept = [name for name in topics if settings[name].items() >= KEEPS_EVERYTHING.items()]
     if kept:
         note(f"retention (retention.ms=-1) and compaction are off until you set them: {', '.join(kept)}")
+    endless = [name for name in topics if name not in kept and "retention.ms" not in configs.known[name]]
+    if endless:
+        note(f"nothing is deleted for its age (retention.ms=-1) until you set retention.ms: {', '.join(endless)}")
     if configs.partitions:
         if kept:
             note("Kafka has only defaults for these topics: set what each needs by `warmlog topic alter`")

@@ -50,7 +50,7 @@ def test_only_what_was_set_on_a_topic_is_taken_and_only_topics_to_take_over_are_
         configs = ask_kafka(server.address, [kafka])
         assert server.asked == ["flights", "transfers"]
         assert configs.known == {
-            "flights": {"retention.ms": "3600000", "cleanup.policy": "delete,compact"},
+            "flights": {"retention.ms": "3600000", "cleanup.policy": "compact,delete"},
             "transfers": {},
         }
         assert configs.unknown == {"flights": ["min.insync.replicas"]}
