@@ -10,9 +10,11 @@ import json
 import signal
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import warmlog
+from warmlog.errors import BrokerUnavailable
 
 Partitions = list[tuple[str, int]]
 
@@ -50,21 +52,30 @@ async def never(_: Partitions) -> None:
     await asyncio.Event().wait()
 
 
+async def started(address: str, options: dict[str, Any]) -> warmlog.Consumer:
+    """A consumer that has begun, as soon as the broker can be reached: the test may have just killed it."""
+    while True:
+        with suppress(BrokerUnavailable):
+            return await warmlog.Consumer(address, **options).start()
+
+
 async def main(address: str, options: dict[str, Any]) -> None:
     own = {"handles_s": 0.0, "blocks_s": 0.0, "never_revokes": False, "commits": False}
     own |= {name: options.pop(name) for name in own if name in options}
     on_revoked = never if own["never_revokes"] else sayer("revoked")
     callbacks = {"on_assigned": sayer("assigned"), "on_revoked": on_revoked, "on_lost": sayer("lost")}
-    async with warmlog.Consumer(address, **options, **callbacks) as client:
-        say("joined")
-        reading = asyncio.ensure_future(read(client, own))
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, reading.cancel)
-        try:
-            await reading
-        except asyncio.CancelledError:
-            say("closing")
-        except warmlog.FencedInstanceId as error:
-            say("fenced", error=str(error))
+    client = await started(address, options | callbacks)
+    say("joined")
+    reading = asyncio.ensure_future(read(client, own))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, reading.cancel)
+    try:
+        await reading
+    except asyncio.CancelledError:
+        say("closing")
+    except warmlog.FencedInstanceId as error:
+        say("fenced", error=str(error))
+    finally:
+        await client.close()
     say("closed")
 
 

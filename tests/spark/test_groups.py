@@ -92,9 +92,9 @@ def test_a_group_with_members_ends_the_query_and_the_error_names_them(
 
 
 KILLED = """
-reader = session.readStream.format("warmlog").option("bootstrap.servers", broker).option("subscribe", "killed")
+reader = session.readStream.format("warmlog").option("bootstrap.servers", broker).option("subscribe", "driver-killed")
 reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "50")
-reader = reader.option("group", "killed").option("commitOffsets", "true")
+reader = reader.option("group", "driver-killed").option("commitOffsets", "true")
 values = reader.load().selectExpr("cast(cast(value as string) as long) as number", "partition", "offset")
 writer = values.writeStream.format("parquet").option("checkpointLocation", directory + "/checkpoint")
 writer.option("path", directory + "/data").trigger(processingTime="50 milliseconds").start().awaitTermination()
@@ -104,11 +104,11 @@ writer.option("path", directory + "/data").trigger(processingTime="50 millisecon
 def test_what_a_killed_driver_has_committed_is_in_its_checkpoint(
     spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
 ) -> None:
-    topics.create("killed")
-    fill(topics, "killed", 0, 0, 5_000)
+    topics.create("driver-killed")
+    fill(topics, "driver-killed", 0, 0, 5_000)
     last = kill_while_streaming(KILLED, broker.address, tmp_path, after=3)
-    done = committed(broker, "killed")[0]
+    done = committed(broker, "driver-killed")[0]
     assert 0 < done <= 50 * (last + 1), "no more than the micro-batches whose commit is in the checkpoint"
-    run(spark, broker, tmp_path, subscribe="killed", group="killed", commitOffsets="true")
+    run(spark, broker, tmp_path, subscribe="driver-killed", group="driver-killed", commitOffsets="true")
     assert found(spark, tmp_path) == once(range(5_000))
-    assert not COMMITS_THE_LAST or committed(broker, "killed") == {0: 5_000}
+    assert not COMMITS_THE_LAST or committed(broker, "driver-killed") == {0: 5_000}
