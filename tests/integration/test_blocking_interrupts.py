@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from warmlog.blocking import Admin, Consumer, Producer
+from warmlog.cluster.loop_thread import LoopThread
 from warmlog.testing import EmbeddedBroker, embedded
 
 RECORDS = 20_000
@@ -106,6 +107,27 @@ def test_a_table_that_was_not_delivered_leaves_the_positions(filled: EmbeddedBro
                 assert set(consumer.positions().values()) == {0}
         assert interrupting.count
     assert rows == 2 * RECORDS
+
+
+def test_a_table_is_given_back_also_with_the_partitions_that_a_group_assigned_meanwhile(
+    filled: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(thread: LoopThread, work: Any, take_back: Any) -> None:
+        """As when Ctrl-C comes after the work is done, and before its result is handed over."""
+
+        async def work_in_vain() -> None:
+            take_back(await work())
+
+        thread.call(work_in_vain)
+        raise KeyboardInterrupt
+
+    with Consumer(filled.address, topics=["t"], group="tables", commit="manual") as consumer:
+        with monkeypatch.context() as patch:
+            patch.setattr(LoopThread, "hand_over", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.to_arrow()
+        assert consumer.positions() == {"t-0": 0, "t-1": 0}
+        assert consumer.to_arrow().num_rows == 2 * RECORDS
 
 
 SENDING = """

@@ -95,6 +95,9 @@ def test_topics_beyond_the_limit_are_added_up(broker: BrokerProcess, port: int) 
         assert metrics.of("warmlog_topic_partitions", topic="~other") == 2
         client.call(DeleteTopicsRequest(["a"]))
         assert Metrics(port).of("warmlog_topic_appended_records_total", topic="c") == 10
+        client.create_topic("a")
+        with pytest.raises(KeyError):
+            Metrics(port).of("warmlog_topic_appended_records_total", topic="a")
 
 
 def test_a_broker_without_the_setting_has_no_such_port(tmp_path: Path, port: int) -> None:

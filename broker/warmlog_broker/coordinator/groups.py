@@ -1,4 +1,4 @@
-"""Consumer groups as a service: requests, and the duties that nobody requests (`group_duties`).
+"""Consumer groups as a service: requests, and what no request asks for (`group_duties`).
 
 The state is kept in the internal topic `__groups`, a shard for each of its partitions; `group` decides about it, and
 `framework` makes that durable. Changes of one group run one at a time; commits run side by side, and wait for a change
@@ -120,7 +120,7 @@ class GroupCoordinator:
         """
 
         def decide(groups: Groups) -> Decision[GroupHeartbeatResponse]:
-            limits = self._limits if groups.get(request.group) is not None else self._limits_for_new_group(groups)
+            limits = self._limits_for(groups, request.group)
             return heartbeat(groups, request, host=host, now_ms=self._now_ms(), limits=limits)
 
         outcome = self._coordinator.run(request.group, decide)
@@ -152,7 +152,7 @@ class GroupCoordinator:
         """Commit offsets; an awaitable, unless all are refused."""
 
         def decide(groups: Groups) -> Decision[OffsetCommitResponse]:
-            limits = self._limits if groups.get(request.group) is not None else self._limits_for_new_group(groups)
+            limits = self._limits_for(groups, request.group)
             decision = commit(groups, request, self._topics, now_ms=self._now_ms(), limits=limits)
             groups.heard(request.group, request.member_id, now_ms=self._steady_ms(), commit_sequence=request.sequence)
             return decision
@@ -183,8 +183,10 @@ class GroupCoordinator:
         """Remove committed offsets."""
         return self._coordinator.run(request.group, lambda groups: delete_offsets(groups, request))
 
-    def _limits_for_new_group(self, groups: Groups) -> Limits:
-        """Return the limits for `groups`, one of the shards that together may have `group.max.groups`."""
+    def _limits_for(self, groups: Groups, group: str) -> Limits:
+        """Return the limits for a group. A new one in `groups` must leave all shards within `group.max.groups`."""
+        if groups.get(group) is not None:
+            return self._limits
         others = sum(len(shard.state) for shard in self._coordinator.active) - len(groups)
         return dataclasses.replace(self._limits, max_groups=max(0, self._limits.max_groups - others))
 

@@ -127,7 +127,6 @@ class BrokerMetrics:
     async def _topics(self) -> list[Metric]:
         counters = self._services.counters
         topics = sorted(self._services.topics, key=lambda topic: topic.name)
-        counters.forget_topics({topic.name for topic in topics})
         limit = self._services.config.metrics_max_topics
         labels = {topic.name: topic.name if rank < limit else OTHER_TOPICS for rank, topic in enumerate(topics)}
         sizes = TopicSizes()

@@ -45,8 +45,7 @@ class Counters:
         self.loop_delay_seconds = Histogram(SECONDS)
         """How much later than due the event loop ran its regular tick."""
 
-    def forget_topics(self, existing: set[str]) -> None:
-        """Drop the counters of topics that no longer exist."""
+    def forget_topic(self, topic: str) -> None:
+        """Drop the counters of a topic that was deleted."""
         for counter in (self.appended_batches, self.appended_records, self.appended_bytes, self.fetched_bytes):
-            for topic in counter.keys() - existing:
-                del counter[topic]
+            del counter[topic]

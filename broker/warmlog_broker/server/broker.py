@@ -400,7 +400,12 @@ class Broker:
         )
         for entry, loaded in stored.topics:
             topics.add(entry, loaded)
+        topics.on_changed.append(self._topic_changed)
         return topics
+
+    def _topic_changed(self, name: str) -> None:
+        if self.topics.find(name) is None:
+            self._counters.forget_topic(name)
 
     def _make_services(self, stored: Stored, *, retention_now_ms: Callable[[], int]) -> Services:
         config = self.config

@@ -1,25 +1,14 @@
 """How far a group is behind: records that it has not read, and the age of the first of them."""
 
-import asyncio
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from warmlog.admin.group_descriptions import CommittedOffset
 from warmlog.cluster.cluster import Cluster
+from warmlog.cluster.first_timestamps import Unread, first_timestamps_ms
 from warmlog.cluster.list_offsets import OffsetAt, located, look_up
 from warmlog.errors import ApiError
-from warmlog_protocol.batch import read_batch
-from warmlog_protocol.messages import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-)
-
-_FETCHES_IN_FLIGHT = 16
-"""Each brings one whole batch, a MiB by default at most."""
+from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,15 +38,8 @@ async def measure_lags(cluster: Cluster, offsets: Sequence[CommittedOffset], now
     known = [
         _without_age(each, earliest[each.topic, each.partition], latest[each.topic, each.partition]) for each in offsets
     ]
-    permits = asyncio.Semaphore(_FETCHES_IN_FLIGHT)
-
-    async def look(topic: str, partition: int, first: int, end: int) -> int | None:
-        async with permits:
-            return await _first_timestamp_ms(cluster, topic, partition, first, end)
-
     places = [_unread(each) for each in known]
-    unread = list(dict.fromkeys(place for place in places if place is not None))
-    times_ms = dict(zip(unread, await asyncio.gather(*(look(*place) for place in unread)), strict=True))
+    times_ms = await first_timestamps_ms(cluster, [place for place in places if place is not None])
     return [
         lag if place is None or (first_ms := times_ms[place]) is None else _with_age(lag, first_ms, now_ms)
         for lag, place in zip(known, places, strict=True)
@@ -74,38 +56,12 @@ def _without_age(committed: CommittedOffset, earliest: OffsetAt | ApiError, late
     return GroupLag(*place, start, end, records, None if records else 0.0)
 
 
-def _unread(lag: GroupLag) -> tuple[str, int, int, int] | None:
-    """Return partition, first offset and end of what is left to read, if there is anything."""
+def _unread(lag: GroupLag) -> Unread | None:
+    """Return what is left to read, if there is anything."""
     if not lag.records or lag.high_watermark is None:
         return None
-    return lag.topic, lag.partition, lag.high_watermark - lag.records, lag.high_watermark
+    return Unread(lag.topic, lag.partition, lag.high_watermark - lag.records, lag.high_watermark)
 
 
 def _with_age(lag: GroupLag, first_ms: int, now_ms: int) -> GroupLag:
     return replace(lag, seconds=max(now_ms - first_ms, 0) / 1000)
-
-
-async def _first_timestamp_ms(cluster: Cluster, topic: str, partition: int, offset: int, end: int) -> int | None:
-    """Return the timestamp of the first record from `offset` on; None without one before `end`, or if it is unknown."""
-    while offset < end and (link := cluster.leader(topic, partition)) is not None:
-        request = FetchRequest(0, 1, 1, [FetchPartition(topic, partition, offset, 1)], skips_gaps=True)
-        try:
-            response = await cluster.ask(request, link)
-            assert isinstance(response.result, FetchResponse)
-            (fetched,) = response.result.partitions
-            if not fetched.size_bytes:
-                if fetched.next_offset <= offset:
-                    return None
-                offset = fetched.next_offset
-                continue
-            batch = read_batch(response.payload)
-            index = bisect_left(batch.offsets(), offset)
-            if index < batch.record_count:
-                timestamp_ms = batch.timestamps_ms()[index]
-                return timestamp_ms if timestamp_ms >= 0 else None
-        except ApiError:
-            return None
-        if batch.header.next_offset <= offset:
-            return None
-        offset = batch.header.next_offset
-    return None

@@ -73,18 +73,9 @@ class Consumer(BlockingClient[consumer.Consumer]):
 
         Ctrl-C leaves the positions where they were.
         """
-        before: dict[TopicPartition, int] = {}
-
-        async def read() -> "pa.Table":
-            core = self._client._open()
-            before.update((partition, core.position(partition)) for partition in core.readers)
-            return await self._client.to_arrow(until, columns=columns)
-
-        def take_back(_: "pa.Table") -> None:
-            for partition, offset in before.items():
-                self._client._open().give_back(partition, offset)
-
-        return self._running().hand_over(read, take_back)
+        return self._running().hand_over(
+            lambda: self._client.to_arrow(until, columns=columns), lambda _: self._client._open().give_back_last()
+        )
 
     commit = waiting(consumer.Consumer.commit)
     committed = waiting(consumer.Consumer.committed)

@@ -207,6 +207,11 @@ class ConsumerCore:
         """Deliver again what was taken of one partition, from `offset` on."""
         self.seek_now(partition, offset, self.readers[partition].epoch)
 
+    def give_back_last(self) -> None:
+        """Deliver again all that was delivered last."""
+        for reader, place in list(self._unfinished.items()):
+            self.seek_now((reader.topic, reader.partition), *place)
+
     def parsed_end(self, until: Where) -> Points:
         """Return where to end. ValueError if that is no point, or a mapping names a partition that is not read."""
         points = parse_where(until, name="until")
@@ -359,8 +364,8 @@ class ConsumerCore:
         return self._unfinished.get(reader) or (reader.position, reader.epoch)
 
     def hold(self, places: Mapping[TopicPartition, Place]) -> None:
-        """Count everything since these places as being handled."""
-        self._unfinished.update({self.readers[partition]: place for partition, place in places.items()})
+        """Count everything since these places as being handled, and all that was delivered before as finished."""
+        self._unfinished = {self.readers[partition]: place for partition, place in places.items()}
 
     @property
     def progress(self) -> tuple[int, int]:

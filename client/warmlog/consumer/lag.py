@@ -1,51 +1,33 @@
 """How far a consumer is from the end of what it reads."""
 
-import asyncio
 import time
-from bisect import bisect_left
 from typing import NamedTuple
 
+from warmlog.cluster.first_timestamps import Unread, first_timestamps_ms
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.consumer_core import ConsumerCore
-from warmlog.errors import CorruptBatch
 from warmlog.points import LATEST
-from warmlog.records.fetched import first_header
-from warmlog_protocol.batch import RecordBatch
 
 
 class Lag(NamedTuple):
-    """What is not read yet: how many offsets, and how long ago the first of their records was written."""
+    """What is not read yet: how many offsets, and how long ago the first of their records was written.
+
+    `seconds` is 0 if nothing is left, and None if that time is not known.
+    """
 
     records: int
-    seconds: float
+    seconds: float | None
 
 
 async def lags(core: ConsumerCore) -> dict[TopicPartition, Lag]:
     """Return the lag of each partition that is read."""
     ends = await core.ends(LATEST)
-    positions = {partition: core.position(partition) for partition in ends}
-    times = await asyncio.gather(
-        *(_time_ms(core, partition, offset, ends[partition]) for partition, offset in positions.items())
-    )
+    unread = [Unread(*partition, core.position(partition), end) for partition, end in ends.items()]
+    times_ms = await first_timestamps_ms(core.cluster, [each for each in unread if each.first < each.end])
     now_ms = time.time_ns() // 1_000_000
     found = {}
-    for (partition, offset), time_ms in zip(positions.items(), times, strict=True):
-        age_ms = 0 if time_ms is None else max(now_ms - time_ms, 0)
-        found[partition] = Lag(max(ends[partition] - offset, 0), age_ms / 1000)
+    for each in unread:
+        time_ms = times_ms.get(each, now_ms)
+        seconds = None if time_ms is None else max(now_ms - time_ms, 0) / 1000
+        found[each.topic, each.partition] = Lag(max(each.end - each.first, 0), seconds)
     return found
-
-
-async def _time_ms(core: ConsumerCore, partition: TopicPartition, offset: int, end: int) -> int | None:
-    """The time of the first record from `offset` on; None if there is none, or it cannot be read."""
-    if offset >= end or partition not in core.readers:
-        return None
-    part, payload = await core.losses.fetch_one(core.readers[partition], offset)
-    header = first_header(part, payload, offset)
-    if header is None:
-        return None
-    batch = RecordBatch(header, payload[: header.size_bytes])
-    try:
-        index = bisect_left(batch.offsets(), offset)
-        return batch.timestamps_ms()[index] if index < batch.record_count else header.max_timestamp_ms
-    except CorruptBatch:
-        return header.max_timestamp_ms

@@ -122,12 +122,12 @@ class Losses:
         The broker returns it if it knows of the damage; otherwise the offsets after it are tried.
         """
         damaged = reader.fetch_offset
-        part, _ = await self.fetch_one(reader, damaged)
+        part, _ = await self._fetch_one(reader, damaged)
         if part.error_code and isinstance(found := error_in(part, damaged), UnreadableBatch):
             return found
 
         async def is_readable(offset: int) -> bool:
-            part, payload = await self.fetch_one(reader, offset)
+            part, payload = await self._fetch_one(reader, offset)
             first = first_header(part, payload, offset)
             if first is None or (self._options.verify_crc and not is_intact(first, payload)):
                 return False
@@ -137,7 +137,7 @@ class Losses:
         next_offset = await next_readable(is_readable, damaged, end)
         return UnreadableBatch(str(error), reader.topic, reader.partition, damaged, next_offset)
 
-    async def fetch_one(self, reader: PartitionReader, offset: int) -> tuple[FetchedPartition, memoryview]:
+    async def _fetch_one(self, reader: PartitionReader, offset: int) -> tuple[FetchedPartition, memoryview]:
         """What the broker has at `offset`: one batch, or an error."""
         wanted = FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id)
         request = FetchRequest(0, 1, 1, [wanted], self._options.isolation)
