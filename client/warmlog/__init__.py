@@ -12,32 +12,41 @@
 
 `Producer`, `Consumer` and `Admin` are asyncio clients; `warmlog.blocking` has the same without `await`. Every error
 derives from `WarmlogError`; `errors` shows the tree.
+
+A client is imported when its name is first used: a program that only reads does not load what writes.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from warmlog import errors as _errors
-from warmlog import serializers
-from warmlog.admin.admin import Admin, BrokerInfo, ConfigValue, TopicDescription
-from warmlog.admin.group_descriptions import CommittedOffset, GroupDescription, GroupListing, MemberDescription
-from warmlog.admin.group_lag import GroupLag
-from warmlog.admin.group_reset import OffsetReset
-from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
-from warmlog.admin.partition_description import PartitionDescription
-from warmlog.cluster.list_offsets import OffsetAt
-from warmlog.consumer.consumer import Consumer
-from warmlog.consumer.group.offsets import GroupMetadata
-from warmlog.consumer.lag import Lag
 from warmlog.errors import *  # noqa: F403 - the tree of errors
-from warmlog.producer.delivery import (
-    DeliveryFuture,
-    Placed,
-    PlacedMany,
-    RecordMetadata,
-    RecordMetadataRanges,
-    Sent,
-)
-from warmlog.producer.producer import Producer
-from warmlog.records.batch import Batch, Record
-from warmlog_protocol.durability import Durability
+
+if TYPE_CHECKING:
+    from warmlog import serializers
+    from warmlog.admin.admin import Admin, BrokerInfo, ConfigValue, TopicDescription
+    from warmlog.admin.group_descriptions import CommittedOffset, GroupDescription, GroupListing, MemberDescription
+    from warmlog.admin.group_lag import GroupLag
+    from warmlog.admin.group_reset import OffsetReset
+    from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
+    from warmlog.admin.partition_description import PartitionDescription
+    from warmlog.cluster.list_offsets import OffsetAt
+    from warmlog.consumer.consumer import Consumer
+    from warmlog.consumer.group.offsets import GroupMetadata
+    from warmlog.consumer.lag import Lag
+    from warmlog.producer.delivery import (
+        DeliveryFuture,
+        Placed,
+        PlacedMany,
+        RecordMetadata,
+        RecordMetadataRanges,
+        Sent,
+    )
+    from warmlog.producer.producer import Producer
+    from warmlog.records.batch import Batch, Record
+    from warmlog_protocol.durability import Durability
+
+    __version__: str
 
 __all__ = [
     "Admin",
@@ -71,10 +80,44 @@ __all__ = [
 ]
 __all__ += _errors.__all__
 
+_MODULES = {
+    "warmlog.admin.admin": ("Admin", "BrokerInfo", "ConfigValue", "TopicDescription"),
+    "warmlog.admin.group_descriptions": ("CommittedOffset", "GroupDescription", "GroupListing", "MemberDescription"),
+    "warmlog.admin.group_lag": ("GroupLag",),
+    "warmlog.admin.group_reset": ("OffsetReset",),
+    "warmlog.admin.log_dirs": ("LogDirDescription", "LogDirReplica"),
+    "warmlog.admin.partition_description": ("PartitionDescription",),
+    "warmlog.cluster.list_offsets": ("OffsetAt",),
+    "warmlog.consumer.consumer": ("Consumer",),
+    "warmlog.consumer.group.offsets": ("GroupMetadata",),
+    "warmlog.consumer.lag": ("Lag",),
+    "warmlog.producer.delivery": (
+        "DeliveryFuture",
+        "Placed",
+        "PlacedMany",
+        "RecordMetadata",
+        "RecordMetadataRanges",
+        "Sent",
+    ),
+    "warmlog.producer.producer": ("Producer",),
+    "warmlog.records.batch": ("Batch", "Record"),
+    "warmlog_protocol.durability": ("Durability",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
-def __getattr__(name: str) -> str:
-    if name == "__version__":
-        from warmlog.cluster.options import client_version
 
-        return client_version()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # type checkers would accept every name
+
+    def __getattr__(name: str) -> object:
+        if name == "serializers":
+            return import_module("warmlog.serializers")
+        if name == "__version__":
+            return import_module("warmlog.cluster.options").client_version()
+        if name not in _MODULE_OF:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from warmlog.cluster.cluster import Cluster
 from warmlog.errors import WarmlogError
-from warmlog_protocol.batch import read_batch
 from warmlog_protocol.messages import FetchPartition, FetchRequest, FetchResponse
 
 _FETCHES_IN_FLIGHT = 16
@@ -36,6 +35,8 @@ async def first_timestamps_ms(cluster: Cluster, ranges: Collection[Unread]) -> d
 
 
 async def _first_timestamp_ms(cluster: Cluster, topic: str, partition: int, offset: int, end: int) -> int | None:
+    from warmlog_protocol.batch import read_batch  # nothing else that Admin imports needs the codecs
+
     while offset < end and (link := cluster.leader(topic, partition)) is not None:
         request = FetchRequest(0, 1, 1, [FetchPartition(topic, partition, offset, 1)], skips_gaps=True)
         try:
