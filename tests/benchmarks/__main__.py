@@ -151,6 +151,24 @@ class Bench:
                 self.settings(**client, api="Consumer.arrow, all columns"),
                 lambda: consume.arrow(bootstrap, READ_TOPIC, scale.read_records),
             ),
+            *(
+                Benchmark(
+                    f"group.{name}",
+                    self.settings(**client, group="its only member; automatic commits", pairs=consume.PAIRS),
+                    lambda read=read, records=records: consume.with_group(
+                        bootstrap, READ_TOPIC, records, read, self._own_topic()
+                    ),
+                )
+                for name, read, records in (
+                    ("consume.objects", consume.read_batches, scale.read_records),
+                    ("consume.records", consume.read_records, scale.single_records),
+                )
+            ),
+            Benchmark(
+                "group.join",
+                self.settings(members=groups.JOINING, record="a member that has its share"),
+                lambda: groups.join(bootstrap, self._own_topic()),
+            ),
             Benchmark(
                 "group.commit",
                 self.settings(**client, members=groups.MEMBERS, record="the commit of one partition, ten in a request"),

@@ -3,43 +3,82 @@
 import os
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measurement import VALUE_BYTES, Run
 from warmlog import Consumer
 
+PAIRS = 4
+
 
 async def objects(bootstrap: str, topic: str, records: int) -> Run:
     """Batches, with every key and value as a Python object."""
     start = time.perf_counter()
-    count = 0
     async with Consumer(bootstrap, topics=[topic], start="earliest") as consumer:
-        async for batch in consumer.batches(until="latest"):
-            keys, values = batch.keys, batch.values
-            assert batch.base_offset == count
-            assert len(keys) == len(values)
-            assert len(values[-1] or b"") == VALUE_BYTES
-            count += len(values)
-    seconds = time.perf_counter() - start
-    assert count == records, f"{count} of {records} records"
-    return Run(records, seconds)
+        await read_batches(consumer, records)
+    return Run(records, time.perf_counter() - start)
 
 
 async def single_records(bootstrap: str, topic: str, records: int) -> Run:
     """`async for record`, the first `records` of the topic."""
     start = time.perf_counter()
-    count = 0
     async with Consumer(bootstrap, topics=[topic], start="earliest") as consumer:
-        async for record in consumer:
-            if record.offset != count:
-                raise AssertionError(f"offset {record.offset} where {count} was due")
-            count += 1
-            if count == records:
-                break
-    seconds = time.perf_counter() - start
+        await read_records(consumer, records)
+    return Run(records, time.perf_counter() - start)
+
+
+async def read_batches(consumer: Consumer, records: int) -> None:
+    """Read `records` records of one partition in whole batches, with every key and value as a Python object."""
+    count = 0
+    async for batch in consumer.batches():
+        keys, values = batch.keys, batch.values
+        assert batch.base_offset == count
+        assert len(keys) == len(values)
+        assert len(values[-1] or b"") == VALUE_BYTES
+        count += len(values)
+        if count >= records:
+            break
     assert count == records, f"{count} of {records} records"
-    return Run(records, seconds)
+
+
+async def read_records(consumer: Consumer, records: int) -> None:
+    """Read the first `records` records of one partition, one by one."""
+    count = 0
+    async for record in consumer:
+        if record.offset != count:
+            raise AssertionError(f"offset {record.offset} where {count} was due")
+        count += 1
+        if count == records:
+            break
+
+
+async def with_group(
+    bootstrap: str, topic: str, records: int, read: Callable[[Consumer, int], Awaitable[None]], group: str
+) -> Run:
+    """`read` without a group and as a member of a new one, in turns: `of_plain` is the rate with over that without.
+
+    Time begins when the consumer may fetch: joining a group is not part of it, commits are.
+    """
+    seconds = {"": 0.0, group: 0.0}
+    for turn in range(2 * PAIRS):
+        name = "" if turn % 4 in (0, 3) else group
+        began_s = 0.0
+
+        def begin(_: object = None) -> None:
+            nonlocal began_s
+            began_s = time.perf_counter()
+
+        if name:
+            consumer = Consumer(bootstrap, topics=[topic], start="earliest", group=f"{group}-{turn}", on_assigned=begin)
+        else:
+            consumer = Consumer(bootstrap, topics=[topic], start="earliest")
+        async with consumer:
+            begin()
+            await read(consumer, records)
+            seconds[name] += time.perf_counter() - began_s
+    return Run(PAIRS * records, seconds[group], {"of_plain": seconds[""] / seconds[group]})
 
 
 async def arrow(bootstrap: str, topic: str, records: int) -> Run:

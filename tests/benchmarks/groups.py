@@ -1,4 +1,4 @@
-"""Consumer groups at the coordinator: durable commits of many members, and the load of many groups at a start."""
+"""Consumer groups at the coordinator: many members that commit, many that join, and many groups at a start."""
 
 import asyncio
 import random
@@ -8,12 +8,15 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import quantiles
 
+from msgspec.msgpack import encode
+
 from benchmarks.measurement import Run
 from broker_process import BrokerProcess
-from warmlog import Admin
+from warmlog import Admin, Consumer
 from warmlog.cluster.address import Address
 from warmlog.cluster.connection import Connection
 from warmlog.cluster.options import ConnectionOptions
+from warmlog_broker.coordinator.group.records import TargetKey
 from warmlog_protocol.errors import CoordinatorLoadInProgress
 from warmlog_protocol.messages import (
     GroupHeartbeatRequest,
@@ -31,6 +34,8 @@ PARTITIONS_PER_MEMBER = 10
 COMMITS_PER_S = 20_000
 GROUPS = 10_000
 PARTITIONS_PER_GROUP = 10
+JOINING = 200
+PARTITIONS_PER_JOINING = 5
 
 
 async def _open(bootstrap: str, exits: AsyncExitStack) -> Connection:
@@ -114,6 +119,30 @@ async def commits(bootstrap: str, topic: str, requests: int, *, per_s: int = 0) 
     cuts = quantiles(seconds, n=100)
     figures = {"requests_per_s": len(seconds) / took_s, "p50_ms": cuts[49] * 1000, "p99_ms": cuts[98] * 1000}
     return Run(len(seconds) * PARTITIONS_PER_MEMBER, took_s, figures)
+
+
+async def join(bootstrap: str, topic: str) -> Run:
+    """JOINING members that start at once, until each has its share; `targets` counts the target assignments."""
+    await _topic(bootstrap, topic, JOINING * PARTITIONS_PER_JOINING)
+    group = f"group-of-{topic}"
+    async with AsyncExitStack() as exits:
+        members = [_Member(await _open(bootstrap, exits), group, n) for n in range(JOINING)]
+        began_s = time.perf_counter()
+        await asyncio.gather(*(member.join(topic) for member in members))
+        await asyncio.gather(*(member.settle(PARTITIONS_PER_JOINING) for member in members))
+        took_s = time.perf_counter() - began_s
+    owned = [(each.topic_id, number) for member in members for each in member.owned for number in each.partitions]
+    assert len(owned) == len({*owned}) == JOINING * PARTITIONS_PER_JOINING
+    async with Admin(bootstrap) as admin:
+        await admin.delete_topic(topic)
+    return Run(JOINING, took_s, {"stable_s": took_s, "targets": await _targets(bootstrap, group)})
+
+
+async def _targets(bootstrap: str, group: str) -> int:
+    """Count the target assignments of `group` in the coordinator's log."""
+    key = encode(TargetKey(group))
+    async with Consumer(bootstrap, topics=["__groups"]) as consumer:
+        return sum([batch.keys.count(key) async for batch in consumer.batches(until="latest")])
 
 
 class Load:
