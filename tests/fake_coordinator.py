@@ -54,6 +54,7 @@ class FakeCoordinator:
     left: list[int] = field(default_factory=list)
     """The epochs with which members left."""
     refuses: Callable[[GroupHeartbeatRequest], ApiError | None] = lambda _: None
+    interval_ms: int = INTERVAL_MS
 
     def __post_init__(self) -> None:
         self.broker.further_handlers |= {
@@ -98,12 +99,12 @@ class FakeCoordinator:
         if request.member_epoch < 0:
             self.left.append(request.member_epoch)
             del self.members[request.member_id]
-            return GroupHeartbeatResponse(request.member_epoch, INTERVAL_MS, 1000)
+            return GroupHeartbeatResponse(request.member_epoch, self.interval_ms, 1000)
         if request.owned is not None and request.member_epoch == member.epoch:
             member.owned = partitions_of(request.owned)
             member.revoking &= member.owned
         assignment = None if member.owned == member.assigned and request.member_epoch else messages_of(member.assigned)
-        return GroupHeartbeatResponse(member.epoch, INTERVAL_MS, 1000, assignment)
+        return GroupHeartbeatResponse(member.epoch, self.interval_ms, 1000, assignment)
 
     def _known(self, member_id: str) -> FakeMember:
         if member_id in self.fenced:

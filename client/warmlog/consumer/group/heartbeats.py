@@ -61,6 +61,7 @@ class Heartbeats:
         self._last: asyncio.Task[None] | None = None
         """The last heartbeat, while its response has not come."""
         self._last_waits = False
+        """Whether it, or the last one that ended, may wait for news. One that may follows one that may not at once."""
         self._under_way: set[asyncio.Task[None]] = set()
         self._sent_at = 0.0
         self.view = self._membership.view
@@ -186,7 +187,7 @@ class Heartbeats:
         membership = self._membership
         if membership.failures:
             return self._sent_at + backoff_ms(membership.failures, self._options, 0.5) / 1000
-        if membership.is_urgent:
+        if membership.is_urgent or not self._last_waits:
             return 0.0
         return self._sent_at + membership.interval_ms * (1 - JITTER) / 1000
 

@@ -400,6 +400,15 @@ async def test_heartbeats_outlast_a_coordinator_that_loads_and_a_lost_connection
         assert len([beat for beat in coordinator.heartbeats if beat.member_epoch == 0]) == 4
 
 
+async def test_a_member_that_has_confirmed_what_it_owns_waits_for_news_at_once(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.interval_ms = 600_000
+    async with consumer(broker) as client:
+        await take(client.batches(), 1)
+        await until(lambda: coordinator.member.owned == ALL and coordinator.heartbeats[-1].max_wait_ms > 0)
+
+
 async def test_heartbeats_go_on_while_the_event_loop_is_blocked(
     broker: FakeBroker, coordinator: FakeCoordinator
 ) -> None:
