@@ -47,4 +47,4 @@ class GroupOptions:
 
 def _check_name(option: str, name: object) -> None:
     if not isinstance(name, str) or not 1 <= len(name.encode()) <= MAX_NAME_BYTES:
-        raise InvalidConfig(f"{option}={name!r}: a name of 1 to {MAX_NAME_BYTES} bytes is expected")
+        raise InvalidConfig(f"{option}={name!r:.80}: a name of 1 to {MAX_NAME_BYTES} bytes is expected")
