@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 MAX_REQUEST_BYTES = 128 * 1024
@@ -44,7 +45,28 @@ def command_line() -> Callable[[], object]:
     return main
 
 
-PROGRAMS = {"warmlog": command_line, "warmlog_broker": broker}
+def member() -> Callable[[], object]:
+    """The program of a member of a group, for the tests of groups."""
+    return _of_tests("integration.member_program")
+
+
+def history_member() -> Callable[[], object]:
+    """The program of a member of the group in a history with faults."""
+    return _of_tests("faults.history.member")
+
+
+def _of_tests(module: str) -> Callable[[], object]:
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    program: Callable[[], object] = importlib.import_module(module).main
+    return program
+
+
+PROGRAMS = {
+    "warmlog": command_line,
+    "warmlog_broker": broker,
+    "integration.member_program": member,
+    "faults.history.member": history_member,
+}
 
 
 def serve(requests: socket.socket) -> dict[str, Any] | None:
