@@ -26,7 +26,7 @@ COMMITS_THE_LAST = pyspark.__version__ >= "4.2"
 """Whether the last micro-batch of availableNow is committed at once; earlier versions do not say that it is done."""
 
 Interrupt = Callable[[SparkSession, BrokerProcess, str, Path], int]
-"""Ends a stream early that commits to the group with its topic's name; returns its last micro-batch that is committed."""
+"""Ends a stream early that commits to the group with its topic's name; returns the last batch in its checkpoint."""
 
 
 def committed(broker: BrokerProcess, group: str) -> dict[int, int]:
