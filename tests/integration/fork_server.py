@@ -1,9 +1,9 @@
 """Runs a program in forks of one process that has imported it: real processes, without their start-up time.
 
 `fork_server.py MODULE`, with a Unix socket as its standard input. A request is one message: a JSON object of the
-arguments, the environment, the user to become or null, and constants that have other values there (by module and name),
-with four descriptors: the three standard streams, and one for the status. The status is two lines: the process id, and,
-once the process has ended, its exit code.
+arguments, the environment, the working directory, the user to become or null, and constants that have other values
+there (by module and name), with four descriptors: the three standard streams, and one for the status. The status is two
+lines: the process id, and, once the process has ended, its exit code.
 """
 
 import gc
@@ -107,6 +107,7 @@ def run(program: Callable[[], object], request: dict[str, Any]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["environment"])
+    os.chdir(request["directory"])
     if request["user"] is not None:
         os.setgroups([])
         os.setuid(request["user"])
