@@ -1,5 +1,6 @@
 """Settings that all tests share, and figures that tests tell."""
 
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -45,6 +46,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Put the longest first where several processes share the tests."""
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: LONGEST_FIRST.index(item.path.relative_to(Path(__file__).parent).parts[0]))
+
+
+def pytest_collection_finish() -> None:
+    """Leave all that the tests consist of to no collection of garbage: each takes a fifth of a second otherwise."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

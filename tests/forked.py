@@ -42,9 +42,15 @@ class Forked:
         reading, writing = os.pipe()
         self._status = open(reading)  # noqa: SIM115 - closed when the exit code has come
         others = {module.__name__: values for module, values in (constants or {}).items()}
-        request = {"arguments": [*arguments], "environment": environment, "user": user, "constants": others}
+        request = {
+            "arguments": [*arguments],
+            "environment": environment,
+            "directory": str(Path.cwd()),
+            "user": user,
+            "constants": others,
+        }
         try:
-            _, requests = _server(module)
+            _, requests = server(module)
             socket.send_fds(requests, [json.dumps(request).encode()], [*streams, writing])
         finally:
             os.close(writing)
@@ -97,7 +103,7 @@ def run_forked(
 
 
 @functools.cache
-def _server(module: str) -> tuple["subprocess.Popen[bytes]", socket.socket]:
+def server(module: str) -> tuple["subprocess.Popen[bytes]", socket.socket]:
     """A server, started when first needed, and its socket; it ends when this process does, as that is closed then."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:

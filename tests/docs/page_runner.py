@@ -1,7 +1,8 @@
 """Runs the blocks of each page in order, and then once more, in a directory for it: `page_runner.py BROKER PAGE…`.
 
 As in a notebook, the Python blocks of one round share their names. Shell blocks run in bash, which stops at the first
-command that fails. Everywhere the address that pages use stands for that of the broker.
+command that fails; their `warmlog` is a fork (see `forked_warmlog`). Everywhere the address that pages use stands for
+that of the broker.
 """
 
 import os
@@ -43,7 +44,11 @@ def _run(page: Path, block: Block, text: str, names: dict[str, Any]) -> None:
         exec(compile("\n" * (block.line - 1) + text, page, "exec"), names)
         return
     subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text], check=True, stdin=subprocess.DEVNULL, timeout=BLOCK_TIMEOUT_S
+        ["bash", "-euo", "pipefail", "-c", text],
+        check=True,
+        stdin=subprocess.DEVNULL,
+        timeout=BLOCK_TIMEOUT_S,
+        pass_fds=[int(os.environ["FORK_SERVER"])],
     )
 
 

@@ -1,6 +1,7 @@
 """Pages run as a reader would type them: see `page_runner`."""
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -8,8 +9,10 @@ from pathlib import Path
 
 from broker_process import BrokerProcess
 from docs.blocks import PAGES, ROOT, blocks_of
+from forked import server
 
 RUNNER = Path(__file__).parent / "page_runner.py"
+FORKED_WARMLOG = Path(__file__).parent / "forked_warmlog.py"
 PRELOADING = ROOT / "tests" / "spark" / "preloading"
 PAGE_TIMEOUT_S = 240
 
@@ -31,11 +34,17 @@ def run_pages(pages: Sequence[Path], tmp_path: Path) -> None:
     directory = tmp_path / "work"
     directory.mkdir()
     (tmp_path / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
+    command = tmp_path / "bin" / "warmlog"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -IS {shlex.quote(str(FORKED_WARMLOG))} "$@"\n')
+    command.chmod(0o755)
+    _, forks = server("warmlog")
     with BrokerProcess(tmp_path / "data") as broker:
         done = subprocess.run(
             [sys.executable, RUNNER, broker.address, *pages],
             cwd=directory,
-            env=_environment(broker.address, tmp_path),
+            env={**_environment(broker.address, tmp_path), "FORK_SERVER": str(forks.fileno())},
+            pass_fds=[forks.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -46,7 +55,7 @@ def run_pages(pages: Sequence[Path], tmp_path: Path) -> None:
 
 def _environment(address: str, scratch: Path) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("WARMLOG_")}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = os.pathsep.join([str(scratch / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     spark = {
         "PYSPARK_PYTHON": Path(sys.executable).name,
         "SPARK_LOCAL_IP": "127.0.0.1",

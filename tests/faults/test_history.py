@@ -213,7 +213,7 @@ def test_a_partition_that_is_offline_after_the_last_restart_is_noticed() -> None
 
 KINDS = [name for name in FAULTS if name not in ON_REQUEST and not (why_not() and name in NEED_POWER_DISK)]
 FAULT_COUNT = len(KINDS)
-"""Each kind once: `make chaos` is for many more."""
+"""Each kind once: `make chaos` is for many more, and `make test-slow` for another order."""
 
 
 def test_every_kind_of_fault_comes_and_a_seed_repeats_its_faults() -> None:
@@ -224,7 +224,7 @@ def test_every_kind_of_fault_comes_and_a_seed_repeats_its_faults() -> None:
     assert draw(Random(12), 20, KINDS) != drawn
 
 
-@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.slow)])
 def test_a_real_brokers_history_is_as_promised(tmp_path: Path, seed: int, tell: Callable[[str], None]) -> None:
     outcome = run(tmp_path, seed=seed, fault_count=FAULT_COUNT, faults=KINDS)
     tell(str(outcome))

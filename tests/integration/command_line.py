@@ -13,7 +13,7 @@ import sys
 import termios
 from fcntl import ioctl
 
-from forked import run_forked
+from forked import Forked, run_forked
 
 TERMINAL_COLUMNS = 80
 WARMLOG = [sys.executable, "-m", "warmlog"]
@@ -43,7 +43,7 @@ def at_terminal(commands: CommandLine, *arguments: str, typed: bytes = b"") -> t
     controller, terminal = pty.openpty()
     ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, TERMINAL_COLUMNS, 0, 0))
     variables = {name: value for name, value in commands.environment.items() if name != "COLUMNS"}
-    process = subprocess.Popen([*WARMLOG, *arguments], stdin=terminal, stdout=terminal, stderr=terminal, env=variables)
+    process = Forked("warmlog", arguments, (terminal, terminal, terminal), variables)
     os.close(terminal)
     os.write(controller, typed)
     shown = b""

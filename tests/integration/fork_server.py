@@ -1,9 +1,9 @@
 """Runs a program in forks of one process that has imported it: real processes, without their start-up time.
 
 `fork_server.py MODULE`, with a Unix socket as its standard input. A request is one message: a JSON object of the
-arguments, the environment, the user to become or null, and constants that have other values there (by module and name),
-with four descriptors: the three standard streams, and one for the status. The status is two lines: the process id, and,
-once the process has ended, its exit code.
+arguments, the environment, the working directory, the user to become or null, and constants that have other values
+there (by module and name), with four descriptors: the three standard streams, and one for the status. The status is two
+lines: the process id, and, once the process has ended, its exit code.
 """
 
 import gc
@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 MAX_REQUEST_BYTES = 128 * 1024
@@ -44,7 +45,28 @@ def command_line() -> Callable[[], object]:
     return main
 
 
-PROGRAMS = {"warmlog": command_line, "warmlog_broker": broker}
+def member() -> Callable[[], object]:
+    """The program of a member of a group, for the tests of groups."""
+    return _of_tests("integration.member_program")
+
+
+def history_member() -> Callable[[], object]:
+    """The program of a member of the group in a history with faults."""
+    return _of_tests("faults.history.member")
+
+
+def _of_tests(module: str) -> Callable[[], object]:
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    program: Callable[[], object] = importlib.import_module(module).main
+    return program
+
+
+PROGRAMS = {
+    "warmlog": command_line,
+    "warmlog_broker": broker,
+    "integration.member_program": member,
+    "faults.history.member": history_member,
+}
 
 
 def serve(requests: socket.socket) -> dict[str, Any] | None:
@@ -85,6 +107,7 @@ def run(program: Callable[[], object], request: dict[str, Any]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["environment"])
+    os.chdir(request["directory"])
     if request["user"] is not None:
         os.setgroups([])
         os.setuid(request["user"])

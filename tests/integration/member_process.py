@@ -1,18 +1,18 @@
 """Runs `member_program.py`, and knows from what it says which partitions it owned when."""
 
 import json
+import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from itertools import combinations
-from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-PROGRAM = Path(__file__).with_name("member_program.py")
+from forked import Forked
+
+PROGRAM = "integration.member_program"
 PATIENCE_S = 30.0
 
 
@@ -32,9 +32,14 @@ class MemberProcess:
         self.events: list[dict[str, Any]] = []
         self._changed = threading.Condition()
         self._died_at: float | None = None
-        command = [sys.executable, PROGRAM, address, json.dumps(self.options)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self._reader = threading.Thread(target=self._read, daemon=True)
+        reading, writing = os.pipe()
+        try:
+            with open(os.devnull) as nothing:
+                streams = (nothing.fileno(), writing, 2)
+                self.process = Forked(PROGRAM, [address, json.dumps(self.options)], streams, {**os.environ})
+        finally:
+            os.close(writing)
+        self._reader = threading.Thread(target=self._read, args=(reading,), daemon=True)
         self._reader.start()
 
     def __enter__(self) -> Self:
@@ -45,9 +50,8 @@ class MemberProcess:
     ) -> None:
         self.kill()
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as lines:
+    def _read(self, reading: int) -> None:
+        with open(reading) as lines:
             for line in lines:
                 with self._changed:
                     self.events.append(json.loads(line))

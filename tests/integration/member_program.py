@@ -1,8 +1,8 @@
 """A member of a group as a process: it says on stdout, as lines of JSON, what happens to it and what it reads.
 
-`python member_program.py ADDRESS OPTIONS`: OPTIONS is JSON with the options of Consumer and `handles_s` (how long it
-sleeps with each batch), `blocks_s` (the same, with the event loop blocked), `commits` (each batch), `never_revokes`.
-SIGTERM closes the consumer.
+`python -m integration.member_program ADDRESS OPTIONS`: OPTIONS is JSON with the options of Consumer and `handles_s`
+(how long it sleeps with each batch), `blocks_s` (the same, with the event loop blocked), `commits` (each batch),
+`never_revokes`. SIGTERM closes the consumer.
 """
 
 import asyncio
@@ -59,7 +59,7 @@ async def started(address: str, options: dict[str, Any]) -> warmlog.Consumer:
             return await warmlog.Consumer(address, **options).start()
 
 
-async def main(address: str, options: dict[str, Any]) -> None:
+async def run(address: str, options: dict[str, Any]) -> None:
     own = {"handles_s": 0.0, "blocks_s": 0.0, "never_revokes": False, "commits": False}
     own |= {name: options.pop(name) for name in own if name in options}
     on_revoked = never if own["never_revokes"] else sayer("revoked")
@@ -79,5 +79,10 @@ async def main(address: str, options: dict[str, Any]) -> None:
     say("closed")
 
 
+def main() -> None:
+    """Run until SIGTERM, or until another process has the instance id."""
+    asyncio.run(run(sys.argv[1], json.loads(sys.argv[2])))
+
+
 if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], json.loads(sys.argv[2])))
+    main()

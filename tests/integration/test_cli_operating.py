@@ -18,6 +18,7 @@ from typing import IO
 import pytest
 
 from broker_process import BrokerProcess
+from forked import run_forked
 from integration.command_line import TERMINAL_COLUMNS, WARMLOG, CommandLine, at_terminal, error_line, succeeded
 from warmlog.cli.commands.status import HOME_AND_CLEAR
 from warmlog_broker.server.crash_journal import FILE_NAME, pack_line
@@ -319,7 +320,7 @@ def test_a_shell_gets_its_script(warmlog: CommandLine, shell: str) -> None:
 def completed(warmlog: CommandLine, *words: str) -> list[str]:
     """What bash is offered for the last of the words."""
     wanted = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1), "_WARMLOG_COMPLETE": "complete_bash"}
-    done = subprocess.run(WARMLOG, env={**warmlog.environment, **wanted}, capture_output=True, timeout=60)
+    done = run_forked("warmlog", [], {**warmlog.environment, **wanted})
     assert done.stderr == b""
     return done.stdout.decode().split()
 

@@ -1,5 +1,6 @@
 """Consumer groups in Spark: loads and streams that start where a group has got to, and streams that commit to one."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from broker_process import BrokerProcess
 from group_member import member_of
+from spark.drivers import committed as committed_batches
 from spark.drivers import kill_while_streaming
 from spark.test_stream import WAIT_S, fill, found, once, run, start, wait_until
 from spark.topics import Topics
@@ -22,6 +24,9 @@ pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
 
 COMMITS_THE_LAST = pyspark.__version__ >= "4.2"
 """Whether the last micro-batch of availableNow is committed at once; earlier versions do not say that it is done."""
+
+Interrupt = Callable[[SparkSession, BrokerProcess, str, Path], int]
+"""Ends a stream early that commits to the group with its topic's name; returns the last batch in its checkpoint."""
 
 
 def committed(broker: BrokerProcess, group: str) -> dict[int, int]:
@@ -91,24 +96,39 @@ def test_a_group_with_members_ends_the_query_and_the_error_names_them(
     assert found(spark, tmp_path) == once(range(200)), "without the member it continues where it was"
 
 
-KILLED = """
-reader = session.readStream.format("warmlog").option("bootstrap.servers", broker).option("subscribe", "driver-killed")
+INTERRUPTED = """
+reader = session.readStream.format("warmlog").option("bootstrap.servers", broker).option("subscribe", "TOPIC")
 reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "50")
-reader = reader.option("group", "driver-killed").option("commitOffsets", "true")
+reader = reader.option("group", "TOPIC").option("commitOffsets", "true")
 values = reader.load().selectExpr("cast(cast(value as string) as long) as number", "partition", "offset")
 writer = values.writeStream.format("parquet").option("checkpointLocation", directory + "/checkpoint")
 writer.option("path", directory + "/data").trigger(processingTime="50 milliseconds").start().awaitTermination()
 """
 
 
-def test_what_a_killed_driver_has_committed_is_in_its_checkpoint(
-    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+def kill_driver(spark: SparkSession, broker: BrokerProcess, topic: str, directory: Path) -> int:
+    return kill_while_streaming(INTERRUPTED.replace("TOPIC", topic), broker.address, directory, after=3)
+
+
+def stop_query(spark: SparkSession, broker: BrokerProcess, topic: str, directory: Path) -> int:
+    options = {"subscribe": topic, "group": topic, "commitOffsets": "true"}
+    query = start(spark, broker, directory, available_now=False, maxOffsetsPerTrigger="50", **options)
+    commits = directory / "checkpoint" / "commits"
+    wait_until(lambda: len(committed_batches(commits)) >= 3, query)
+    query.stop()
+    return committed_batches(commits)[-1]
+
+
+@pytest.mark.parametrize("interrupt", [stop_query, pytest.param(kill_driver, marks=pytest.mark.slow)])
+def test_what_an_interrupted_stream_has_committed_is_in_its_checkpoint(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path, interrupt: Interrupt
 ) -> None:
-    topics.create("driver-killed")
-    fill(topics, "driver-killed", 0, 0, 5_000)
-    last = kill_while_streaming(KILLED, broker.address, tmp_path, after=3)
-    done = committed(broker, "driver-killed")[0]
+    topic = interrupt.__name__.replace("_", "-")
+    topics.create(topic)
+    fill(topics, topic, 0, 0, 5_000)
+    last = interrupt(spark, broker, topic, tmp_path)
+    done = committed(broker, topic)[0]
     assert 0 < done <= 50 * (last + 1), "no more than the micro-batches whose commit is in the checkpoint"
-    run(spark, broker, tmp_path, subscribe="driver-killed", group="driver-killed", commitOffsets="true")
+    run(spark, broker, tmp_path, subscribe=topic, group=topic, commitOffsets="true")
     assert found(spark, tmp_path) == once(range(5_000))
-    assert not COMMITS_THE_LAST or committed(broker, "driver-killed") == {0: 5_000}
+    assert not COMMITS_THE_LAST or committed(broker, topic) == {0: 5_000}

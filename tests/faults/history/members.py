@@ -4,20 +4,19 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Self
 
+from forked import Forked
 from warmlog import Admin
 from warmlog.errors import WarmlogError
 
 SESSION_TIMEOUT_MS = 2000
 STATIC = "static"
-TESTS = str(Path(__file__).parents[2])
+PROGRAM = "faults.history.member"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class Members:
         self._directory = directory
         self._count = count
         self._started = 0
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._running: dict[str, Forked] = {}
 
     def __enter__(self) -> Self:
         self._directory.mkdir()
@@ -74,10 +73,11 @@ class Members:
     def _start(self, kind: str) -> None:
         name = f"{kind}-{self._started}"
         self._started += 1
-        command = [sys.executable, "-m", "faults.history.member", self._address, self.group, self.topic]
-        command += [str(self._directory / name), f"--session-timeout-ms={SESSION_TIMEOUT_MS}"]
-        command += ["--instance-id=the-static-one"] if kind == STATIC else []
-        self._running[name] = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": TESTS})
+        arguments = [self._address, self.group, self.topic]
+        arguments += [str(self._directory / name), f"--session-timeout-ms={SESSION_TIMEOUT_MS}"]
+        arguments += ["--instance-id=the-static-one"] if kind == STATIC else []
+        with open(os.devnull) as nothing:
+            self._running[name] = Forked(PROGRAM, arguments, (nothing.fileno(), 1, 2), {**os.environ})
 
     async def kill_one(self, luck: Random) -> None:
         """SIGKILL, and after a while another in its place."""

@@ -136,20 +136,18 @@ def _read_ranges(address: str, topic: str, is_over: Event) -> Found:
 
 async def by_command(address: str, topic: str) -> Found:
     """`warmlog consume`, whose exit code says whether anything could not be read."""
-    process = CommandLine(address).start("consume", topic, "--to", "latest", "--format", "%p %o %v")
+    command = ("consume", topic, "--to", "latest", "--format", "%p %o %v")
     try:
-        output, errors = await asyncio.to_thread(process.communicate, timeout=LIMIT_S)
+        done = await asyncio.to_thread(CommandLine(address), *command)
     except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
         raise TimeoutError from None
     found = Found()
-    for line in output.splitlines():
+    for line in done.stdout.splitlines():
         partition, offset, value = line.split()
         found.add(int(partition), int(offset), value)
-    for told in TOLD.finditer(errors):
+    for told in TOLD.finditer(done.stderr):
         found.told[int(told[1])].append((int(told[2]), int(told[3]) + 1))
-    assert process.returncode == (1 if found.told else 0), errors.decode()
+    assert done.returncode == (1 if found.told else 0), done.stderr.decode()
     return found
 
 
