@@ -74,7 +74,8 @@ class GroupCoordinator:
         self._limits = _limits_of(config)
         self._tasks = Tasks()
         self._topics_changed = asyncio.Event()
-        self._topics = BrokerTopics(topics, self._topics_changed.set)
+        topics.on_changed.append(lambda _: self._topics_changed.set())
+        self._topics = BrokerTopics(topics)
         self._started_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._now_s = loop.time
         self._sessions = Sessions(timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms, lines=lines)
