@@ -8,8 +8,9 @@ from typing import Never
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.membership import Owned
-from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets, Place
+from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets
 from warmlog.consumer.group.options import GroupOptions
+from warmlog.consumer.partition_reader import Place
 from warmlog.errors import TOPIC_IS_GONE, StaleMemberEpoch, WarmlogError
 from warmlog.points import checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
@@ -44,7 +45,7 @@ class Committing:
         for owned, at in (await self._offsets.fetch(self._partitions())).items():
             self._committed[owned] = at.offset
             if at.offset >= 0:
-                self._core.seek_now((owned.topic, owned.partition), at.offset, at.leader_epoch)
+                self._core.seek_now(owned.tp, at.offset, at.leader_epoch)
         self._commit_always()
 
     async def stop(self) -> None:
@@ -81,7 +82,7 @@ class Committing:
         return {
             owned: place
             for owned in self._partitions()
-            if (place := self._core.delivered((owned.topic, owned.partition)))[0] != self._committed.get(owned)
+            if (place := self._core.delivered(owned.tp))[0] != self._committed.get(owned)
         }
 
     def _places_of(self, what: Committable) -> dict[Owned, Place]:
@@ -142,7 +143,7 @@ class Committing:
         """Commit what the user has finished with. An error is logged and returned: a later commit includes it."""
         places = {}
         for owned in partitions:
-            place = self._core.finished((owned.topic, owned.partition))
+            place = self._core.finished(owned.tp)
             if place[0] > self._committed.get(owned, -1):
                 places[owned] = place
         if not places:

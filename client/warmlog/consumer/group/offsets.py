@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from warmlog.cluster.cluster import Cluster
 from warmlog.consumer.group.membership import Owned, messages_of
+from warmlog.consumer.partition_reader import Place
 from warmlog.errors import ApiError, error_from_code
 from warmlog_protocol.messages import (
     NO_MEMBER_EPOCH,
@@ -17,8 +18,6 @@ from warmlog_protocol.messages import (
     OffsetFetchResponse,
 )
 
-Place = tuple[int, int]
-"""An offset, and the leader epoch of what was read before it."""
 Errors = dict[Owned, ApiError]
 
 
