@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
+from msgspec.structs import asdict
+
 from warmlog.cluster.groups import partitions_of
 from warmlog.cluster.responses import TopicPartition
 from warmlog_protocol.messages import DescribedGroup, FetchedOffset, GroupMember
@@ -77,21 +79,8 @@ def group_description(group: DescribedGroup) -> GroupDescription:
 
 
 def _member(member: GroupMember) -> MemberDescription:
-    return MemberDescription(
-        member.member_id,
-        member.instance_id,
-        member.client_id,
-        member.host,
-        member.member_epoch,
-        member.topics,
-        member.pattern,
-        partitions_of(member.assigned),
-        partitions_of(member.revoking),
-        partitions_of(member.target),
-        member.session_timeout_ms,
-        member.rebalance_timeout_ms,
-        member.last_heartbeat_ms,
-    )
+    partitions = {name: partitions_of(getattr(member, name)) for name in ("assigned", "revoking", "target")}
+    return MemberDescription(**asdict(member) | partitions)
 
 
 def committed_of_topics(

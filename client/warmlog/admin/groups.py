@@ -1,7 +1,6 @@
 """The part of the admin client that manages consumer groups: members, committed offsets, lag, resets."""
 
 import asyncio
-import time
 from collections.abc import Collection, Sequence
 from uuid import UUID
 
@@ -71,7 +70,7 @@ class GroupAdmin(Connected):
         groups = [each.name for each in await self.list_groups()] if names is None else checked_texts(names, "names")
         committed = await self._committed(groups, _ids(await self._open().topics(None)))
         offsets = [offset for group in groups for offset in committed[group].values()]
-        lags = iter(await measure_lags(self._open(), offsets, time.time_ns() // 1_000_000))
+        lags = iter(await measure_lags(self._open(), offsets))
         return {group: {tp: next(lags) for tp in committed[group]} for group in groups}
 
     async def reset_offsets(

@@ -1,6 +1,7 @@
 """When the first record from an offset on was written: the age of what a reader has not read."""
 
 import asyncio
+import time
 from bisect import bisect_left
 from collections.abc import Collection
 from typing import NamedTuple
@@ -22,20 +23,29 @@ class Unread(NamedTuple):
     first: int
     end: int
 
+    @property
+    def records(self) -> int:
+        """How many offsets; records that compaction has removed count."""
+        return max(self.end - self.first, 0)
 
-async def first_timestamps_ms(cluster: Cluster, ranges: Collection[Unread]) -> dict[Unread, int | None]:
-    """Return the timestamp of the first record in each range; None if there is none, or it is not known."""
+
+async def ages_s(cluster: Cluster, ranges: Collection[Unread]) -> dict[Unread, float | None]:
+    """Return how many seconds ago the first record of each range was written: 0 for an empty range, None if unknown."""
     permits = asyncio.Semaphore(_FETCHES_IN_FLIGHT)
 
-    async def look(unread: Unread) -> int | None:
+    async def age_s(unread: Unread) -> float | None:
+        if not unread.records:
+            return 0.0
         async with permits:
-            return await _first_timestamp_ms(cluster, *unread)
+            written_ms = await _first_timestamp_ms(cluster, *unread)
+        return None if written_ms is None else max(time.time_ns() // 1_000_000 - written_ms, 0) / 1000
 
     distinct = list(dict.fromkeys(ranges))
-    return dict(zip(distinct, await asyncio.gather(*map(look, distinct)), strict=True))
+    return dict(zip(distinct, await asyncio.gather(*map(age_s, distinct)), strict=True))
 
 
 async def _first_timestamp_ms(cluster: Cluster, topic: str, partition: int, offset: int, end: int) -> int | None:
+    """Return the timestamp of the first record in a range; None if there is none, or it is not known."""
     while offset < end and (link := cluster.leader(topic, partition)) is not None:
         request = FetchRequest(0, 1, 1, [FetchPartition(topic, partition, offset, 1)], skips_gaps=True)
         try:
