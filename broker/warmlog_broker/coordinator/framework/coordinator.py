@@ -93,7 +93,9 @@ class Coordinator(Generic[S]):
         CoordinatorNotAvailable if the shard's partition is offline.
         """
         partitions = self._topics.get(self._name).partitions
-        partition = partitions[crc32(key.encode()) % len(partitions)]
+        return self._led(partitions[crc32(key.encode()) % len(partitions)])
+
+    def _led(self, partition: Partition) -> Shard[S]:
         shard = self._shards.get(partition)
         if shard is not None:
             return shard
@@ -121,10 +123,7 @@ class Coordinator(Generic[S]):
         """Iterate over the states of all shards. Raises what `Shard.state` does."""
         if self.exists:
             for partition in self._topics.get(self._name).partitions:
-                shard = self._shards.get(partition)
-                if shard is None:
-                    raise CoordinatorNotAvailable(f"the coordinator is not available: {partition.refusal()}")
-                yield shard.state
+                yield self._led(partition).state
 
     @property
     def active(self) -> list[Shard[S]]:
