@@ -6,9 +6,8 @@ from uuid import UUID
 
 from msgspec.structs import asdict
 
-from warmlog.cluster.groups import partitions_of
 from warmlog.cluster.responses import TopicPartition
-from warmlog_protocol.messages import DescribedGroup, FetchedOffset, GroupMember
+from warmlog_protocol.messages import DescribedGroup, FetchedOffset, GroupMember, TopicPartitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +78,12 @@ def group_description(group: DescribedGroup) -> GroupDescription:
 
 
 def _member(member: GroupMember) -> MemberDescription:
-    partitions = {name: partitions_of(getattr(member, name)) for name in ("assigned", "revoking", "target")}
+    partitions = {name: _partitions(getattr(member, name)) for name in ("assigned", "revoking", "target")}
     return MemberDescription(**asdict(member) | partitions)
+
+
+def _partitions(parts: Sequence[TopicPartitions]) -> list[TopicPartition]:
+    return sorted((part.topic, partition) for part in parts for partition in part.partitions)
 
 
 def committed_of_topics(

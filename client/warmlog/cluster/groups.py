@@ -1,18 +1,12 @@
-"""What clients of all kinds read from responses about consumer groups."""
+"""What clients of all kinds say about consumer groups."""
 
 from collections.abc import Sequence
 
-from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import NonEmptyGroup
-from warmlog_protocol.messages import GroupMember, TopicPartitions
+from warmlog_protocol.messages import GroupMember
 
 _MOST_NAMED = 5
 """Of the members in an error: enough to find the deployment that they belong to."""
-
-
-def partitions_of(parts: Sequence[TopicPartitions]) -> list[TopicPartition]:
-    """Return topic and number of each partition, sorted."""
-    return sorted((part.topic, partition) for part in parts for partition in part.partitions)
 
 
 def occupied(group: str, members: Sequence[GroupMember]) -> NonEmptyGroup:
