@@ -16,8 +16,7 @@ from warmlog.admin.group_descriptions import (
 from warmlog.admin.group_lag import GroupLag, measure_lags
 from warmlog.admin.group_reset import OffsetReset, listed_partitions, parse_targets, plan_resets
 from warmlog.cluster.cluster import Topic
-from warmlog.cluster.groups import occupied
-from warmlog.cluster.responses import TopicPartition, checked, partition_range
+from warmlog.cluster.responses import TopicPartition, checked, occupied, partition_range
 from warmlog.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition, error_from_code
 from warmlog.points import Shift, Target, Where
 from warmlog_protocol.messages import (

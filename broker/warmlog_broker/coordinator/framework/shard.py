@@ -82,23 +82,14 @@ class Surroundings(Generic[S]):
     """Shards are loaded one after another."""
 
 
+@dataclass(slots=True, eq=False)
 class _Operation(Generic[S]):
     """One operation that waits for its turn or for the disk."""
 
-    __slots__ = ("decide", "future", "is_shared", "key")
-
-    def __init__(
-        self,
-        key: str,
-        decide: Callable[[S], Decision[Any]],
-        *,
-        is_shared: bool,
-        future: "asyncio.Future[Any]",
-    ) -> None:
-        self.key = key
-        self.decide = decide
-        self.is_shared = is_shared
-        self.future = future
+    key: str
+    decide: Callable[[S], Decision[Any]]
+    is_shared: bool
+    future: "asyncio.Future[Any]"
 
     def fail(self, error: Exception) -> None:
         """End it with `error`, which is not logged if nothing waits for the future any more."""
@@ -155,18 +146,16 @@ class Shard(Generic[S]):
         state; what it raises is raised here or by the future. So are the errors of `state`.
         """
         state = self.state
-        if self._order.is_free(key, is_shared=is_shared):
-            decision = decide(state)
-            if not decision.records:
-                return decision.result
-            self._check_room()
-            operation = _Operation(key, decide, is_shared=is_shared, future=self._loop.create_future())
+        decision = decide(state) if self._order.is_free(key, is_shared=is_shared) else None
+        if decision is not None and not decision.records:
+            return decision.result
+        self._check_room()
+        operation = _Operation(key, decide, is_shared, self._loop.create_future())
+        if decision is None:
+            self._order.wait(key, operation, is_shared=is_shared)
+        else:
             self._order.enter(key, is_shared=is_shared)
             self._write(operation, decision)
-            return operation.future
-        self._check_room()
-        operation = _Operation(key, decide, is_shared=is_shared, future=self._loop.create_future())
-        self._order.wait(key, operation, is_shared=is_shared)
         return operation.future
 
     def close(self, reason: str) -> None:

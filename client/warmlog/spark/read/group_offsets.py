@@ -8,8 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from warmlog.cluster.groups import occupied
-from warmlog.cluster.responses import TopicPartition, checked
+from warmlog.cluster.responses import TopicPartition, checked, occupied
 from warmlog.errors import (
     GroupIdNotFound,
     InconsistentTopicId,
