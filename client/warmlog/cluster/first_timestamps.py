@@ -52,19 +52,17 @@ async def _first_timestamp_ms(cluster: Cluster, topic: str, partition: int, offs
             response = await cluster.ask(request, link)
             assert isinstance(response.result, FetchResponse)
             (fetched,) = response.result.partitions
-            if not fetched.size_bytes:
-                if fetched.next_offset <= offset:
-                    return None
-                offset = fetched.next_offset
-                continue
-            batch = read_batch(response.payload)
-            index = bisect_left(batch.offsets(), offset)
-            if index < batch.record_count:
-                timestamp_ms = batch.timestamps_ms()[index]
-                return timestamp_ms if timestamp_ms >= 0 else None
+            next_offset = fetched.next_offset
+            if fetched.size_bytes:
+                batch = read_batch(response.payload)
+                index = bisect_left(batch.offsets(), offset)
+                if index < batch.record_count:
+                    timestamp_ms = batch.timestamps_ms()[index]
+                    return timestamp_ms if timestamp_ms >= 0 else None
+                next_offset = batch.next_offset
         except WarmlogError:
             return None
-        if batch.header.next_offset <= offset:
+        if next_offset <= offset:
             return None
-        offset = batch.header.next_offset
+        offset = next_offset
     return None

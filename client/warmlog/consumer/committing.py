@@ -69,14 +69,12 @@ class Committing:
     async def committed(self, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, int | None]:
         """Return what is committed for these partitions, or all that are read; None for nothing."""
         read = self._core.readers
-        given = read if partitions is None else [parse_partition(p, "partitions") for p in partitions]
+        given = list(read) if partitions is None else [parse_partition(p, "partitions") for p in partitions]
         names = sorted({topic for topic, number in given if (topic, number) not in read})
         ids = {topic.name: topic.topic_id.bytes for topic in await self._core.cluster.topics(names)} if names else {}
-        by_id = {
-            self._with_id(each) if each in self._core.readers else Owned(ids[each[0]], *each): each for each in given
-        }
-        found = await self._offsets.fetch(by_id, GroupMetadata(self._options.group))
-        return {by_id[owned]: at.offset if at.offset >= 0 else None for owned, at in found.items()}
+        wanted = [self._with_id(each) if each in read else Owned(ids[each[0]], *each) for each in given]
+        found = await self._offsets.fetch(wanted, GroupMetadata(self._options.group))
+        return {owned.tp: at.offset if at.offset >= 0 else None for owned, at in found.items()}
 
     def _delivered(self) -> dict[Owned, Place]:
         return {

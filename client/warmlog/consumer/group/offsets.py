@@ -65,12 +65,11 @@ class Offsets:
 
     async def fetch(self, partitions: Iterable[Owned], who: GroupMetadata | None = None) -> dict[Owned, FetchedOffset]:
         """Return what is committed for these partitions; offset -1 if nothing is."""
-        wanted = messages_of(partitions)
+        wanted = sorted(set(partitions))
         who = who or self._who()
-        request = OffsetFetchRequest(who.group, wanted, who.member_id, who.member_epoch)
+        request = OffsetFetchRequest(who.group, messages_of(wanted), who.member_id, who.member_epoch)
         response = await self._cluster.call(request, OffsetFetchResponse)
-        asked = [Owned(each.topic_id, each.topic, number) for each in wanted for number in each.partitions]
-        return dict(zip(asked, response.partitions, strict=True))
+        return dict(zip(wanted, response.partitions, strict=True))
 
     def _ended(self, task: asyncio.Task[Errors]) -> None:
         self._tasks.discard(task)
