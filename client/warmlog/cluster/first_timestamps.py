@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from warmlog.cluster.cluster import Cluster
 from warmlog.errors import WarmlogError
-from warmlog_protocol.batch import read_batch
 from warmlog_protocol.messages import FetchPartition, FetchRequest, FetchResponse
 
 _FETCHES_IN_FLIGHT = 16
@@ -45,7 +44,8 @@ async def ages_s(cluster: Cluster, ranges: Collection[Unread]) -> dict[Unread, f
 
 
 async def _first_timestamp_ms(cluster: Cluster, topic: str, partition: int, offset: int, end: int) -> int | None:
-    """Return the timestamp of the first record in a range; None if there is none, or it is not known."""
+    from warmlog_protocol.batch import read_batch  # nothing else that Admin imports needs the codecs
+
     while offset < end and (link := cluster.leader(topic, partition)) is not None:
         request = FetchRequest(0, 1, 1, [FetchPartition(topic, partition, offset, 1)], skips_gaps=True)
         try:
