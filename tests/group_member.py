@@ -1,85 +1,164 @@
-"""A member of a group that does what it is told and nothing by itself, over a connection of its own."""
+"""A member of a consumer group for tests: each heartbeat is a call, so that a test decides about every step."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
+from typing import Self, cast
 from uuid import uuid4
 
 from warmlog_protocol.messages import (
-    JOINING,
-    LEAVING,
+    CommittedPartition,
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    FetchedOffset,
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
     TopicPartitions,
 )
 from wire_client import WireClient
 
-PATIENCE_S = 20.0
+WAIT_MS = 5000
 
 
-class Member:
-    """Heartbeats when asked, and owns at once what it is assigned."""
+class GroupMember:
+    """One member with a connection of its own."""
 
-    def __init__(self, client: WireClient, group: str, *topics: str, instance_id: str = "") -> None:
-        self.member_id = str(uuid4())
-        self.epoch = JOINING
+    def __init__(
+        self,
+        address: str,
+        group: str,
+        *topics: str,
+        pattern: str | None = None,
+        instance_id: str = "",
+        session_timeout_ms: int = 30_000,
+        rebalance_timeout_ms: int = 30_000,
+    ) -> None:
+        self.client = WireClient(address)
+        self._address = address
+        self.group = group
+        self.member_id = uuid4().hex
+        self.instance_id = instance_id
+        self.epoch = 0
+        self.assigned: list[TopicPartitions] = []
+        """As in the last response that had an assignment."""
         self.owned: list[TopicPartitions] = []
-        self._client = client
-        self._group = group
-        self._instance_id = instance_id
-        self._topics = list(topics)
-
-    def heartbeat(self) -> None:
-        """One heartbeat that says all, and takes what it is assigned."""
-        response = self._client.call(
-            GroupHeartbeatRequest(
-                self._group,
-                self.member_id,
-                self.epoch,
-                instance_id=self._instance_id,
-                topics=self._topics,
-                pattern="",
-                assignor="",
-                owned=self.owned,
-                client_id="test",
-            )
+        self._joining = GroupHeartbeatRequest(
+            group,
+            self.member_id,
+            0,
+            instance_id,
+            list(topics),
+            pattern,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            client_id="test",
         )
-        assert isinstance(response, GroupHeartbeatResponse)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.client.close()
+
+    def reconnect(self) -> None:
+        """Go on over another connection."""
+        self.client.close()
+        self.client = WireClient(self._address)
+
+    def join(self) -> Self:
+        self.epoch, self.owned = 0, []
+        self.received(self.client.call(self._joining))
+        return self
+
+    def beat(self, *, max_wait_ms: int = 0) -> GroupHeartbeatResponse:
+        """One heartbeat that says what is owned."""
+        return self.received(self.client.call(self.heartbeat(max_wait_ms)))
+
+    def heartbeat(self, max_wait_ms: int = WAIT_MS) -> GroupHeartbeatRequest:
+        return GroupHeartbeatRequest(
+            self.group,
+            self.member_id,
+            self.epoch,
+            self.instance_id,
+            owned=self.owned,
+            max_wait_ms=max_wait_ms,
+        )
+
+    def received(self, message: object) -> GroupHeartbeatResponse:
+        response = cast("GroupHeartbeatResponse", message)
         self.epoch = response.member_epoch
         if response.assignment is not None:
-            self.owned = response.assignment
+            self.assigned = response.assignment
+        return response
 
-    def settle(self, partitions: int) -> None:
-        """Heartbeat until it owns so many partitions."""
-        deadline = time.monotonic() + PATIENCE_S
-        while sum(len(each.partitions) for each in self.owned) != partitions:
-            assert time.monotonic() < deadline, self.owned
-            self.heartbeat()
-            time.sleep(0.05)
-        self.heartbeat()
+    def take(self) -> Self:
+        """Own what is assigned, and nothing else; say so."""
+        self.owned = self.assigned
+        self.beat()
+        return self
 
-    def commit(self, *offsets: int) -> None:
-        """Commit these offsets for partitions 0, 1, … of the topic that it owns."""
-        (owned,) = self.owned
-        wanted = [
-            OffsetCommitPartition(owned.topic_id, owned.topic, number, offset) for number, offset in enumerate(offsets)
-        ]
-        response = self._client.call(OffsetCommitRequest(self._group, wanted, self.member_id, self.epoch))
-        assert isinstance(response, OffsetCommitResponse)
-        assert [each.error_code for each in response.partitions] == [0] * len(wanted)
+    def settle(self, partitions: int) -> Self:
+        """Take what is assigned until that is this number of partitions."""
+        for _ in range(20):
+            self.beat(max_wait_ms=1000)
+            self.take()
+            if len(self.partitions) == partitions:
+                return self
+        raise AssertionError(f"{partitions} partitions expected, {self.assigned} assigned")
 
-    def leave(self) -> None:
-        self._client.call(GroupHeartbeatRequest(self._group, self.member_id, LEAVING))
+    @property
+    def partitions(self) -> list[tuple[str, int]]:
+        """Topics and partitions that are owned."""
+        return sorted((each.topic, number) for each in self.owned for number in each.partitions)
+
+    def leave(self, epoch: int = -1) -> None:
+        self.client.call(GroupHeartbeatRequest(self.group, self.member_id, epoch, self.instance_id))
+
+    def commit(self, topic_id: bytes, *offsets: tuple[int, int], metadata: str = "") -> list[CommittedPartition]:
+        """Commit offsets, given with their partitions."""
+        return commit(self.client, self.group, topic_id, *offsets, member=self, metadata=metadata)
 
 
 @contextmanager
-def member_of(address: str, group: str, topic: str, partitions: int, *, instance_id: str = "") -> Iterator[Member]:
+def member_of(address: str, group: str, topic: str, partitions: int, *, instance_id: str = "") -> Iterator[GroupMember]:
     """The only member of a group, which owns all partitions of a topic; it leaves at the end."""
-    with WireClient(address) as client:
-        member = Member(client, group, topic, instance_id=instance_id)
-        member.settle(partitions)
-        yield member
+    with GroupMember(address, group, topic, instance_id=instance_id) as member:
+        yield member.join().settle(partitions)
         member.leave()
+
+
+def commit(
+    client: WireClient,
+    group: str,
+    topic_id: bytes,
+    *offsets: tuple[int, int],
+    member: GroupMember | None = None,
+    metadata: str = "",
+) -> list[CommittedPartition]:
+    """Commit offsets, given with their partitions, as `member` or from outside; return the results."""
+    wanted = [OffsetCommitPartition(topic_id, "", partition, offset, 0, metadata) for partition, offset in offsets]
+    request = OffsetCommitRequest(group, wanted)
+    if member is not None:
+        request = OffsetCommitRequest(group, wanted, member.member_id, member.epoch, member.instance_id)
+    return cast("OffsetCommitResponse", client.call(request)).partitions
+
+
+def fetched(client: WireClient, group: str) -> list[FetchedOffset]:
+    """Everything that the group has committed."""
+    return cast("OffsetFetchResponse", client.call(OffsetFetchRequest(group))).partitions
+
+
+def offsets(client: WireClient, group: str) -> dict[tuple[str, int], int]:
+    return {(each.topic, each.partition): each.offset for each in fetched(client, group)}
+
+
+def described(client: WireClient, group: str) -> DescribedGroup:
+    return cast("DescribeGroupsResponse", client.call(DescribeGroupsRequest([group]))).groups[0]

@@ -81,6 +81,9 @@ class ErrorCode(IntEnum):
     TOO_MANY_GROUPS = 1004
 
 
+_BY_CODE: "dict[int, type[ApiError]]" = {}
+
+
 class WarmlogError(Exception):
     """The base class of all errors that warmlog raises."""
 
@@ -106,337 +109,228 @@ class RemoteProtocolError(ProtocolError):
 
 
 class ApiError(WarmlogError):
-    """A request, or one partition of it, failed with an error code."""
+    """A request, or one partition of it, failed with an error code. What a subclass does not give it inherits."""
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
     retriable: ClassVar[bool] = False
 
+    def __init_subclass__(cls, *, code: ErrorCode | None = None, retriable: bool | None = None) -> None:
+        """With `code`, the class is the one that `error_from_code` returns for it."""
+        super().__init_subclass__()
+        if code is not None:
+            cls.code = code
+            _BY_CODE[int(code)] = cls
+        if retriable is not None:
+            cls.retriable = retriable
 
-class UnknownServerError(ApiError):
+
+class UnknownServerError(ApiError, code=ErrorCode.UNKNOWN_SERVER_ERROR):
     """The broker failed in a way that has no error code; its log has the details."""
 
 
-class OffsetOutOfRange(ApiError):
+class OffsetOutOfRange(ApiError, code=ErrorCode.OFFSET_OUT_OF_RANGE):
     """The offset is before the start or after the end of the log."""
 
-    code = ErrorCode.OFFSET_OUT_OF_RANGE
 
-
-class CorruptBatch(ApiError):
+class CorruptBatch(ApiError, code=ErrorCode.CORRUPT_MESSAGE):
     """Bytes that should be a record batch are not: wrong CRC, wrong lengths, an unknown codec or magic."""
 
-    code = ErrorCode.CORRUPT_MESSAGE
 
-
-class UnknownTopicOrPartition(ApiError):
+class UnknownTopicOrPartition(ApiError, code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, retriable=True):
     """The broker does not host this topic or partition."""
 
-    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    retriable = True
 
-
-class NotLeaderOrFollower(ApiError):
+class NotLeaderOrFollower(ApiError, code=ErrorCode.NOT_LEADER_OR_FOLLOWER, retriable=True):
     """Another broker leads this partition: ask for metadata again."""
 
-    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    retriable = True
 
-
-class RequestTimedOut(ApiError):
+class RequestTimedOut(ApiError, code=ErrorCode.REQUEST_TIMED_OUT, retriable=True):
     """The broker could not finish the request within the request's timeout."""
 
-    code = ErrorCode.REQUEST_TIMED_OUT
-    retriable = True
 
-
-class MessageTooLarge(ApiError):
+class MessageTooLarge(ApiError, code=ErrorCode.MESSAGE_TOO_LARGE):
     """A batch is larger than the topic's `max.message.bytes`."""
 
-    code = ErrorCode.MESSAGE_TOO_LARGE
 
-
-class InvalidTopic(ApiError):
+class InvalidTopic(ApiError, code=ErrorCode.INVALID_TOPIC_EXCEPTION):
     """The topic's name breaks the rules for names."""
 
-    code = ErrorCode.INVALID_TOPIC_EXCEPTION
 
-
-class RecordListTooLarge(ApiError):
+class RecordListTooLarge(ApiError, code=ErrorCode.RECORD_LIST_TOO_LARGE):
     """A batch is larger than a segment of the topic may be."""
 
-    code = ErrorCode.RECORD_LIST_TOO_LARGE
 
-
-class InvalidRequiredAcks(ApiError):
+class InvalidRequiredAcks(ApiError, code=ErrorCode.INVALID_REQUIRED_ACKS):
     """`acks` is not 0, 1 or -1 (all)."""
 
-    code = ErrorCode.INVALID_REQUIRED_ACKS
 
-
-class InvalidTimestamp(ApiError):
+class InvalidTimestamp(ApiError, code=ErrorCode.INVALID_TIMESTAMP):
     """A timestamp is outside the range that the topic accepts."""
 
-    code = ErrorCode.INVALID_TIMESTAMP
 
-
-class UnsupportedVersion(ApiError):
+class UnsupportedVersion(ApiError, code=ErrorCode.UNSUPPORTED_VERSION):
     """The broker does not speak this version of the API, or does not know the API."""
 
-    code = ErrorCode.UNSUPPORTED_VERSION
 
-
-class TopicAlreadyExists(ApiError):
+class TopicAlreadyExists(ApiError, code=ErrorCode.TOPIC_ALREADY_EXISTS):
     """A topic of this name exists."""
 
-    code = ErrorCode.TOPIC_ALREADY_EXISTS
 
-
-class InvalidPartitions(ApiError):
+class InvalidPartitions(ApiError, code=ErrorCode.INVALID_PARTITIONS):
     """The number of partitions is out of bounds."""
 
-    code = ErrorCode.INVALID_PARTITIONS
 
-
-class InvalidReplicationFactor(ApiError):
+class InvalidReplicationFactor(ApiError, code=ErrorCode.INVALID_REPLICATION_FACTOR):
     """The replication factor exceeds the number of brokers."""
 
-    code = ErrorCode.INVALID_REPLICATION_FACTOR
 
-
-class InvalidConfig(ApiError):
+class InvalidConfig(ApiError, code=ErrorCode.INVALID_CONFIG):
     """A setting does not exist or its value is out of bounds."""
 
-    code = ErrorCode.INVALID_CONFIG
 
-
-class InvalidRequest(ApiError):
+class InvalidRequest(ApiError, code=ErrorCode.INVALID_REQUEST):
     """The request can be decoded but is not valid."""
 
-    code = ErrorCode.INVALID_REQUEST
 
-
-class PolicyViolation(ApiError):
+class PolicyViolation(ApiError, code=ErrorCode.POLICY_VIOLATION):
     """The topic's settings do not allow the request."""
 
-    code = ErrorCode.POLICY_VIOLATION
 
-
-class OutOfOrderSequence(ApiError):
+class OutOfOrderSequence(ApiError, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):
     """A producer's batch does not follow its last batch in the partition."""
 
-    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
-
-class DuplicateSequence(ApiError):
+class DuplicateSequence(ApiError, code=ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
     """The batch was appended before, and its offset is no longer known. A producer treats this as success."""
 
-    code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 
-
-class InvalidProducerEpoch(ApiError):
+class InvalidProducerEpoch(ApiError, code=ErrorCode.INVALID_PRODUCER_EPOCH):
     """A newer producer with the same id has written: this one is fenced."""
 
-    code = ErrorCode.INVALID_PRODUCER_EPOCH
 
-
-class InvalidTxnState(ApiError):
+class InvalidTxnState(ApiError, code=ErrorCode.INVALID_TXN_STATE):
     """A batch does not fit the state of its producer's transaction."""
 
-    code = ErrorCode.INVALID_TXN_STATE
 
-
-class TransactionCoordinatorFenced(ApiError):
+class TransactionCoordinatorFenced(ApiError, code=ErrorCode.TRANSACTION_COORDINATOR_FENCED):
     """A newer coordinator has ended a transaction of this producer."""
 
-    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
-
-class StorageError(ApiError):
+class StorageError(ApiError, code=ErrorCode.KAFKA_STORAGE_ERROR, retriable=True):
     """An error of the disk. Usually it has failed, and the partition is offline until a restart has verified it."""
 
-    code = ErrorCode.KAFKA_STORAGE_ERROR
-    retriable = True
 
-
-class DiskFull(StorageError):
+class DiskFull(StorageError, code=ErrorCode.DISK_FULL):
     """The disk has no more free space than `disk.reserve.bytes`. Reading, deleting and retention continue."""
 
-    code = ErrorCode.DISK_FULL
 
-
-class OutOfResources(StorageError):
+class OutOfResources(StorageError, code=ErrorCode.OUT_OF_RESOURCES):
     """The broker is out of memory or descriptors. Nothing was changed, and the partition is served as before."""
 
-    code = ErrorCode.OUT_OF_RESOURCES
 
-
-class SafeMode(StorageError):
+class SafeMode(StorageError, code=ErrorCode.SAFE_MODE, retriable=False):
     """The broker crashed repeatedly while starting: it serves reads and refuses records until an operator restarts it.
     Not retriable, since that takes longer than a client should wait."""
 
-    code = ErrorCode.SAFE_MODE
-    retriable = False
 
-
-class TooManyConnections(ApiError):
+class TooManyConnections(ApiError, code=ErrorCode.TOO_MANY_CONNECTIONS, retriable=True):
     """The broker has reached its limit of connections, in total or from one address."""
 
-    code = ErrorCode.TOO_MANY_CONNECTIONS
-    retriable = True
 
-
-class LogDirNotFound(ApiError):
+class LogDirNotFound(ApiError, code=ErrorCode.LOG_DIR_NOT_FOUND):
     """The broker has no data directory of this path."""
 
-    code = ErrorCode.LOG_DIR_NOT_FOUND
 
-
-class UnknownProducerId(ApiError):
+class UnknownProducerId(ApiError, code=ErrorCode.UNKNOWN_PRODUCER_ID):
     """The broker never assigned this producer id."""
 
-    code = ErrorCode.UNKNOWN_PRODUCER_ID
 
-
-class FencedLeaderEpoch(ApiError):
+class FencedLeaderEpoch(ApiError, code=ErrorCode.FENCED_LEADER_EPOCH, retriable=True):
     """The request's leader epoch is older than the partition's."""
 
-    code = ErrorCode.FENCED_LEADER_EPOCH
-    retriable = True
 
-
-class UnknownLeaderEpoch(ApiError):
+class UnknownLeaderEpoch(ApiError, code=ErrorCode.UNKNOWN_LEADER_EPOCH, retriable=True):
     """The request's leader epoch is newer than the partition's."""
 
-    code = ErrorCode.UNKNOWN_LEADER_EPOCH
-    retriable = True
 
-
-class InvalidRecord(ApiError):
+class InvalidRecord(ApiError, code=ErrorCode.INVALID_RECORD):
     """A batch breaks a rule for batches that clients write."""
 
-    code = ErrorCode.INVALID_RECORD
 
-
-class UnknownTopicId(ApiError):
+class UnknownTopicId(ApiError, code=ErrorCode.UNKNOWN_TOPIC_ID, retriable=True):
     """No topic has this id: it was deleted."""
 
-    code = ErrorCode.UNKNOWN_TOPIC_ID
-    retriable = True
 
-
-class InconsistentTopicId(ApiError):
+class InconsistentTopicId(ApiError, code=ErrorCode.INCONSISTENT_TOPIC_ID):
     """The topic's name belongs to another id now: it was deleted and recreated."""
 
-    code = ErrorCode.INCONSISTENT_TOPIC_ID
 
-
-class OffsetMetadataTooLarge(ApiError):
+class OffsetMetadataTooLarge(ApiError, code=ErrorCode.OFFSET_METADATA_TOO_LARGE):
     """The metadata of a committed offset is larger than the broker allows."""
 
-    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
 
-
-class CoordinatorLoadInProgress(ApiError):
+class CoordinatorLoadInProgress(ApiError, code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, retriable=True):
     """The coordinator reads its state from the log, and will be ready soon."""
 
-    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    retriable = True
 
-
-class CoordinatorNotAvailable(ApiError):
+class CoordinatorNotAvailable(ApiError, code=ErrorCode.COORDINATOR_NOT_AVAILABLE, retriable=True):
     """The coordinator's partition is offline, or its internal topic could not be created."""
 
-    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    retriable = True
 
-
-class NotCoordinator(ApiError):
+class NotCoordinator(ApiError, code=ErrorCode.NOT_COORDINATOR, retriable=True):
     """Another broker coordinates this group."""
 
-    code = ErrorCode.NOT_COORDINATOR
-    retriable = True
 
-
-class InvalidGroupId(ApiError):
+class InvalidGroupId(ApiError, code=ErrorCode.INVALID_GROUP_ID):
     """The name of the group is empty or too long."""
 
-    code = ErrorCode.INVALID_GROUP_ID
 
-
-class UnknownMemberId(ApiError):
+class UnknownMemberId(ApiError, code=ErrorCode.UNKNOWN_MEMBER_ID):
     """The group has no such member: its session has expired, or it has left."""
 
-    code = ErrorCode.UNKNOWN_MEMBER_ID
 
-
-class InvalidSessionTimeout(ApiError):
+class InvalidSessionTimeout(ApiError, code=ErrorCode.INVALID_SESSION_TIMEOUT):
     """The session timeout is outside the bounds that the broker sets."""
 
-    code = ErrorCode.INVALID_SESSION_TIMEOUT
 
-
-class NonEmptyGroup(ApiError):
+class NonEmptyGroup(ApiError, code=ErrorCode.NON_EMPTY_GROUP):
     """The group has members, so that it cannot be deleted, and only they may commit."""
 
-    code = ErrorCode.NON_EMPTY_GROUP
 
-
-class GroupIdNotFound(ApiError):
+class GroupIdNotFound(ApiError, code=ErrorCode.GROUP_ID_NOT_FOUND):
     """There is no such group."""
 
-    code = ErrorCode.GROUP_ID_NOT_FOUND
 
-
-class GroupMaxSizeReached(ApiError):
+class GroupMaxSizeReached(ApiError, code=ErrorCode.GROUP_MAX_SIZE_REACHED):
     """The group has as many members as the broker allows."""
 
-    code = ErrorCode.GROUP_MAX_SIZE_REACHED
 
-
-class FencedInstanceId(ApiError):
+class FencedInstanceId(ApiError, code=ErrorCode.FENCED_INSTANCE_ID):
     """Another process has joined with this member's instance id, and taken its place."""
 
-    code = ErrorCode.FENCED_INSTANCE_ID
 
-
-class GroupSubscribedToTopic(ApiError):
+class GroupSubscribedToTopic(ApiError, code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC):
     """Members of the group subscribe to the topic, so that its offsets cannot be deleted."""
 
-    code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 
-
-class FencedMemberEpoch(ApiError):
+class FencedMemberEpoch(ApiError, code=ErrorCode.FENCED_MEMBER_EPOCH):
     """The member's epoch is not the group's: it has lost its partitions."""
 
-    code = ErrorCode.FENCED_MEMBER_EPOCH
 
-
-class UnsupportedAssignor(ApiError):
+class UnsupportedAssignor(ApiError, code=ErrorCode.UNSUPPORTED_ASSIGNOR):
     """The broker has no assignor of this name."""
 
-    code = ErrorCode.UNSUPPORTED_ASSIGNOR
 
-
-class StaleMemberEpoch(ApiError):
+class StaleMemberEpoch(ApiError, code=ErrorCode.STALE_MEMBER_EPOCH):
     """The member does not own the partition, or was assigned it in a later epoch."""
 
-    code = ErrorCode.STALE_MEMBER_EPOCH
 
-
-class InvalidRegularExpression(ApiError):
+class InvalidRegularExpression(ApiError, code=ErrorCode.INVALID_REGULAR_EXPRESSION):
     """The pattern of a subscription is not a regular expression."""
 
-    code = ErrorCode.INVALID_REGULAR_EXPRESSION
 
-
-class TooManyGroups(ApiError):
+class TooManyGroups(ApiError, code=ErrorCode.TOO_MANY_GROUPS):
     """The broker has as many groups as it allows."""
-
-    code = ErrorCode.TOO_MANY_GROUPS
-
-
-_CLASSES: tuple[type[ApiError], ...] = (*ApiError.__subclasses__(), *StorageError.__subclasses__())
-_BY_CODE = {int(cls.code): cls for cls in _CLASSES}
 
 
 def error_from_code(code: int, message: str) -> ApiError:

@@ -9,7 +9,7 @@ import pytest
 
 import warmlog.blocking
 from broker_process import BrokerProcess
-from group_member import member_of
+from group_member import GroupMember, member_of
 from integration.command_line import TERMINAL_COLUMNS, CommandLine, Done, at_terminal, error_line, succeeded
 from integration.test_cli_operating import completed
 from warmlog import GroupSubscribedToTopic, NonEmptyGroup
@@ -23,6 +23,12 @@ def filled(warmlog: CommandLine, topic: str) -> str:
     succeeded(warmlog("topic", "create", topic, "--partitions", "2"))
     succeeded(warmlog("produce", topic, "--partition", "0", given=b"value\n" * 100))
     return topic
+
+
+def commit(member: GroupMember, *offsets: int) -> None:
+    """Commit these offsets for partitions 0, 1, … of the topic that it owns."""
+    results = member.commit(member.owned[0].topic_id, *enumerate(offsets))
+    assert [each.error_code for each in results] == [0] * len(offsets)
 
 
 def reset(warmlog: CommandLine, group: str, topic: str, to: object = "earliest") -> Done:
@@ -87,7 +93,7 @@ def test_the_log_of_groups_is_dumped_as_what_it_says(tmp_path: Path) -> None:
         succeeded(warmlog("produce", "t", "--partition", "0", given=b"x\n" * 7))
         topic_id = document(warmlog("topic", "describe", "t", "--json"))["topic_id"]
         with member_of(broker.address, "g", "t", 2, instance_id="worker-1") as member:
-            member.commit(5, 0)
+            commit(member, 5, 0)
         succeeded(warmlog("group", "delete", "g"))
     files = [path for path in tmp_path.glob("__groups-*/*.log") if path.stat().st_size]
     printed = succeeded(warmlog("log", "dump", "--print-data-log", *files)).decode().splitlines()
@@ -105,7 +111,7 @@ def test_the_log_of_groups_is_dumped_as_what_it_says(tmp_path: Path) -> None:
 def test_members_are_shown_with_what_they_read(broker: BrokerProcess, warmlog: CommandLine, filled: str) -> None:
     group = f"g-{filled}"
     with member_of(broker.address, group, filled, 2, instance_id="worker-1") as member:
-        member.commit(0, 0)
+        commit(member, 0, 0)
         found = document(warmlog("group", "describe", group, "--json"))
         assert (found["state"], found["lag_records"], len(found["partitions"])) == ("stable", 100, 2)
         (shown,) = document(warmlog("group", "members", group, "--json"))
@@ -132,7 +138,7 @@ def test_a_group_with_members_is_neither_reset_nor_deleted(
         member_of(broker.address, group, filled, 2, instance_id="worker-1") as member,
         warmlog_admin(broker) as admin,
     ):
-        member.commit(5, 0)
+        commit(member, 5, 0)
         for command in (("reset", group, "--to", "latest", "--execute"), ("delete", group)):
             assert f"group '{group}' has 1 member: worker-1 (test at 127.0.0.1)" in error_line(
                 warmlog("group", *command)

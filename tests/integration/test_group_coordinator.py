@@ -11,7 +11,7 @@ import pytest
 
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
-from integration.group_member import GroupMember, commit, described, fetched, offsets
+from group_member import GroupMember, commit, described, fetched, offsets
 from warmlog_broker.coordinator.framework.coordinator import LOG_SETTINGS
 from warmlog_protocol.errors import (
     ApiError,

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from broker_thread import BrokerThread
-from integration.group_member import GroupMember, commit, offsets
+from group_member import GroupMember, commit, offsets
 from unit.broker.data_dirs.test_loader import config_of, write_entries
 from warmlog_broker import Broker
 from warmlog_broker.metadata.metadata_log import TopicCreated

@@ -237,6 +237,11 @@ class Waits:
             del self._waiting[group]
         return waiter
 
+    def remove(self, group: str, member_id: str, waiter: Waiter) -> None:
+        """Wake `waiter` no more; a later heartbeat of the member may have its place by now."""
+        if self._waiting.get(group, {}).get(member_id) is waiter:
+            self.take(group, member_id)
+
     def changed(self, group: str) -> None:
         """Wake the heartbeats of a group soon, once for all changes until then."""
         if group in self._waiting and group not in self._wakes:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.coordinator import Coordinator
 from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.framework.shard import Surroundings
 from warmlog_broker.coordinator.group.description import describe, list_groups
 from warmlog_broker.coordinator.group.membership import heartbeat
 from warmlog_broker.coordinator.group.offsets import commit, delete_group, delete_offsets, expire_offsets, fetch_offsets
@@ -74,7 +75,8 @@ class GroupCoordinator:
         self._limits = _limits_of(config)
         self._tasks = Tasks()
         self._topics_changed = asyncio.Event()
-        self._topics = BrokerTopics(topics, self._topics_changed.set)
+        topics.on_changed.append(lambda _: self._topics_changed.set())
+        self._topics = BrokerTopics(topics)
         self._started_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._now_s = loop.time
         self._sessions = Sessions(timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms, lines=lines)
@@ -84,12 +86,8 @@ class GroupCoordinator:
         self._coordinator = Coordinator(
             TOPIC,
             config.group_coordinator_partitions,
-            Groups,
-            topics=topics,
-            watcher=self,
-            threads=threads,
-            now_ms=now_ms,
-            write_refusal=write_refusal,
+            topics,
+            Surroundings(Groups, self, threads, now_ms, write_refusal),
         )
 
     def start(self) -> None:

@@ -1,56 +1,39 @@
 """The topics of the broker as consumer groups see them: by name and by id, without internal ones."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 
 from warmlog_broker.coordinator.group.state import KnownTopic, Partition
-from warmlog_broker.replica.partition import Partition as ServedPartition
-from warmlog_broker.topics.topics import Topics
+from warmlog_broker.topics.topics import Topic, Topics
 from warmlog_protocol.errors import ApiError
 
 
 class BrokerTopics:
-    """A `TopicsView` that follows `Topics`: it is told of each topic that changes."""
+    """A `TopicsView` of `Topics`."""
 
-    def __init__(self, topics: Topics, on_changed: Callable[[], None]) -> None:
-        """`on_changed` is called after a topic was added or deleted, or got more partitions."""
+    def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._on_changed = on_changed
-        self._by_name: dict[str, KnownTopic] = {}
-        self._by_id: dict[bytes, KnownTopic] = {}
-        self._served: dict[bytes, Sequence[ServedPartition]] = {}
-        for topic in topics:
-            self._update(topic.name)
-        topics.on_changed.append(self._changed)
 
     def names(self) -> Iterable[str]:
-        return self._by_name.keys()
+        return [topic.name for topic in self._topics if not topic.is_internal]
 
     def by_name(self, name: str) -> KnownTopic | None:
-        return self._by_name.get(name)
+        return _known(self._topics.find(name))
 
     def by_id(self, topic_id: bytes) -> KnownTopic | None:
-        return self._by_id.get(topic_id)
+        return _known(self._topics.find_by_id(topic_id))
 
     def log_end(self, partition: Partition) -> int | None:
         """Return the log end offset; None if the partition is unknown or offline."""
-        served = self._served.get(partition.topic_id)
-        if served is None or not 0 <= partition.number < len(served):
+        topic = self._topics.find_by_id(partition.topic_id)
+        if topic is None or not 0 <= partition.number < len(topic.partitions):
             return None
         try:
-            return served[partition.number].log.log_end_offset
+            return topic.partitions[partition.number].log.log_end_offset
         except ApiError:
             return None
 
-    def _changed(self, name: str) -> None:
-        self._update(name)
-        self._on_changed()
 
-    def _update(self, name: str) -> None:
-        old = self._by_name.pop(name, None)
-        if old is not None:
-            del self._by_id[old.topic_id], self._served[old.topic_id]
-        topic = self._topics.find(name)
-        if topic is not None and not topic.is_internal:
-            known = KnownTopic(topic.topic_id, name, len(topic.partitions))
-            self._by_name[name] = self._by_id[topic.topic_id] = known
-            self._served[topic.topic_id] = topic.partitions
+def _known(topic: Topic | None) -> KnownTopic | None:
+    if topic is None or topic.is_internal:
+        return None
+    return KnownTopic(topic.topic_id, topic.name, len(topic.partitions))

@@ -74,10 +74,7 @@ class PendingHeartbeat(Deferred):
         self.run(work)
 
     def _forget(self) -> None:
-        waits, name, member_id = self._groups.waits, self._request.group, self._request.member_id
-        other = waits.take(name, member_id)
-        if other is not None and other is not self:
-            waits.add(name, member_id, other)
+        self._groups.waits.remove(self._request.group, self._request.member_id, self)
 
 
 def group_heartbeat(services: Services, context: RequestContext, request: GroupHeartbeatRequest) -> Response:

@@ -10,8 +10,8 @@ from prometheus_client.core import Metric
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.metrics.admin_server import AdminServer, Health
 from warmlog_broker.metrics.families import BrokerMetrics, starting
-from warmlog_broker.network.listener import bind
 from warmlog_broker.replica.partition_state import PartitionState
+from warmlog_broker.server.listener import bind
 
 
 class AdminPort:

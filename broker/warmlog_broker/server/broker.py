@@ -31,7 +31,6 @@ from warmlog_broker.metadata.store import Metadata, ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.codec import WarmlogCodec
 from warmlog_broker.network.connections import Connections
-from warmlog_broker.network.listener import CannotListen, bind
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Session, SessionContext
@@ -49,6 +48,7 @@ from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.threads import ThreadPools
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.server.crash_guard import CrashGuard
+from warmlog_broker.server.listener import CannotListen, bind
 from warmlog_broker.server.shutdown import close_logs
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.io.open_files import OpenFiles

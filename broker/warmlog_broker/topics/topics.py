@@ -159,6 +159,7 @@ class Topics:
         self._threads = threads
         self._on_deleted = on_deleted
         self._topics: dict[str, Topic] = {}
+        self._by_id: dict[bytes, Topic] = {}
         self._internal: dict[str, InternalTopic] = {}
         self._watchers: dict[str, list[PartitionWatcher]] = {}
         self.on_changed: list[Callable[[str], None]] = []
@@ -190,6 +191,10 @@ class Topics:
     def find(self, name: str) -> Topic | None:
         """Return the topic called `name`, or None."""
         return self._topics.get(name)
+
+    def find_by_id(self, topic_id: bytes) -> Topic | None:
+        """Return the topic with this id, or None."""
+        return self._by_id.get(topic_id)
 
     def identified(self, name: str, topic_id: bytes | None) -> Topic:
         """Return the topic by its name and, if not None, its id.
@@ -239,7 +244,7 @@ class Topics:
     def add(self, entry: TopicCreated, loaded: Sequence[LoadedPartition]) -> Topic:
         """Serve a topic, whose logs are open unless they have failed."""
         config = self.settings_of(entry)
-        topic = self._topics[entry.name] = Topic(entry, config, self._serve(entry, config, loaded))
+        topic = self._put(Topic(entry, config, self._serve(entry, config, loaded)))
         self._tell_watchers(topic.name, topic.partitions)
         self._tell_changed(topic.name)
         return topic
@@ -248,7 +253,7 @@ class Topics:
         """Serve the further partitions of a topic that exists; `entry` has their total number."""
         old = self._topics[entry.name]
         added = self._serve(entry, old.config, loaded, first=len(old.partitions))
-        topic = self._topics[entry.name] = Topic(entry, old.config, [*old.partitions, *added])
+        topic = self._put(Topic(entry, old.config, [*old.partitions, *added]))
         self._tell_watchers(topic.name, added)
         self._tell_changed(topic.name)
         return topic
@@ -256,9 +261,13 @@ class Topics:
     def alter(self, entry: TopicCreated) -> Topic:
         """Put the settings of `entry` in force for a topic that exists: the one place that hands them to all parts."""
         config = self.settings_of(entry)
-        topic = self._topics[entry.name] = Topic(entry, config, self._topics[entry.name].partitions)
+        topic = self._put(Topic(entry, config, self._topics[entry.name].partitions))
         for partition in topic.partitions:
             partition.update_config(config)
+        return topic
+
+    def _put(self, topic: Topic) -> Topic:
+        self._topics[topic.name] = self._by_id[topic.topic_id] = topic
         return topic
 
     def _serve(
@@ -350,7 +359,7 @@ class Topics:
                 raise _internal_refusal(name)
             deleted = TopicDeleted(topic.topic_id, name, topic.entry.partitions)
             await self._metadata.commit([deleted])
-            del self._topics[name]
+            del self._topics[name], self._by_id[topic.topic_id]
             for partition in topic.partitions:
                 partition.deleted()
                 self._directories.dismiss(partition)

@@ -1,12 +1,14 @@
 """Consumer groups, their members and their committed offsets, as the broker describes them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from warmlog.cluster.groups import partitions_of
+from msgspec.structs import asdict
+
+from warmlog.cluster.cluster import Topic
 from warmlog.cluster.responses import TopicPartition
-from warmlog_protocol.messages import DescribedGroup, FetchedOffset, GroupMember
+from warmlog_protocol.messages import DescribedGroup, FetchedOffset, GroupMember, TopicPartitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,40 +79,24 @@ def group_description(group: DescribedGroup) -> GroupDescription:
 
 
 def _member(member: GroupMember) -> MemberDescription:
-    return MemberDescription(
-        member.member_id,
-        member.instance_id,
-        member.client_id,
-        member.host,
-        member.member_epoch,
-        member.topics,
-        member.pattern,
-        partitions_of(member.assigned),
-        partitions_of(member.revoking),
-        partitions_of(member.target),
-        member.session_timeout_ms,
-        member.rebalance_timeout_ms,
-        member.last_heartbeat_ms,
-    )
+    partitions = {name: _partitions(getattr(member, name)) for name in ("assigned", "revoking", "target")}
+    return MemberDescription(**asdict(member) | partitions)
+
+
+def _partitions(parts: Sequence[TopicPartitions]) -> list[TopicPartition]:
+    return sorted((part.topic, partition) for part in parts for partition in part.partitions)
 
 
 def committed_of_topics(
-    fetched: Sequence[FetchedOffset], topic_ids: dict[str, UUID]
+    fetched: Sequence[FetchedOffset], topics: Iterable[Topic]
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return the offsets of topics that exist under their ids.
 
     Those of a topic that was deleted, or recreated under its name, are not used by a reader either.
     """
+    existing = {(topic.name, topic.topic_id.bytes) for topic in topics}
     return {
-        (each.topic, each.partition): CommittedOffset(
-            each.topic,
-            each.partition,
-            UUID(bytes=each.topic_id),
-            each.offset,
-            each.leader_epoch,
-            each.metadata,
-            each.committed_at_ms,
-        )
+        (each.topic, each.partition): CommittedOffset(**asdict(each) | {"topic_id": UUID(bytes=each.topic_id)})
         for each in sorted(fetched, key=lambda each: (each.topic, each.partition))
-        if each.offset >= 0 and each.topic_id == getattr(topic_ids.get(each.topic), "bytes", None)
+        if each.offset >= 0 and (each.topic, each.topic_id) in existing
     }

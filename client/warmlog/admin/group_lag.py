@@ -1,11 +1,11 @@
 """How far a group is behind: records that it has not read, and the age of the first of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from warmlog.admin.group_descriptions import CommittedOffset
 from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.first_timestamps import Unread, first_timestamps_ms
+from warmlog.cluster.first_timestamps import Unread, ages_s
 from warmlog.cluster.list_offsets import OffsetAt, located, look_up
 from warmlog.errors import ApiError
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -30,38 +30,24 @@ class GroupLag:
     """Why the offsets are not known."""
 
 
-async def measure_lags(cluster: Cluster, offsets: Sequence[CommittedOffset], now_ms: int) -> list[GroupLag]:
+async def measure_lags(cluster: Cluster, offsets: Sequence[CommittedOffset]) -> list[GroupLag]:
     """Return the lag of each of `offsets`, of any groups, in their order. Asks about a partition once."""
-    partitions = dict.fromkeys((each.topic, each.partition) for each in offsets)
-    earliest = await look_up(cluster, dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
-    latest = await look_up(cluster, dict.fromkeys(partitions, LATEST_TIMESTAMP))
-    known = [
-        _without_age(each, earliest[each.topic, each.partition], latest[each.topic, each.partition]) for each in offsets
-    ]
-    places = [_unread(each) for each in known]
-    times_ms = await first_timestamps_ms(cluster, [place for place in places if place is not None])
+    places = [(each.topic, each.partition) for each in offsets]
+    starts = await look_up(cluster, dict.fromkeys(places, EARLIEST_TIMESTAMP))
+    ends = await look_up(cluster, dict.fromkeys(places, LATEST_TIMESTAMP))
+    left = [_left(each, starts[tp], ends[tp]) for each, tp in zip(offsets, places, strict=True)]
+    ages = await ages_s(cluster, [unread for unread in left if isinstance(unread, Unread)])
     return [
-        lag if place is None or (first_ms := times_ms[place]) is None else _with_age(lag, first_ms, now_ms)
-        for lag, place in zip(known, places, strict=True)
+        GroupLag(*tp, each.offset, None, None, None, None, unread)
+        if isinstance(unread, ApiError)
+        else GroupLag(*tp, each.offset, located(starts[tp]).offset, unread.end, unread.records, ages[unread])
+        for each, tp, unread in zip(offsets, places, left, strict=True)
     ]
 
 
-def _without_age(committed: CommittedOffset, earliest: OffsetAt | ApiError, latest: OffsetAt | ApiError) -> GroupLag:
-    place = (committed.topic, committed.partition, committed.offset)
-    for found in (earliest, latest):
-        if isinstance(found, ApiError):
-            return GroupLag(*place, None, None, None, None, found)
-    start, end = located(earliest).offset, located(latest).offset
-    records = max(end - max(committed.offset, start), 0)
-    return GroupLag(*place, start, end, records, None if records else 0.0)
-
-
-def _unread(lag: GroupLag) -> Unread | None:
-    """Return what is left to read, if there is anything."""
-    if not lag.records or lag.high_watermark is None:
-        return None
-    return Unread(lag.topic, lag.partition, lag.high_watermark - lag.records, lag.high_watermark)
-
-
-def _with_age(lag: GroupLag, first_ms: int, now_ms: int) -> GroupLag:
-    return replace(lag, seconds=max(now_ms - first_ms, 0) / 1000)
+def _left(committed: CommittedOffset, start: OffsetAt | ApiError, end: OffsetAt | ApiError) -> Unread | ApiError:
+    if isinstance(start, ApiError):
+        return start
+    if isinstance(end, ApiError):
+        return end
+    return Unread(committed.topic, committed.partition, max(committed.offset, start.offset), end.offset)

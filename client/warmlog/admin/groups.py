@@ -1,9 +1,7 @@
 """The part of the admin client that manages consumer groups: members, committed offsets, lag, resets."""
 
 import asyncio
-import time
 from collections.abc import Collection, Sequence
-from uuid import UUID
 
 from warmlog.admin.arguments import checked_text, checked_texts
 from warmlog.admin.connected import Connected
@@ -17,8 +15,7 @@ from warmlog.admin.group_descriptions import (
 from warmlog.admin.group_lag import GroupLag, measure_lags
 from warmlog.admin.group_reset import OffsetReset, listed_partitions, parse_targets, plan_resets
 from warmlog.cluster.cluster import Topic
-from warmlog.cluster.groups import occupied
-from warmlog.cluster.responses import TopicPartition, checked, partition_range
+from warmlog.cluster.responses import TopicPartition, checked, occupied, partition_range
 from warmlog.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition, error_from_code
 from warmlog.points import Shift, Target, Where
 from warmlog_protocol.messages import (
@@ -60,7 +57,7 @@ class GroupAdmin(Connected):
         Those of topics that were deleted since, or recreated under the same name, are left out: they are not used.
         """
         checked_text(group, _GROUP)
-        return (await self._committed([group], _ids(await self._open().topics(None))))[group]
+        return (await self._committed([group], await self._open().topics(None)))[group]
 
     async def group_lags(self, names: Sequence[str] | None = None) -> dict[str, dict[TopicPartition, GroupLag]]:
         """How far these groups, or all, are behind in each partition for which they have a committed offset.
@@ -69,9 +66,9 @@ class GroupAdmin(Connected):
         is fetched for that. A partition that is offline has an error in place of its figures.
         """
         groups = [each.name for each in await self.list_groups()] if names is None else checked_texts(names, "names")
-        committed = await self._committed(groups, _ids(await self._open().topics(None)))
+        committed = await self._committed(groups, await self._open().topics(None))
         offsets = [offset for group in groups for offset in committed[group].values()]
-        lags = iter(await measure_lags(self._open(), offsets, time.time_ns() // 1_000_000))
+        lags = iter(await measure_lags(self._open(), offsets))
         return {group: {tp: next(lags) for tp in committed[group]} for group in groups}
 
     async def reset_offsets(
@@ -97,7 +94,7 @@ class GroupAdmin(Connected):
         listed = None if partitions is None else listed_partitions(partitions)
         await self._check_empty(checked_text(group, _GROUP))
         topics = {topic.name: topic for topic in await self._open().topics(None)}
-        committed = (await self._committed([group], _ids(topics.values())))[group]
+        committed = (await self._committed([group], topics.values()))[group]
         chosen = _chosen(targets, listed, {name: topics[name] for name, _ in committed})
         if not chosen:
             raise GroupIdNotFound(f"group {group!r} has no committed offsets: name the partitions to reset")
@@ -158,12 +155,12 @@ class GroupAdmin(Connected):
         return described
 
     async def _committed(
-        self, groups: Sequence[str], topic_ids: dict[str, UUID]
+        self, groups: Sequence[str], topics: Collection[Topic]
     ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
         found = {}
         for group in groups:
             response = await self._open().call(OffsetFetchRequest(group), OffsetFetchResponse)
-            found[group] = committed_of_topics(response.partitions, topic_ids)
+            found[group] = committed_of_topics(response.partitions, topics)
         return found
 
     async def _commit(self, group: str, resets: Sequence[OffsetReset], topics: dict[str, Topic]) -> None:
@@ -178,10 +175,6 @@ class GroupAdmin(Connected):
         except NonEmptyGroup:
             await self._check_empty(group)
             raise
-
-
-def _ids(topics: Collection[Topic]) -> dict[str, UUID]:
-    return {topic.name: topic.topic_id for topic in topics}
 
 
 def _chosen(

@@ -1,6 +1,7 @@
 """When the first record from an offset on was written: the age of what a reader has not read."""
 
 import asyncio
+import time
 from bisect import bisect_left
 from collections.abc import Collection
 from typing import NamedTuple
@@ -21,17 +22,25 @@ class Unread(NamedTuple):
     first: int
     end: int
 
+    @property
+    def records(self) -> int:
+        """How many offsets; records that compaction has removed count."""
+        return max(self.end - self.first, 0)
 
-async def first_timestamps_ms(cluster: Cluster, ranges: Collection[Unread]) -> dict[Unread, int | None]:
-    """Return the timestamp of the first record in each range; None if there is none, or it is not known."""
+
+async def ages_s(cluster: Cluster, ranges: Collection[Unread]) -> dict[Unread, float | None]:
+    """Return how many seconds ago the first record of each range was written: 0 for an empty range, None if unknown."""
     permits = asyncio.Semaphore(_FETCHES_IN_FLIGHT)
 
-    async def look(unread: Unread) -> int | None:
+    async def age_s(unread: Unread) -> float | None:
+        if not unread.records:
+            return 0.0
         async with permits:
-            return await _first_timestamp_ms(cluster, *unread)
+            written_ms = await _first_timestamp_ms(cluster, *unread)
+        return None if written_ms is None else max(time.time_ns() // 1_000_000 - written_ms, 0) / 1000
 
     distinct = list(dict.fromkeys(ranges))
-    return dict(zip(distinct, await asyncio.gather(*map(look, distinct)), strict=True))
+    return dict(zip(distinct, await asyncio.gather(*map(age_s, distinct)), strict=True))
 
 
 async def _first_timestamp_ms(cluster: Cluster, topic: str, partition: int, offset: int, end: int) -> int | None:
@@ -43,19 +52,17 @@ async def _first_timestamp_ms(cluster: Cluster, topic: str, partition: int, offs
             response = await cluster.ask(request, link)
             assert isinstance(response.result, FetchResponse)
             (fetched,) = response.result.partitions
-            if not fetched.size_bytes:
-                if fetched.next_offset <= offset:
-                    return None
-                offset = fetched.next_offset
-                continue
-            batch = read_batch(response.payload)
-            index = bisect_left(batch.offsets(), offset)
-            if index < batch.record_count:
-                timestamp_ms = batch.timestamps_ms()[index]
-                return timestamp_ms if timestamp_ms >= 0 else None
+            next_offset = fetched.next_offset
+            if fetched.size_bytes:
+                batch = read_batch(response.payload)
+                index = bisect_left(batch.offsets(), offset)
+                if index < batch.record_count:
+                    timestamp_ms = batch.timestamps_ms()[index]
+                    return timestamp_ms if timestamp_ms >= 0 else None
+                next_offset = batch.next_offset
         except WarmlogError:
             return None
-        if batch.header.next_offset <= offset:
+        if next_offset <= offset:
             return None
-        offset = batch.header.next_offset
+        offset = next_offset
     return None

@@ -1,11 +1,12 @@
 """What the asyncio and the blocking cluster both read from responses."""
 
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from warmlog.cluster.address import Address
-from warmlog.errors import ApiError, ErrorCode, UnknownTopicOrPartition, error_from_code
+from warmlog.errors import ApiError, ErrorCode, NonEmptyGroup, UnknownTopicOrPartition, error_from_code
 from warmlog.points import TopicPartition as TopicPartition
-from warmlog_protocol.messages import DescribeConfigsResponse, MetadataResponse, TopicMetadata
+from warmlog_protocol.messages import DescribeConfigsResponse, GroupMember, MetadataResponse, TopicMetadata
 
 
 class HasError(Protocol):
@@ -22,6 +23,8 @@ Part = TypeVar("Part", bound=HasError)
 DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024
 DEFAULT_SEGMENT_BYTES = 1024 * 1024 * 1024
 """Assumed for a topic whose `max.message.bytes` the broker does not return."""
+_MOST_NAMED = 5
+"""Of the members in an error: enough to find the deployment that they belong to."""
 
 
 def checked(part: Part) -> Part:
@@ -29,6 +32,17 @@ def checked(part: Part) -> Part:
     if part.error_code:
         raise error_from_code(part.error_code, part.error_message)
     return part
+
+
+def occupied(group: str, members: Sequence[GroupMember]) -> NonEmptyGroup:
+    """Return the error for a change of a group that these members are in."""
+    named = [f"{each.instance_id or each.member_id} ({each.client_id} at {each.host})" for each in members]
+    more = [f"and {len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
+    count = "1 member" if len(named) == 1 else f"{len(named)} members"
+    return NonEmptyGroup(
+        f"group {group!r} has {count}: {', '.join(named[:_MOST_NAMED] + more)}; stop them first: only they may commit "
+        "while there are any"
+    )
 
 
 def partition_range(count: int) -> str:

@@ -8,8 +8,9 @@ from typing import Never
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.membership import Owned
-from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets, Place
+from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets
 from warmlog.consumer.group.options import GroupOptions
+from warmlog.consumer.partition_reader import Place
 from warmlog.errors import TOPIC_IS_GONE, StaleMemberEpoch, WarmlogError
 from warmlog.points import checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
@@ -44,7 +45,7 @@ class Committing:
         for owned, at in (await self._offsets.fetch(self._partitions())).items():
             self._committed[owned] = at.offset
             if at.offset >= 0:
-                self._core.seek_now((owned.topic, owned.partition), at.offset, at.leader_epoch)
+                self._core.seek_now(owned.tp, at.offset, at.leader_epoch)
         self._commit_always()
 
     async def stop(self) -> None:
@@ -68,20 +69,18 @@ class Committing:
     async def committed(self, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, int | None]:
         """Return what is committed for these partitions, or all that are read; None for nothing."""
         read = self._core.readers
-        given = read if partitions is None else [parse_partition(p, "partitions") for p in partitions]
+        given = list(read) if partitions is None else [parse_partition(p, "partitions") for p in partitions]
         names = sorted({topic for topic, number in given if (topic, number) not in read})
         ids = {topic.name: topic.topic_id.bytes for topic in await self._core.cluster.topics(names)} if names else {}
-        by_id = {
-            self._with_id(each) if each in self._core.readers else Owned(ids[each[0]], *each): each for each in given
-        }
-        found = await self._offsets.fetch(by_id, GroupMetadata(self._options.group))
-        return {by_id[owned]: at.offset if at.offset >= 0 else None for owned, at in found.items()}
+        wanted = [self._with_id(each) if each in read else Owned(ids[each[0]], *each) for each in given]
+        found = await self._offsets.fetch(wanted, GroupMetadata(self._options.group))
+        return {owned.tp: at.offset if at.offset >= 0 else None for owned, at in found.items()}
 
     def _delivered(self) -> dict[Owned, Place]:
         return {
             owned: place
             for owned in self._partitions()
-            if (place := self._core.delivered((owned.topic, owned.partition)))[0] != self._committed.get(owned)
+            if (place := self._core.delivered(owned.tp))[0] != self._committed.get(owned)
         }
 
     def _places_of(self, what: Committable) -> dict[Owned, Place]:
@@ -142,7 +141,7 @@ class Committing:
         """Commit what the user has finished with. An error is logged and returned: a later commit includes it."""
         places = {}
         for owned in partitions:
-            place = self._core.finished((owned.topic, owned.partition))
+            place = self._core.finished(owned.tp)
             if place[0] > self._committed.get(owned, -1):
                 places[owned] = place
         if not places:

@@ -13,7 +13,7 @@ from warmlog.cluster.responses import TopicPartition, partition_range
 from warmlog.consumer.fetcher import Fetcher
 from warmlog.consumer.losses import Losses
 from warmlog.consumer.options import ConsumerOptions
-from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
+from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader, Place
 from warmlog.consumer.starting import look_up_points, topics_like
 from warmlog.errors import ClientClosed, UnknownTopicOrPartition, WarmlogError
 from warmlog.points import EARLIEST, LATEST, Point, Points, Where, fit_points, parse_where
@@ -21,10 +21,6 @@ from warmlog.records.batch import Batch, Record
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, NO_LEADER_EPOCH
 
 _log = logging.getLogger("warmlog")
-
-
-Place = tuple[int, int]
-"""An offset, and the leader epoch of what was read before it."""
 
 
 class Group(Protocol):
@@ -134,7 +130,7 @@ class ConsumerCore:
         ends = {} if self._until is None else await self.ends(self._until)
         for reader in readers:
             if reader not in self._turns:
-                self._read(reader, ends.get((reader.topic, reader.partition), NO_LIMIT))
+                self._read(reader, ends.get(reader.tp, NO_LIMIT))
 
     def _read(self, reader: PartitionReader, until: int) -> None:
         """Fetch and deliver this partition, up to `until`."""
@@ -185,7 +181,7 @@ class ConsumerCore:
         """Begin with the next read, if the one under way has an end."""
         _log.info("%s-%d was added, and is read from offset %d", reader.topic, reader.partition, start_offset)
         reader.seek(start_offset)
-        self.readers[reader.topic, reader.partition] = reader
+        self.readers[reader.tp] = reader
         self._read(reader, NO_LIMIT if self._until is None else start_offset)
 
     async def seek(self, points: Mapping[TopicPartition, Point]) -> None:
@@ -210,7 +206,7 @@ class ConsumerCore:
     def give_back_last(self) -> None:
         """Deliver again all that was delivered last."""
         for reader, place in list(self._unfinished.items()):
-            self.seek_now((reader.topic, reader.partition), *place)
+            self.seek_now(reader.tp, *place)
 
     def parsed_end(self, until: Where) -> Points:
         """Return where to end. ValueError if that is no point, or a mapping names a partition that is not read."""

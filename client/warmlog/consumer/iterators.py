@@ -25,18 +25,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class BatchIterator(AsyncIterator[Batch]):
-    """Batches until every partition has reached its end. Continues after an error."""
+class _Limited:
+    """What begins by putting `until` in force."""
 
     def __init__(self, core: ConsumerCore, until: Where | None) -> None:
         self._core = core
         self._until = None if until is None else core.parsed_end(until)
         self._has_begun = False
 
-    async def __anext__(self) -> Batch:
+    async def _begin(self) -> None:
         if not self._has_begun:
             await self._core.limit(self._until)
             self._has_begun = True
+
+
+class BatchIterator(_Limited, AsyncIterator[Batch]):
+    """Batches until every partition has reached its end. Continues after an error."""
+
+    async def __anext__(self) -> Batch:
+        await self._begin()
         batch = await self._core.next_batch()
         if batch is None:
             raise StopAsyncIteration
@@ -47,18 +54,12 @@ class BatchIterator(AsyncIterator[Batch]):
         self._core.give_back((last.topic, last.partition), last.base_offset)
 
 
-class RecordIterator(AsyncIterator[Record]):
+class RecordIterator(_Limited, AsyncIterator[Record]):
     """Records until every partition has reached its end. Continues after an error."""
-
-    def __init__(self, core: ConsumerCore, until: Where | None) -> None:
-        self._core = core
-        self._until = None if until is None else core.parsed_end(until)
-        self._has_begun = False
 
     async def __anext__(self) -> Record:
         if not self._has_begun:
-            await self._core.limit(self._until)
-            self._has_begun = True
+            await self._begin()
         while True:
             for record in self._core.hand:
                 return record

@@ -70,7 +70,7 @@ class Losses:
             point = parse_point(self._options.on_out_of_range)
         else:
             point = Point(PointKind.OFFSET, verdict.next_offset)
-        await seek({(reader.topic, reader.partition): point})
+        await seek({reader.tp: point})
         if verdict.action is Action.RAISE_ONCE:
             raise error
         if is_recreated or isinstance(error, LogTruncated):
@@ -94,9 +94,8 @@ class Losses:
         if isinstance(error, InconsistentTopicId):
             return InconsistentTopicId(f"{error}. Seek to read the new one, or set on_out_of_range")
         if isinstance(error, OffsetOutOfRange):
-            partition = (reader.topic, reader.partition)
-            (first,) = (await list_offsets(self._cluster, {partition: EARLIEST_TIMESTAMP})).values()
-            (end,) = (await list_offsets(self._cluster, {partition: LATEST_TIMESTAMP})).values()
+            (first,) = (await list_offsets(self._cluster, {reader.tp: EARLIEST_TIMESTAMP})).values()
+            (end,) = (await list_offsets(self._cluster, {reader.tp: LATEST_TIMESTAMP})).values()
             return OffsetOutOfRange(
                 f"{reader.topic}-{reader.partition}: offset {reader.position} is not in the log, which goes from "
                 f"{first.offset} to {end.offset} (the next to be written). Seek to one of these, or set on_out_of_range"
@@ -141,7 +140,7 @@ class Losses:
         """What the broker has at `offset`: one batch, or an error."""
         wanted = FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id)
         request = FetchRequest(0, 1, 1, [wanted], self._options.isolation)
-        link = self._cluster.leader(reader.topic, reader.partition)
+        link = self._cluster.leader(*reader.tp)
         if link is None:
             raise NotLeaderOrFollower(f"{reader.topic}-{reader.partition} has no leader now")
         response = await self._cluster.ask(request, link)

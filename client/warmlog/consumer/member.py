@@ -13,8 +13,9 @@ from warmlog.consumer.committing import Committable, Committing
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.heartbeats import Heartbeats
 from warmlog.consumer.group.membership import NOTHING, Owned, Partitions, Phase, View
-from warmlog.consumer.group.offsets import Errors, GroupMetadata, Place
+from warmlog.consumer.group.offsets import Errors, GroupMetadata
 from warmlog.consumer.group.options import GroupOptions, OnPartitions
+from warmlog.consumer.partition_reader import Place
 from warmlog.consumer.starting import look_up_points
 from warmlog.errors import (
     TOPIC_IS_GONE,
@@ -29,7 +30,7 @@ from warmlog.errors import (
     WarmlogError,
 )
 from warmlog.points import EARLIEST, Point, Points
-from warmlog_protocol.messages import JOINING, FetchedOffset, GroupHeartbeatRequest
+from warmlog_protocol.messages import JOINING, GroupHeartbeatRequest
 
 _log = logging.getLogger("warmlog")
 
@@ -214,21 +215,15 @@ class Member(Committing):
         """Where to begin in each partition, and what is committed."""
         await self._core.cluster.topics(sorted({owned.topic for owned in added}))
         found = await self._offsets.fetch(added, self._metadata(view))
-        fresh = {(owned.topic, owned.partition): self._start_of(owned) for owned, at in found.items() if at.offset < 0}
+        fresh = {owned.tp: self._start_of(owned) for owned, at in found.items() if at.offset < 0}
         starts = await look_up_points(self._core.cluster, fresh, self._isolation) if fresh else {}
-
-        def place(owned: Owned, at: FetchedOffset) -> Place:
-            if at.offset >= 0:
-                return at.offset, at.leader_epoch
-            start = starts[owned.topic, owned.partition]
-            return start.offset, start.leader_epoch
-
-        return {owned: (place(owned, at), at.offset) for owned, at in found.items()}
+        begins = {owned: at if at.offset >= 0 else starts[owned.tp] for owned, at in found.items()}
+        return {owned: ((at.offset, at.leader_epoch), found[owned].offset) for owned, at in begins.items()}
 
     def _start_of(self, owned: Owned) -> Point:
         if isinstance(self._start, Point):
             return self._start
-        return self._start.get((owned.topic, owned.partition), EARLIEST)
+        return self._start.get(owned.tp, EARLIEST)
 
     # --- loss ---------------------------------------------------------------------------------------------------
 
@@ -249,15 +244,14 @@ class Member(Committing):
             return reason
         handled = {}
         for owned in self._owned:
-            partition = (owned.topic, owned.partition)
             committed = self._committed.get(owned, -1)
-            begin = committed if committed >= 0 else self._core.readers[partition].began
-            handled[partition] = range(begin, max(begin, self._core.delivered(partition)[0]))
+            begin = committed if committed >= 0 else self._core.readers[owned.tp].began
+            handled[owned.tp] = range(begin, max(begin, self._core.delivered(owned.tp)[0]))
         return MembershipLost(self._options.group, self._running.heard_at, str(reason), handled)
 
     def _drop(self, partitions: Partitions) -> None:
         for owned in partitions & self._owned:
-            self._core.revoke((owned.topic, owned.partition))
+            self._core.revoke(owned.tp)
             self._committed.pop(owned, None)
         self._owned -= partitions
 
@@ -324,6 +318,6 @@ class Member(Committing):
 
 async def _call(callback: OnPartitions | None, partitions: Iterable[Owned]) -> None:
     if callback is not None:
-        result = callback(sorted((owned.topic, owned.partition) for owned in partitions))
+        result = callback(sorted(owned.tp for owned in partitions))
         if inspect.isawaitable(result):
             await result

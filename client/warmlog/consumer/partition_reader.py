@@ -10,6 +10,7 @@ truncated since, as by a power cut on a topic with write.caching (`diverged`).
 from collections import deque
 from collections.abc import Sequence
 
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import CorruptBatch, LogTruncated, WarmlogError
 from warmlog.records.batch import Batch, unreadable
 from warmlog.records.fetched import AbortedRanges, whole_headers
@@ -18,6 +19,8 @@ from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc, read_hea
 from warmlog_protocol.messages import NO_LEADER_EPOCH, AbortedTransaction, DivergingEpoch
 
 NO_LIMIT = MAX_OFFSET
+Place = tuple[int, int]
+"""An offset, and the leader epoch of what was read before it."""
 
 
 class Chunk:
@@ -63,6 +66,10 @@ class PartitionReader:
         self._taken: tuple[Chunk, int] | None = None
         self._verify_crc = verify_crc
         self._max_decompressed_bytes = max_decompressed_bytes
+
+    @property
+    def tp(self) -> TopicPartition:
+        return self.topic, self.partition
 
     @property
     def has_something(self) -> bool:

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Executor
 from typing import Generic, TypeVar
 from zlib import crc32
 
 from warmlog_broker.coordinator.framework.decision import Decision, State
-from warmlog_broker.coordinator.framework.shard import Shard, ShardWatcher, Status
+from warmlog_broker.coordinator.framework.shard import Shard, Status, Surroundings
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.topics.topics import InternalTopic, Topics
 from warmlog_protocol.errors import ApiError, CoordinatorNotAvailable, NotCoordinator
@@ -33,28 +32,11 @@ R = TypeVar("R")
 class Coordinator(Generic[S]):
     """The states that are kept in one internal topic."""
 
-    def __init__(
-        self,
-        name: str,
-        partitions: int,
-        make_state: Callable[[], S],
-        *,
-        topics: Topics,
-        watcher: ShardWatcher[S],
-        threads: Executor,
-        now_ms: Callable[[], int],
-        write_refusal: Callable[[], ApiError | None],
-    ) -> None:
-        """`partitions` is the number with which the topic is created. `write_refusal` returns why the broker accepts no
-        records now, or None."""
+    def __init__(self, name: str, partitions: int, topics: Topics, around: Surroundings[S]) -> None:
+        """`partitions` is the number with which the topic is created."""
         self._name = name
-        self._make_state = make_state
         self._topics = topics
-        self._watcher = watcher
-        self._threads = threads
-        self._now_ms = now_ms
-        self._write_refusal = write_refusal
-        self._loading = asyncio.Lock()
+        self._around = around
         self._shards: dict[Partition, Shard[S]] = {}
         self._is_closed = False
         topics.register_internal(InternalTopic(name, partitions, LOG_SETTINGS))
@@ -77,7 +59,7 @@ class Coordinator(Generic[S]):
 
     async def create(self) -> None:
         """Create the topic unless it exists; return when its shards are loaded. CoordinatorNotAvailable."""
-        refusal = self._write_refusal()
+        refusal = self._around.write_refusal()
         if self._is_closed or refusal is not None:
             raise CoordinatorNotAvailable(f"{self._name} cannot be created: {refusal or 'the broker stops'}")
         try:
@@ -93,7 +75,9 @@ class Coordinator(Generic[S]):
         CoordinatorNotAvailable if the shard's partition is offline.
         """
         partitions = self._topics.get(self._name).partitions
-        partition = partitions[crc32(key.encode()) % len(partitions)]
+        return self._led(partitions[crc32(key.encode()) % len(partitions)])
+
+    def _led(self, partition: Partition) -> Shard[S]:
         shard = self._shards.get(partition)
         if shard is not None:
             return shard
@@ -105,7 +89,7 @@ class Coordinator(Generic[S]):
         """As `Shard.run` of the shard of `key`. The first decision that has records creates the topic."""
         if self.exists:
             return self.shard_of(key).run(key, decide, is_shared=is_shared)
-        decision = decide(self._make_state())
+        decision = decide(self._around.make_state())
         return self._create_and_run(key, decide, is_shared=is_shared) if decision.records else decision.result
 
     async def _create_and_run(self, key: str, decide: Callable[[S], Decision[R]], *, is_shared: bool) -> R:
@@ -115,16 +99,13 @@ class Coordinator(Generic[S]):
 
     def state_of(self, key: str) -> S:
         """Return the state that has `key`, for reading; an empty one if the topic does not exist."""
-        return self.shard_of(key).state if self.exists else self._make_state()
+        return self.shard_of(key).state if self.exists else self._around.make_state()
 
     def states(self) -> Iterator[S]:
         """Iterate over the states of all shards. Raises what `Shard.state` does."""
         if self.exists:
             for partition in self._topics.get(self._name).partitions:
-                shard = self._shards.get(partition)
-                if shard is None:
-                    raise CoordinatorNotAvailable(f"the coordinator is not available: {partition.refusal()}")
-                yield shard.state
+                yield self._led(partition).state
 
     @property
     def active(self) -> list[Shard[S]]:
@@ -135,15 +116,7 @@ class Coordinator(Generic[S]):
         """As `PartitionWatcher`: this broker leads `partition`, so its log is read."""
         if self._is_closed or not self.exists:
             return
-        shard = self._shards[partition] = Shard(
-            partition,
-            self._make_state,
-            watcher=self._watcher,
-            threads=self._threads,
-            loading=self._loading,
-            now_ms=self._now_ms,
-            write_refusal=self._write_refusal,
-        )
+        shard = self._shards[partition] = Shard(partition, self._around)
         shard.load()
 
     def unloaded(self, partition: Partition) -> None:

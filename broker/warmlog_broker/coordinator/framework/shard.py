@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
@@ -66,23 +67,29 @@ class ShardWatcher(Protocol[S]):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings(Generic[S]):
+    """What the shards of one topic have in common."""
+
+    make_state: Callable[[], S]
+    watcher: ShardWatcher[S]
+    threads: Executor
+    """They read files."""
+    now_ms: Callable[[], int]
+    write_refusal: Callable[[], ApiError | None]
+    """Returns why the broker accepts no records now, or None."""
+    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Shards are loaded one after another."""
+
+
+@dataclass(slots=True, eq=False)
 class _Operation(Generic[S]):
     """One operation that waits for its turn or for the disk."""
 
-    __slots__ = ("decide", "future", "is_shared", "key")
-
-    def __init__(
-        self,
-        key: str,
-        decide: Callable[[S], Decision[Any]],
-        *,
-        is_shared: bool,
-        future: "asyncio.Future[Any]",
-    ) -> None:
-        self.key = key
-        self.decide = decide
-        self.is_shared = is_shared
-        self.future = future
+    key: str
+    decide: Callable[[S], Decision[Any]]
+    is_shared: bool
+    future: "asyncio.Future[Any]"
 
     def fail(self, error: Exception) -> None:
         """End it with `error`, which is not logged if nothing waits for the future any more."""
@@ -97,28 +104,12 @@ _Decided = tuple[_Operation[S], Decision[Any]]
 class Shard(Generic[S]):
     """The state of one partition. All methods belong to the event loop's thread."""
 
-    def __init__(
-        self,
-        partition: Partition,
-        make_state: Callable[[], S],
-        *,
-        watcher: ShardWatcher[S],
-        threads: Executor,
-        loading: asyncio.Lock,
-        now_ms: Callable[[], int],
-        write_refusal: Callable[[], ApiError | None],
-    ) -> None:
-        """`threads` read files. Shards that share the lock `loading` are loaded one after another."""
+    def __init__(self, partition: Partition, around: Surroundings[S]) -> None:
         self.partition = partition
         self.status = Status.LOADING
-        self._make_state = make_state
-        self._watcher = watcher
-        self._threads = threads
-        self._loading = loading
-        self._now_ms = now_ms
-        self._write_refusal = write_refusal
+        self._around = around
         self._loop = asyncio.get_running_loop()
-        self._state = make_state()
+        self._state = around.make_state()
         self._problem = ""
         """Why the log could not be read."""
         self._generation = 0
@@ -155,18 +146,16 @@ class Shard(Generic[S]):
         state; what it raises is raised here or by the future. So are the errors of `state`.
         """
         state = self.state
-        if self._order.is_free(key, is_shared=is_shared):
-            decision = decide(state)
-            if not decision.records:
-                return decision.result
-            self._check_room()
-            operation = _Operation(key, decide, is_shared=is_shared, future=self._loop.create_future())
+        decision = decide(state) if self._order.is_free(key, is_shared=is_shared) else None
+        if decision is not None and not decision.records:
+            return decision.result
+        self._check_room()
+        operation = _Operation(key, decide, is_shared, self._loop.create_future())
+        if decision is None:
+            self._order.wait(key, operation, is_shared=is_shared)
+        else:
             self._order.enter(key, is_shared=is_shared)
             self._write(operation, decision)
-            return operation.future
-        self._check_room()
-        operation = _Operation(key, decide, is_shared=is_shared, future=self._loop.create_future())
-        self._order.wait(key, operation, is_shared=is_shared)
         return operation.future
 
     def close(self, reason: str) -> None:
@@ -212,9 +201,9 @@ class Shard(Generic[S]):
     def _append(self, decided: Sequence[_Decided[S]]) -> None:
         """Append one batch. If it is refused, its operations fail, and nothing of it is in the log."""
         records = [record for _, decision in decided for record in decision.records]
-        now_ms = self._now_ms()
+        now_ms = self._around.now_ms()
         try:
-            refusal = self._write_refusal()
+            refusal = self._around.write_refusal()
             if refusal is not None:
                 raise refusal
             batch = encode_batch(
@@ -286,7 +275,7 @@ class Shard(Generic[S]):
 
     def _tell_changed(self, key: str) -> None:
         try:
-            self._watcher.changed(self, key)
+            self._around.watcher.changed(self, key)
         except Exception:
             _log.exception("%s: the watcher of a shard failed: a bug", self.partition.key.directory_name)
 
@@ -297,10 +286,10 @@ class Shard(Generic[S]):
         name = self.partition.key.directory_name
         while True:
             try:
-                async with self._loading:
+                async with self._around.loading:
                     began_s = self._loop.time()
-                    self._state = self._make_state()
-                    count = await load(self.partition, self._state, self._threads)
+                    self._state = self._around.make_state()
+                    count = await load(self.partition, self._state, self._around.threads)
                     break
             except (ApiError, OSError, MemoryError) as error:
                 problem = f"the log of {name} cannot be read: {error}"
@@ -315,7 +304,7 @@ class Shard(Generic[S]):
         self._problem = ""
         took_s = self._loop.time() - began_s
         _log.log(logging.INFO if count else logging.DEBUG, "%s: %d records loaded in %.2f s", name, count, took_s)
-        self._watcher.loaded(self)
+        self._around.watcher.loaded(self)
 
     def _reload(self, reason: str) -> None:
         if self.status is Status.CLOSED:
@@ -337,7 +326,7 @@ class Shard(Generic[S]):
         for operation in failed:
             operation.fail(self._not_available(self._problem))
         if was_active:
-            self._watcher.unloaded(self)
+            self._around.watcher.unloaded(self)
 
     def _refusal(self) -> ApiError:
         if self.status is Status.CLOSED or self._problem:

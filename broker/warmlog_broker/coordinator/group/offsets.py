@@ -148,28 +148,21 @@ def fetch_offsets(groups: Groups, request: OffsetFetchRequest) -> OffsetFetchRes
             )
     offsets = group.offsets if group else {}
     if request.partitions is None:
-        by_name = sorted(offsets, key=lambda partition: (offsets[partition].topic, partition))
-        return OffsetFetchResponse([_fetched(partition, "", offsets) for partition in by_name])
-    return OffsetFetchResponse(
-        [
-            _fetched(Partition(t.topic_id, number), t.topic, offsets)
-            for t in request.partitions
-            for number in t.partitions
-        ]
-    )
+        by_name = sorted(offsets.items(), key=lambda item: (item[1].topic, item[0]))
+        return OffsetFetchResponse([_fetched(partition, value) for partition, value in by_name])
+    wanted = [(Partition(t.topic_id, number), t.topic) for t in request.partitions for number in t.partitions]
+    return OffsetFetchResponse([_fetched(each, offsets.get(each) or _nothing(topic)) for each, topic in wanted])
 
 
-def _fetched(partition: Partition, topic: str, offsets: dict[Partition, OffsetValue]) -> FetchedOffset:
-    value = offsets.get(partition)
-    if value is None:
-        return FetchedOffset(*_named(partition, topic), NO_COMMITTED_OFFSET, NO_LEADER_EPOCH, "", -1)
+def _fetched(partition: Partition, value: OffsetValue) -> FetchedOffset:
+    topic_id, number = partition
     return FetchedOffset(
-        *_named(partition, value.topic), value.offset, value.leader_epoch, value.metadata, value.committed_at_ms
+        topic_id, value.topic, number, value.offset, value.leader_epoch, value.metadata, value.committed_at_ms
     )
 
 
-def _named(partition: Partition, topic: str) -> tuple[bytes, str, int]:
-    return partition.topic_id, topic, partition.number
+def _nothing(topic: str) -> OffsetValue:
+    return OffsetValue(NO_COMMITTED_OFFSET, NO_LEADER_EPOCH, "", topic, -1)
 
 
 def delete_offsets(groups: Groups, request: DeleteOffsetsRequest) -> Decision[DeleteOffsetsResponse]:

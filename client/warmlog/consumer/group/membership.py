@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import ApiError, FencedInstanceId, WarmlogError
 from warmlog_protocol.messages import (
     LEAVING,
@@ -34,6 +35,10 @@ class Owned(NamedTuple):
     topic_id: bytes
     topic: str
     partition: int
+
+    @property
+    def tp(self) -> TopicPartition:
+        return self.topic, self.partition
 
 
 Partitions = frozenset[Owned]

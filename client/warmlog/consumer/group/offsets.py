@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from warmlog.cluster.cluster import Cluster
 from warmlog.consumer.group.membership import Owned, messages_of
+from warmlog.consumer.partition_reader import Place
 from warmlog.errors import ApiError, error_from_code
 from warmlog_protocol.messages import (
     NO_MEMBER_EPOCH,
@@ -17,8 +18,6 @@ from warmlog_protocol.messages import (
     OffsetFetchResponse,
 )
 
-Place = tuple[int, int]
-"""An offset, and the leader epoch of what was read before it."""
 Errors = dict[Owned, ApiError]
 
 
@@ -66,12 +65,11 @@ class Offsets:
 
     async def fetch(self, partitions: Iterable[Owned], who: GroupMetadata | None = None) -> dict[Owned, FetchedOffset]:
         """Return what is committed for these partitions; offset -1 if nothing is."""
-        wanted = messages_of(partitions)
+        wanted = sorted(set(partitions))
         who = who or self._who()
-        request = OffsetFetchRequest(who.group, wanted, who.member_id, who.member_epoch)
+        request = OffsetFetchRequest(who.group, messages_of(wanted), who.member_id, who.member_epoch)
         response = await self._cluster.call(request, OffsetFetchResponse)
-        asked = [Owned(each.topic_id, each.topic, number) for each in wanted for number in each.partitions]
-        return dict(zip(asked, response.partitions, strict=True))
+        return dict(zip(wanted, response.partitions, strict=True))
 
     def _ended(self, task: asyncio.Task[Errors]) -> None:
         self._tasks.discard(task)

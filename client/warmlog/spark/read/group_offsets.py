@@ -8,8 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from warmlog.cluster.groups import occupied
-from warmlog.cluster.responses import TopicPartition, checked
+from warmlog.cluster.responses import TopicPartition, checked, occupied
 from warmlog.errors import (
     GroupIdNotFound,
     InconsistentTopicId,
@@ -17,7 +16,6 @@ from warmlog.errors import (
     OffsetOutOfRange,
     UnknownTopicId,
     UnknownTopicOrPartition,
-    error_from_code,
 )
 from warmlog.points import EARLIEST, Point, PointKind
 from warmlog.ranges.discover import Discovery
@@ -83,15 +81,11 @@ def commit_offsets(
     ]
     try:
         response = discovery.call(OffsetCommitRequest(group, wanted), OffsetCommitResponse)
-        errors = {
-            (each.topic, each.partition): error_from_code(each.error_code, each.error_message)
-            for each in response.partitions
-            if each.error_code
-        }
-        for (topic, partition), error in errors.items():
-            if not isinstance(error, _NOT_IN_THE_LOG):
-                raise error
-            _log.warning("%s-%d was not committed for group %r: %s", topic, partition, group, error)
+        for each in response.partitions:
+            try:
+                checked(each)
+            except _NOT_IN_THE_LOG as error:
+                _log.warning("%s-%d was not committed for group %r: %s", each.topic, each.partition, group, error)
     except NonEmptyGroup:
         check_no_members(discovery, group)
         raise

@@ -12,7 +12,7 @@ from unit.broker.conftest import NOW_MS, MakePartition
 from unit.broker.coordinator.framework.toy import flush, turn
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.framework.shard import Shard
+from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
 from warmlog_broker.coordinator.group.membership import heartbeat
 from warmlog_broker.coordinator.group.state import Groups, KnownTopic, Limits, Partition
 from warmlog_broker.coordinator.group_duties import GRACE_MS, Sessions, Targets, Waits
@@ -60,15 +60,7 @@ class Room:
         )
         config = BrokerConfig(group_assignment_interval_ms=40, group_initial_rebalance_delay_ms=20)
         self.targets = Targets(config, FourPartitions())
-        self.shard: Shard[Groups] = Shard(
-            partition,
-            Groups,
-            watcher=self,
-            threads=threads,
-            loading=asyncio.Lock(),
-            now_ms=lambda: NOW_MS,
-            write_refusal=lambda: self.refusal,
-        )
+        self.shard = Shard(partition, Surroundings(Groups, self, threads, lambda: NOW_MS, lambda: self.refusal))
 
     def loaded(self, shard: Shard[Groups]) -> None:
         pass

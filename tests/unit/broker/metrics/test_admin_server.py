@@ -13,7 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from warmlog_broker.metrics import admin_server
 from warmlog_broker.metrics.admin_server import MAX_THREADS, AdminServer, Health
-from warmlog_broker.network.listener import bind
+from warmlog_broker.server.listener import bind
 
 
 class Scripted:

@@ -1,6 +1,7 @@
 """`warmlog group list`, `warmlog group describe` and `warmlog group members`."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -132,19 +133,12 @@ def _document(found: "GroupDescription", lags: "dict[TopicPartition, GroupLag]")
 
 def _member_document(member: "MemberDescription") -> dict[str, Any]:
     return {
-        "member_id": member.member_id,
+        **asdict(member),
         "instance_id": member.instance_id or None,
-        "client_id": member.client_id,
-        "host": member.host,
-        "member_epoch": member.member_epoch,
-        "topics": member.topics,
         "pattern": member.pattern or None,
         "assigned": _tp_documents(member.assigned),
         "revoking": _tp_documents(member.revoking),
         "target": _tp_documents(member.target),
-        "session_timeout_ms": member.session_timeout_ms,
-        "rebalance_timeout_ms": member.rebalance_timeout_ms,
-        "last_heartbeat_ms": member.last_heartbeat_ms,
     }
 
 

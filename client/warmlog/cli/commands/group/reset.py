@@ -1,5 +1,6 @@
 """`warmlog group reset`: move the committed offsets of a group."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -85,13 +86,4 @@ def _row(reset: "OffsetReset") -> tuple[Cell, ...]:
 
 
 def _document(reset: "OffsetReset") -> dict[str, object]:
-    return {
-        "topic": reset.topic,
-        "partition": reset.partition,
-        "committed": reset.committed,
-        "offset": reset.offset,
-        "log_start_offset": reset.log_start_offset,
-        "high_watermark": reset.high_watermark,
-        "skipped": reset.skipped,
-        "repeated": reset.repeated,
-    }
+    return {**asdict(reset), "skipped": reset.skipped, "repeated": reset.repeated}

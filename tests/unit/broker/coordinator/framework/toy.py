@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from unit.broker.conftest import NOW_MS
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.framework.shard import Shard
+from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
 from warmlog_broker.replica.partition import Partition
 from warmlog_protocol.errors import ApiError
 
@@ -74,15 +74,8 @@ def make_shard(
     refusal: Callable[[], ApiError | None] = lambda: None,
     loading: asyncio.Lock | None = None,
 ) -> Shard[Numbers]:
-    return Shard(
-        partition,
-        Numbers,
-        watcher=events or Events(),
-        threads=threads,
-        loading=loading or asyncio.Lock(),
-        now_ms=lambda: NOW_MS,
-        write_refusal=refusal,
-    )
+    around = Surroundings(Numbers, events or Events(), threads, lambda: NOW_MS, refusal, loading or asyncio.Lock())
+    return Shard(partition, around)
 
 
 def flush(partition: Partition) -> None:
