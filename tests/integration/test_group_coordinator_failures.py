@@ -1,6 +1,7 @@
 """The group coordinator when its topic cannot be created, its disk fails, or the broker stops."""
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -61,10 +62,10 @@ def test_a_broker_that_takes_no_records_takes_no_commits_and_still_tells_them(tm
         commit(client, "g", topic_id, (0, 0))
 
         def refuse(it: Broker) -> None:
-            it._guard.write_refusal = lambda: refusals[0] if refusals else None  # type: ignore[method-assign]
-            it.services.groups._coordinator._write_refusal = it._guard.write_refusal
-            for shard in it.services.groups._coordinator.active:
-                shard._write_refusal = it._guard.write_refusal
+            coordinator = it.services.groups._coordinator
+            around = replace(coordinator._around, write_refusal=lambda: refusals[0] if refusals else None)
+            for each in (coordinator, *coordinator.active):
+                each._around = around
 
         broker.in_loop(refuse)
         refusals.append(SafeMode("safe mode"))

@@ -251,7 +251,7 @@ class BrokerConfig:
         "for another time.",
     )
     group_assignment_interval_ms: int = _ms(
-        500, "The least time between two assignments of a group: changes in between share the next one.", minimum=0
+        200, "The least time between two assignments of a group: changes in between share the next one.", minimum=0
     )
     group_initial_rebalance_delay_ms: int = _ms(
         500, "How long the first assignment of a group without members waits for more of them.", minimum=0

@@ -51,6 +51,11 @@ TOPIC_CHANGES_S = 0.2
 """How long changes of topics are collected before the groups are looked at."""
 
 
+def has_news(request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> bool:
+    """Return whether `response` tells the member anything that it has not said in `request`."""
+    return response.assignment is not None or response.member_epoch != request.member_epoch
+
+
 class GroupCoordinator:
     """The consumer groups of one broker."""
 
@@ -114,7 +119,7 @@ class GroupCoordinator:
     ) -> GroupHeartbeatResponse | Awaitable[GroupHeartbeatResponse]:
         """Carry out one heartbeat; an awaitable, if that changes the group.
 
-        `is_waiting`: it arrived earlier, and is decided again. If it still changes nothing, that is no sign of life.
+        `is_waiting`: it arrived earlier, and is decided again. If there is still no news, that is no sign of life.
         """
 
         def decide(groups: Groups) -> Decision[GroupHeartbeatResponse]:
@@ -123,18 +128,20 @@ class GroupCoordinator:
 
         outcome = self._coordinator.run(request.group, decide)
         if isinstance(outcome, GroupHeartbeatResponse):
-            return outcome if is_waiting and outcome.assignment is None else self._heard(request, outcome)
-        return self._heard_when_done(request, outcome)
+            return self._heard(request, outcome, is_waiting)
+        return self._heard_when_done(request, outcome, is_waiting)
 
     async def _heard_when_done(
-        self, request: GroupHeartbeatRequest, outcome: Awaitable[GroupHeartbeatResponse]
+        self, request: GroupHeartbeatRequest, outcome: Awaitable[GroupHeartbeatResponse], is_waiting: bool
     ) -> GroupHeartbeatResponse:
-        return self._heard(request, await outcome)
+        return self._heard(request, await outcome, is_waiting)
 
-    def _heard(self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> GroupHeartbeatResponse:
+    def _heard(
+        self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse, is_waiting: bool
+    ) -> GroupHeartbeatResponse:
         """Note that the member is alive, and what it owns; return the response with the time to the next one."""
         name, member_id = request.group, request.member_id
-        if not self._coordinator.exists:
+        if not self._coordinator.exists or (is_waiting and not has_news(request, response)):
             return response
         shard = self._coordinator.shard_of(name)
         shard.state.heard(name, member_id, now_ms=self._steady_ms(), epoch=request.member_epoch, owned=request.owned)

@@ -7,7 +7,7 @@ from typing import Never, TypeVar
 
 from msgspec.structs import replace
 
-from warmlog_broker.coordinator.groups import GroupCoordinator
+from warmlog_broker.coordinator.groups import GroupCoordinator, has_news
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import ITEMS_A_TURN, Items
 from warmlog_broker.network.request_context import RequestContext
@@ -37,19 +37,25 @@ M = TypeVar("M", bound=Message)
 class PendingHeartbeat(Deferred):
     """A heartbeat that waits for something to tell. Each time that its group has changed, it is decided again."""
 
-    __slots__ = ("_groups", "_host", "_request", "_response")
+    __slots__ = ("_began_s", "_groups", "_host", "_request", "_response")
 
     def __init__(
-        self, groups: GroupCoordinator, request: GroupHeartbeatRequest, host: str, response: GroupHeartbeatResponse
+        self,
+        groups: GroupCoordinator,
+        request: GroupHeartbeatRequest,
+        host: str,
+        began_s: float,
+        response: GroupHeartbeatResponse,
     ) -> None:
-        """`response` is sent if the wait ends without anything to tell.
+        """`response` is sent if the wait that began at `began_s` ends without anything to tell.
 
         Of the request only what is small is kept: the group remembers what the member owns and subscribes to.
         """
-        super().__init__()
+        super().__init__(began_s + min(request.max_wait_ms, response.session_timeout_ms // 3) / 1000)
         self._groups = groups
         self._request = replace(request, topics=None, pattern=None, assignor=None, owned=None)
         self._host = host
+        self._began_s = began_s
         self._response = response
         groups.waits.add(request.group, request.member_id, self)
 
@@ -59,7 +65,9 @@ class PendingHeartbeat(Deferred):
         except ApiError as error:
             self._end(partial(_raise, error))
             return
-        if not isinstance(outcome, GroupHeartbeatResponse) or outcome.assignment is not None:
+        if not isinstance(outcome, GroupHeartbeatResponse):
+            self._end(partial(_told_when_decided, self._groups, self._request, self._host, self._began_s, outcome))
+        elif has_news(self._request, outcome):
             self._end(partial(_response, outcome))
 
     def expire(self) -> None:
@@ -84,18 +92,43 @@ def group_heartbeat(services: Services, context: RequestContext, request: GroupH
     """
     if not request.client_id and context.client_id:
         request = replace(request, client_id=context.client_id)
-    groups, host = services.groups, context.peer.rpartition(":")[0]
+    groups, host, now_s = services.groups, context.peer.rpartition(":")[0], services.loop.time()
+    _end_wait(groups, request)
+    outcome = groups.heartbeat(request, host=host)
+    if isinstance(outcome, GroupHeartbeatResponse):
+        return _told_or_waiting(groups, request, host, now_s, outcome)
+    return _told_when_decided(groups, request, host, now_s, outcome)
+
+
+async def _told_when_decided(
+    groups: GroupCoordinator,
+    request: GroupHeartbeatRequest,
+    host: str,
+    began_s: float,
+    outcome: Awaitable[GroupHeartbeatResponse],
+) -> Response:
+    """Wait for the decision. Other changes of the group may have delayed one that has no news."""
+    return _told_or_waiting(groups, request, host, began_s, await outcome)
+
+
+def _told_or_waiting(
+    groups: GroupCoordinator,
+    request: GroupHeartbeatRequest,
+    host: str,
+    began_s: float,
+    response: GroupHeartbeatResponse,
+) -> Response:
+    if request.max_wait_ms <= 0 or request.member_epoch <= 0 or has_news(request, response):
+        return response
+    _end_wait(groups, request)
+    return PendingHeartbeat(groups, request, host, began_s, response)
+
+
+def _end_wait(groups: GroupCoordinator, request: GroupHeartbeatRequest) -> None:
+    """End the wait of the member's earlier heartbeat: one of a member waits."""
     earlier = groups.waits.take(request.group, request.member_id)
     if earlier is not None:
         earlier.expire()
-    outcome = groups.heartbeat(request, host=host)
-    if not isinstance(outcome, GroupHeartbeatResponse):
-        return _awaited(outcome)
-    if request.max_wait_ms <= 0 or request.member_epoch <= 0 or outcome.assignment is not None:
-        return outcome
-    pending = PendingHeartbeat(groups, request, host, outcome)
-    pending.deadline_s = services.loop.time() + min(request.max_wait_ms, outcome.session_timeout_ms // 3) / 1000
-    return pending
 
 
 def offset_commit(services: Services, _context: RequestContext, request: OffsetCommitRequest) -> Response:

@@ -61,7 +61,9 @@ class Heartbeats:
         self._last: asyncio.Task[None] | None = None
         """The last heartbeat, while its response has not come."""
         self._last_waits = False
-        """Whether it, or the last one that ended, may wait for news. One that may follows one that may not at once."""
+        """Whether it, or the last one that ended, may wait for news."""
+        self._brought_news = False
+        """Whether the last response changed the epoch or the assignment."""
         self._under_way: set[asyncio.Task[None]] = set()
         self._sent_at = 0.0
         self.view = self._membership.view
@@ -172,6 +174,8 @@ class Heartbeats:
             self.failure = None
             self.heard_at = datetime.now(UTC)
             self._membership.responded(request, response)
+            if asyncio.current_task() is self._last:
+                self._brought_news = self._membership.view != self.view
         self._publish()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -187,7 +191,7 @@ class Heartbeats:
         membership = self._membership
         if membership.failures:
             return self._sent_at + backoff_ms(membership.failures, self._options, 0.5) / 1000
-        if membership.is_urgent or not self._last_waits:
+        if membership.is_urgent or not self._last_waits or self._brought_news:
             return 0.0
         return self._sent_at + membership.interval_ms * (1 - JITTER) / 1000
 
