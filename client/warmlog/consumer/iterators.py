@@ -34,16 +34,16 @@ class _Limited:
         self._has_begun = False
 
     async def _begin(self) -> None:
-        if not self._has_begun:
-            await self._core.limit(self._until)
-            self._has_begun = True
+        await self._core.limit(self._until)
+        self._has_begun = True
 
 
 class BatchIterator(_Limited, AsyncIterator[Batch]):
     """Batches until every partition has reached its end. Continues after an error."""
 
     async def __anext__(self) -> Batch:
-        await self._begin()
+        if not self._has_begun:
+            await self._begin()
         batch = await self._core.next_batch()
         if batch is None:
             raise StopAsyncIteration

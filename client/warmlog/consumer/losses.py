@@ -54,8 +54,7 @@ class Losses:
             assert isinstance(error, CorruptBatch)
             error = await self._locate(reader, error)
             verdict = decide(error, policy)
-        is_recreated = isinstance(error, InconsistentTopicId)
-        if is_recreated:
+        if isinstance(error, InconsistentTopicId):
             try:
                 error = await self._recreated(reader)
             except UnknownTopicOrPartition:
@@ -73,18 +72,17 @@ class Losses:
         await seek({reader.tp: point})
         if verdict.action is Action.RAISE_ONCE:
             raise error
-        if is_recreated or isinstance(error, LogTruncated):
-            policy_offset = f"its {self._options.on_out_of_range} offset, " if is_recreated else ""
-            _log.warning("%s; continuing at %s%d", error, policy_offset, reader.position)
+        self._tell(reader, error, lost_position)
+
+    def _tell(self, reader: PartitionReader, error: WarmlogError, lost_position: int) -> None:
+        """Log that the reader continues elsewhere."""
+        begin = f"its {self._options.on_out_of_range} offset, {reader.position}"
+        if isinstance(error, LogTruncated):
+            _log.warning("%s; continuing at %d", error, reader.position)
+        elif isinstance(error, InconsistentTopicId):
+            _log.warning("%s; continuing at %s", error, begin)
         elif self._options.has_group:
-            _log.warning(
-                "%s-%d: offset %d is not in the log; continuing at its %s offset, %d",
-                reader.topic,
-                reader.partition,
-                lost_position,
-                self._options.on_out_of_range,
-                reader.position,
-            )
+            _log.warning("%s-%d: offset %d is not in the log; continuing at %s", *reader.tp, lost_position, begin)
 
     async def _with_remedy(self, reader: PartitionReader, error: WarmlogError) -> WarmlogError | None:
         """`error` with what to do, to be raised until a seek; None if a later read may succeed."""

@@ -209,7 +209,7 @@ def _check_claim(group: Group, member: Member, epoch: int, claimed: frozenset[Pa
             f"member {member.member_id!r} of group {group.name!r} has epoch {member.epoch}, the request {epoch}: "
             f"it has lost its partitions; join again"
         )
-    foreign = (claimed or frozenset()) - member.assigned.keys() - member.revoking.keys()
+    foreign = [partition for partition in claimed or () if not member.holds(partition)]
     if foreign:
         topic_id, number = min(foreign)
         raise FencedMemberEpoch(

@@ -21,7 +21,7 @@ they are ignored, and compaction keeps them. Times are in milliseconds.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -144,8 +144,8 @@ def remove(key: AnyKey) -> Record:
     return Record(_encoder.encode(key), None)
 
 
-def read(record: Record) -> tuple[AnyKey, Value | None] | None:
-    """Return the key and the value of `record`, a value of None for a tombstone.
+def read(record: Record) -> tuple[AnyKey, Any] | None:
+    """Return the key and the value of `record`, of the type that belongs to the key; None for a tombstone.
 
     None for a kind or version that is not known. ValueError for a value that does not match its version.
     """

@@ -251,18 +251,16 @@ def _watch_revocation(member: Member, now_ms: int) -> None:
         member.revoking_since_ms = now_ms
 
 
-def _replay_group(group: Group, value: object) -> None:
-    assert isinstance(value, GroupValue)
+def _replay_group(group: Group, value: GroupValue) -> None:
     group.epoch, group.empty_since_ms = value.epoch, value.empty_since_ms
 
 
-def _replay_target(group: Group, value: object) -> None:
-    assert isinstance(value, TargetValue)
+def _replay_target(group: Group, value: TargetValue) -> None:
     group.target_epoch, group.assignor = value.epoch, value.assignor
     group.topics = {topic.topic_id: topic for topic in value.topics}
 
 
-def _replay_member(group: Group, member_id: str, value: object) -> None:
+def _replay_member(group: Group, member_id: str, value: MemberValue | None) -> None:
     old = group.members.get(member_id)
     if old is not None and group.instances.get(old.settings.instance_id) == member_id:
         del group.instances[old.settings.instance_id]
@@ -271,27 +269,24 @@ def _replay_member(group: Group, member_id: str, value: object) -> None:
             _hold(group, old, {}, {})
             del group.members[member_id]
         return
-    assert isinstance(value, MemberValue)
     group.members.setdefault(member_id, Member(member_id)).settings = value
     if value.instance_id:
         group.instances[value.instance_id] = member_id
 
 
-def _replay_share(group: Group, member_id: str, value: object) -> None:
+def _replay_share(group: Group, member_id: str, value: ShareValue | None) -> None:
     if value is None:
         if member_id in group.members:
             group.members[member_id].target = frozenset()
         return
-    assert isinstance(value, ShareValue)
     group.members.setdefault(member_id, Member(member_id)).target = unpack_share(value)
 
 
-def _replay_assignment(group: Group, member_id: str, value: object) -> None:
+def _replay_assignment(group: Group, member_id: str, value: AssignmentValue | None) -> None:
     if value is None:
         if member_id in group.members:
             _hold(group, group.members[member_id], {}, {})
         return
-    assert isinstance(value, AssignmentValue)
     member = group.members.setdefault(member_id, Member(member_id))
     if value.epoch != member.epoch:
         member.owned = member.revoking_since_ms = None
@@ -299,12 +294,11 @@ def _replay_assignment(group: Group, member_id: str, value: object) -> None:
     _hold(group, member, unpack_epochs(value.assigned), unpack_epochs(value.revoking))
 
 
-def _replay_offset(group: Group, partition: Partition, value: object) -> None:
+def _replay_offset(group: Group, partition: Partition, value: OffsetValue | None) -> None:
     if value is None:
         group.offsets.pop(partition, None)
-        return
-    assert isinstance(value, OffsetValue)
-    group.offsets[partition] = value
+    else:
+        group.offsets[partition] = value
 
 
 def _hold(group: Group, member: Member, assigned: dict[Partition, int], revoking: dict[Partition, int]) -> None:
