@@ -160,6 +160,21 @@ def test_the_next_heartbeat_of_a_member_ends_one_that_waits(
     assert 0.3 < time.monotonic() - began_s < 5
 
 
+def test_a_heartbeat_whose_decision_is_delayed_by_another_waits_for_news_all_the_same(
+    client: WireClient, topic: str, join: Callable[..., GroupMember]
+) -> None:
+    fill(client, topic, 4)
+    member = join("delayed", topic).settle(4)
+    for number in range(10):
+        joining = client.send(GroupHeartbeatRequest("delayed", f"other-{number}", 0, topics=[topic]))
+        waiting = member.client.send(member.heartbeat())
+        epoch = member.epoch
+        response = member.received(member.client.receive(waiting)[0])
+        assert response.assignment is not None or response.member_epoch > epoch
+        client.receive(joining)
+        member.take()
+
+
 def test_a_static_member_is_taken_over_at_once_and_the_old_one_is_told(
     client: WireClient, topic: str, join: Callable[..., GroupMember]
 ) -> None:
