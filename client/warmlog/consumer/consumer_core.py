@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import length_hint
 from typing import Protocol
 
@@ -129,9 +129,12 @@ class ConsumerCore:
         reader = self.readers[topic, partition] = self._new_reader(topic, partition, topic_id)
         return reader
 
-    async def read_assigned(self, readers: Sequence[PartitionReader]) -> None:
-        """Read these, up to where the read under way ends."""
-        ends = {} if self._until is None else await self.ends(self._until)
+    async def ends_of_read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where the read under way ends in partitions that are assigned; nothing if it has no end."""
+        return {} if self._until is None else await self.ends(self._until, partitions)
+
+    def read_assigned(self, readers: Iterable[PartitionReader], ends: Mapping[TopicPartition, int]) -> None:
+        """Read these, up to `ends`."""
         for reader in readers:
             if reader not in self._turns:
                 self._read(reader, ends.get((reader.topic, reader.partition), NO_LIMIT))
@@ -219,11 +222,14 @@ class ConsumerCore:
             fit_points(points, self.readers, "until", left_out=LATEST)
         return points
 
-    async def ends(self, until: Points) -> dict[TopicPartition, int]:
-        """Return the offset that `until` means in each partition, the latest if a mapping leaves it out."""
+    async def ends(
+        self, until: Points, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset that `until` means in these partitions or in each, the latest if a mapping omits it."""
+        wanted = self.readers.keys() if partitions is None else partitions
         if self.group is not None and not isinstance(until, Point):
-            until = {partition: point for partition, point in until.items() if partition in self.readers}
-        points = fit_points(until, self.readers, "until", left_out=LATEST)
+            until = {partition: point for partition, point in until.items() if partition in wanted}
+        points = fit_points(until, wanted, "until", left_out=LATEST)
         found = await look_up_points(self.cluster, points, self._options.isolation)
         return {partition: at.offset for partition, at in found.items()}
 

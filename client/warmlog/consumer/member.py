@@ -191,6 +191,7 @@ class Member(Committing):
         """Read these from where they are committed. False if that has to be tried again later."""
         try:
             places = await self._places(added, view)
+            ends = await self._core.ends_of_read([(owned.topic, owned.partition) for owned in added])
         except (StaleMemberEpoch, *TOPIC_IS_GONE) as error:
             _log.debug("group %s: the assignment is carried out later: %s", self._options.group, error)
             return False
@@ -206,7 +207,7 @@ class Member(Committing):
         try:
             await _call(self._options.on_assigned, added)
         finally:
-            await self._core.read_assigned(readers)
+            self._core.read_assigned(readers, ends)
             self._running.own(view.life, self._owned)
         return True
 

@@ -565,6 +565,29 @@ async def test_commits_at_the_same_time_share_requests_and_keep_their_order(
         assert len(coordinator.commits) - before <= 3
 
 
+async def test_an_assignment_whose_end_cannot_be_looked_up_is_read_later(
+    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with consumer(broker) as client:
+        core = client._core
+        assert core is not None
+        ends, errors = core.ends, [warmlog.BrokerUnavailable("no response"), asyncio.CancelledError()]
+
+        async def fail_first(*args: Any) -> dict[tuple[str, int], int]:
+            if errors:
+                raise errors.pop(0)
+            return await ends(*args)
+
+        monkeypatch.setattr(core, "ends", fail_first)
+        batches = client.batches(until="latest")
+        with pytest.raises(warmlog.BrokerUnavailable):
+            await anext(batches)
+        with pytest.raises(asyncio.CancelledError):
+            await anext(batches)
+        async with asyncio.timeout(PATIENCE_S):
+            assert sorted([place(batch) async for batch in batches]) == [(0, 4), (0, 8), (1, 4), (1, 8)]
+
+
 async def test_what_needs_a_group_is_refused_without_one(broker: FakeBroker) -> None:
     async with consumer(broker, group=None) as client:
         with pytest.raises(warmlog.InvalidConfig, match="has no group"):
