@@ -53,7 +53,8 @@ def commit(
 ) -> Decision[OffsetCommitResponse]:
     """Decide a commit. Each partition is committed or refused by itself, in the order of the request.
 
-    Call `groups.heard` with the sequence number of the request before the next commit of the group is decided.
+    Call `groups.heard` with the sequence number of the request once its records are applied; `check_sequence` refuses
+    meanwhile what must not be decided after it.
     """
     check_group_id(request.group)
     group = groups.get(request.group)
@@ -95,9 +96,14 @@ def _committer(group: Group | None, request: OffsetCommitRequest) -> Member | No
             f"member {member.member_id!r} of group {request.group!r} has epoch {member.epoch}, the request "
             f"{request.member_epoch}: join again"
         )
-    if 0 < request.sequence < member.commit_sequence:
-        raise StaleMemberEpoch(f"a late copy of a commit: number {request.sequence}, after {member.commit_sequence}")
+    check_sequence(request, member.commit_sequence)
     return member
+
+
+def check_sequence(request: OffsetCommitRequest, latest: int) -> None:
+    """Raise StaleMemberEpoch for a commit whose number is below the `latest` of its member."""
+    if 0 < request.sequence < latest:
+        raise StaleMemberEpoch(f"a late copy of a commit: number {request.sequence}, after {latest}")
 
 
 def _topic_of(item: OffsetCommitPartition, topics: TopicsView) -> KnownTopic:
