@@ -202,7 +202,8 @@ def delete_offsets(groups: Groups, request: DeleteOffsetsRequest) -> Decision[De
 
 
 def existing_group(groups: Groups, name: str) -> Group:
-    """Return the group; GroupIdNotFound."""
+    """Return the group; GroupIdNotFound, or InvalidGroupId if there can be none."""
+    check_group_id(name)
     group = groups.get(name)
     if group is None:
         raise GroupIdNotFound(f"there is no group {name!r}")
