@@ -194,7 +194,8 @@ class ConsumerCore:
     async def seek(self, points: Mapping[TopicPartition, Point]) -> None:
         """Continue from there in these partitions."""
         for partition, at in (await look_up_points(self.cluster, points, self._options.isolation)).items():
-            self.seek_now(partition, at.offset, at.leader_epoch)
+            if partition in self.readers:  # a group may have taken it meanwhile
+                self.seek_now(partition, at.offset, at.leader_epoch)
         self._changed.set()
 
     def seek_now(self, partition: TopicPartition, offset: int, epoch: int = NO_LEADER_EPOCH) -> None:
@@ -261,7 +262,7 @@ class ConsumerCore:
         """Return the offsets in the log of each partition, for readers of its isolation."""
         first = await self.ends(EARLIEST)
         end = await self.ends(LATEST)
-        return {partition: range(first[partition], end[partition]) for partition in first}
+        return {partition: range(first[partition], end[partition]) for partition in first if partition in end}
 
     async def next_batch(self) -> Batch | None:
         """The next batch of any partition, waiting for one; None when every partition has reached its end."""

@@ -22,7 +22,11 @@ class Lag(NamedTuple):
 async def lags(core: ConsumerCore) -> dict[TopicPartition, Lag]:
     """Return the lag of each partition that is read."""
     ends = await core.ends(LATEST)
-    unread = [Unread(*partition, core.position(partition), end) for partition, end in ends.items()]
+    unread = [
+        Unread(*partition, core.position(partition), end)
+        for partition, end in ends.items()
+        if partition in core.readers
+    ]
     times_ms = await first_timestamps_ms(core.cluster, [each for each in unread if each.first < each.end])
     now_ms = time.time_ns() // 1_000_000
     found = {}
