@@ -177,11 +177,11 @@ class Member(Committing):
                 self._loop.call_later(RETRY_S, self._look_again)
 
     async def _give_up(self, revoked: Partitions, view: View) -> None:
+        if self._options.commit == "auto":
+            error = await self._commit_finished(revoked)
+            if isinstance(error, NO_MEMBER):
+                await self._lose(view.life, error)
         try:
-            if self._options.commit == "auto":
-                error = await self._commit_finished(revoked)
-                if isinstance(error, NO_MEMBER):
-                    await self._lose(view.life, error)
             await _call(self._options.on_revoked, revoked)
         finally:
             self._drop(revoked)

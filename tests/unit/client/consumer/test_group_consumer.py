@@ -566,6 +566,32 @@ async def test_commits_at_the_same_time_share_requests_and_keep_their_order(
         assert len(coordinator.commits) - before <= 3
 
 
+async def test_a_revocation_whose_commit_was_cancelled_is_carried_out_by_the_next_call(
+    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls()
+    async with consumer(broker, **calls.options) as client:
+        batches = client.batches()
+        await take(batches, 4)
+        coordinator.assign(FIRST)
+        epoch = coordinator.member.epoch
+        await until(lambda: client.group_metadata().member_epoch == epoch)
+
+        async def never(_partitions: object) -> None:
+            await asyncio.Event().wait()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(client._committing, "_commit_finished", never)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(batches), 0.05)
+        assert client.assignment == [("t", 0), ("t", 1)]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(batches), 0.5)
+        assert client.assignment == [("t", 0)]
+        assert coordinator.committed[("t", 1)] == 8
+        assert calls.all == [("assigned", [0, 1]), ("revoked", [1])]
+
+
 async def test_a_partition_may_be_given_up_while_another_task_asks_about_it(
     broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
