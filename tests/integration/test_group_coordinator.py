@@ -469,6 +469,7 @@ def state_of(client: WireClient) -> dict[str, object]:
         (OffsetCommitRequest("", []), InvalidGroupId),
         (OffsetFetchRequest("bad", None, "m", 3), UnknownMemberId),
         (OffsetFetchRequest("x" * 900_000), InvalidGroupId),
+        (DeleteOffsetsRequest("x" * 900_000, []), InvalidGroupId),
     ],
 )
 def test_a_bad_request_gets_its_error_and_leaves_no_group(

@@ -12,16 +12,18 @@ from group_member import GroupMember, commit, offsets
 from unit.broker.data_dirs.test_loader import config_of, write_entries
 from warmlog_broker import Broker
 from warmlog_broker.metadata.metadata_log import TopicCreated
-from warmlog_protocol.errors import ApiError, CoordinatorNotAvailable, SafeMode, UnknownMemberId
+from warmlog_protocol.errors import ApiError, CoordinatorNotAvailable, SafeMode, StaleMemberEpoch, UnknownMemberId
 from warmlog_protocol.messages import (
     GroupHeartbeatRequest,
     ListGroupsRequest,
     ListGroupsResponse,
     MetadataRequest,
     MetadataResponse,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from wire_client import ConnectionEnded, WireClient
+from wire_client import ConnectionEnded, WireClient, batch_of
 
 QUICK = {"group_initial_rebalance_delay_ms": 20, "group_assignment_interval_ms": 20, "group_coordinator_partitions": 2}
 
@@ -29,6 +31,18 @@ QUICK = {"group_initial_rebalance_delay_ms": 20, "group_assignment_interval_ms":
 def topics(client: WireClient) -> list[str]:
     response = cast("MetadataResponse", client.call(MetadataRequest(None, include_internal=True)))
     return sorted(topic.name for topic in response.topics)
+
+
+def refuse_writes(broker: BrokerThread, refusals: list[ApiError]) -> None:
+    """Have the broker refuse records with the first of `refusals`, as long as there is one."""
+
+    def refuse(it: Broker) -> None:
+        coordinator = it.services.groups._coordinator
+        around = replace(coordinator._around, write_refusal=lambda: refusals[0] if refusals else None)
+        for each in (coordinator, *coordinator.active):
+            each._around = around
+
+    broker.in_loop(refuse)
 
 
 def test_the_topic_is_created_by_the_first_change_and_not_by_questions_or_refused_requests(tmp_path: Path) -> None:
@@ -61,19 +75,42 @@ def test_a_broker_that_takes_no_records_takes_no_commits_and_still_tells_them(tm
         topic_id = client.create_topic("t")
         commit(client, "g", topic_id, (0, 0))
 
-        def refuse(it: Broker) -> None:
-            coordinator = it.services.groups._coordinator
-            around = replace(coordinator._around, write_refusal=lambda: refusals[0] if refusals else None)
-            for each in (coordinator, *coordinator.active):
-                each._around = around
-
-        broker.in_loop(refuse)
+        refuse_writes(broker, refusals)
         refusals.append(SafeMode("safe mode"))
         with pytest.raises(CoordinatorNotAvailable, match="safe mode"):
             commit(client, "g", topic_id, (0, 0), metadata="new")
         assert offsets(client, "g") == {("t", 0): 0}
         refusals.clear()
         assert commit(client, "g", topic_id, (0, 0), metadata="new")[0].error_code == 0
+
+
+def test_a_commit_that_was_not_taken_changes_nothing_and_a_later_one_excludes_earlier_ones(tmp_path: Path) -> None:
+    refusals: list[ApiError] = []
+    with BrokerThread(tmp_path, **QUICK) as broker, WireClient(broker.address) as client:
+        topic_id = client.create_topic("t")
+        client.produce("t", batch_of([b"x"] * 100))
+        with GroupMember(broker.address, "g", "t").join() as member:
+            member.settle(1)
+
+            def request(sequence: int, offset: int) -> OffsetCommitRequest:
+                parts = [OffsetCommitPartition(topic_id, "", 0, offset)]
+                return OffsetCommitRequest("g", parts, member.member_id, member.epoch, sequence=sequence)
+
+            refuse_writes(broker, refusals)
+            client.call(request(1, 10))
+            refusals.append(SafeMode("safe mode"))
+            with pytest.raises(CoordinatorNotAvailable):
+                client.call(request(7, 70))
+            refusals.clear()
+            client.call(request(6, 60))
+            later, earlier = client.send(request(9, 90)), client.send(request(8, 80))
+            with pytest.raises(StaleMemberEpoch, match="late copy"):
+                client.receive(earlier)
+            client.receive(later)
+            with pytest.raises(StaleMemberEpoch, match="late copy"):
+                client.call(request(8, 80))
+            assert offsets(client, "g") == {("t", 0): 90}
+            assert broker.in_loop(lambda it: it.services.groups._commits) == {}
 
 
 def test_after_an_error_of_the_disk_groups_of_that_partition_are_not_available_and_others_are(tmp_path: Path) -> None:

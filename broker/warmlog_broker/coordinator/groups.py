@@ -8,8 +8,10 @@ that came before them. A heartbeat that changes nothing writes nothing and gets 
 import asyncio
 import dataclasses
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 
 from msgspec.structs import replace
@@ -20,7 +22,14 @@ from warmlog_broker.coordinator.framework.decision import Decision
 from warmlog_broker.coordinator.framework.shard import Surroundings
 from warmlog_broker.coordinator.group.description import describe, list_groups
 from warmlog_broker.coordinator.group.membership import heartbeat
-from warmlog_broker.coordinator.group.offsets import commit, delete_group, delete_offsets, expire_offsets, fetch_offsets
+from warmlog_broker.coordinator.group.offsets import (
+    check_sequence,
+    commit,
+    delete_group,
+    delete_offsets,
+    expire_offsets,
+    fetch_offsets,
+)
 from warmlog_broker.coordinator.group.state import Groups, Limits
 from warmlog_broker.coordinator.group_duties import GroupShard, Sessions, Targets, Waits, run_unasked
 from warmlog_broker.coordinator.topics_view import BrokerTopics
@@ -86,6 +95,8 @@ class GroupCoordinator:
         self._now_s = loop.time
         self._sessions = Sessions(timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms, lines=lines)
         self._targets = Targets(config, self._topics)
+        self._commits: dict[tuple[str, str], deque[int]] = {}
+        """By group and member id: the numbers of the commits that are not decided or not durable yet, rising."""
         self.waits = Waits()
         """Heartbeats that had nothing to tell, and wait for that."""
         self._coordinator = Coordinator(
@@ -158,11 +169,32 @@ class GroupCoordinator:
 
         def decide(groups: Groups) -> Decision[OffsetCommitResponse]:
             limits = self._limits_for(groups, request.group)
-            decision = commit(groups, request, self._topics, now_ms=self._now_ms(), limits=limits)
-            groups.heard(request.group, request.member_id, now_ms=self._steady_ms(), commit_sequence=request.sequence)
-            return decision
+            return commit(groups, request, self._topics, now_ms=self._now_ms(), limits=limits)
 
-        return self._coordinator.run(request.group, decide, is_shared=True)
+        under_way = self._commits.get((request.group, request.member_id))
+        if under_way:
+            check_sequence(request, under_way[-1])
+        outcome = self._coordinator.run(request.group, decide, is_shared=True)
+        if isinstance(outcome, OffsetCommitResponse):
+            self._heard_commit(request)
+        elif isinstance(outcome, asyncio.Future) and request.member_id and request.sequence > 0:
+            self._commits.setdefault((request.group, request.member_id), deque()).append(request.sequence)
+            outcome.add_done_callback(partial(self._commit_ended, request))
+        return outcome
+
+    def _commit_ended(self, request: OffsetCommitRequest, outcome: "asyncio.Future[OffsetCommitResponse]") -> None:
+        under_way = self._commits[request.group, request.member_id]
+        under_way.remove(request.sequence)
+        if not under_way:
+            del self._commits[request.group, request.member_id]
+        if outcome.cancelled() or outcome.exception() is None:  # cancelled: no request waits for it, but it goes on
+            self._heard_commit(request)
+
+    def _heard_commit(self, request: OffsetCommitRequest) -> None:
+        """Note that the member is alive, and the number of its commit."""
+        with suppress(ApiError):  # the shard may be loaded again meanwhile
+            groups = self._coordinator.state_of(request.group)
+            groups.heard(request.group, request.member_id, now_ms=self._steady_ms(), commit_sequence=request.sequence)
 
     def fetch_offsets(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
         """Return committed offsets."""

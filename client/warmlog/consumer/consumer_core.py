@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import length_hint
 from typing import Protocol
 
@@ -125,9 +125,12 @@ class ConsumerCore:
         reader = self.readers[topic, partition] = self._new_reader(topic, partition, topic_id)
         return reader
 
-    async def read_assigned(self, readers: Sequence[PartitionReader]) -> None:
-        """Read these, up to where the read under way ends."""
-        ends = {} if self._until is None else await self.ends(self._until)
+    async def ends_of_read(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return where the read under way ends in partitions that are assigned; nothing if it has no end."""
+        return {} if self._until is None else await self.ends(self._until, partitions)
+
+    def read_assigned(self, readers: Iterable[PartitionReader], ends: Mapping[TopicPartition, int]) -> None:
+        """Read these, up to `ends`."""
         for reader in readers:
             if reader not in self._turns:
                 self._read(reader, ends.get(reader.tp, NO_LIMIT))
@@ -187,7 +190,8 @@ class ConsumerCore:
     async def seek(self, points: Mapping[TopicPartition, Point]) -> None:
         """Continue from there in these partitions."""
         for partition, at in (await look_up_points(self.cluster, points, self._options.isolation)).items():
-            self.seek_now(partition, at.offset, at.leader_epoch)
+            if partition in self.readers:  # a group may have taken it meanwhile
+                self.seek_now(partition, at.offset, at.leader_epoch)
         self._changed.set()
 
     def seek_now(self, partition: TopicPartition, offset: int, epoch: int = NO_LEADER_EPOCH) -> None:
@@ -215,11 +219,14 @@ class ConsumerCore:
             fit_points(points, self.readers, "until", left_out=LATEST)
         return points
 
-    async def ends(self, until: Points) -> dict[TopicPartition, int]:
-        """Return the offset that `until` means in each partition, the latest if a mapping leaves it out."""
+    async def ends(
+        self, until: Points, partitions: Collection[TopicPartition] | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return the offset that `until` means in these partitions or in each, the latest if a mapping omits it."""
+        wanted = self.readers.keys() if partitions is None else partitions
         if self.group is not None and not isinstance(until, Point):
-            until = {partition: point for partition, point in until.items() if partition in self.readers}
-        points = fit_points(until, self.readers, "until", left_out=LATEST)
+            until = {partition: point for partition, point in until.items() if partition in wanted}
+        points = fit_points(until, wanted, "until", left_out=LATEST)
         found = await look_up_points(self.cluster, points, self._options.isolation)
         return {partition: at.offset for partition, at in found.items()}
 
@@ -251,7 +258,7 @@ class ConsumerCore:
         """Return the offsets in the log of each partition, for readers of its isolation."""
         first = await self.ends(EARLIEST)
         end = await self.ends(LATEST)
-        return {partition: range(first[partition], end[partition]) for partition in first}
+        return {partition: range(first[partition], end[partition]) for partition in first if partition in end}
 
     async def next_batch(self) -> Batch | None:
         """The next batch of any partition, waiting for one; None when every partition has reached its end."""

@@ -21,6 +21,10 @@ class Lag(NamedTuple):
 async def lags(core: ConsumerCore) -> dict[TopicPartition, Lag]:
     """Return the lag of each partition that is read."""
     ends = await core.ends(LATEST)
-    unread = [Unread(*partition, core.position(partition), end) for partition, end in ends.items()]
+    unread = [
+        Unread(*partition, core.position(partition), end)
+        for partition, end in ends.items()
+        if partition in core.readers
+    ]
     ages = await ages_s(core.cluster, unread)
     return {(each.topic, each.partition): Lag(each.records, ages[each]) for each in unread}

@@ -178,11 +178,11 @@ class Member(Committing):
                 self._loop.call_later(RETRY_S, self._look_again)
 
     async def _give_up(self, revoked: Partitions, view: View) -> None:
+        if self._options.commit == "auto":
+            error = await self._commit_finished(revoked)
+            if isinstance(error, NO_MEMBER):
+                await self._lose(view.life, error)
         try:
-            if self._options.commit == "auto":
-                error = await self._commit_finished(revoked)
-                if isinstance(error, NO_MEMBER):
-                    await self._lose(view.life, error)
             await _call(self._options.on_revoked, revoked)
         finally:
             self._drop(revoked)
@@ -192,6 +192,7 @@ class Member(Committing):
         """Read these from where they are committed. False if that has to be tried again later."""
         try:
             places = await self._places(added, view)
+            ends = await self._core.ends_of_read([(owned.topic, owned.partition) for owned in added])
         except (StaleMemberEpoch, *TOPIC_IS_GONE) as error:
             _log.debug("group %s: the assignment is carried out later: %s", self._options.group, error)
             return False
@@ -207,7 +208,7 @@ class Member(Committing):
         try:
             await _call(self._options.on_assigned, added)
         finally:
-            await self._core.read_assigned(readers)
+            self._core.read_assigned(readers, ends)
             self._running.own(view.life, self._owned)
         return True
 

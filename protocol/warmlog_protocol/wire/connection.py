@@ -42,6 +42,7 @@ from warmlog_protocol.messages import (
     HandshakeResponse,
     Message,
     ProduceRequest,
+    TopicPartitions,
 )
 from warmlog_protocol.wire.frames import (
     HEAD_BYTES,
@@ -187,8 +188,13 @@ class ServerConnection(FrameBuffer):
         """Raise InvalidRequest for too many items; RemoteProtocolError if that request gets no response."""
         for name in message.__struct_fields__:
             items = getattr(message, name)
-            if isinstance(items, list) and len(items) > self._max_items:
-                error = InvalidRequest(f"{len(items)} {name} in one request, {self._max_items} are allowed")
+            if not isinstance(items, list) or not items:
+                continue
+            count = len(items)
+            if isinstance(items[0], TopicPartitions):
+                count = max(count, sum(len(each.partitions) for each in items))
+            if count > self._max_items:
+                error = InvalidRequest(f"{count} {name} in one request, {self._max_items} are allowed")
                 if isinstance(message, ProduceRequest) and message.acks == 0:
                     raise self._refusal(correlation_id, error)
                 raise error

@@ -1,6 +1,7 @@
 """Committed offsets: commit, fetch, delete and expire. They are kept by topic id: a recreated topic has none."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import cache
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.group.membership import check_group_id, valid_member
@@ -44,7 +45,6 @@ from warmlog_protocol.messages.groups import (
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
-    TopicPartitions,
 )
 
 
@@ -53,7 +53,8 @@ def commit(
 ) -> Decision[OffsetCommitResponse]:
     """Decide a commit. Each partition is committed or refused by itself, in the order of the request.
 
-    Call `groups.heard` with the sequence number of the request before the next commit of the group is decided.
+    Call `groups.heard` with the sequence number of the request once its records are applied; `check_sequence` refuses
+    meanwhile what must not be decided after it.
     """
     check_group_id(request.group)
     group = groups.get(request.group)
@@ -95,9 +96,14 @@ def _committer(group: Group | None, request: OffsetCommitRequest) -> Member | No
             f"member {member.member_id!r} of group {request.group!r} has epoch {member.epoch}, the request "
             f"{request.member_epoch}: join again"
         )
-    if 0 < request.sequence < member.commit_sequence:
-        raise StaleMemberEpoch(f"a late copy of a commit: number {request.sequence}, after {member.commit_sequence}")
+    check_sequence(request, member.commit_sequence)
     return member
+
+
+def check_sequence(request: OffsetCommitRequest, latest: int) -> None:
+    """Raise StaleMemberEpoch for a commit whose number is below the `latest` of its member."""
+    if 0 < request.sequence < latest:
+        raise StaleMemberEpoch(f"a late copy of a commit: number {request.sequence}, after {latest}")
 
 
 def _topic_of(item: OffsetCommitPartition, topics: TopicsView) -> KnownTopic:
@@ -168,38 +174,48 @@ def _nothing(topic: str) -> OffsetValue:
 def delete_offsets(groups: Groups, request: DeleteOffsetsRequest) -> Decision[DeleteOffsetsResponse]:
     """Remove committed offsets of partitions that no member subscribes to; GroupIdNotFound."""
     group = existing_group(groups, request.group)
-    records: list[Record] = []
+    by_topic: dict[bytes | str, dict[int, list[Partition]]] = {}
+    names: dict[bytes, set[str]] = {}
+    for partition, value in group.offsets.items():
+        for topic_key in (partition.topic_id, value.topic):
+            by_topic.setdefault(topic_key, {}).setdefault(partition.number, []).append(partition)
+        names.setdefault(partition.topic_id, set()).add(value.topic)
+    is_subscribed = _subscriptions(group)
+    records: dict[Record, None] = {}
     results = []
     for topic in request.partitions:
-        error = _subscription_error(group, topic)
+        meant = by_topic.get(topic.topic_id or topic.topic, {})
+        used = sorted(filter(is_subscribed, names.get(topic.topic_id, set()) | ({topic.topic} - {""})))
+        error = _subscription_error(group, used[0]) if used else None
         for number in topic.partitions:
             if error is None:
-                records += _offset_tombstones(group, topic, number)
+                records.update((remove(OffsetKey(group.name, *each)), None) for each in meant.get(number, ()))
             results.append(DeletedOffset(topic.topic_id, topic.topic, number, *_outcome(error)))
-    return Decision(records, DeleteOffsetsResponse(results))
+    return Decision(list(records), DeleteOffsetsResponse(results))
 
 
 def existing_group(groups: Groups, name: str) -> Group:
-    """Return the group; GroupIdNotFound."""
+    """Return the group; GroupIdNotFound, or InvalidGroupId if there can be none."""
+    check_group_id(name)
     group = groups.get(name)
     if group is None:
         raise GroupIdNotFound(f"there is no group {name!r}")
     return group
 
 
-def _subscription_error(group: Group, topic: TopicPartitions) -> ApiError | None:
-    names = {value.topic for partition, value in group.offsets.items() if partition.topic_id == topic.topic_id}
-    for name in names | ({topic.topic} - {""}):
-        if any(subscribes_to(member.settings, name) for member in group.members.values()):
-            return GroupSubscribedToTopic(f"members of group {group.name!r} subscribe to {name!r}: stop them first")
-    return None
+def _subscriptions(group: Group) -> Callable[[str], bool]:
+    """Return what tells whether a member subscribes to the topic of a name."""
+    subscriptions = {(m.settings.topics, m.settings.pattern): m.settings for m in group.members.values()}
+
+    @cache
+    def is_subscribed(name: str) -> bool:
+        return any(subscribes_to(settings, name) for settings in subscriptions.values())
+
+    return is_subscribed
 
 
-def _offset_tombstones(group: Group, topic: TopicPartitions, number: int) -> Iterable[Record]:
-    for partition, value in group.offsets.items():
-        is_meant = partition.topic_id == topic.topic_id if topic.topic_id else value.topic == topic.topic
-        if is_meant and partition.number == number:
-            yield remove(OffsetKey(group.name, *partition))
+def _subscription_error(group: Group, topic: str) -> ApiError:
+    return GroupSubscribedToTopic(f"members of group {group.name!r} subscribe to {topic!r}: stop them first")
 
 
 def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int, topics: TopicsView) -> Decision[int]:

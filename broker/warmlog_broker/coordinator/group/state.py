@@ -217,10 +217,9 @@ class Groups:
         owned: Iterable[TopicPartitions] | None = None,
         commit_sequence: int = 0,
     ) -> None:
-        """Note a heartbeat or commit that was accepted, once its decision has been made.
+        """Note a heartbeat or commit that was accepted, once its records are applied.
 
-        `epoch`, `owned`: of the heartbeat's request. `commit_sequence`: of a commit, to be noted before the next
-        commit is decided, since commits of a group are not waited for.
+        `epoch`, `owned`: of the heartbeat's request. `commit_sequence`: of a commit.
         """
         member = self.member(group, member_id)
         if member is None:

@@ -37,6 +37,8 @@ class Offsets:
         self._cluster = cluster
         self._who = who
         self._pending: dict[Owned, Place] = {}
+        self._committer: GroupMetadata | None = None
+        """Who commits `_pending`."""
         self._next: asyncio.Task[Errors] | None = None
         self._in_flight = asyncio.Lock()
         self._sequence = 0
@@ -53,13 +55,16 @@ class Offsets:
         """Commit, and return the errors of single partitions; the others are durable.
 
         Raises the error of the whole request. Requests are sent one after another, so that a repeated one cannot undo a
-        later one; what is committed meanwhile goes into the next. A commit that is cancelled may still take place.
+        later one; what is committed meanwhile goes into the next. A commit that is cancelled may still take place. One
+        that waited keeps its epoch: if the partition was lost and assigned again since, it is refused.
         """
-        self._pending.update(places)
-        if self._next is None:
-            self._next = asyncio.create_task(self._send(), name="warmlog commit")
+        who = self._who()
+        if self._next is None or who != self._committer:
+            self._pending, self._committer = {}, who
+            self._next = asyncio.create_task(self._send(self._pending, who), name="warmlog commit")
             self._tasks.add(self._next)
             self._next.add_done_callback(self._ended)
+        self._pending.update(places)
         errors = await asyncio.shield(self._next)
         return {partition: errors[partition] for partition in places if partition in errors}
 
@@ -76,11 +81,10 @@ class Offsets:
         if not task.cancelled():
             task.exception()  # a caller that was cancelled does not look at it
 
-    async def _send(self) -> Errors:
+    async def _send(self, places: Mapping[Owned, Place], who: GroupMetadata) -> Errors:
         async with self._in_flight:
-            places, self._pending = self._pending, {}
-            self._next = None
-            who = self._who()
+            if places is self._pending:
+                self._next = None
             partitions = [OffsetCommitPartition(*owned, *place) for owned, place in places.items()]
             self._sequence += 1
             request = OffsetCommitRequest(

@@ -13,6 +13,7 @@ import pytest
 import warmlog
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator, owned
+from warmlog.consumer import consumer_core
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import CoordinatorLoadInProgress, GroupMaxSizeReached
 
@@ -572,6 +573,87 @@ async def test_commits_at_the_same_time_share_requests_and_keep_their_order(
         await asyncio.gather(*(client.commit({"t-0": offset}) for offset in range(100)))
         assert coordinator.committed == {("t", 0): 99}
         assert len(coordinator.commits) - before <= 3
+
+
+async def test_a_revocation_whose_commit_was_cancelled_is_carried_out_by_the_next_call(
+    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls()
+    async with consumer(broker, **calls.options) as client:
+        batches = client.batches()
+        await take(batches, 4)
+        coordinator.assign(FIRST)
+        epoch = coordinator.member.epoch
+        await until(lambda: client.group_metadata().member_epoch == epoch)
+
+        async def never(_partitions: object) -> None:
+            await asyncio.Event().wait()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(client._committing, "_commit_finished", never)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(batches), 0.05)
+        assert client.assignment == [("t", 0), ("t", 1)]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(batches), 0.5)
+        assert client.assignment == [("t", 0)]
+        assert coordinator.committed[("t", 1)] == 8
+        assert calls.all == [("assigned", [0, 1]), ("revoked", [1])]
+
+
+async def test_a_partition_may_be_given_up_while_another_task_asks_about_it(
+    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with consumer(broker) as client:
+        await take(client.batches(), 2)
+        core = client._core
+        assert core is not None
+        ends, look_up = core.ends, consumer_core.look_up_points
+
+        async def ends_then_revoked(*args: Any) -> dict[tuple[str, int], int]:
+            found = await ends(*args)
+            core.readers.pop(("t", 1), None)
+            return found
+
+        async def look_up_then_revoked(*args: Any) -> Any:
+            found = await look_up(*args)
+            core.readers.pop(("t", 1), None)
+            return found
+
+        reader = core.readers["t", 1]
+        monkeypatch.setattr(core, "ends", ends_then_revoked)
+        assert list(await client.lag()) == [("t", 0)]
+        core.readers["t", 1] = reader
+        assert await client.available() == {("t", 0): range(8)}
+        monkeypatch.undo()
+        core.readers["t", 1] = reader
+        monkeypatch.setattr(consumer_core, "look_up_points", look_up_then_revoked)
+        await client.seek_to("earliest")
+        assert client.positions() == {"t-0": 0}
+        core.readers["t", 1] = reader
+
+
+async def test_an_assignment_whose_end_cannot_be_looked_up_is_read_later(
+    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with consumer(broker) as client:
+        core = client._core
+        assert core is not None
+        ends, errors = core.ends, [warmlog.BrokerUnavailable("no response"), asyncio.CancelledError()]
+
+        async def fail_first(*args: Any) -> dict[tuple[str, int], int]:
+            if errors:
+                raise errors.pop(0)
+            return await ends(*args)
+
+        monkeypatch.setattr(core, "ends", fail_first)
+        batches = client.batches(until="latest")
+        with pytest.raises(warmlog.BrokerUnavailable):
+            await anext(batches)
+        with pytest.raises(asyncio.CancelledError):
+            await anext(batches)
+        async with asyncio.timeout(PATIENCE_S):
+            assert sorted([place(batch) async for batch in batches]) == [(0, 4), (0, 8), (1, 4), (1, 8)]
 
 
 async def test_what_needs_a_group_is_refused_without_one(broker: FakeBroker) -> None:

@@ -31,9 +31,11 @@ from warmlog_protocol.messages import (
     Message,
     MetadataRequest,
     MetadataResponse,
+    OffsetFetchRequest,
     ProducePartition,
     ProduceRequest,
     ProduceResponse,
+    TopicPartitions,
 )
 from warmlog_protocol.wire.connection import (
     MAX_REFUSALS_IN_A_ROW,
@@ -414,6 +416,17 @@ def test_more_items_than_a_request_may_name_are_refused_with_their_number() -> N
     assert isinstance(refused, RefusedRequest)
     assert str(refused.error) == "4 topics in one request, 3 are allowed"
     assert refused.correlation_id == 2
+
+
+def test_the_partitions_of_all_topics_in_a_request_are_counted() -> None:
+    server = ServerConnection(max_frame_bytes=MAX_FRAME_BYTES, buffer_bytes=4096, max_items=3)
+    server.is_open = True
+    topics = [TopicPartitions(b"", "t", [0, 1]), TopicPartitions(b"", "u", [0])]
+    (read,) = pour(server, pack_frame((ApiKey.OFFSET_FETCH, 0, 1), OffsetFetchRequest("g", topics)))
+    assert read.message == OffsetFetchRequest("g", topics)
+    (refused,) = pour(server, pack_frame((ApiKey.OFFSET_FETCH, 0, 2), OffsetFetchRequest("g", [*topics, topics[1]])))
+    assert isinstance(refused, RefusedRequest)
+    assert str(refused.error) == "4 partitions in one request, 3 are allowed"
 
 
 def test_a_wide_produce_that_expects_no_response_ends_the_connection() -> None:

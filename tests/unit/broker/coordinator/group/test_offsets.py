@@ -1,5 +1,7 @@
 """Committed offsets: who may commit what, and when they are removed."""
 
+import time
+
 import pytest
 
 from unit.broker.coordinator.group.machine import GROUP, Machine
@@ -236,6 +238,16 @@ class TestDeletion:
         assert self.delete(machine, TopicPartitions(b"", "orders", [0])) == [subscribed]
         machine.heartbeat(owner, 1, topics=[], pattern="or")
         assert self.delete(machine, TopicPartitions(b"", "orders", [0])) == [ErrorCode.NONE]
+
+    def test_a_request_that_names_much_takes_no_longer_than_its_size(self) -> None:
+        machine = Machine(Topics(orders=1000))
+        machine.commit(*OUTSIDE, *((partition, 9) for partition in machine.topics.partitions("orders")))
+        topic_id = machine.topics.partitions("orders")[0].topic_id
+        began_s = time.process_time()
+        unknown = [TopicPartitions(b"", "unknown", [])] * 10_000
+        assert self.delete(machine, *unknown, TopicPartitions(topic_id, "", [1000] * 10_000 + [1, 1])) == [0] * 10_002
+        assert time.process_time() - began_s < 0.5
+        assert len(machine.committed()) == 999
 
     def test_offsets_of_a_group_that_is_not_there_are_not_deleted(self, machine: Machine) -> None:
         with pytest.raises(GroupIdNotFound):
