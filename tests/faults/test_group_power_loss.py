@@ -1,5 +1,6 @@
 """Committed offsets of a group when the power goes: what was acknowledged is there, and nothing that was never sent."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from broker_process import BrokerProcess
 from faults.power.powered import PoweredDisk, why_not
 from group_member import commit, offsets
-from warmlog_protocol.errors import ApiError
+from warmlog_protocol.errors import ApiError, CoordinatorLoadInProgress
 from wire_client import WireClient, batch_of
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"no file system in user space here: {why_not()}")
@@ -21,6 +22,16 @@ GROUPS = ["first", "second", "third"]
 def disk(tmp_path: Path) -> Iterator[PoweredDisk]:
     with PoweredDisk(tmp_path / "power") as disk:
         yield disk
+
+
+def committed(address: str, group: str) -> int:
+    """Return the offset that the group has committed, once its coordinator is loaded."""
+    with WireClient(address) as client:
+        while True:
+            try:
+                return offsets(client, group)["t", 0]
+            except CoordinatorLoadInProgress:
+                time.sleep(0.01)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -50,9 +61,8 @@ def test_acknowledged_commits_survive_a_power_cut_and_no_offset_goes_back(disk: 
             broker.kill()
             disk.restore(seed)
             broker.start()
-            with WireClient(broker.address) as client:
-                for group in GROUPS:
-                    found = offsets(client, group)["t", 0]
-                    assert acknowledged[group] <= found <= sent[group]
-                    acknowledged[group] = sent[group] = found
+            for group in GROUPS:
+                found = committed(broker.address, group)
+                assert acknowledged[group] <= found <= sent[group]
+                acknowledged[group] = sent[group] = found
     assert sum(acknowledged.values()) > len(GROUPS)
