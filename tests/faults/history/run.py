@@ -81,21 +81,31 @@ def run(
     fault_count: int,
     faults: list[str],
     settings: Mapping[str, object] = MappingProxyType({}),
+    group_timeout_s: float = SETTLE_TIMEOUT_S,
 ) -> Outcome:
     """Lets `fault_count` faults happen, drawn by `seed` from `faults`, and checks what is left.
 
     The seed decides which faults come, in which order, after which pauses, how long each lasts, after how many
     operations the power goes and what it leaves. It does not decide what the clients have done by then, and so neither
     where a fault hits them: that is timing. The same seed repeats the same faults, not the same history.
+
+    At the end the group has `group_timeout_s` to read everything. It never does if the log has lost what it committed.
     """
     try:
-        return asyncio.run(_run(workspace, seed, fault_count, faults, SETTINGS | dict(settings)))
+        return asyncio.run(_run(workspace, seed, fault_count, faults, SETTINGS | dict(settings), group_timeout_s))
     except BrokerFailed as error:
         last_lines = error.output.strip().splitlines()[-3:]
         return Outcome(seed, [f"start: the broker does not start again: {' / '.join(last_lines)}"])
 
 
-async def _run(workspace: Path, seed: int, fault_count: int, faults: list[str], settings: dict[str, object]) -> Outcome:
+async def _run(
+    workspace: Path,
+    seed: int,
+    fault_count: int,
+    faults: list[str],
+    settings: dict[str, object],
+    group_timeout_s: float,
+) -> Outcome:
     started_s = time.monotonic()
     luck = Random(seed)
     has_power_disk = not NEED_POWER_DISK.isdisjoint(faults)
@@ -112,7 +122,7 @@ async def _run(workspace: Path, seed: int, fault_count: int, faults: list[str], 
             for reader in readers:
                 reader.cancel()
             await asyncio.wait(readers)
-            await _finish_reading(target, target.members, notes)
+            await _finish_reading(target, target.members, notes, group_timeout_s)
         final = await _read_final(target)
         findings = check(notes, final, STEADY_TOPIC)
         await asyncio.to_thread(target.broker.restart)
@@ -200,12 +210,12 @@ async def _some_acknowledged(notes: Notes) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _finish_reading(target: Target, members: Members, notes: Notes) -> None:
+async def _finish_reading(target: Target, members: Members, notes: Notes, timeout_s: float) -> None:
     """Waits until the group has read everything, and takes what its members have noted."""
     final = await _read_final(target)
     ends = {partition: log.next_offset for (topic, partition), log in final.logs.items() if topic == STEADY_TOPIC}
     with contextlib.suppress(TimeoutError):  # the checker says what is missing
-        await asyncio.wait_for(members.wait_until_done(ends, notes.group), SETTLE_TIMEOUT_S)
+        await asyncio.wait_for(members.wait_until_done(ends, notes.group), timeout_s)
     notes.group.events = members.events()
 
 
