@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from ssl import SSLContext
 from typing import TypedDict
@@ -97,6 +97,12 @@ def connection_options(given: Mapping[str, object], client: Callable[..., object
     options = ConnectionOptions(**given)  # type: ignore[arg-type]
     _check_tls(options)
     return options
+
+
+def override(base: ConnectionOptions, given: Mapping[str, object], client: Callable[..., object]) -> ConnectionOptions:
+    """Return `base` with the options of these names; raises what `connection_options` does."""
+    checked = connection_options(given, client)
+    return replace(base, **{name: getattr(checked, name) for name in given})
 
 
 def check_types(given: Mapping[str, object]) -> None:
