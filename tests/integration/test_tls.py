@@ -20,8 +20,9 @@ from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.sockets.cluster import BlockingCluster
 from warmlog_broker import Broker, BrokerConfig, start_broker
 from warmlog_protocol.errors import InvalidConfig
-from warmlog_protocol.messages import HandshakeRequest, MetadataRequest
+from warmlog_protocol.messages import FetchPartition, FetchRequest, HandshakeRequest, MetadataRequest
 from warmlog_protocol.wire.connection import ClientConnection
+from wire_client import WireClient, batch_of
 
 TIMEOUT_S = 40.0
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -359,6 +360,36 @@ def test_a_client_that_ends_its_side_has_its_request_carried_out_and_reads_the_e
         async with await start() as broker:
             assert await asyncio.to_thread(send_and_end, broker.listening.addresses["tls"])
             await until(lambda: not len(broker._connections))
+
+    run(work())
+
+
+def test_a_client_that_reads_nothing_holds_little_memory_and_then_reads_all(
+    run: Run, start: Start, certificates: Certificates
+) -> None:
+    fetches, value = 40, bytes(900_000)
+
+    async def work() -> None:
+        async with await start(send_queue_bytes=8_000_000) as broker:
+            address = broker.listening.addresses["tls"]
+            tls = ssl.create_default_context(cafile=certificates.ca)
+            client = await asyncio.to_thread(WireClient, address, tls=tls)
+            try:
+                await asyncio.to_thread(client.create_topic, "t")
+                await asyncio.to_thread(client.produce, "t", batch_of([value]))
+                request = FetchRequest(0, 1, 1 << 20, [FetchPartition("t", 0, 0, 1 << 20)])
+                sent = [await asyncio.to_thread(client.send, request) for _ in range(fetches)]
+                (session,) = broker._connections
+                sending = session._sending  # type: ignore[attr-defined]
+                await until(lambda: sending.queued_bytes > 8_000_000)
+                assert sending.queued_bytes < 8_000_000 + 2 * len(value)
+                assert sending.held_bytes < 2_000_000
+                for each in sent:
+                    _, payload = await asyncio.to_thread(client.fetched, each)
+                    assert len(payload) > len(value)
+                await until(lambda: sending.held_bytes == 0)
+            finally:
+                client.close()
 
     run(work())
 
