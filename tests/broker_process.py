@@ -108,7 +108,8 @@ class BrokerProcess:
         command = [*PROGRAM]
         for path in self.data_dirs:
             command += ["--data-dir", str(path)]
-        command += ["--listen", f"{self.host}:{self.port}"]
+        if "listeners" not in self.settings:
+            command += ["--listen", f"{self.host}:{self.port}"]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
         return command

@@ -9,9 +9,11 @@ settings are refused.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
+from warmlog_broker.config.listeners import Listener, format_address, parse_address, parse_listeners, short_listener
 from warmlog_broker.storage.config import (
     MAX_INT32,
     MAX_INT64,
@@ -49,6 +51,21 @@ def _threads(default: int, sentence: str, *, minimum: int = 1, maximum: int = 25
     return _integer(default, "threads", sentence, minimum=minimum, maximum=maximum)
 
 
+class ClientAuth(StrEnum):
+    """Whether a TLS listener asks its clients for certificates."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+class PrincipalRule(StrEnum):
+    """What of the subject of a client's certificate is its principal: the common name, or the distinguished name."""
+
+    CN = "cn"
+    DN = "dn"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """The settings of one broker process. The constructor checks nothing; `from_settings` checks users' text."""
@@ -59,7 +76,55 @@ class BrokerConfig:
         "Instead of data.dir: several directories separated by commas, one for each disk. A new partition goes to the "
         "directory with the fewest; the first directory also holds metadata.log.",
     )
-    listen: str = setting("127.0.0.1:7400", "HOST:PORT to accept connections at; with port 0 the system chooses one.")
+    listen: str = setting(
+        "127.0.0.1:7400",
+        "HOST:PORT to accept connections at; with port 0 the system chooses one. Short for "
+        "listeners=default=plaintext://HOST:PORT.",
+    )
+    listeners: str = setting(
+        "",
+        "Instead of listen: NAME=PROTOCOL://HOST:PORT, several with commas between them. PROTOCOL is plaintext, or ssl "
+        "for TLS.",
+    )
+    advertised_listeners: str = setting(
+        "",
+        "NAME=HOST:PORT, several with commas between them: the addresses at which clients reach the listeners of these "
+        "names; by default those that they connected to.",
+    )
+    allow_unauthenticated: bool = setting(
+        False,
+        "Whether clients without authentication may connect from other machines: each of them can read, write and "
+        "delete everything.",
+    )
+    # TLS, on listeners whose protocol has it
+    tls_cert_file: str = setting("", "A PEM file with the broker's certificate and those of its issuers after it.")
+    tls_key_file: str = setting("", "A PEM file with the key of the certificate; by default it is in tls.cert.file.")
+    tls_key_password_file: str = setting("", "A file with the password of the key, if that is encrypted.")
+    tls_ca_file: str = setting("", "A PEM file with the issuers of clients' certificates.")
+    tls_client_auth: str = setting(
+        "none",
+        "Whether clients show a certificate. With optional, one without a certificate is User:ANONYMOUS; a wrong "
+        "certificate is always refused.",
+        choices=tuple(ClientAuth),
+    )
+    tls_principal: str = setting(
+        "cn",
+        "The principal of a client with a certificate: User: and its common name, or its whole distinguished name, "
+        "such as User:CN=alice,O=example.",
+        choices=tuple(PrincipalRule),
+    )
+    tls_reload_interval_ms: int = _ms(
+        10 * SECOND_MS,
+        "How often the broker looks whether the files of TLS have changed, and loads them for new connections; 0: only "
+        "on SIGHUP.",
+        minimum=0,
+    )
+    tls_max_handshakes: int = _integer(
+        256,
+        "connections",
+        "The most connections of a listener that are in their TLS handshake. Above that, further ones wait, and one "
+        "that takes longer than a second is closed.",
+    )
     admin_listen: str = setting(
         "", "HOST:PORT for metrics and health checks over HTTP, without authentication; none if empty."
     )
@@ -73,7 +138,9 @@ class BrokerConfig:
     max_connections: int = _integer(8192, "connections", "The most connections that are open at once.")
     max_connections_per_ip: int = _integer(8192, "connections", "The most connections from one address.")
     handshake_timeout_ms: int = _ms(
-        10 * SECOND_MS, "A connection that has not sent its handshake within this time is closed."
+        10 * SECOND_MS,
+        "A connection that has not sent its handshake within this time is closed; with TLS, also one that has not "
+        "finished that of TLS.",
     )
     request_receive_timeout_ms: int = _ms(
         MINUTE_MS, "A connection is closed if a request has not arrived completely this long after its first byte."
@@ -138,7 +205,8 @@ class BrokerConfig:
         262_144, "partitions", "The most partitions that waiting Fetches name, over all connections."
     )
     fetch_sendfile_enable: bool = setting(
-        True, "Whether data goes from file to socket by sendfile instead of being copied."
+        True,
+        "Whether data goes from file to socket by sendfile instead of being copied; within TLS it is always copied.",
     )
     cold_read_threads: int = _threads(4, "Threads that read data that is not in the page cache.")
     # disk
@@ -299,6 +367,10 @@ class BrokerConfig:
     def from_settings(cls, settings: Mapping[str, str]) -> Self:
         """Return the defaults with users' `settings` applied; InvalidConfig for the first bad one."""
         topic_settings = {name: text for name, text in settings.items() if name in _TOPIC_NAMES}
+        if settings.get("listen") and settings.get("listeners"):
+            raise InvalidConfig(
+                f"listen ({settings['listen']}) and listeners ({settings['listeners']}) are both set: remove one"
+            )
         values = {
             setting_named(name).attribute: _parse(_BY_NAME[name], text)
             for name, text in settings.items()
@@ -333,13 +405,21 @@ class BrokerConfig:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of `listen`."""
-        return parse_address(self.listen)
+        """Host and port of the first listener."""
+        first = self.all_listeners[0]
+        return first.host, first.port
+
+    @property
+    def all_listeners(self) -> tuple[Listener, ...]:
+        """The listeners of `listeners`, or the one of `listen`."""
+        if self.listeners:
+            return parse_listeners(self.listeners, self.advertised_listeners)
+        return short_listener(self.listen, self.advertised_listeners)
 
     def _check(self) -> None:
         """Raise InvalidConfig if settings contradict each other."""
         _check_data_paths(self)
-        parse_address(self.listen)
+        _check_listeners(self)
         if self.admin_listen:
             parse_address(self.admin_listen, "admin.listen")
         if self.queued_max_request_bytes < self.socket_request_max_bytes:
@@ -384,6 +464,54 @@ def _check_data_paths(config: BrokerConfig) -> None:
                 raise InvalidConfig(f"data.dirs: one of {path} and {other} is inside the other")
 
 
+def _check_listeners(config: BrokerConfig) -> None:
+    """Raise InvalidConfig if a listener is wrong, or lets other machines connect without having to authenticate."""
+    for listener in config.all_listeners:
+        if listener.authenticates:
+            raise InvalidConfig(
+                f"listeners: {listener.name}={listener.protocol}://… is not allowed: this version has no "
+                "authentication by SASL, use plaintext or ssl"
+            )
+        shows_certificate = listener.uses_tls and config.tls_client_auth == ClientAuth.REQUIRED
+        if not (listener.is_local or shows_certificate or config.allow_unauthenticated):
+            address = format_address(listener.host, listener.port)
+            raise InvalidConfig(
+                f"listener {listener.name} at {address} accepts connections from other machines without "
+                "authentication: all who reach it can read, write and delete everything. Bind it to 127.0.0.1, "
+                "have clients show certificates (ssl with tls.client.auth=required), or allow it with "
+                "allow.unauthenticated=true"
+            )
+    _check_tls(config)
+
+
+def _check_tls(config: BrokerConfig) -> None:
+    """Raise InvalidConfig if a listener with TLS lacks a setting, or a setting lacks such a listener."""
+    if not any(listener.uses_tls for listener in config.all_listeners):
+        files = {
+            "tls.cert.file": config.tls_cert_file,
+            "tls.key.file": config.tls_key_file,
+            "tls.key.password.file": config.tls_key_password_file,
+            "tls.ca.file": config.tls_ca_file,
+        }
+        for name, path in files.items():
+            if path:
+                raise InvalidConfig(
+                    f"{name}: {path} is set, but no listener uses TLS: give one in listeners, such as "
+                    "listeners=secure=ssl://127.0.0.1:7400"
+                )
+    elif not config.tls_cert_file:
+        raise InvalidConfig("tls.cert.file is not set: a listener with TLS needs a certificate and its key")
+    if config.tls_client_auth != ClientAuth.NONE and not config.tls_ca_file:
+        raise InvalidConfig(
+            f"tls.client.auth: {config.tls_client_auth} needs tls.ca.file, the issuers of clients' certificates"
+        )
+    if config.tls_client_auth == ClientAuth.NONE and config.tls_ca_file:
+        raise InvalidConfig(
+            f"tls.ca.file: {config.tls_ca_file} is set, but clients are not asked for certificates: set "
+            "tls.client.auth to optional or required"
+        )
+
+
 def _parse(setting: Setting, text: str) -> SettingValue:
     if setting.kind != "text" or setting.choices:
         return setting.parse(text)
@@ -403,20 +531,3 @@ def setting_named(name: str) -> Setting:
         hint = did_you_mean(name, [*_BY_NAME, *_TOPIC_NAMES])
         raise InvalidConfig(f"{name!r} is not a setting of the broker or of a topic{hint}")
     return setting
-
-
-def parse_address(text: str, name: str = "listen") -> tuple[str, int]:
-    """Return host and port of "HOST:PORT" or "[IPV6]:PORT"; InvalidConfig, with the `name`, otherwise."""
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        colon = ""
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise InvalidConfig(f"{name}: {text!r} is not allowed, it must be HOST:PORT with a port from 0 to 65535")
-    return host, int(port)
-
-
-def format_address(host: str, port: int) -> str:
-    """The inverse of `parse_address`."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

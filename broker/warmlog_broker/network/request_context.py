@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-PLAINTEXT_LISTENER = "PLAINTEXT"
-"""Kafka's name for a listener without encryption and authentication."""
 ANONYMOUS_PRINCIPAL = "User:ANONYMOUS"
 """Kafka's name for a client that did not authenticate."""
 MAX_CLIENT_ID_CHARACTERS = 100

@@ -14,16 +14,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from warmlog_broker.config.broker_config import BrokerConfig, format_address
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.config.listeners import Listener, format_address
 from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.deadlines import ConnectionState, Deadlines
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.network.receive_memory import ReceiveMemory
-from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, PLAINTEXT_LISTENER, RequestContext
+from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, RequestContext
 from warmlog_broker.network.request_runner import Handler, RequestRunner
 from warmlog_broker.network.request_scheduler import Event, RequestScheduler, StartedRequest, State
 from warmlog_broker.network.send_queue import SendQueue
+from warmlog_broker.network.tls.principal import principal_of
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
@@ -43,9 +45,10 @@ _discarded = bytearray(64 * 1024)
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """What all sessions share."""
+    """What all sessions of one listener share; only `listener` and `make_codec` differ between listeners."""
 
     config: BrokerConfig
+    listener: Listener
     connections: Connections
     memory: MemoryPool
     response_memory: ResponseMemory
@@ -105,6 +108,7 @@ class Session(asyncio.BufferedProtocol):
             self._scheduler.on(Event.LOSS)
             self._transport.abort()
             return
+        principal = self._principal()
         self.host, self.name = peer[0], format_address(peer[0], peer[1])
         context = self._context
         self._sending = context.make_send_queue(self._transport, self._sent)
@@ -115,14 +119,16 @@ class Session(asyncio.BufferedProtocol):
             tasks=context.tasks,
             timers=context.timers,
             counters=context.counters,
-            context=RequestContext(PLAINTEXT_LISTENER, "", ANONYMOUS_PRINCIPAL, self.name, is_replica=False),
+            context=RequestContext(context.listener.name, "", principal, self.name, is_replica=False),
         )
         self._refusal = context.connections.refusal(self.host)
         if self._refusal:
             self._turn_away()
-        else:
-            context.connections.add(self)
-            self._watch()
+            return
+        context.connections.add(self)
+        self._watch()
+        if not principal:
+            self.close(f"the subject of its certificate has no name for tls.principal={context.config.tls_principal}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone. Its requests are carried out, and their responses dropped."""
@@ -239,6 +245,11 @@ class Session(asyncio.BufferedProtocol):
             self._proceed()
 
     # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _principal(self) -> str:
+        """Return the principal of the certificate that the client has shown; empty if that has no name for it."""
+        certificate = self._transport.get_extra_info("peercert") if self._context.listener.uses_tls else None
+        return principal_of(certificate, self._context.config.tls_principal) if certificate else ANONYMOUS_PRINCIPAL
 
     def _is_congested(self) -> bool:
         sending = self._sending

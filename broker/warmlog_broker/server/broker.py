@@ -7,9 +7,8 @@ every log that was closed without an error, a marker that lets the next start sk
 
 import asyncio
 import logging
-import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from enum import Enum
@@ -18,7 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from warmlog_broker.config.broker_config import BrokerConfig, format_address, parse_address
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.config.listeners import Listener, format_address, parse_address
 from warmlog_broker.coordinator.groups import GroupCoordinator
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
@@ -32,6 +32,7 @@ from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.codec import WarmlogCodec
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
+from warmlog_broker.network.request_runner import Handler
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Session, SessionContext
 from warmlog_broker.replica.cluster_view import ClusterView
@@ -48,7 +49,8 @@ from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.threads import ThreadPools
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.server.crash_guard import CrashGuard
-from warmlog_broker.server.listener import CannotListen, bind
+from warmlog_broker.server.listener import BoundListener, CannotListen
+from warmlog_broker.server.listening import Listening
 from warmlog_broker.server.shutdown import close_logs
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.io.open_files import OpenFiles
@@ -61,7 +63,6 @@ if TYPE_CHECKING:
     from warmlog_broker.server.admin_port import AdminPort
 
 TICK_S = 0.2
-BACKLOG = 1024
 CLOSE_TIMEOUT_S = 5.0
 TASKS_TIMEOUT_S = 5.0
 EXTENSION_INTERVAL_S = 10.0
@@ -92,7 +93,6 @@ class Broker:
 
     def __init__(self, config: BrokerConfig, service_manager: ServiceManager) -> None:
         self.config = config
-        self.port = 0
         self._service_manager = service_manager
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPools.start(config)
@@ -105,11 +105,11 @@ class Broker:
         self._memory = MemoryPool(config.queued_max_request_bytes, config.socket_request_max_bytes)
         self._response_memory = ResponseMemory(config.queued_max_response_bytes)
         self._lines = RepeatedLines(_log)
+        self.listening = Listening(config, threads=self._threads.disk, tasks=self._tasks, lines=self._lines)
         self._counters = Counters()
         self._admin: AdminPort | None = None
         self._memory_return = MemoryReturn()
         self._connections = Connections(config.max_connections, config.max_connections_per_ip)
-        self._listeners: list[asyncio.Server] = []
         self._ticking: asyncio.Task[None] | None = None
         self._recovering: asyncio.TimerHandle | None = None
         self._stage = Stage.NEW
@@ -135,8 +135,13 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """The HOST:PORT at which it listens."""
-        return format_address(self.config.address[0], self.port)
+        """HOST:PORT of the first listener."""
+        return next(iter(self.listening.addresses.values()))
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener; 0 before it accepts connections."""
+        return int(self.address.rpartition(":")[2]) if self.listening.addresses else 0
 
     async def start(self, *, while_loading: AbstractContextManager[object] | None = None) -> None:
         """Start, and return when connections are accepted. Raises CannotListen, DataDirectoryError, StorageError,
@@ -159,10 +164,11 @@ class Broker:
 
     async def _start(self, while_loading: AbstractContextManager[object]) -> None:
         with self._held.pop_all() as undo:
+            await self.listening.load_certificate()
             self._share_files()
-            sockets = self._bind()
-            for listener in sockets:
-                undo.callback(listener.close)
+            bound = self._bind()
+            for each in bound:
+                undo.callback(each.close)
             self._open_admin_port(undo)
             locked, metadata_log = lock_and_read(self.config)
             undo.callback(locked.close)
@@ -184,7 +190,7 @@ class Broker:
                 stored = await self._extending_timeout(self._loop.run_in_executor(self._threads.disk, load))
             self._assemble(stored, opener, undo)
             undo.callback(self._stop_listening)
-            await self._listen(sockets)
+            await self._listen(bound)
             self._publish_metrics()
             self._held = undo.pop_all()
         self._recovering = self._loop.call_later(self._guard.serving(), self._has_recovered)
@@ -216,8 +222,7 @@ class Broker:
         if self._admin is not None:
             self._admin.is_stopping = True
         self._service_manager.tell(STOPPING, status("finishing requests"), extend_timeout(int(self.stop_limit_s * 1e6)))
-        for listener in self._listeners:
-            listener.close()
+        self.listening.close()
         if self._recovering is not None:
             self._recovering.cancel()
         await self._drain()
@@ -296,22 +301,24 @@ class Broker:
     def tell_ready(self) -> None:
         """Tell the service manager that the broker serves."""
         mode = ", in safe mode: records are refused" if self._guard.loop is not None else ""
-        self._service_manager.tell(READY, status(f"listening on {self.address}{mode}"))
+        self._service_manager.tell(READY, status(f"listening on {self.listening}{mode}"))
 
     def _share_files(self) -> None:
         """Limit connections and open files to the descriptors that this process may have."""
+        handshakes = self.listening.most_handshakes
+        wanted = self.config.max_connections + self.config.max_open_files + RESERVED + handshakes
         shares = share_files(
-            raise_file_limit(self.config.max_connections + self.config.max_open_files + RESERVED),
+            raise_file_limit(wanted) - handshakes,
             connections=self.config.max_connections,
             open_files=self.config.max_open_files,
         )
         self.config = replace(self.config, max_connections=shares.connections, max_open_files=shares.open_files)
         self._connections.limit = shares.connections
 
-    def _bind(self) -> list[socket.socket]:
+    def _bind(self) -> list[BoundListener]:
         """If both the port and the data directory are in use, report the directory, which is more specific."""
         try:
-            return bind(*self.config.address)
+            return self.listening.bind()
         except CannotListen:
             try:
                 refuse_if_locked(self.config.data_paths)
@@ -414,7 +421,7 @@ class Broker:
         return Services(
             loop=self._loop,
             config=config,
-            cluster=ClusterView(cluster.cluster_id, config.node_id),
+            cluster=ClusterView(cluster.cluster_id, config.node_id, config.all_listeners),
             version=broker_version(),
             topics=self.topics,
             topic_changes=TopicChanges(
@@ -445,9 +452,15 @@ class Broker:
             lines=self._lines,
         )
 
-    async def _listen(self, sockets: list[socket.socket]) -> None:
-        context = SessionContext(
+    async def _listen(self, bound: list[BoundListener]) -> None:
+        handlers = bind_handlers(self.services)
+        contexts = {each.listener: self._session_context(each.listener, handlers) for each in bound}
+        await self.listening.accept(bound, lambda listener: Session(contexts[listener]))
+
+    def _session_context(self, listener: Listener, handlers: Mapping[int, Handler]) -> SessionContext:
+        return SessionContext(
             config=self.config,
+            listener=listener,
             connections=self._connections,
             memory=self._memory,
             response_memory=self._response_memory,
@@ -456,7 +469,7 @@ class Broker:
             tasks=self._tasks,
             timers=self._timers,
             counters=self._counters,
-            handlers=bind_handlers(self.services),
+            handlers=handlers,
             make_codec=WarmlogCodec.for_broker,
             make_send_queue=lambda transport, on_sent: SendQueue(
                 transport,
@@ -467,16 +480,10 @@ class Broker:
                 on_sent=on_sent,
             ),
         )
-        self.port = sockets[0].getsockname()[1]
-        for listener in sockets:
-            self._listeners.append(
-                await self._loop.create_server(lambda: Session(context), sock=listener, backlog=BACKLOG)
-            )
 
     def _stop_listening(self) -> None:
         """Close the listeners and all connections."""
-        for listener in self._listeners:
-            listener.close()
+        self.listening.close()
         for session in self._connections:
             session.close("the broker stops")
 

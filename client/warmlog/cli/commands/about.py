@@ -45,7 +45,7 @@ def help_command(
 def profile(context: typer.Context, broker: Broker = DEFAULT_BROKER, as_json: AsJson = False) -> None:
     from dataclasses import fields
 
-    from warmlog.cluster.options import ConnectionOptions
+    from warmlog.cluster.options import SECRETS, ConnectionOptions
 
     found = chosen_profile()
     choice = broker_choice(context, broker)
@@ -53,6 +53,8 @@ def profile(context: typer.Context, broker: Broker = DEFAULT_BROKER, as_json: As
     for field in fields(ConnectionOptions):
         is_set = field.name in found.settings
         value = found.settings[field.name] if is_set else field.default
+        if is_set and field.name in SECRETS:
+            value = "(hidden)"
         rows.append((field.name, value, found.origin(field.name) if is_set else "default"))
     if as_json:
         settings = {name: {"value": value, "origin": origin} for name, value, origin in rows}

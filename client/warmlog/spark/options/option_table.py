@@ -223,6 +223,23 @@ OPTIONS: dict[str, Option] = {
             default="2m",
             aliases=("kafka.delivery.timeout.ms",),
         ),
+        Option("ssl", "boolean", Use.ALL, "whether to connect by TLS; its files must be on every worker", "false"),
+        Option(
+            "ssl.cafile",
+            "path",
+            Use.ALL,
+            "a PEM file with the issuers of brokers' certificates; by default those that the system trusts",
+        ),
+        Option("ssl.certfile", "path", Use.ALL, "a PEM file with the client's certificate, if brokers ask for one"),
+        Option("ssl.keyfile", "path", Use.ALL, "a PEM file with its key, if that is not in ssl.certfile"),
+        Option("ssl.keypassword", "text", Use.ALL, "the password of the key; Spark redacts options of such names"),
+        Option(
+            "ssl.check.hostname",
+            "boolean",
+            Use.ALL,
+            "whether a broker's certificate must be for the host that was connected to",
+            "true",
+        ),
     )
 }
 

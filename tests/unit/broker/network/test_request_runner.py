@@ -6,11 +6,11 @@ from typing import Any, cast
 
 import pytest
 
+from warmlog_broker.config.listeners import DEFAULT_LISTENER
 from warmlog_broker.network.codec import ProtocolCodec, ReceivedRequest, Slices
 from warmlog_broker.network.request_context import (
     ANONYMOUS_PRINCIPAL,
     MAX_CLIENT_ID_CHARACTERS,
-    PLAINTEXT_LISTENER,
     RequestContext,
 )
 from warmlog_broker.network.request_runner import RequestRunner
@@ -52,7 +52,7 @@ class Room:
         self.outcome: Response | Exception = None
         self.conversion: Exception | None = None
         self.is_converted_in_thread = False
-        context = RequestContext(PLAINTEXT_LISTENER, "", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
+        context = RequestContext(DEFAULT_LISTENER, "", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
         self.counters = Counters()
         self.runner = RequestRunner(
             self,
