@@ -8,6 +8,9 @@
     │   │   ├── DiskFull
     │   │   ├── OutOfResources
     │   │   └── SafeMode
+    │   ├── SaslAuthenticationFailed
+    │   │   ├── UnsupportedSaslMechanism
+    │   │   └── IllegalSaslState
     │   ├── CorruptBatch … (one class for each ErrorCode below)
     ├── ProtocolError
     │   ├── LocalProtocolError          we used the protocol wrongly: a bug of ours
@@ -45,6 +48,8 @@ class ErrorCode(IntEnum):
     UNKNOWN_MEMBER_ID = 25
     INVALID_SESSION_TIMEOUT = 26
     INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
     INVALID_PARTITIONS = 37
@@ -59,6 +64,7 @@ class ErrorCode(IntEnum):
     TRANSACTION_COORDINATOR_FENCED = 52
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
+    SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
@@ -68,6 +74,9 @@ class ErrorCode(IntEnum):
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
+    RESOURCE_NOT_FOUND = 91
+    DUPLICATE_RESOURCE = 92
+    UNACCEPTABLE_CREDENTIAL = 93
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     FENCED_MEMBER_EPOCH = 110
@@ -429,13 +438,53 @@ class InvalidRegularExpression(ApiError):
     code = ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
+class SaslAuthenticationFailed(ApiError):
+    """There is no such user, or the password is wrong: the broker's log says which, the response does not."""
+
+    code = ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+class UnsupportedSaslMechanism(SaslAuthenticationFailed):
+    """The listener does not offer the mechanism, or does not authenticate at all although a password was given."""
+
+    code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
+
+
+class IllegalSaslState(SaslAuthenticationFailed):
+    """The listener authenticates, and a request came before that, or the messages are not in their order."""
+
+    code = ErrorCode.ILLEGAL_SASL_STATE
+
+
+class ResourceNotFound(ApiError):
+    """There is no such user."""
+
+    code = ErrorCode.RESOURCE_NOT_FOUND
+
+
+class DuplicateResource(ApiError):
+    """The user exists."""
+
+    code = ErrorCode.DUPLICATE_RESOURCE
+
+
+class UnacceptableCredential(ApiError):
+    """A name or a credential of a user breaks the rules."""
+
+    code = ErrorCode.UNACCEPTABLE_CREDENTIAL
+
+
 class TooManyGroups(ApiError):
     """The broker has as many groups as it allows."""
 
     code = ErrorCode.TOO_MANY_GROUPS
 
 
-_CLASSES: tuple[type[ApiError], ...] = (*ApiError.__subclasses__(), *StorageError.__subclasses__())
+_CLASSES: tuple[type[ApiError], ...] = (
+    *ApiError.__subclasses__(),
+    *StorageError.__subclasses__(),
+    *SaslAuthenticationFailed.__subclasses__(),
+)
 _BY_CODE = {int(cls.code): cls for cls in _CLASSES}
 
 

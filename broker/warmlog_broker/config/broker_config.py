@@ -26,6 +26,7 @@ from warmlog_broker.storage.config import (
 from warmlog_broker.storage.index.search import WARM_BYTES
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.errors import InvalidConfig, did_you_mean
+from warmlog_protocol.sasl.credential import MECHANISMS
 from warmlog_protocol.wire.connection import DEFAULT_MAX_ITEMS
 from warmlog_protocol.wire.frames import MAX_HEADER_BYTES
 
@@ -68,6 +69,19 @@ class BrokerConfig:
     )
     node_id: int = _integer(
         1, "", "This broker's number; a data directory keeps the number that it was created with.", minimum=0
+    )
+    # authentication
+    sasl_mechanisms: str = setting(
+        ",".join(MECHANISMS), "The mechanisms that listeners of sasl_plaintext and sasl_ssl offer, separated by commas."
+    )
+    sasl_session_lifetime_ms: int = _ms(
+        HOUR_MS,
+        "How long a client is authenticated; it authenticates again on its connection before that. 0: for as long as "
+        "it is connected.",
+        minimum=0,
+    )
+    sasl_failure_delay_ms: int = _ms(
+        500, "How long a client waits for the response to a failed authentication.", minimum=0, maximum=10 * SECOND_MS
     )
     # connections
     max_connections: int = _integer(8192, "connections", "The most connections that are open at once.")
@@ -336,9 +350,19 @@ class BrokerConfig:
         """Host and port of `listen`."""
         return parse_address(self.listen)
 
+    @property
+    def offered_mechanisms(self) -> tuple[str, ...]:
+        """The names in `sasl_mechanisms`."""
+        return tuple(dict.fromkeys(name.strip() for name in self.sasl_mechanisms.split(",") if name.strip()))
+
     def _check(self) -> None:
         """Raise InvalidConfig if settings contradict each other."""
         _check_data_paths(self)
+        if not self.offered_mechanisms or not set(self.offered_mechanisms) <= MECHANISMS.keys():
+            raise InvalidConfig(
+                f"sasl.mechanisms: {self.sasl_mechanisms!r} is not allowed, it must name some of "
+                f"{', '.join(MECHANISMS)}"
+            )
         parse_address(self.listen)
         if self.admin_listen:
             parse_address(self.admin_listen, "admin.listen")

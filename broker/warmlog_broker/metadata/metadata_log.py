@@ -1,4 +1,4 @@
-"""The metadata log: topics, their directories and leader epochs, and producer ids, in one crash-safe file.
+"""The metadata log: topics, their directories and leader epochs, producer ids, and users, in one crash-safe file.
 
 `metadata.log` in the data directory::
 
@@ -30,6 +30,10 @@ kind   entry                 fields
 15     TopicAltered          topic id, name, all of the topic's own settings from now on
 16     PartitionsAdded       topic id, name, number of partitions from now on. Their directories are created after this;
                              a smaller number takes back an addition whose directories could not be created
+20     UserAltered           name, credentials (protocol sasl/credential), whether it is a token, time; the credentials
+                             before these, and the time until which they are valid
+21     UserDeleted           name
+22     UserSecretMade        random bytes, from which the salts of users that do not exist are made
 =====  ====================  ========================================================================================
 
 An entry is in force once the file is flushed, and responses that depend on it are sent after that. Entries are appended
@@ -54,6 +58,7 @@ from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_protocol.codec.crc import crc32c
 from warmlog_protocol.errors import StorageError
+from warmlog_protocol.sasl.credential import Credential
 
 FILE_NAME = "metadata.log"
 CUT_FILE_NAME = "metadata.log.cut"
@@ -147,6 +152,26 @@ class PartitionsAdded(Entry, frozen=True, tag=16):
     partitions: int
 
 
+class UserAltered(Entry, frozen=True, tag=20):
+    name: str
+    credentials: list[Credential]
+    is_token: bool
+    changed_ms: int
+    previous: list[Credential] = msgspec.field(default_factory=list)
+    previous_end_ms: int = -1
+
+
+class UserDeleted(Entry, frozen=True, tag=21):
+    name: str
+
+
+class UserSecretMade(Entry, frozen=True, tag=22):
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "UserSecretMade(…)"
+
+
 AnyEntry = (
     ClusterCreated
     | TopicCreated
@@ -161,6 +186,9 @@ AnyEntry = (
     | LeaderEpochsBegun
     | TopicAltered
     | PartitionsAdded
+    | UserAltered
+    | UserDeleted
+    | UserSecretMade
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -185,6 +213,9 @@ class MetadataState:
     """By topic id: the directory of each partition whose directory was created."""
     leaving: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
     """The directories from which partitions moved, as long as something of them may still be there."""
+    users: dict[str, UserAltered] = field(default_factory=dict)
+    """By name."""
+    user_secret: bytes = field(default=b"", repr=False)
 
     def apply(self, entry: AnyEntry) -> None:
         """Change the state by `entry`."""
@@ -214,6 +245,8 @@ class MetadataState:
                 self._assign(entry)
             case TopicAltered() | PartitionsAdded():
                 self._alter(entry)
+            case UserAltered() | UserDeleted() | UserSecretMade():
+                self._alter_users(entry)
 
     def _alter(self, entry: TopicAltered | PartitionsAdded) -> None:
         topic = self.topics.get(entry.name)
@@ -225,6 +258,14 @@ class MetadataState:
         self.topics[entry.name] = msgspec.structs.replace(topic, partitions=entry.partitions)
         _forget_from(entry.partitions, self.leader_epochs, topic.topic_id)
         _forget_from(entry.partitions, self.assignments, topic.topic_id)
+
+    def _alter_users(self, entry: UserAltered | UserDeleted | UserSecretMade) -> None:
+        if isinstance(entry, UserAltered):
+            self.users[entry.name] = entry
+        elif isinstance(entry, UserDeleted):
+            self.users.pop(entry.name, None)
+        else:
+            self.user_secret = entry.secret
 
     def _begin_epochs(self, entry: UncleanStart | LeaderEpochsBegun) -> None:
         if isinstance(entry, UncleanStart):
@@ -264,6 +305,8 @@ class MetadataState:
             entries += partitions_assigned(topic_id, assignments)
         for (topic_id, partition), from_id in self.leaving.items():
             entries.append(PartitionMoved(topic_id, partition, from_id, self.assignments[topic_id][partition]))
+        entries += [UserSecretMade(self.user_secret)] if self.user_secret else []
+        entries += self.users.values()
         return entries
 
 

@@ -48,6 +48,7 @@ from warmlog_broker.runtime.systemd import READY, STOPPING, ServiceManager, exte
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.threads import ThreadPools
 from warmlog_broker.runtime.timer_wheel import TimerWheel
+from warmlog_broker.security.users import Users
 from warmlog_broker.server.crash_guard import CrashGuard
 from warmlog_broker.server.shutdown import close_logs
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
@@ -438,12 +439,18 @@ class Broker:
                 retention_now_ms=retention_now_ms,
                 write_refusal=self._guard.write_refusal,
             ),
+            users=self._make_users(),
             cold_readers=self._threads.cold_readers,
             bodies=BodyThreads(self._threads.preparers, self._memory),
             write_refusal=self._guard.write_refusal,
             counters=self._counters,
             lines=self._lines,
         )
+
+    def _make_users(self) -> Users:
+        users = Users(self._metadata, Services.now_ms)
+        users.on_deleted.append(self._connections.dismiss)
+        return users
 
     async def _listen(self, sockets: list[socket.socket]) -> None:
         context = SessionContext(

@@ -1,14 +1,15 @@
 """Options of every connection of a client, and the version that it announces."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import TypedDict
 
 from warmlog.errors import InvalidConfig
 from warmlog_protocol.errors import did_you_mean
 from warmlog_protocol.messages import HandshakeRequest
+from warmlog_protocol.sasl.credential import MECHANISMS
 from warmlog_protocol.wire.connection import CLIENT_BUFFER_BYTES, DEFAULT_MAX_FRAME_BYTES
 
 
@@ -24,6 +25,11 @@ class ConnectionOptions:
     metadata_max_age_ms: int = 60_000
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     receive_buffer_bytes: int = CLIENT_BUFFER_BYTES
+    username: str = ""
+    """The user to authenticate as; empty for a broker that does not authenticate."""
+    password: str | Callable[[], str] = field(default="", repr=False)
+    """The password, or a function that returns it: it is called for each authentication, and must not wait for long."""
+    sasl_mechanism: str = "SCRAM-SHA-256"
 
     def handshake(self) -> HandshakeRequest:
         """The first request of a connection."""
@@ -41,6 +47,9 @@ class ConnectionKeywords(TypedDict, total=False):
     metadata_max_age_ms: int
     max_frame_bytes: int
     receive_buffer_bytes: int
+    username: str
+    password: str | Callable[[], str]
+    sasl_mechanism: str
 
 
 _TYPES = {field.name: type(field.default) for field in fields(ConnectionOptions)}
@@ -54,9 +63,20 @@ def connection_options(given: Mapping[str, object], client: type) -> ConnectionO
     for name, value in given.items():
         if name not in _TYPES:
             raise TypeError(_unknown_option(name, client))
+        if name == "password" and callable(value):
+            continue
         if type(value) is not _TYPES[name] or (isinstance(value, int) and value < 1):
-            raise InvalidConfig(f"{name}={value!r}: a positive {_TYPES[name].__name__} expected")
+            shown = "…" if name == "password" else repr(value)
+            raise InvalidConfig(f"{name}={shown}: a positive {_TYPES[name].__name__} expected")
+    _check_login(given)
     return ConnectionOptions(**given)  # type: ignore[arg-type]
+
+
+def _check_login(given: Mapping[str, object]) -> None:
+    if bool(given.get("username")) != bool(given.get("password")):
+        raise InvalidConfig("`username` and `password` belong together: give both, or neither")
+    if (mechanism := given.get("sasl_mechanism", "SCRAM-SHA-256")) not in MECHANISMS:
+        raise InvalidConfig(f"sasl_mechanism={mechanism!r}: {' or '.join(MECHANISMS)} expected")
 
 
 def _unknown_option(name: str, client: type) -> str:

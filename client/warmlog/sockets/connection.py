@@ -6,6 +6,7 @@ caller opens a new one. `BlockingCluster` finds leaders and requests offsets ove
 A call that is interrupted, for example by Ctrl-C, can be made again (see WholeCall).
 """
 
+import math
 import socket
 import time
 from abc import ABC, abstractmethod
@@ -14,17 +15,19 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 from warmlog.cluster.address import Address, silent, why_unconnected
+from warmlog.cluster.login import login
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
     ClientClosed,
     RemoteProtocolError,
+    SaslAuthenticationFailed,
     WarmlogError,
 )
 from warmlog_protocol.batch import Piece
 from warmlog_protocol.codec.memory import zeroed_memory
-from warmlog_protocol.messages import HandshakeResponse, Message
+from warmlog_protocol.messages import AuthenticateResponse, HandshakeResponse, Message
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
 from warmlog_protocol.wire.frames import Allocate
 
@@ -95,7 +98,10 @@ class BlockingConnection(Closing):
     def __init__(
         self, host: str, port: int, options: ConnectionOptions | None = None, *, allocate: Allocate = zeroed_memory
     ) -> None:
-        """Connect and shake hands; BrokerUnavailable if that fails. `allocate` provides memory for large responses."""
+        """Connect, shake hands and authenticate; BrokerUnavailable or SaslAuthenticationFailed if that fails.
+
+        `allocate` provides memory for large responses.
+        """
         self.address = Address(host, port)
         self._options = options or ConnectionOptions()
         self._core = ClientConnection(
@@ -106,9 +112,12 @@ class BlockingConnection(Closing):
         self._responses: dict[int, ReceivedResponse] = {}
         self._socket: socket.socket | None = None
         self.is_cut_short = False
+        self._next_session_s = math.inf
         try:
             self._socket = self._connect()
             self.broker = self.call(self._options.handshake(), HandshakeResponse)
+            with WholeCall(self):
+                self._authenticate()
         except BaseException:
             self.close()
             raise
@@ -163,7 +172,24 @@ class BlockingConnection(Closing):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 
+    def _authenticate(self) -> None:
+        self._next_session_s = math.inf
+        steps = login(self.address, self.broker, self._options)
+        try:
+            request = next(steps)
+            while True:
+                response = self._wait(self._request(request, ()), None).result
+                assert isinstance(response, AuthenticateResponse)
+                request = steps.send(response)
+        except StopIteration as done:
+            self._next_session_s = time.monotonic() + done.value if done.value else math.inf
+        except SaslAuthenticationFailed:
+            self.close()
+            raise
+
     def _request(self, message: Message, payload: Sequence[Piece]) -> int:
+        if time.monotonic() >= self._next_session_s:
+            self._authenticate()
         correlation_id, frame = self._core.request(message, sum(map(len, payload)))
         sock = self._open_socket()
         try:

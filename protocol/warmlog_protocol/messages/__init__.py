@@ -12,6 +12,19 @@ otherwise. Timestamps are milliseconds since 1970 (UTC), `-1` where there is non
 """
 
 from warmlog_protocol.messages.apis import API_OF_REQUEST, APIS, Api, ErrorResponse
+from warmlog_protocol.messages.authenticate import (
+    AlteredUser,
+    AlterUserResult,
+    AlterUsersRequest,
+    AlterUsersResponse,
+    AuthenticateRequest,
+    AuthenticateResponse,
+    ListedCredential,
+    ListedUser,
+    ListUsersRequest,
+    ListUsersResponse,
+    UserChange,
+)
 from warmlog_protocol.messages.base import (
     ACKS_ALL,
     ACKS_LEADER,
@@ -158,11 +171,17 @@ __all__ = [
     "AlterTopicResult",
     "AlterTopicsRequest",
     "AlterTopicsResponse",
+    "AlterUserResult",
+    "AlterUsersRequest",
+    "AlterUsersResponse",
     "AlteredReplicaLogDir",
     "AlteredTopic",
+    "AlteredUser",
     "Api",
     "ApiKey",
     "ApiVersions",
+    "AuthenticateRequest",
+    "AuthenticateResponse",
     "BrokerMetadata",
     "CommittedPartition",
     "ConfigEntry",
@@ -219,8 +238,12 @@ __all__ = [
     "ListOffsetsPartition",
     "ListOffsetsRequest",
     "ListOffsetsResponse",
+    "ListUsersRequest",
+    "ListUsersResponse",
+    "ListedCredential",
     "ListedGroup",
     "ListedOffset",
+    "ListedUser",
     "LogDir",
     "LogDirPartition",
     "Message",
@@ -244,4 +267,5 @@ __all__ = [
     "ReplicaLogDir",
     "TopicMetadata",
     "TopicPartitions",
+    "UserChange",
 ]

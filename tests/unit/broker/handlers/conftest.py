@@ -11,10 +11,11 @@ import pytest
 from unit.broker.conftest import NOW_MS, MakePartition
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, PLAINTEXT_LISTENER, RequestContext
+from warmlog_broker.network.request_context import PLAINTEXT_LISTENER, RequestContext
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_broker.security.authentication import ANONYMOUS_PRINCIPAL
 from warmlog_protocol.errors import UnknownTopicOrPartition
 
 TOPIC_ID = bytes(range(16))

@@ -8,7 +8,6 @@ import pytest
 
 from warmlog_broker.network.codec import ProtocolCodec, ReceivedRequest, Slices
 from warmlog_broker.network.request_context import (
-    ANONYMOUS_PRINCIPAL,
     MAX_CLIENT_ID_CHARACTERS,
     PLAINTEXT_LISTENER,
     RequestContext,
@@ -19,6 +18,7 @@ from warmlog_broker.network.response import ConnectionEnds, Deferred, MessageWit
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import TimerWheel
+from warmlog_broker.security.authentication import ANONYMOUS_PRINCIPAL
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (
