@@ -22,6 +22,7 @@ from warmlog.admin.group_lag import GroupLag
 from warmlog.admin.group_reset import OffsetReset
 from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
 from warmlog.admin.partition_description import PartitionDescription
+from warmlog.admin.users import UserDescription
 from warmlog.cluster.list_offsets import OffsetAt
 from warmlog.consumer.consumer import Consumer
 from warmlog.consumer.group.offsets import GroupMetadata
@@ -67,6 +68,7 @@ __all__ = [
     "RecordMetadataRanges",
     "Sent",
     "TopicDescription",
+    "UserDescription",
     "serializers",
 ]
 __all__ += _errors.__all__

@@ -332,7 +332,7 @@ IN_WORDS, NO_THREADS, RAW = StorageError("in words"), CannotStartThreads("none l
     ("module", "name", "error"),
     [
         (server, "raise_file_limit", RAW),
-        (server, "bind", IN_WORDS),
+        (server, "bind_all", IN_WORDS),
         (server, "lock_and_read", IN_WORDS),
         (startup, "find_assignments", RAW),
         (startup, "_reserve_adopted_producers", IN_WORDS),

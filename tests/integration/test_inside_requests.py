@@ -11,15 +11,15 @@ import pytest
 
 from broker_thread import BrokerThread
 from warmlog_broker import Broker
+from warmlog_broker.config.listeners import DEFAULT_LISTENER
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.produce import PARTITIONS_A_TURN, PendingProduce
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.codec import Pieces, ProtocolCodec, Slices
-from warmlog_broker.network.request_context import PLAINTEXT_LISTENER, RequestContext
+from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, RequestContext
 from warmlog_broker.network.request_runner import RequestRunner
 from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.network.response import Deferred, Response
-from warmlog_broker.security.authentication import ANONYMOUS_PRINCIPAL
 from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.batch import columns, encode_batch, iter_batches
@@ -69,7 +69,7 @@ class Peer:
     """Channel and codec of one request, without a connection: keeps the response."""
 
     def __init__(self, *, is_replica: bool = False) -> None:
-        self.context = RequestContext(PLAINTEXT_LISTENER, "", ANONYMOUS_PRINCIPAL, "peer", is_replica)
+        self.context = RequestContext(DEFAULT_LISTENER, "", ANONYMOUS_PRINCIPAL, "peer", is_replica)
         self.has_ended = threading.Event()
         self.message: Message | None = None
         self.slices: Sequence[FileSlice] = ()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from warmlog_broker.config.listeners import Listener, format_address, parse_address, parse_listeners, short_listener
 from warmlog_broker.storage.config import (
     MAX_INT32,
     MAX_INT64,
@@ -60,7 +61,26 @@ class BrokerConfig:
         "Instead of data.dir: several directories separated by commas, one for each disk. A new partition goes to the "
         "directory with the fewest; the first directory also holds metadata.log.",
     )
-    listen: str = setting("127.0.0.1:7400", "HOST:PORT to accept connections at; with port 0 the system chooses one.")
+    listen: str = setting(
+        "127.0.0.1:7400",
+        "HOST:PORT to accept connections at; with port 0 the system chooses one. Short for "
+        "listeners=default=plaintext://HOST:PORT.",
+    )
+    listeners: str = setting(
+        "",
+        "Instead of listen: NAME=PROTOCOL://HOST:PORT, several with commas between them. PROTOCOL is plaintext, ssl, "
+        "sasl_plaintext or sasl_ssl; those of sasl authenticate their clients.",
+    )
+    advertised_listeners: str = setting(
+        "",
+        "NAME=HOST:PORT, several with commas between them: the addresses at which clients reach the listeners of these "
+        "names; by default those that they connected to.",
+    )
+    allow_unauthenticated: bool = setting(
+        False,
+        "Whether clients without authentication may connect from other machines: each of them can read, write and "
+        "delete everything.",
+    )
     admin_listen: str = setting(
         "", "HOST:PORT for metrics and health checks over HTTP, without authentication; none if empty."
     )
@@ -313,6 +333,10 @@ class BrokerConfig:
     def from_settings(cls, settings: Mapping[str, str]) -> Self:
         """Return the defaults with users' `settings` applied; InvalidConfig for the first bad one."""
         topic_settings = {name: text for name, text in settings.items() if name in _TOPIC_NAMES}
+        if settings.get("listen") and settings.get("listeners"):
+            raise InvalidConfig(
+                f"listen ({settings['listen']}) and listeners ({settings['listeners']}) are both set: remove one"
+            )
         values = {
             setting_named(name).attribute: _parse(_BY_NAME[name], text)
             for name, text in settings.items()
@@ -346,9 +370,11 @@ class BrokerConfig:
         return tuple(Path(name.strip()) for name in self.data_dirs.split(",") if name.strip())
 
     @property
-    def address(self) -> tuple[str, int]:
-        """Host and port of `listen`."""
-        return parse_address(self.listen)
+    def all_listeners(self) -> tuple[Listener, ...]:
+        """The listeners of `listeners`, or the one of `listen`."""
+        if self.listeners:
+            return parse_listeners(self.listeners, self.advertised_listeners)
+        return short_listener(self.listen, self.advertised_listeners)
 
     @property
     def offered_mechanisms(self) -> tuple[str, ...]:
@@ -358,12 +384,12 @@ class BrokerConfig:
     def _check(self) -> None:
         """Raise InvalidConfig if settings contradict each other."""
         _check_data_paths(self)
+        _check_listeners(self)
         if not self.offered_mechanisms or not set(self.offered_mechanisms) <= MECHANISMS.keys():
             raise InvalidConfig(
                 f"sasl.mechanisms: {self.sasl_mechanisms!r} is not allowed, it must name some of "
                 f"{', '.join(MECHANISMS)}"
             )
-        parse_address(self.listen)
         if self.admin_listen:
             parse_address(self.admin_listen, "admin.listen")
         if self.queued_max_request_bytes < self.socket_request_max_bytes:
@@ -408,6 +434,23 @@ def _check_data_paths(config: BrokerConfig) -> None:
                 raise InvalidConfig(f"data.dirs: one of {path} and {other} is inside the other")
 
 
+def _check_listeners(config: BrokerConfig) -> None:
+    """Raise InvalidConfig if a listener is wrong, or lets other machines connect without having to authenticate."""
+    for listener in config.all_listeners:
+        if listener.uses_tls:
+            raise InvalidConfig(
+                f"listeners: {listener.name}={listener.protocol}://… is not allowed: this version has no TLS, use "
+                "plaintext or sasl_plaintext"
+            )
+        if not listener.is_local and not listener.authenticates and not config.allow_unauthenticated:
+            address = format_address(listener.host, listener.port)
+            raise InvalidConfig(
+                f"listener {listener.name} at {address} accepts connections from other machines without "
+                "authentication: all who reach it can read, write and delete everything. Bind it to 127.0.0.1, or "
+                "allow that with allow.unauthenticated=true"
+            )
+
+
 def _parse(setting: Setting, text: str) -> SettingValue:
     if setting.kind != "text" or setting.choices:
         return setting.parse(text)
@@ -427,20 +470,3 @@ def setting_named(name: str) -> Setting:
         hint = did_you_mean(name, [*_BY_NAME, *_TOPIC_NAMES])
         raise InvalidConfig(f"{name!r} is not a setting of the broker or of a topic{hint}")
     return setting
-
-
-def parse_address(text: str, name: str = "listen") -> tuple[str, int]:
-    """Return host and port of "HOST:PORT" or "[IPV6]:PORT"; InvalidConfig, with the `name`, otherwise."""
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        colon = ""
-    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise InvalidConfig(f"{name}: {text!r} is not allowed, it must be HOST:PORT with a port from 0 to 65535")
-    return host, int(port)
-
-
-def format_address(host: str, port: int) -> str:
-    """The inverse of `parse_address`."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

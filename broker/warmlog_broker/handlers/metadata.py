@@ -57,7 +57,7 @@ async def metadata(services: Services, context: RequestContext, request: Metadat
     return MetadataResponse(
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
-        brokers=[BrokerMetadata(*broker) for broker in cluster.brokers],
+        brokers=[BrokerMetadata(*broker) for broker in cluster.brokers(context.listener)],
         topics=topics,
     )
 

@@ -225,12 +225,7 @@ class MetadataState:
             case TopicCreated():
                 self.topics[entry.name] = entry
             case TopicDeleted():
-                if entry.name in self.topics and self.topics[entry.name].topic_id == entry.topic_id:
-                    del self.topics[entry.name]
-                self.leader_epochs.pop(entry.topic_id, None)
-                self.assignments.pop(entry.topic_id, None)
-                self.leaving = {key: old for key, old in self.leaving.items() if key[0] != entry.topic_id}
-                self.deleted[entry.topic_id] = entry
+                self._delete(entry)
             case TopicRemoved():
                 self.deleted.pop(entry.topic_id, None)
             case ProducerIdsReserved():
@@ -247,6 +242,14 @@ class MetadataState:
                 self._alter(entry)
             case UserAltered() | UserDeleted() | UserSecretMade():
                 self._alter_users(entry)
+
+    def _delete(self, entry: TopicDeleted) -> None:
+        if entry.name in self.topics and self.topics[entry.name].topic_id == entry.topic_id:
+            del self.topics[entry.name]
+        self.leader_epochs.pop(entry.topic_id, None)
+        self.assignments.pop(entry.topic_id, None)
+        self.leaving = {key: old for key, old in self.leaving.items() if key[0] != entry.topic_id}
+        self.deleted[entry.topic_id] = entry
 
     def _alter(self, entry: TopicAltered | PartitionsAdded) -> None:
         topic = self.topics.get(entry.name)

@@ -1,13 +1,44 @@
 """Listening sockets: bound first, so that a used port is reported at once; they listen once the broker can serve."""
 
 import socket
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from warmlog_broker.config.broker_config import format_address
+from warmlog_broker.config.listeners import Listener, format_address
 from warmlog_protocol.errors import WarmlogError
 
 
 class CannotListen(WarmlogError):
     """The broker cannot listen at an address; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundListener:
+    """A listener and its sockets, one for each address of its host."""
+
+    listener: Listener
+    sockets: list[socket.socket]
+
+    @property
+    def address(self) -> str:
+        """Its host, and the port that it has."""
+        return format_address(self.listener.host, self.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        for each in self.sockets:
+            each.close()
+
+
+def bind_all(listeners: Iterable[Listener]) -> list[BoundListener]:
+    """Bind each of `listeners`. Raises CannotListen, and binds none, if one cannot be bound."""
+    bound: list[BoundListener] = []
+    try:
+        bound.extend(BoundListener(each, bind(each.host, each.port)) for each in listeners)
+    except CannotListen:
+        for each in bound:
+            each.close()
+        raise
+    return bound
 
 
 def bind(host: str, port: int) -> list[socket.socket]:

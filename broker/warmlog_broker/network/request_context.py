@@ -4,8 +4,10 @@ from dataclasses import dataclass
 
 from warmlog_broker.security.authentication import Authentication
 
-PLAINTEXT_LISTENER = "PLAINTEXT"
-"""Kafka's name for a listener without encryption and authentication."""
+ANONYMOUS_PRINCIPAL = "User:ANONYMOUS"
+"""Kafka's name for a client that did not authenticate."""
+USER_PREFIX = "User:"
+"""Before the name of a user: with it, the name is a principal."""
 MAX_CLIENT_ID_CHARACTERS = 100
 """The context holds the client id for as long as the connection lasts."""
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest, Slices
-from warmlog_broker.network.request_context import MAX_CLIENT_ID_CHARACTERS, RequestContext
+from warmlog_broker.network.request_context import MAX_CLIENT_ID_CHARACTERS, USER_PREFIX, RequestContext
 from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.network.response import NO_DEADLINE_S, ConnectionEnds, Deferred, MessageWithSlices, Response
 from warmlog_broker.runtime.counters import Counters
@@ -94,8 +94,8 @@ class RequestRunner:
         except Exception as error:
             self._fail(started, error)
         else:
-            if authentication is not None and isinstance(message, AuthenticateRequest):
-                self.context = replace(self.context, principal=authentication.principal)
+            if authentication is not None and authentication.user and isinstance(message, AuthenticateRequest):
+                self.context = replace(self.context, principal=USER_PREFIX + authentication.user)
             self._take(started, response, request)
 
     def end(self, deferred: Deferred, work: Callable[[], Response]) -> None:

@@ -14,13 +14,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from warmlog_broker.config.broker_config import BrokerConfig, format_address
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.config.listeners import Listener, format_address
 from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.deadlines import ConnectionState, Deadlines
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.network.receive_memory import ReceiveMemory
-from warmlog_broker.network.request_context import PLAINTEXT_LISTENER, RequestContext
+from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, RequestContext
 from warmlog_broker.network.request_runner import Handler, RequestRunner
 from warmlog_broker.network.request_scheduler import Event, RequestScheduler, StartedRequest, State
 from warmlog_broker.network.send_queue import SendQueue
@@ -29,7 +30,7 @@ from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
-from warmlog_broker.security.authentication import ANONYMOUS_PRINCIPAL, Authentication
+from warmlog_broker.security.authentication import Authentication
 from warmlog_protocol.errors import RemoteProtocolError, TooManyConnections
 from warmlog_protocol.wire.connection import RefusedRequest
 
@@ -44,9 +45,10 @@ _discarded = bytearray(64 * 1024)
 
 @dataclass(frozen=True, slots=True)
 class SessionContext:
-    """What all sessions share."""
+    """What all sessions of one listener share; only `listener` and `make_codec` differ between listeners."""
 
     config: BrokerConfig
+    listener: Listener
     connections: Connections
     memory: MemoryPool
     response_memory: ResponseMemory
@@ -126,7 +128,7 @@ class Session(asyncio.BufferedProtocol):
             timers=context.timers,
             counters=context.counters,
             context=RequestContext(
-                PLAINTEXT_LISTENER,
+                context.listener.name,
                 "",
                 ANONYMOUS_PRINCIPAL,
                 self.name,

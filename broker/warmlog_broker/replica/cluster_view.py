@@ -3,8 +3,10 @@
 With one broker, that one leads every partition that it can read.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from warmlog_broker.config.listeners import Listener
 from warmlog_broker.replica.partition import Partition
 
 DIALLED_HOST = ""
@@ -33,12 +35,16 @@ class Leadership(NamedTuple):
 class ClusterView:
     """A cluster of this broker alone."""
 
-    def __init__(self, cluster_id: str, node_id: int) -> None:
+    def __init__(self, cluster_id: str, node_id: int, listeners: Iterable[Listener] = ()) -> None:
         self.cluster_id = cluster_id
         self.node_id = node_id
         """Of this broker."""
         self.controller_id = node_id
-        self.brokers = [BrokerAddress(node_id, DIALLED_HOST, 0)]
+        self._advertised = {each.name: each.advertised for each in listeners if each.advertised is not None}
+
+    def brokers(self, listener: str) -> list[BrokerAddress]:
+        """Return the brokers for a client that came by this listener."""
+        return [BrokerAddress(self.node_id, *self._advertised.get(listener, (DIALLED_HOST, 0)))]
 
     def leadership(self, partition: Partition) -> Leadership:
         """Return the leader and the replicas of `partition` now."""

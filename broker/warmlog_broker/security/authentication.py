@@ -22,16 +22,9 @@ from warmlog_protocol.errors import IllegalSaslState, SaslAuthenticationFailed, 
 from warmlog_protocol.messages import ApiKey, AuthenticateRequest, AuthenticateResponse
 from warmlog_protocol.sasl.scram import ScramError, ServerExchange
 
-ANONYMOUS_PRINCIPAL = "User:ANONYMOUS"
-"""Kafka's name for a client that did not authenticate."""
 FAILED = "authentication failed: there is no such user, or the password is wrong"
 _ALWAYS_ALLOWED = frozenset({ApiKey.HANDSHAKE, ApiKey.AUTHENTICATE})
 _SHOWN_CHARACTERS = 40
-
-
-def principal_of(user: str) -> str:
-    """Return the principal of a user."""
-    return f"User:{user}"
 
 
 class SessionExpired(Exception):
@@ -70,11 +63,6 @@ class Authentication:
         self._expires_s = math.inf
 
     @property
-    def principal(self) -> str:
-        """Who the connection is; ANONYMOUS before it has authenticated."""
-        return principal_of(self.user) if self.user else ANONYMOUS_PRINCIPAL
-
-    @property
     def mechanisms(self) -> list[str]:
         """What the Handshake offers."""
         return list(self._rules.mechanisms)
@@ -84,7 +72,7 @@ class Authentication:
         if (self.user and self._now_s() < self._expires_s) or api_key in _ALWAYS_ALLOWED:
             return
         if self.user:
-            raise SessionExpired(f"the session of {self.principal} has ended, and it did not authenticate again")
+            raise SessionExpired(f"the session of user {self.user!r} has ended, and it did not authenticate again")
         raise IllegalSaslState("this listener authenticates: give the client `username` and `password`")
 
     def step(self, request: AuthenticateRequest) -> AuthenticateResponse:
@@ -101,7 +89,7 @@ class Authentication:
         except ScramError as error:
             raise self._failure(str(error), exchange.username) from None
         if self.user not in ("", exchange.username):
-            raise SaslAuthenticationFailed(f"this connection is one of {self.principal}: another user needs its own")
+            raise SaslAuthenticationFailed(f"this connection is one of user {self.user!r}: another user needs its own")
         self.user = exchange.username
         lifetime_ms = self._rules.session_lifetime_ms
         self._expires_s = self._now_s() + lifetime_ms / 1000 if lifetime_ms else math.inf

@@ -41,7 +41,7 @@ def user_entries(state: MetadataState, wanted: AlteredUser, now_ms: int) -> list
     """Return the entries that change a user. ResourceNotFound, DuplicateResource, UnacceptableCredential, or
     InvalidRequest for a wrong change or grace period."""
     name, present = wanted.name, state.users.get(wanted.name)
-    if wanted.change not in UserChange:
+    if wanted.change not in set(UserChange):
         raise InvalidRequest(f"change {wanted.change} of user {_shown(name)}: 0, 1 or 2 was expected")
     if present is None and wanted.change != UserChange.CREATE:
         raise ResourceNotFound(f"there is no user {_shown(name)}")
@@ -99,6 +99,20 @@ def _check_credentials(wanted: AlteredUser) -> None:
             raise UnacceptableCredential(f"user {_shown(wanted.name)}: {reason}")
 
 
+def list_of_users(state: MetadataState, now_ms: int) -> list[ListedUser]:
+    """Return all users, by name."""
+    return [
+        ListedUser(
+            user.name,
+            user.is_token,
+            user.changed_ms,
+            user.previous_end_ms if now_ms < user.previous_end_ms else -1,
+            [ListedCredential(each.mechanism, each.salt, each.iterations) for each in user.credentials],
+        )
+        for _, user in sorted(state.users.items())
+    ]
+
+
 class Users:
     """The users of one broker."""
 
@@ -126,17 +140,7 @@ class Users:
 
     def listed(self) -> list[ListedUser]:
         """Return all users, by name."""
-        now_ms = self._now_ms()
-        return [
-            ListedUser(
-                user.name,
-                user.is_token,
-                user.changed_ms,
-                user.previous_end_ms if now_ms < user.previous_end_ms else -1,
-                [ListedCredential(each.mechanism, each.salt, each.iterations) for each in user.credentials],
-            )
-            for _, user in sorted(self._metadata.state.users.items())
-        ]
+        return list_of_users(self._metadata.state, self._now_ms())
 
     async def alter(self, wanted: AlteredUser, by: str) -> None:
         """Change one user durably. Raises as `user_entries`; `by` is the principal, for the log."""

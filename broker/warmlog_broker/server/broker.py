@@ -7,9 +7,8 @@ every log that was closed without an error, a marker that lets the next start sk
 
 import asyncio
 import logging
-import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from enum import Enum
@@ -18,7 +17,8 @@ from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from warmlog_broker.config.broker_config import BrokerConfig, format_address, parse_address
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.config.listeners import Listener, format_address, parse_address
 from warmlog_broker.coordinator.groups import GroupCoordinator
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
@@ -31,8 +31,9 @@ from warmlog_broker.metadata.store import Metadata, ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.codec import WarmlogCodec
 from warmlog_broker.network.connections import Connections
-from warmlog_broker.network.listener import CannotListen, bind
+from warmlog_broker.network.listener import BoundListener, CannotListen, bind_all
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
+from warmlog_broker.network.request_runner import Handler
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Session, SessionContext
 from warmlog_broker.replica.cluster_view import ClusterView
@@ -48,6 +49,7 @@ from warmlog_broker.runtime.systemd import READY, STOPPING, ServiceManager, exte
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.threads import ThreadPools
 from warmlog_broker.runtime.timer_wheel import TimerWheel
+from warmlog_broker.security.authentication import Authentication, AuthenticationRules
 from warmlog_broker.security.users import Users
 from warmlog_broker.server.crash_guard import CrashGuard
 from warmlog_broker.server.shutdown import close_logs
@@ -93,7 +95,8 @@ class Broker:
 
     def __init__(self, config: BrokerConfig, service_manager: ServiceManager) -> None:
         self.config = config
-        self.port = 0
+        self.addresses: dict[str, str] = {}
+        """HOST:PORT of each listener by its name, once they are bound."""
         self._service_manager = service_manager
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPools.start(config)
@@ -136,8 +139,16 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """The HOST:PORT at which it listens."""
-        return format_address(self.config.address[0], self.port)
+        """HOST:PORT of the first listener."""
+        return next(iter(self.addresses.values()))
+
+    def describe_listeners(self) -> str:
+        """Return the addresses, with name and protocol if the setting `listeners` gave them."""
+        if not self.config.listeners:
+            return self.address
+        return ", ".join(
+            f"{each.name}={each.protocol}://{self.addresses[each.name]}" for each in self.config.all_listeners
+        )
 
     async def start(self, *, while_loading: AbstractContextManager[object] | None = None) -> None:
         """Start, and return when connections are accepted. Raises CannotListen, DataDirectoryError, StorageError,
@@ -161,9 +172,9 @@ class Broker:
     async def _start(self, while_loading: AbstractContextManager[object]) -> None:
         with self._held.pop_all() as undo:
             self._share_files()
-            sockets = self._bind()
-            for listener in sockets:
-                undo.callback(listener.close)
+            bound = self._bind()
+            for each in bound:
+                undo.callback(each.close)
             self._open_admin_port(undo)
             locked, metadata_log = lock_and_read(self.config)
             undo.callback(locked.close)
@@ -185,7 +196,7 @@ class Broker:
                 stored = await self._extending_timeout(self._loop.run_in_executor(self._threads.disk, load))
             self._assemble(stored, opener, undo)
             undo.callback(self._stop_listening)
-            await self._listen(sockets)
+            await self._listen(bound)
             self._publish_metrics()
             self._held = undo.pop_all()
         self._recovering = self._loop.call_later(self._guard.serving(), self._has_recovered)
@@ -297,7 +308,7 @@ class Broker:
     def tell_ready(self) -> None:
         """Tell the service manager that the broker serves."""
         mode = ", in safe mode: records are refused" if self._guard.loop is not None else ""
-        self._service_manager.tell(READY, status(f"listening on {self.address}{mode}"))
+        self._service_manager.tell(READY, status(f"listening on {self.describe_listeners()}{mode}"))
 
     def _share_files(self) -> None:
         """Limit connections and open files to the descriptors that this process may have."""
@@ -309,10 +320,10 @@ class Broker:
         self.config = replace(self.config, max_connections=shares.connections, max_open_files=shares.open_files)
         self._connections.limit = shares.connections
 
-    def _bind(self) -> list[socket.socket]:
+    def _bind(self) -> list[BoundListener]:
         """If both the port and the data directory are in use, report the directory, which is more specific."""
         try:
-            return bind(*self.config.address)
+            return bind_all(self.config.all_listeners)
         except CannotListen:
             try:
                 refuse_if_locked(self.config.data_paths)
@@ -415,7 +426,7 @@ class Broker:
         return Services(
             loop=self._loop,
             config=config,
-            cluster=ClusterView(cluster.cluster_id, config.node_id),
+            cluster=ClusterView(cluster.cluster_id, config.node_id, config.all_listeners),
             version=broker_version(),
             topics=self.topics,
             topic_changes=TopicChanges(
@@ -452,9 +463,24 @@ class Broker:
         users.on_deleted.append(self._connections.dismiss)
         return users
 
-    async def _listen(self, sockets: list[socket.socket]) -> None:
-        context = SessionContext(
+    async def _listen(self, bound: list[BoundListener]) -> None:
+        self.addresses = {each.listener.name: each.address for each in bound}
+        handlers = bind_handlers(self.services)
+        for each in bound:
+            make_session = partial(Session, self._session_context(each.listener, handlers))
+            for listening in each.sockets:
+                self._listeners.append(await self._loop.create_server(make_session, sock=listening, backlog=BACKLOG))
+
+    def _authentication_of(self, listener: Listener) -> Callable[[], Authentication | None]:
+        if not listener.authenticates:
+            return lambda: None
+        rules = AuthenticationRules(self.config.offered_mechanisms, self.config.sasl_session_lifetime_ms)
+        return lambda: Authentication(self.services.users, rules, self._loop.time)
+
+    def _session_context(self, listener: Listener, handlers: Mapping[int, Handler]) -> SessionContext:
+        return SessionContext(
             config=self.config,
+            listener=listener,
             connections=self._connections,
             memory=self._memory,
             response_memory=self._response_memory,
@@ -463,7 +489,8 @@ class Broker:
             tasks=self._tasks,
             timers=self._timers,
             counters=self._counters,
-            handlers=bind_handlers(self.services),
+            handlers=handlers,
+            make_authentication=self._authentication_of(listener),
             make_codec=WarmlogCodec.for_broker,
             make_send_queue=lambda transport, on_sent: SendQueue(
                 transport,
@@ -474,11 +501,6 @@ class Broker:
                 on_sent=on_sent,
             ),
         )
-        self.port = sockets[0].getsockname()[1]
-        for listener in sockets:
-            self._listeners.append(
-                await self._loop.create_server(lambda: Session(context), sock=listener, backlog=BACKLOG)
-            )
 
     def _stop_listening(self) -> None:
         """Close the listeners and all connections."""

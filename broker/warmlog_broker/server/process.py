@@ -26,7 +26,7 @@ from warmlog_protocol.errors import InvalidConfig, StorageError
 EXIT_STOPPED = 0
 EXIT_FAILED = 1
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
-SHOWN_IN_FIRST_LINE = frozenset({"data.dir", "data.dirs", "listen"})
+SHOWN_IN_FIRST_LINE = frozenset({"data.dir", "data.dirs", "listen", "listeners"})
 """Settings that the first line shows."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -144,7 +144,7 @@ def log_start(broker: Broker) -> None:
     changed = [f"{name}={text}" for name, text in config.changed_settings().items() if name not in SHOWN_IN_FIRST_LINE]
     if changed:
         _log.info("warmlog: settings that differ from their defaults: %s", ", ".join(changed))
-    _log.info("warmlog: ready, listening on %s (%s)", broker.address, describe(broker))
+    _log.info("warmlog: ready, listening on %s (%s)", broker.describe_listeners(), describe(broker))
 
 
 def describe(broker: Broker) -> str:

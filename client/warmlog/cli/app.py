@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -26,11 +27,14 @@ from warmlog.cli.commands.group import delete as group_delete
 from warmlog.cli.commands.group import describe as group_describe
 from warmlog.cli.commands.group import reset as group_reset
 from warmlog.cli.commands.topic import change, copy, delete, delete_records, describe
+from warmlog.cli.commands.user import change as user_change
+from warmlog.cli.commands.user import list as user_list
 from warmlog.cli.demo import command as demo
 from warmlog.cli.dump import command as dump
 from warmlog.cli.terminal.exits import DEBUG_VARIABLE, INTERRUPTED
 from warmlog.cli.terminal.options import check_broker
 from warmlog.cli.terminal.output import open_closed_streams
+from warmlog.cli.terminal.passwords import PASSWORD_FILE_VARIABLE, PASSWORD_VARIABLE, USERNAME_VARIABLE
 from warmlog.cli.terminal.profile import PROFILE_VARIABLE
 
 PROGRAM = about.PROGRAM
@@ -89,6 +93,15 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
             "delete": group_delete.delete,
         },
     ),
+    "user": (
+        "Add, list and delete users, and change their passwords.",
+        {
+            "add": user_change.add,
+            "list": user_list.list_users,
+            "rotate": user_change.rotate,
+            "delete": user_change.delete,
+        },
+    ),
     "log": (
         "Inspect, check and adopt the files of a data directory.",
         {
@@ -125,6 +138,16 @@ def _options(
         str | None,
         typer.Option(metavar="NAME", help=f"A table of the client profile (also {PROFILE_VARIABLE}=NAME)."),
     ] = None,
+    username: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"The user to connect as (also {USERNAME_VARIABLE}=NAME).")
+    ] = None,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=f"A file with that user's password (also {PASSWORD_FILE_VARIABLE}=FILE, {PASSWORD_VARIABLE}=…).",
+        ),
+    ] = None,
 ) -> None:
     """A durable log broker: Kafka's log semantics, no JVM.
 
@@ -137,6 +160,10 @@ def _options(
         check_broker(broker)
     if profile is not None:
         os.environ[PROFILE_VARIABLE] = profile
+    if username is not None:
+        os.environ[USERNAME_VARIABLE] = username
+    if password_file is not None:
+        os.environ[PASSWORD_FILE_VARIABLE] = str(password_file)
 
 
 class Program(TyperGroup):

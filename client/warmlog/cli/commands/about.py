@@ -10,6 +10,7 @@ from warmlog.cli.terminal.output import json_line, line, table
 from warmlog.cli.terminal.profile import chosen_profile
 
 PROGRAM = "warmlog"
+HIDDEN = "(hidden)"
 PROFILE_HELP = """Show the broker and the connection options that commands use, and where they come from.
 
     broker = "127.0.0.1:7400"
@@ -53,6 +54,8 @@ def profile(context: typer.Context, broker: Broker = DEFAULT_BROKER, as_json: As
     for field in fields(ConnectionOptions):
         is_set = field.name in found.settings
         value = found.settings[field.name] if is_set else field.default
+        if field.name == "password" and value:
+            value = HIDDEN
         rows.append((field.name, value, found.origin(field.name) if is_set else "default"))
     if as_json:
         settings = {name: {"value": value, "origin": origin} for name, value, origin in rows}

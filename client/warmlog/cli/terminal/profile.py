@@ -9,7 +9,8 @@ The file is `~/.config/warmlog/config.toml`, in `$XDG_CONFIG_HOME` if that is se
     broker = "logs.example.org:7400"
     request_timeout_ms = 60000
 
-The keys are `broker` and the fields of ConnectionOptions. A table's keys take precedence over those outside of tables.
+The keys are `broker`, `password_file` and the fields of ConnectionOptions. A
+table's keys take precedence over those outside of tables.
 """
 
 import os
@@ -25,6 +26,9 @@ from warmlog_protocol.errors import did_you_mean
 CONFIG_VARIABLE = "WARMLOG_CONFIG"
 PROFILE_VARIABLE = "WARMLOG_PROFILE"
 BROKER_KEY = "broker"
+PASSWORD_FILE_KEY = "password_file"  # noqa: S105
+LOGIN_KEYS = ("username", "password", PASSWORD_FILE_KEY)
+"""They may come from different tables, or from the environment."""
 
 
 class ProfileError(typer.BadParameter):
@@ -107,14 +111,18 @@ def _check(path: Path, table: str, settings: Mapping[str, Any]) -> None:
     from warmlog.errors import InvalidConfig
 
     where = f"{path}, [{table}]" if table else str(path)
-    known = [BROKER_KEY, *(field.name for field in fields(ConnectionOptions))]
+    known = [BROKER_KEY, PASSWORD_FILE_KEY, *(field.name for field in fields(ConnectionOptions))]
     for name in settings:
         if name not in known:
             raise ProfileError(
                 f"{where}: {name!r} is not a setting of a profile{did_you_mean(name, known, 'there are')}"
             )
     try:
-        connection_options({name: value for name, value in settings.items() if name != BROKER_KEY}, ConnectionOptions)
+        own = (BROKER_KEY, *LOGIN_KEYS)
+        connection_options({name: value for name, value in settings.items() if name not in own}, ConnectionOptions)
+        for name in LOGIN_KEYS:
+            if not isinstance(settings.get(name, ""), str):
+                raise InvalidConfig(f"{name}: a text in quotes expected")
         if BROKER_KEY in settings:
             parse_addresses(str(settings[BROKER_KEY]))
     except (InvalidConfig, ValueError) as error:

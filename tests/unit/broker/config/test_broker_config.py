@@ -6,12 +6,7 @@ from pathlib import Path
 import pytest
 
 from unit.broker.data_directories import open_directory
-from warmlog_broker.config.broker_config import (
-    BROKER_SETTINGS,
-    BrokerConfig,
-    format_address,
-    parse_address,
-)
+from warmlog_broker.config.broker_config import BROKER_SETTINGS, BrokerConfig
 from warmlog_broker.config.sources import _KUBERNETES, _variable, load_settings
 from warmlog_broker.storage.config import TOPIC_SETTINGS, describe_settings
 from warmlog_broker.storage.directory.data_dir import DataDirectoryError
@@ -101,21 +96,6 @@ def test_settings_that_do_not_fit_together_are_refused() -> None:
         BrokerConfig.from_settings({**DIRECTORY, "queued.max.request.bytes": "70000"})
     with pytest.raises(InvalidConfig, match=r"num\.partitions"):
         BrokerConfig.from_settings({**DIRECTORY, "num.partitions": "5", "max.partitions.per.topic": "4"})
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [("127.0.0.1:7400", ("127.0.0.1", 7400)), ("[::1]:0", ("::1", 0)), ("localhost:65535", ("localhost", 65535))],
-)
-def test_an_address_is_host_and_port(text: str, address: tuple[str, int]) -> None:
-    assert parse_address(text) == address
-    assert format_address(*address) == text
-
-
-@pytest.mark.parametrize("text", ["", "7400", "host", ":7400", "host:", "host:x", "host:65536", "::1:7400", "host:-1"])
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(InvalidConfig, match="HOST:PORT"):
-        parse_address(text)
 
 
 def test_the_command_line_is_stronger_than_the_environment_and_that_than_the_file(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ import pytest
 
 from unit.broker.conftest import NOW_MS, MakePartition
 from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.config.listeners import DEFAULT_LISTENER
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.request_context import PLAINTEXT_LISTENER, RequestContext
+from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, RequestContext
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
-from warmlog_broker.security.authentication import ANONYMOUS_PRINCIPAL
 from warmlog_protocol.errors import UnknownTopicOrPartition
 
 TOPIC_ID = bytes(range(16))
@@ -66,4 +66,4 @@ def make_services(make_partition: MakePartition) -> MakeServices:
 
 @pytest.fixture
 def context() -> RequestContext:
-    return RequestContext(PLAINTEXT_LISTENER, "reader", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
+    return RequestContext(DEFAULT_LISTENER, "reader", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)

@@ -6,10 +6,11 @@ from typing import Any, cast
 
 import pytest
 
+from warmlog_broker.config.listeners import DEFAULT_LISTENER
 from warmlog_broker.network.codec import ProtocolCodec, ReceivedRequest, Slices
 from warmlog_broker.network.request_context import (
+    ANONYMOUS_PRINCIPAL,
     MAX_CLIENT_ID_CHARACTERS,
-    PLAINTEXT_LISTENER,
     RequestContext,
 )
 from warmlog_broker.network.request_runner import RequestRunner
@@ -18,7 +19,6 @@ from warmlog_broker.network.response import ConnectionEnds, Deferred, MessageWit
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import TimerWheel
-from warmlog_broker.security.authentication import ANONYMOUS_PRINCIPAL
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (
@@ -52,7 +52,7 @@ class Room:
         self.outcome: Response | Exception = None
         self.conversion: Exception | None = None
         self.is_converted_in_thread = False
-        context = RequestContext(PLAINTEXT_LISTENER, "", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
+        context = RequestContext(DEFAULT_LISTENER, "", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
         self.counters = Counters()
         self.runner = RequestRunner(
             self,

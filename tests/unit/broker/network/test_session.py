@@ -117,6 +117,7 @@ class Server:
         memory = ResponseMemory(config.queued_max_response_bytes)
         self.context = SessionContext(
             config=config,
+            listener=config.all_listeners[0],
             connections=Connections(config.max_connections, config.max_connections_per_ip),
             memory=MemoryPool(config.queued_max_request_bytes, config.socket_request_max_bytes),
             response_memory=memory,
