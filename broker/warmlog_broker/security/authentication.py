@@ -114,4 +114,4 @@ class Authentication:
         """A name that is unknown may be a password that was typed in its place: it is not told."""
         if name in self._users:
             return AuthenticationFailed(reason, name)
-        return AuthenticationFailed(f"{reason}: there is no such user" if name else reason)
+        return AuthenticationFailed("there is no such user" if name else reason)
