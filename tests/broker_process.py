@@ -63,17 +63,14 @@ class BrokerProcess:
         *more: Path,
         environment: dict[str, str] | None = None,
         constants: Constants | None = None,
-        protocol: str = "plaintext",
         **settings: object,
     ) -> None:
-        """`protocol` is that of its listener."""
         self.data_dir = data_dir
         self.data_dirs = [data_dir, *more]
         settings.setdefault("crash_loop_limit", 0)
         self.settings = {name.replace("_", "."): _as_text(value) for name, value in settings.items()}
         self.environment = environment or {}
         self.constants = constants or {}
-        self.protocol = protocol
         self.host = "127.0.0.1"
         self.port = port_to_keep()
         self.process: subprocess.Popen[bytes] | Forked | None = None
@@ -111,10 +108,8 @@ class BrokerProcess:
         command = [*PROGRAM]
         for path in self.data_dirs:
             command += ["--data-dir", str(path)]
-        if self.protocol == "plaintext":
+        if "listeners" not in self.settings:
             command += ["--listen", f"{self.host}:{self.port}"]
-        else:
-            command += ["--set", f"listeners=main={self.protocol}://{self.host}:{self.port}"]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]
         return command

@@ -29,7 +29,9 @@ def broker(files: Path) -> Iterator[BrokerProcess]:
     offline = CommandLine("127.0.0.1:1")
     added = offline("user", "add", "alice", "--password-file", files / "alice.password", "--data-dir", files / "data")
     assert added.returncode == 0, added.stderr
-    with BrokerProcess(files / "data", protocol="sasl_plaintext", sasl_failure_delay_ms=50) as running:
+    with BrokerProcess(
+        files / "data", listeners="main=sasl_plaintext://127.0.0.1:0", sasl_failure_delay_ms=50
+    ) as running:
         yield running
 
 

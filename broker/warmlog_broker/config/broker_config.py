@@ -9,6 +9,7 @@ settings are refused.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
@@ -51,6 +52,21 @@ def _threads(default: int, sentence: str, *, minimum: int = 1, maximum: int = 25
     return _integer(default, "threads", sentence, minimum=minimum, maximum=maximum)
 
 
+class ClientAuth(StrEnum):
+    """Whether a TLS listener asks its clients for certificates."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
+class PrincipalRule(StrEnum):
+    """What of the subject of a client's certificate is its principal: the common name, or the distinguished name."""
+
+    CN = "cn"
+    DN = "dn"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """The settings of one broker process. The constructor checks nothing; `from_settings` checks users' text."""
@@ -68,8 +84,8 @@ class BrokerConfig:
     )
     listeners: str = setting(
         "",
-        "Instead of listen: NAME=PROTOCOL://HOST:PORT, several with commas between them. PROTOCOL is plaintext, ssl, "
-        "sasl_plaintext or sasl_ssl; those of sasl authenticate their clients.",
+        "Instead of listen: NAME=PROTOCOL://HOST:PORT, several with commas between them. PROTOCOL is plaintext; ssl "
+        "for TLS; sasl_plaintext or sasl_ssl for clients that authenticate by SCRAM.",
     )
     advertised_listeners: str = setting(
         "",
@@ -80,6 +96,35 @@ class BrokerConfig:
         False,
         "Whether clients without authentication may connect from other machines: each of them can read, write and "
         "delete everything.",
+    )
+    # TLS, on listeners whose protocol has it
+    tls_cert_file: str = setting("", "A PEM file with the broker's certificate and those of its issuers after it.")
+    tls_key_file: str = setting("", "A PEM file with the key of the certificate; by default it is in tls.cert.file.")
+    tls_key_password_file: str = setting("", "A file with the password of the key, if that is encrypted.")
+    tls_ca_file: str = setting("", "A PEM file with the issuers of clients' certificates.")
+    tls_client_auth: str = setting(
+        "none",
+        "Whether clients show a certificate. With optional, one without a certificate is User:ANONYMOUS; a wrong "
+        "certificate is always refused.",
+        choices=tuple(ClientAuth),
+    )
+    tls_principal: str = setting(
+        "cn",
+        "The principal of a client with a certificate: User: and its common name, or its whole distinguished name, "
+        "such as User:CN=alice,O=example.",
+        choices=tuple(PrincipalRule),
+    )
+    tls_reload_interval_ms: int = _ms(
+        10 * SECOND_MS,
+        "How often the broker looks whether the files of TLS have changed, and loads them for new connections; 0: only "
+        "on SIGHUP.",
+        minimum=0,
+    )
+    tls_max_handshakes: int = _integer(
+        256,
+        "connections",
+        "The most connections of a listener that are in their TLS handshake. Above that, further ones wait, and one "
+        "that takes longer than a second is closed.",
     )
     admin_listen: str = setting(
         "", "HOST:PORT for metrics and health checks over HTTP, without authentication; none if empty."
@@ -439,18 +484,45 @@ def _check_data_paths(config: BrokerConfig) -> None:
 def _check_listeners(config: BrokerConfig) -> None:
     """Raise InvalidConfig if a listener is wrong, or lets other machines connect without having to authenticate."""
     for listener in config.all_listeners:
-        if listener.uses_tls:
-            raise InvalidConfig(
-                f"listeners: {listener.name}={listener.protocol}://… is not allowed: this version has no TLS, use "
-                "plaintext or sasl_plaintext"
-            )
-        if not listener.is_local and not listener.authenticates and not config.allow_unauthenticated:
+        shows_certificate = listener.uses_tls and config.tls_client_auth == ClientAuth.REQUIRED
+        is_private = listener.is_local or listener.authenticates or shows_certificate
+        if not (is_private or config.allow_unauthenticated):
             address = format_address(listener.host, listener.port)
             raise InvalidConfig(
                 f"listener {listener.name} at {address} accepts connections from other machines without "
-                "authentication: all who reach it can read, write and delete everything. Bind it to 127.0.0.1, or "
-                "allow that with allow.unauthenticated=true"
+                "authentication: all who reach it can read, write and delete everything. Bind it to 127.0.0.1, "
+                "have clients show certificates (ssl with tls.client.auth=required), or allow it with "
+                "allow.unauthenticated=true"
             )
+    _check_tls(config)
+
+
+def _check_tls(config: BrokerConfig) -> None:
+    """Raise InvalidConfig if a listener with TLS lacks a setting, or a setting lacks such a listener."""
+    if not any(listener.uses_tls for listener in config.all_listeners):
+        files = {
+            "tls.cert.file": config.tls_cert_file,
+            "tls.key.file": config.tls_key_file,
+            "tls.key.password.file": config.tls_key_password_file,
+            "tls.ca.file": config.tls_ca_file,
+        }
+        for name, path in files.items():
+            if path:
+                raise InvalidConfig(
+                    f"{name}: {path} is set, but no listener uses TLS: give one in listeners, such as "
+                    "listeners=secure=ssl://127.0.0.1:7400"
+                )
+    elif not config.tls_cert_file:
+        raise InvalidConfig("tls.cert.file is not set: a listener with TLS needs a certificate and its key")
+    if config.tls_client_auth != ClientAuth.NONE and not config.tls_ca_file:
+        raise InvalidConfig(
+            f"tls.client.auth: {config.tls_client_auth} needs tls.ca.file, the issuers of clients' certificates"
+        )
+    if config.tls_client_auth == ClientAuth.NONE and config.tls_ca_file:
+        raise InvalidConfig(
+            f"tls.ca.file: {config.tls_ca_file} is set, but clients are not asked for certificates: set "
+            "tls.client.auth to optional or required"
+        )
 
 
 def _parse(setting: Setting, text: str) -> SettingValue:

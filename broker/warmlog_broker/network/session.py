@@ -25,6 +25,7 @@ from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, RequestC
 from warmlog_broker.network.request_runner import Handler, RequestRunner
 from warmlog_broker.network.request_scheduler import Event, RequestScheduler, StartedRequest, State
 from warmlog_broker.network.send_queue import SendQueue
+from warmlog_broker.network.tls.principal import principal_of
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
@@ -117,6 +118,7 @@ class Session(asyncio.BufferedProtocol):
             self._scheduler.on(Event.LOSS)
             self._transport.abort()
             return
+        principal = self._principal()
         self.host, self.name = peer[0], format_address(peer[0], peer[1])
         context = self._context
         self._sending = context.make_send_queue(self._transport, self._sent)
@@ -130,7 +132,7 @@ class Session(asyncio.BufferedProtocol):
             context=RequestContext(
                 context.listener.name,
                 "",
-                ANONYMOUS_PRINCIPAL,
+                principal,
                 self.name,
                 is_replica=False,
                 authentication=self._authentication,
@@ -139,9 +141,11 @@ class Session(asyncio.BufferedProtocol):
         self._refusal = context.connections.refusal(self.host)
         if self._refusal:
             self._turn_away()
-        else:
-            context.connections.add(self)
-            self._watch()
+            return
+        context.connections.add(self)
+        self._watch()
+        if not principal:
+            self.close(f"the subject of its certificate has no name for tls.principal={context.config.tls_principal}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone. Its requests are carried out, and their responses dropped."""
@@ -275,6 +279,11 @@ class Session(asyncio.BufferedProtocol):
     def _is_trusted(self) -> bool:
         """Whether the peer has sent its Handshake and, if the listener authenticates, has authenticated."""
         return self._codec.is_open and (self._authentication is None or bool(self._authentication.user))
+
+    def _principal(self) -> str:
+        """Return the principal of the certificate that the client has shown; empty if that has no name for it."""
+        certificate = self._transport.get_extra_info("peercert") if self._context.listener.uses_tls else None
+        return principal_of(certificate, self._context.config.tls_principal) if certificate else ANONYMOUS_PRINCIPAL
 
     def _is_congested(self) -> bool:
         sending = self._sending

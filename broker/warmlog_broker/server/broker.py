@@ -31,7 +31,7 @@ from warmlog_broker.metadata.store import Metadata, ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.codec import WarmlogCodec
 from warmlog_broker.network.connections import Connections
-from warmlog_broker.network.listener import BoundListener, CannotListen, bind_all
+from warmlog_broker.network.listener import BoundListener, CannotListen
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.network.request_runner import Handler
 from warmlog_broker.network.send_queue import SendQueue
@@ -52,6 +52,7 @@ from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authentication import Authentication, AuthenticationRules
 from warmlog_broker.security.users import Users
 from warmlog_broker.server.crash_guard import CrashGuard
+from warmlog_broker.server.listening import Listening
 from warmlog_broker.server.shutdown import close_logs
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.io.open_files import OpenFiles
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from warmlog_broker.server.admin_port import AdminPort
 
 TICK_S = 0.2
-BACKLOG = 1024
 CLOSE_TIMEOUT_S = 5.0
 TASKS_TIMEOUT_S = 5.0
 EXTENSION_INTERVAL_S = 10.0
@@ -95,8 +95,6 @@ class Broker:
 
     def __init__(self, config: BrokerConfig, service_manager: ServiceManager) -> None:
         self.config = config
-        self.addresses: dict[str, str] = {}
-        """HOST:PORT of each listener by its name, once they are bound."""
         self._service_manager = service_manager
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPools.start(config)
@@ -109,11 +107,11 @@ class Broker:
         self._memory = MemoryPool(config.queued_max_request_bytes, config.socket_request_max_bytes)
         self._response_memory = ResponseMemory(config.queued_max_response_bytes)
         self._lines = RepeatedLines(_log)
+        self.listening = Listening(config, threads=self._threads.disk, tasks=self._tasks, lines=self._lines)
         self._counters = Counters()
         self._admin: AdminPort | None = None
         self._memory_return = MemoryReturn()
         self._connections = Connections(config.max_connections, config.max_connections_per_ip)
-        self._listeners: list[asyncio.Server] = []
         self._ticking: asyncio.Task[None] | None = None
         self._recovering: asyncio.TimerHandle | None = None
         self._stage = Stage.NEW
@@ -140,15 +138,7 @@ class Broker:
     @property
     def address(self) -> str:
         """HOST:PORT of the first listener."""
-        return next(iter(self.addresses.values()))
-
-    def describe_listeners(self) -> str:
-        """Return the addresses, with name and protocol if the setting `listeners` gave them."""
-        if not self.config.listeners:
-            return self.address
-        return ", ".join(
-            f"{each.name}={each.protocol}://{self.addresses[each.name]}" for each in self.config.all_listeners
-        )
+        return next(iter(self.listening.addresses.values()))
 
     async def start(self, *, while_loading: AbstractContextManager[object] | None = None) -> None:
         """Start, and return when connections are accepted. Raises CannotListen, DataDirectoryError, StorageError,
@@ -171,6 +161,7 @@ class Broker:
 
     async def _start(self, while_loading: AbstractContextManager[object]) -> None:
         with self._held.pop_all() as undo:
+            await self.listening.load_certificate()
             self._share_files()
             bound = self._bind()
             for each in bound:
@@ -228,8 +219,7 @@ class Broker:
         if self._admin is not None:
             self._admin.is_stopping = True
         self._service_manager.tell(STOPPING, status("finishing requests"), extend_timeout(int(self.stop_limit_s * 1e6)))
-        for listener in self._listeners:
-            listener.close()
+        self.listening.close()
         if self._recovering is not None:
             self._recovering.cancel()
         await self._drain()
@@ -308,12 +298,14 @@ class Broker:
     def tell_ready(self) -> None:
         """Tell the service manager that the broker serves."""
         mode = ", in safe mode: records are refused" if self._guard.loop is not None else ""
-        self._service_manager.tell(READY, status(f"listening on {self.describe_listeners()}{mode}"))
+        self._service_manager.tell(READY, status(f"listening on {self.listening}{mode}"))
 
     def _share_files(self) -> None:
         """Limit connections and open files to the descriptors that this process may have."""
+        handshakes = self.listening.most_handshakes
+        wanted = self.config.max_connections + self.config.max_open_files + RESERVED + handshakes
         shares = share_files(
-            raise_file_limit(self.config.max_connections + self.config.max_open_files + RESERVED),
+            raise_file_limit(wanted) - handshakes,
             connections=self.config.max_connections,
             open_files=self.config.max_open_files,
         )
@@ -323,7 +315,7 @@ class Broker:
     def _bind(self) -> list[BoundListener]:
         """If both the port and the data directory are in use, report the directory, which is more specific."""
         try:
-            return bind_all(self.config.all_listeners)
+            return self.listening.bind()
         except CannotListen:
             try:
                 refuse_if_locked(self.config.data_paths)
@@ -464,12 +456,9 @@ class Broker:
         return users
 
     async def _listen(self, bound: list[BoundListener]) -> None:
-        self.addresses = {each.listener.name: each.address for each in bound}
         handlers = bind_handlers(self.services)
-        for each in bound:
-            make_session = partial(Session, self._session_context(each.listener, handlers))
-            for listening in each.sockets:
-                self._listeners.append(await self._loop.create_server(make_session, sock=listening, backlog=BACKLOG))
+        contexts = {each.listener: self._session_context(each.listener, handlers) for each in bound}
+        await self.listening.accept(bound, lambda listener: Session(contexts[listener]))
 
     def _authentication_of(self, listener: Listener) -> Callable[[], Authentication | None]:
         if not listener.authenticates:
@@ -504,8 +493,7 @@ class Broker:
 
     def _stop_listening(self) -> None:
         """Close the listeners and all connections."""
-        for listener in self._listeners:
-            listener.close()
+        self.listening.close()
         for session in self._connections:
             session.close("the broker stops")
 

@@ -58,6 +58,8 @@ async def _run(config: BrokerConfig) -> bool:
     loop = asyncio.get_running_loop()
     broker = Broker(config, ServiceManager())
     told_to_stop = asyncio.Event()
+    if any(listener.uses_tls for listener in config.all_listeners):
+        loop.add_signal_handler(signal.SIGHUP, broker.listening.reload_certificate)
     await broker.start(while_loading=_ended_by_signals(loop, broker.end_start, then=told_to_stop.set))
     # Thousands of partitions are a million long-lived objects, and each collection would spend 0.1 s on them.
     gc.collect()
@@ -144,7 +146,7 @@ def log_start(broker: Broker) -> None:
     changed = [f"{name}={text}" for name, text in config.changed_settings().items() if name not in SHOWN_IN_FIRST_LINE]
     if changed:
         _log.info("warmlog: settings that differ from their defaults: %s", ", ".join(changed))
-    _log.info("warmlog: ready, listening on %s (%s)", broker.describe_listeners(), describe(broker))
+    _log.info("warmlog: ready, listening on %s (%s)", broker.listening, describe(broker))
 
 
 def describe(broker: Broker) -> str:

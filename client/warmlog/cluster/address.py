@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from errno import ECONNREFUSED
 from typing import NamedTuple
 
+from warmlog.cluster.tls import why_tls_failed
 from warmlog.errors import InvalidConfig
 
 DEFAULT_PORT = 7400
@@ -58,8 +59,10 @@ def parse_addresses(bootstrap: str | Sequence[str]) -> list[Address]:
     return addresses
 
 
-def why_unconnected(error: OSError) -> str:
+def why_unconnected(error: OSError, *, uses_tls: bool = False) -> str:
     """Return why no connection was made, as part of a message; asyncio's own texts are Python tuples."""
+    if uses_tls and (reason := why_tls_failed(error)) is not None:
+        return reason
     if f"[Errno {ECONNREFUSED}]" in str(error):  # also if several addresses of a host were tried
         return "connection refused: is the broker running there?"
     return error.strerror or str(error)

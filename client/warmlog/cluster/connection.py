@@ -14,6 +14,7 @@ from typing import Self, TypeVar, cast
 from warmlog.cluster.address import Address, silent, why_unconnected
 from warmlog.cluster.login import login
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.tls import lost_early
 from warmlog.errors import ApiError, BrokerUnavailable, ProtocolError, RemoteProtocolError, WarmlogError
 from warmlog_protocol.messages import AuthenticateResponse, HandshakeResponse, Message
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
@@ -61,10 +62,17 @@ class Connection(asyncio.BufferedProtocol):
         `connect_timeout_ms`, and SaslAuthenticationFailed."""
         loop = asyncio.get_running_loop()
         timeout_s = options.connect_timeout_ms / 1000
+        tls = options.tls_context()
         connection: Self | None = None
         try:
             async with asyncio.timeout(timeout_s):
-                _, connection = await loop.create_connection(lambda: cls(address, options, on_change), *address)
+                _, connection = await loop.create_connection(
+                    lambda: cls(address, options, on_change),
+                    *address,
+                    ssl=tls,
+                    server_hostname=address.host if tls else None,
+                    ssl_handshake_timeout=timeout_s if tls else None,
+                )
                 connection.broker = await connection.call(options.handshake(), HandshakeResponse)
                 await connection._authenticate(connection.broker)
         except TimeoutError:
@@ -73,7 +81,9 @@ class Connection(asyncio.BufferedProtocol):
                 raise BrokerUnavailable(silent(address, timeout_s)) from None
             raise BrokerUnavailable(f"no connection to broker {address} within {timeout_s:g} s") from None
         except OSError as error:
-            raise BrokerUnavailable(f"no connection to broker {address}: {why_unconnected(error)}") from error
+            raise BrokerUnavailable(
+                f"no connection to broker {address}: {why_unconnected(error, uses_tls=tls is not None)}"
+            ) from error
         except BaseException:
             await _discard(connection)
             raise
@@ -198,7 +208,9 @@ class Connection(asyncio.BufferedProtocol):
         self._on_change()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        reason = exc or "the broker closed it"
+        reason: object = exc or "the broker closed it"
+        if self._core.broker is None:
+            reason = lost_early(reason, uses_tls=bool(self._options.ssl))
         self._end(BrokerUnavailable(f"connection to broker {self.address} lost: {reason}"))
         self._core.release()
         if not self._closed.done():

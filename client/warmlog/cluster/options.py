@@ -4,8 +4,10 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
+from ssl import SSLContext
 from typing import TypedDict
 
+from warmlog.cluster.tls import make_context
 from warmlog.errors import InvalidConfig
 from warmlog_protocol.errors import did_you_mean
 from warmlog_protocol.messages import HandshakeRequest
@@ -15,7 +17,7 @@ from warmlog_protocol.wire.connection import CLIENT_BUFFER_BYTES, DEFAULT_MAX_FR
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """Timeouts and bounds of a client's connections."""
+    """Timeouts, bounds and encryption of a client's connections."""
 
     client_name: str = f"warmlog-python-{os.getpid()}"
     connect_timeout_ms: int = 10_000
@@ -30,6 +32,33 @@ class ConnectionOptions:
     password: str | Callable[[], str] = field(default="", repr=False)
     """The password, or a function that returns it: it is called for each authentication, and must not wait for long."""
     sasl_mechanism: str = "SCRAM-SHA-256"
+    ssl: bool | SSLContext = False
+    """Whether to connect by TLS; or a context for it, instead of the options that follow."""
+    ssl_cafile: str = ""
+    """A PEM file with the issuers of brokers' certificates; by default those that the system trusts."""
+    ssl_certfile: str = ""
+    """A PEM file with the client's certificate, if the broker asks for one."""
+    ssl_keyfile: str = ""
+    """A PEM file with its key, if that is not in `ssl_certfile`."""
+    ssl_keypassword: str = field(default="", repr=False)
+    """The password of the key, if that is encrypted."""
+    ssl_check_hostname: bool = True
+    """Whether the broker's certificate must be for the host that was connected to."""
+
+    def tls_context(self) -> SSLContext | None:
+        """Return a context for one connection, with the files as they are now; None without TLS.
+
+        Raises InvalidConfig if a file cannot be used.
+        """
+        if not self.ssl or isinstance(self.ssl, SSLContext):
+            return self.ssl or None
+        return make_context(
+            cafile=self.ssl_cafile,
+            certfile=self.ssl_certfile,
+            keyfile=self.ssl_keyfile,
+            password=self.ssl_keypassword,
+            checks_hostname=self.ssl_check_hostname,
+        )
 
     def handshake(self) -> HandshakeRequest:
         """The first request of a connection."""
@@ -50,36 +79,69 @@ class ConnectionKeywords(TypedDict, total=False):
     username: str
     password: str | Callable[[], str]
     sasl_mechanism: str
+    ssl: bool | SSLContext
+    ssl_cafile: str
+    ssl_certfile: str
+    ssl_keyfile: str
+    ssl_keypassword: str
+    ssl_check_hostname: bool
 
 
 _TYPES = {field.name: type(field.default) for field in fields(ConnectionOptions)}
+_IN_WORDS = {bool: "True or False (ssl: or an ssl.SSLContext)", int: "a positive int", str: "a str"}
+SECRETS = frozenset(field.name for field in fields(ConnectionOptions) if not field.repr)
+"""Options whose values are not shown."""
 
 
-def connection_options(given: Mapping[str, object], client: type) -> ConnectionOptions:
-    """The options of these names. TypeError for an unknown name, InvalidConfig for a wrong type or a value below 1.
+def connection_options(given: Mapping[str, object], client: Callable[..., object]) -> ConnectionOptions:
+    """The options of these names. TypeError for an unknown name; InvalidConfig for a wrong type, a value below 1, or
+    options of TLS that contradict each other or whose files cannot be used.
 
-    `client` is the class whose constructor was called: its own options are named for an unknown one.
+    `client` is what was called, a class or a function: its own options are named for an unknown one.
     """
-    for name, value in given.items():
+    for name in given:
         if name not in _TYPES:
             raise TypeError(_unknown_option(name, client))
+    check_types(given)
+    options = ConnectionOptions(**given)  # type: ignore[arg-type]
+    _check_tls(options)
+    if bool(options.username) != bool(options.password):
+        raise InvalidConfig("`username` and `password` belong together: give both, or neither")
+    return options
+
+
+def check_types(given: Mapping[str, object]) -> None:
+    """Raise InvalidConfig if a field of ConnectionOptions is given a wrong type or a value below 1."""
+    for name, value in given.items():
+        expected = _TYPES[name]
+        if name == "ssl" and isinstance(value, SSLContext):
+            continue
         if name == "password" and callable(value):
             continue
-        if type(value) is not _TYPES[name] or (isinstance(value, int) and value < 1):
-            shown = "…" if name == "password" else repr(value)
-            raise InvalidConfig(f"{name}={shown}: a positive {_TYPES[name].__name__} expected")
-    _check_login(given)
-    return ConnectionOptions(**given)  # type: ignore[arg-type]
+        if type(value) is not expected or (type(value) is int and value < 1):
+            shown = "…" if name in SECRETS else repr(value)
+            raise InvalidConfig(f"{name}={shown}: {_IN_WORDS[expected]} expected")
+        if name == "sasl_mechanism" and value not in MECHANISMS:
+            raise InvalidConfig(f"sasl_mechanism={value!r}: {' or '.join(MECHANISMS)} expected")
 
 
-def _check_login(given: Mapping[str, object]) -> None:
-    if bool(given.get("username")) != bool(given.get("password")):
-        raise InvalidConfig("`username` and `password` belong together: give both, or neither")
-    if (mechanism := given.get("sasl_mechanism", "SCRAM-SHA-256")) not in MECHANISMS:
-        raise InvalidConfig(f"sasl_mechanism={mechanism!r}: {' or '.join(MECHANISMS)} expected")
+def _check_tls(options: ConnectionOptions) -> None:
+    """Raise InvalidConfig if options of TLS contradict each other, or their files cannot be used."""
+    given = [
+        field.name
+        for field in fields(options)
+        if field.name.startswith("ssl_") and getattr(options, field.name) != field.default
+    ]
+    if given and not options.ssl:
+        raise InvalidConfig(f"{given[0]} is given without TLS: add ssl=True, or leave it out")
+    if given and isinstance(options.ssl, SSLContext):
+        raise InvalidConfig(f"{given[0]} and a context as ssl are both given: set it in the context, or give ssl=True")
+    if options.ssl_keyfile and not options.ssl_certfile:
+        raise InvalidConfig("ssl_keyfile is given without ssl_certfile, the certificate of the key")
+    options.tls_context()
 
 
-def _unknown_option(name: str, client: type) -> str:
+def _unknown_option(name: str, client: Callable[..., object]) -> str:
     """Return the message about an unknown option: it has the nearest one, or all of them if none is near."""
     import inspect
 

@@ -13,11 +13,13 @@ DuckDB, Polars, DataFusion and others read it batch by batch through Arrow's str
 import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Unpack
 
 import pyarrow as pa
 
 from warmlog.arrow.reader import arrow_schema
 from warmlog.cluster.address import parse_addresses
+from warmlog.cluster.options import ConnectionKeywords, connection_options
 from warmlog.points import EARLIEST, LATEST, Where, checked_topics, fit_points, parse_where
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, sized_ranges
@@ -40,12 +42,13 @@ def arrow_reader(
     columns: Sequence[str] = KAFKA_COLUMNS,
     as_text: Collection[str] = (),
     settings: ReadSettings | None = None,
+    **connection: Unpack[ConnectionKeywords],
 ) -> pa.RecordBatchReader:
     """Read the records of `topics` in `[start, end)`, partition after partition, in Arrow batches of 1 to 4 MiB.
 
     `start` and `end` are given as to Consumer (`warmlog.points`); a time applies to each record. Partitions that a
     mapping leaves out are read from the earliest or to the latest offset. ValueError, before anything is read, for a
-    key that is not a partition of `topics`.
+    key that is not a partition of `topics`. `connection` sets fields of ConnectionOptions, such as `ssl`.
 
     The offsets are looked up and fixed now; records are fetched while the reader is read. Columns in `as_text`, key or
     value, are strings. Raises UnknownTopicOrPartition, OffsetOutOfRange and BrokerUnavailable, now and while reading.
@@ -53,6 +56,9 @@ def arrow_reader(
     interrupted `read_all` had read is lost.
     """
     settings = settings or ReadSettings(connection=replace(ReadSettings().connection, client_name="warmlog-arrow"))
+    checked = connection_options(connection, arrow_reader)
+    given = {name: getattr(checked, name) for name in connection}
+    settings = replace(settings, connection=replace(settings.connection, **given))
     settings = replace(settings, bootstrap=tuple(str(address) for address in parse_addresses(bootstrap)))
     schema = arrow_schema(columns, as_text)
     bounds = ReadBounds(

@@ -8,6 +8,7 @@ A call that is interrupted, for example by Ctrl-C, can be made again (see WholeC
 
 import math
 import socket
+import ssl
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from typing import Protocol, Self, TypeVar
 from warmlog.cluster.address import Address, silent, why_unconnected
 from warmlog.cluster.login import login
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.tls import lost_early
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -35,6 +37,8 @@ R = TypeVar("R", bound=Message)
 
 MOST_PARTS = 1024
 """The limit of one sendmsg, IOV_MAX: https://man7.org/linux/man-pages/man2/writev.2.html."""
+TLS_RECORD_BYTES = 16 * 1024
+"""The most bytes in a record: https://www.rfc-editor.org/rfc/rfc8446#section-5.1"""
 _SHORTEST_WAIT_S = 0.001
 """A socket with a timeout of 0 would be non-blocking."""
 
@@ -165,12 +169,28 @@ class BlockingConnection(Closing):
         self.close()
 
     def _connect(self) -> socket.socket:
+        tls = self._options.tls_context()
         try:
             sock = socket.create_connection(self.address, self._options.connect_timeout_ms / 1000)
         except OSError as error:
             raise BrokerUnavailable(f"no connection to broker {self.address}: {why_unconnected(error)}") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock
+        return sock if tls is None else self._encrypt(sock, tls)
+
+    def _encrypt(self, sock: socket.socket, tls: ssl.SSLContext) -> socket.socket:
+        """Return the socket after the handshake of TLS."""
+        try:
+            return tls.wrap_socket(sock, server_hostname=self.address.host)
+        except TimeoutError as error:
+            sock.close()
+            timeout_s = self._options.connect_timeout_ms / 1000
+            raise BrokerUnavailable(silent(self.address, timeout_s)) from error
+        except BaseException as error:
+            sock.close()
+            if not isinstance(error, OSError):
+                raise
+            reason = why_unconnected(error, uses_tls=True)
+            raise BrokerUnavailable(f"no connection to broker {self.address}: {reason}") from error
 
     def _authenticate(self) -> None:
         self._next_session_s = math.inf
@@ -233,11 +253,17 @@ class BlockingConnection(Closing):
 
     def _lost(self, error: Exception) -> BrokerUnavailable:
         self.close()
-        return BrokerUnavailable(f"connection to broker {self.address} lost: {error}")
+        reason: object = error
+        if self._core.broker is None:
+            reason = lost_early(error, uses_tls=bool(self._options.ssl))
+        return BrokerUnavailable(f"connection to broker {self.address} lost: {reason}")
 
 
 def _send_all(sock: socket.socket, parts: Sequence[Piece]) -> None:
     """Send `parts` one after another, in as few calls as possible."""
+    if isinstance(sock, ssl.SSLSocket):
+        _send_encrypted(sock, parts)
+        return
     pending = [memoryview(part) for part in parts if len(part)]
     first = 0
     while first < len(pending):
@@ -247,3 +273,17 @@ def _send_all(sock: socket.socket, parts: Sequence[Piece]) -> None:
             first += 1
         if sent:
             pending[first] = pending[first][sent:]
+
+
+def _send_encrypted(sock: ssl.SSLSocket, parts: Sequence[Piece]) -> None:
+    """Send `parts` one after another; small ones together, as each call makes at least one record of TLS."""
+    small = bytearray()
+    for part in parts:
+        if len(part) <= TLS_RECORD_BYTES:
+            small += part
+        if len(part) > TLS_RECORD_BYTES or len(small) >= TLS_RECORD_BYTES:
+            sock.sendall(small)
+            small.clear()
+        if len(part) > TLS_RECORD_BYTES:
+            sock.sendall(part)
+    sock.sendall(small)

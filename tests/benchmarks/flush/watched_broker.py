@@ -87,7 +87,7 @@ class WatchedBroker(BrokerProcess):
     """Such a process; `flushes_since` says what it did."""
 
     def __init__(self, data_dir: Path, **settings: int) -> None:
-        super().__init__(data_dir, environment={}, constants=None, protocol="plaintext", **settings)
+        super().__init__(data_dir, environment={}, constants=None, **settings)
         self._notes = os.memfd_create("flushes")
         self.environment[NOTES] = f"/proc/{os.getpid()}/fd/{self._notes}"
 

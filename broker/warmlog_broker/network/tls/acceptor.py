@@ -1,0 +1,168 @@
+"""Accepts the connections of a TLS listener: the handshake comes first, then a session begins.
+
+Until its handshake is done a connection costs a descriptor and a task; there are at most `tls.max.handshakes` of them
+on one listener. Above that nothing more is accepted until one ends, and one that has taken longer than PATIENCE_S is
+ended to make room: a handshake takes milliseconds, unless the peer does not mean to finish it.
+"""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.config.listeners import format_address
+from warmlog_broker.network.tls.certificate import Certificate
+from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_broker.runtime.tasks import Tasks
+
+PATIENCE_S = 1.0
+ACCEPTS_A_TURN = 64
+"""After this many, other connections get their turn of the event loop."""
+PAUSE_S = 0.5
+"""How long nothing is accepted after an error of the system, such as a lack of descriptors."""
+FAREWELL_S = 2.0
+"""How long a connection that is closed may take to exchange the ends of both directions."""
+
+_HINTS = {
+    "WRONG_VERSION_NUMBER": "the peer does not speak TLS: a warmlog client needs ssl=True (--ssl) here",
+    "HTTP_REQUEST": "the peer speaks HTTP without TLS",
+    "UNSUPPORTED_PROTOCOL": "the peer offers only versions of TLS below 1.2",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client has shown no certificate, which tls.client.auth asks for",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the issuer of tls.cert.file",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client refuses tls.cert.file",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "tls.cert.file has expired",
+}
+"""What an error of OpenSSL means, by its name."""
+
+
+class TlsAcceptor:
+    """The sockets of one TLS listener, and the handshakes of their connections."""
+
+    def __init__(
+        self,
+        sockets: Sequence[socket.socket],
+        *,
+        config: BrokerConfig,
+        certificate: Certificate,
+        make_session: Callable[[], asyncio.BaseProtocol],
+        tasks: Tasks,
+        lines: RepeatedLines,
+        backlog: int,
+    ) -> None:
+        """Listen, and accept connections from now on."""
+        self._sockets = sockets
+        self._limit = config.tls_max_handshakes
+        self._timeout_s = config.handshake_timeout_ms / 1000
+        self._certificate = certificate
+        self._make_session = make_session
+        self._tasks = tasks
+        self._lines = lines
+        self._loop = asyncio.get_running_loop()
+        self._handshakes: dict[asyncio.Task[None], float] = {}
+        """Those under way with their beginnings, the oldest first."""
+        self._pausing: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        for each in sockets:
+            each.setblocking(False)
+            each.listen(backlog)
+        self._accept_again()
+
+    def close(self) -> None:
+        """Accept nothing more, and end the handshakes; sessions go on."""
+        if self._is_closed:
+            return
+        self._pause()
+        self._is_closed = True
+        for each in self._sockets:
+            each.close()
+        for handshake in self._handshakes:
+            handshake.cancel()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS_A_TURN):
+            if len(self._handshakes) >= self._limit and not self._make_room():
+                return
+            try:
+                accepted, peer = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                message = f"no connection is accepted for {PAUSE_S:g} s: {error}"
+                self._lines.write(logging.ERROR, "failed accepts", message, self._loop.time())
+                self._pause(PAUSE_S)
+                return
+            accepted.setblocking(False)
+            name = format_address(peer[0], peer[1])
+            handshake = self._tasks.start(self._shake_hands(accepted, name), name=f"TLS handshake with {name}")
+            self._handshakes[handshake] = self._loop.time()
+            handshake.add_done_callback(self._ended)
+
+    async def _shake_hands(self, accepted: socket.socket, peer: str) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                self._make_session,
+                accepted,
+                ssl=self._certificate.context,
+                ssl_handshake_timeout=self._timeout_s,
+                ssl_shutdown_timeout=FAREWELL_S,
+            )
+        except OSError as error:  # also those of ssl, and that the time is over
+            message = f"TLS handshake with {peer} failed: {why_failed(error)}"
+            self._lines.write(logging.INFO, "failed TLS handshakes", message, self._loop.time())
+        except asyncio.CancelledError:
+            if not self._is_closed:
+                message = f"TLS handshake with {peer} ended: it was the oldest of {self._limit} (tls.max.handshakes)"
+                self._lines.write(logging.WARNING, "TLS handshakes ended", message, self._loop.time())
+            raise
+
+    def _make_room(self) -> bool:
+        """End the oldest handshake if it takes too long; if not, accept again when it will have taken too long."""
+        oldest, since_s = next(iter(self._handshakes.items()))
+        left_s = since_s + PATIENCE_S - self._loop.time()
+        if left_s > 0:
+            self._pause(left_s)
+            return False
+        del self._handshakes[oldest]
+        oldest.cancel()
+        return True
+
+    def _ended(self, handshake: "asyncio.Task[None]") -> None:
+        was_full = len(self._handshakes) >= self._limit
+        self._handshakes.pop(handshake, None)
+        if was_full:
+            self._accept_again()
+
+    def _pause(self, time_s: float | None = None) -> None:
+        """Accept nothing, for `time_s` or until a call of `_accept_again`."""
+        self._stop_pausing()
+        if not self._is_closed:
+            for each in self._sockets:
+                self._loop.remove_reader(each)
+        if time_s is not None:
+            self._pausing = self._loop.call_later(time_s, self._accept_again)
+
+    def _accept_again(self) -> None:
+        self._stop_pausing()
+        if not self._is_closed:
+            for each in self._sockets:
+                self._loop.add_reader(each, self._accept, each)
+
+    def _stop_pausing(self) -> None:
+        if self._pausing is not None:
+            self._pausing.cancel()
+            self._pausing = None
+
+
+def why_failed(error: OSError) -> str:
+    """Return what was wrong with a handshake, for the log."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the client's certificate was refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return _HINTS.get(error.reason) or error.reason.replace("_", " ").lower()
+    if isinstance(error, ConnectionAbortedError):
+        return "it was not done within handshake.timeout.ms"
+    if isinstance(error, ConnectionResetError):
+        return "the peer has closed the connection: does it trust the issuer of tls.cert.file?"
+    return str(error)

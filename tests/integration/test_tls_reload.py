@@ -1,0 +1,135 @@
+"""New certificates while the broker serves: without a failed request, and without a restart."""
+
+import asyncio
+import os
+import signal
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_process import BrokerProcess, port_to_keep
+from certificates import HOSTS, Certificates
+from warmlog import Admin, Producer
+
+TIMEOUT_S = 40.0
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Certificates:
+    return Certificates(tmp_path / "certificates")
+
+
+class TlsBroker:
+    """A broker process with one TLS listener, and options for its clients."""
+
+    def __init__(self, process: BrokerProcess, certificates: Certificates) -> None:
+        self.process = process
+        self.options = {"ssl": True, "ssl_cafile": certificates.ca}
+
+    @property
+    def address(self) -> str:
+        return self.process.address
+
+    async def serial(self) -> int:
+        """The serial number of the certificate that a new connection is shown."""
+        host, _, port = self.address.rpartition(":")
+        context = ssl.create_default_context(cafile=self.options["ssl_cafile"])
+        _, writer = await asyncio.open_connection(host, int(port), ssl=context)
+        shown = writer.get_extra_info("peercert")["serialNumber"]
+        writer.close()
+        return int(shown, 16)
+
+    async def other_serial(self, known: set[int]) -> int:
+        """The serial number, once it is none of the `known`."""
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                shown = await self.serial()
+                if shown not in known:
+                    return shown
+                await asyncio.sleep(0.02)
+
+    async def until_logged(self, text: str) -> None:
+        async with asyncio.timeout(TIMEOUT_S):
+            while True:
+                if text in self.process.output:
+                    return
+                await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def serving(tmp_path: Path, certificates: Certificates, **settings: Any) -> AsyncIterator[TlsBroker]:
+    listeners = f"tls=ssl://127.0.0.1:{port_to_keep()}"
+    process = BrokerProcess(tmp_path / "data", listeners=listeners, tls_cert_file=certificates.broker, **settings)
+    await asyncio.to_thread(process.start)
+    try:
+        yield TlsBroker(process, certificates)
+    finally:
+        await asyncio.to_thread(process.kill)
+
+
+def replace(certificates: Certificates) -> None:
+    """Put a new certificate in the place of the broker's, as a tool for renewals does."""
+    Path(certificates.issue("new", *HOSTS)).replace(certificates.broker)
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["SIGHUP", "changed files"])
+async def test_a_new_certificate_is_taken_under_load_without_a_failed_request(
+    tmp_path: Path, certificates: Certificates, is_told: bool
+) -> None:
+    interval = {"tls_reload_interval_ms": 0 if is_told else 50}
+    async with serving(tmp_path, certificates, **interval) as broker:
+        before = await broker.serial()
+        async with Admin(broker.address, **broker.options) as admin:
+            await admin.create_topic("t", partitions=1)
+        stopping = asyncio.Event()
+
+        async def produce() -> int:
+            count = 0
+            async with Producer(broker.address, linger_ms=0, retry_backoff_ms=1, **broker.options) as producer:
+                while not stopping.is_set():
+                    assert (await producer.send("t", b"v" * 1000)).offset >= 0
+                    count += 1
+            return count
+
+        async def connect() -> int:
+            count = 0
+            while not stopping.is_set():
+                async with Admin(broker.address, **broker.options) as admin:
+                    assert await admin.topic_names() == ["t"]
+                count += 1
+            return count
+
+        async with asyncio.TaskGroup() as group:
+            load = [group.create_task(work()) for work in (produce, produce, connect, connect)]
+            serials = {before}
+            for _ in range(3):
+                await asyncio.sleep(0.1)
+                replace(certificates)
+                if is_told:
+                    os.kill(broker.process.pid, signal.SIGHUP)
+                serials.add(await broker.other_serial(serials))
+            stopping.set()
+        assert all(task.result() > 0 for task in load)
+        assert "lost" not in broker.process.output
+        assert "failed" not in broker.process.output
+
+
+async def test_a_bad_new_certificate_is_logged_and_the_old_one_stays(
+    tmp_path: Path, certificates: Certificates
+) -> None:
+    async with serving(tmp_path, certificates, tls_reload_interval_ms=50) as broker:
+        before = await broker.serial()
+        good = Path(certificates.issue("good", *HOSTS))
+        without_key = tmp_path / "without-key.pem"
+        certificates.authority.cert_pem.write_to_path(str(without_key))
+        without_key.replace(certificates.broker)
+        await broker.until_logged("was not reloaded, the old one stays in use: tls.cert.file")
+        assert await broker.serial() == before
+        await asyncio.to_thread(good.replace, certificates.broker)
+        await broker.until_logged("reloaded the TLS certificate")
+        assert await broker.serial() != before
+        assert broker.process.output.count("was not reloaded") == 1
