@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,8 @@ from benchmarks.measurement import (
     print_table,
     write_json,
 )
-from broker_process import BrokerProcess
+from broker_process import BrokerProcess, port_to_keep
+from certificates import Certificates
 from processor_time import processor_time
 from warmlog import Producer
 
@@ -38,6 +39,8 @@ READ_TOPIC = "bench-read"
 LATENCY_PER_S = 1_000
 SPARK_PARTITIONS = 8
 PIECE_BYTES = 64 * 1024
+TLS_BARS = {"tls.send_many": ("produce.send_many", 0.5), "tls.consume.arrow": ("consume.arrow", 0.4)}
+"""Benchmarks with TLS, those without, and which share of these is expected."""
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,22 @@ class Benchmark:
     takes_topic: bool = False
 
 
+class BenchedBroker(BrokerProcess):
+    """A broker with a listener without TLS and one with it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.certificates = Certificates(directory / "certificates")
+        self.tls_address = f"127.0.0.1:{port_to_keep()}"
+        self.tls_options = {"ssl": True, "ssl_cafile": self.certificates.ca}
+        listeners = f"plain=plaintext://127.0.0.1:{port_to_keep()},tls=ssl://{self.tls_address}"
+        super().__init__(directory / "data", listeners=listeners, tls_cert_file=self.certificates.broker)
+
+
 class Bench:
     """The benchmarks against one broker."""
 
-    def __init__(self, broker: BrokerProcess, directory: Path, scale: Scale, loop: str) -> None:
+    def __init__(self, broker: "BenchedBroker", directory: Path, scale: Scale, loop: str) -> None:
+        self._broker = broker
         self._bootstrap = broker.address
         self._broker_pid = broker.pid
         self._directory = directory
@@ -96,6 +111,7 @@ class Bench:
         producer = client | producer_defaults() | {"fsync": "before each acknowledgement"}
         threaded = producer | {"client_loop": "asyncio", "api": "warmlog.blocking"}
         piece = {"piece_bytes": PIECE_BYTES}
+        secure, tls = self._broker.tls_address, self._broker.tls_options
         return [
             Benchmark("limit.crc", self.settings(**piece), lambda: limits.crc(scale.limit_bytes, PIECE_BYTES)),
             Benchmark(
@@ -107,6 +123,11 @@ class Bench:
                 "limit.loopback", self.settings(**piece), lambda: limits.loopback(scale.limit_bytes, PIECE_BYTES)
             ),
             Benchmark(
+                "limit.tls",
+                self.settings(**piece),
+                lambda: limits.tls(scale.limit_bytes, PIECE_BYTES, self._broker.certificates),
+            ),
+            Benchmark(
                 "produce.send",
                 self.settings(**producer),
                 lambda topic: produce.send(bootstrap, topic, scale.send_records),
@@ -116,6 +137,12 @@ class Bench:
                 "produce.send_many",
                 self.settings(**producer, call_records=produce.CALL_RECORDS),
                 lambda topic: produce.send_many(bootstrap, topic, scale.send_many_records),
+                takes_topic=True,
+            ),
+            Benchmark(
+                "tls.send_many",
+                self.settings(**producer, call_records=produce.CALL_RECORDS, ssl=True),
+                lambda topic: produce.send_many(secure, topic, scale.send_many_records, **tls),
                 takes_topic=True,
             ),
             Benchmark(
@@ -150,6 +177,11 @@ class Bench:
                 "consume.arrow",
                 self.settings(**client, api="Consumer.arrow, all columns"),
                 lambda: consume.arrow(bootstrap, READ_TOPIC, scale.read_records),
+            ),
+            Benchmark(
+                "tls.consume.arrow",
+                self.settings(**client, api="Consumer.arrow, all columns", ssl=True),
+                lambda: consume.arrow(secure, READ_TOPIC, scale.read_records, **tls),
             ),
             Benchmark(
                 "group.commit",
@@ -256,6 +288,14 @@ def producer_defaults() -> dict[str, object]:
     return {"idempotent": True, **{name: parameters[name].default for name in names}}
 
 
+def ratios(measurements: Sequence[Measurement]) -> Iterator[str]:
+    """What is left of a rate with TLS, for each pair that was measured."""
+    rates = {each.name: each.records_per_s for each in measurements}
+    for name, (plain, bar) in TLS_BARS.items():
+        if name in rates and plain in rates:
+            yield f"{name} is {rates[name] / rates[plain]:.2f} of {plain}; at least {bar} expected"
+
+
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
     """A directory on the disk that holds this checkout; the system's temporary one may be memory."""
@@ -278,7 +318,7 @@ def main() -> None:
     scale = Scale.quick() if arguments.quick else Scale()
     console = Console(stderr=True)
 
-    with scratch_directory() as directory, BrokerProcess(directory / "data") as broker:
+    with scratch_directory() as directory, BenchedBroker(directory) as broker:
         bench = Bench(broker, directory, scale, arguments.loop)
         try:
             measurements = bench.measure_all(arguments.only, console)
@@ -290,6 +330,8 @@ def main() -> None:
     measurements.sort(key=lambda each: each.name.startswith("limit."))
     write_json(arguments.output, measurements)
     print_table(measurements, Console(width=None if sys.stdout.isatty() else 160))
+    for ratio in ratios(measurements):
+        console.print(ratio)
     console.print(f"written to {arguments.output}", style="dim")
 
 

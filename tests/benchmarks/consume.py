@@ -42,14 +42,14 @@ async def single_records(bootstrap: str, topic: str, records: int) -> Run:
     return Run(records, seconds)
 
 
-async def arrow(bootstrap: str, topic: str, records: int) -> Run:
+async def arrow(bootstrap: str, topic: str, records: int, **connection: Any) -> Run:
     """Arrow record batches with all columns."""
     import pyarrow as pa
 
     assert pa.cpu_count()  # loaded now: the first import takes as long as reading a million records
     start = time.perf_counter()
     count = 0
-    async with Consumer(bootstrap, topics=[topic], start="earliest") as consumer:
+    async with Consumer(bootstrap, topics=[topic], start="earliest", **connection) as consumer:
         async for batch in consumer.arrow(until="latest"):
             assert batch.column("offset")[0].as_py() == count
             assert len(batch.column("value")[-1].as_py()) == VALUE_BYTES

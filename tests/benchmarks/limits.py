@@ -1,13 +1,16 @@
-"""What the machine can do without warmlog: CRC, disk and loopback, in pieces as large as a batch."""
+"""What the machine can do without warmlog: CRC, disk, encryption and loopback, in pieces as large as a batch."""
 
 import multiprocessing
 import os
 import socket
+import ssl
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.measurement import VALUE_BYTES, Run
+from certificates import HOSTS, Certificates
 from warmlog_protocol.codec.crc import crc32c
 
 SYNC_EVERY_BYTES = 1024 * 1024
@@ -56,6 +59,27 @@ def write_fdatasync(total_bytes: int, piece_bytes: int, directory: Path) -> Run:
         os.close(file)
         path.unlink()
     return run
+
+
+def tls(total_bytes: int, piece_bytes: int, certificates: Certificates) -> Run:
+    """Encrypt pieces on one core, as a connection by TLS 1.3 does, and send them nowhere."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates.broker)
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context(cafile=certificates.ca).wrap_bio(to_client, to_server, server_hostname=HOSTS[0])
+    server = context.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server, client, server):
+        with suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    pieces = [os.urandom(piece_bytes) for _ in range(512)]
+    count = total_bytes // piece_bytes
+
+    def work() -> None:
+        for index in range(count):
+            server.write(pieces[index % 512])
+            to_client.read()
+
+    return run_of(count * piece_bytes, work)
 
 
 def loopback(total_bytes: int, piece_bytes: int) -> Run:

@@ -27,9 +27,9 @@ async def delete_topic(bootstrap: str, topic: str) -> None:
         await admin.delete_topic(topic)
 
 
-async def end_offset(bootstrap: str, topic: str) -> int:
+async def end_offset(bootstrap: str, topic: str, **connection: Any) -> int:
     """Records of the topic that are on disk."""
-    async with Admin(bootstrap) as admin:
+    async with Admin(bootstrap, **connection) as admin:
         found = await admin.list_offsets(topic, "latest")
     return found[0].offset
 
@@ -49,18 +49,18 @@ async def send(bootstrap: str, topic: str, records: int) -> Run:
     return Run(records, seconds)
 
 
-async def send_many(bootstrap: str, topic: str, records: int) -> Run:
+async def send_many(bootstrap: str, topic: str, records: int, **connection: Any) -> Run:
     """`send_many` of CALL_RECORDS values, one call after another; each returns when all of its records are on disk."""
     values = distinct_values(min(records, CALL_RECORDS))
     calls = records // len(values)
-    async with Producer(bootstrap) as producer:
+    async with Producer(bootstrap, **connection) as producer:
         await producer.send(topic, values[0])
         start = time.perf_counter()
         for _ in range(calls):
             placed = await producer.send_many(topic, values)
             assert placed.count == len(values)
         seconds = time.perf_counter() - start
-    assert await end_offset(bootstrap, topic) == calls * len(values) + 1
+    assert await end_offset(bootstrap, topic, **connection) == calls * len(values) + 1
     return Run(calls * len(values), seconds)
 
 

@@ -30,7 +30,8 @@ NOT_SETTINGS = frozenset(
         "WARMLOG_USERNAME",
     }
 )
-"""Environment variables with the prefix that are for the command line: broker, profile, tracebacks, login."""
+NOT_SETTINGS_PREFIX = "WARMLOG_SSL"
+"""Environment variables with these names are for the command line: broker, profile, tracebacks, logins, clients' TLS."""
 MISSPELLED_RATIO = 0.75
 """How much a name, without the prefix, must be like a setting's to be a misspelling of it: FLUSH_THREAD is 0.96 like
 FLUSH_THREADS, DATADIR 0.93 like DATA_DIR, HOME 0.55 like NODE_ID."""
@@ -87,6 +88,8 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], t
     settings, ignored = {}, []
     for variable, value in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:
+            continue
+        if variable.startswith(NOT_SETTINGS_PREFIX):
             continue
         name = names.get(variable)
         if name is not None:

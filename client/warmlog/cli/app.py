@@ -35,7 +35,7 @@ from warmlog.cli.terminal.exits import DEBUG_VARIABLE, INTERRUPTED
 from warmlog.cli.terminal.options import check_broker
 from warmlog.cli.terminal.output import open_closed_streams
 from warmlog.cli.terminal.passwords import PASSWORD_FILE_VARIABLE, PASSWORD_VARIABLE, USERNAME_VARIABLE
-from warmlog.cli.terminal.profile import PROFILE_VARIABLE
+from warmlog.cli.terminal.profile import PROFILE_VARIABLE, SSL_VARIABLES
 
 PROGRAM = about.PROGRAM
 COMPLETION_VARIABLE = "_WARMLOG_COMPLETE"
@@ -148,6 +148,43 @@ def _options(
             help=f"A file with that user's password (also {PASSWORD_FILE_VARIABLE}=FILE, {PASSWORD_VARIABLE}=…).",
         ),
     ] = None,
+    uses_tls: Annotated[
+        bool | None,
+        typer.Option("--ssl/--no-ssl", help=f"Connect by TLS (also {SSL_VARIABLES['ssl']}).", show_default=False),
+    ] = None,
+    cafile: Annotated[
+        str | None,
+        typer.Option(
+            "--ssl-cafile",
+            metavar="FILE",
+            help=f"The issuers of brokers' certificates, as PEM (also {SSL_VARIABLES['ssl_cafile']}).",
+        ),
+    ] = None,
+    certfile: Annotated[
+        str | None,
+        typer.Option(
+            "--ssl-certfile",
+            metavar="FILE",
+            help=f"The client's certificate, as PEM (also {SSL_VARIABLES['ssl_certfile']}).",
+        ),
+    ] = None,
+    keyfile: Annotated[
+        str | None,
+        typer.Option(
+            "--ssl-keyfile",
+            metavar="FILE",
+            help=f"Its key, if not in the same file (also {SSL_VARIABLES['ssl_keyfile']}; its password: "
+            f"{SSL_VARIABLES['ssl_keypassword']}).",
+        ),
+    ] = None,
+    checks_hostname: Annotated[
+        bool | None,
+        typer.Option(
+            "--ssl-check-hostname/--ssl-no-check-hostname",
+            help=f"Whether the broker's certificate must be for its host (also {SSL_VARIABLES['ssl_check_hostname']}).",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """A durable log broker: Kafka's log semantics, no JVM.
 
@@ -164,6 +201,11 @@ def _options(
         os.environ[USERNAME_VARIABLE] = username
     if password_file is not None:
         os.environ[PASSWORD_FILE_VARIABLE] = str(password_file)
+    switches = {"ssl": uses_tls, "ssl_check_hostname": checks_hostname}
+    files = {"ssl_cafile": cafile, "ssl_certfile": certfile, "ssl_keyfile": keyfile}
+    for name, given in {**switches, **files}.items():
+        if given is not None:
+            os.environ[SSL_VARIABLES[name]] = str(given).lower() if name in switches else str(given)
 
 
 class Program(TyperGroup):

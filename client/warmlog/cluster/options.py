@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from ssl import SSLContext
 from typing import TypedDict
@@ -108,6 +108,12 @@ def connection_options(given: Mapping[str, object], client: Callable[..., object
     if bool(options.username) != bool(options.password):
         raise InvalidConfig("`username` and `password` belong together: give both, or neither")
     return options
+
+
+def override(base: ConnectionOptions, given: Mapping[str, object], client: Callable[..., object]) -> ConnectionOptions:
+    """Return `base` with the options of these names; raises what `connection_options` does."""
+    checked = connection_options(given, client)
+    return replace(base, **{name: getattr(checked, name) for name in given})
 
 
 def check_types(given: Mapping[str, object]) -> None:

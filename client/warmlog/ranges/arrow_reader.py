@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from warmlog.arrow.reader import arrow_schema
 from warmlog.cluster.address import parse_addresses
-from warmlog.cluster.options import ConnectionKeywords, connection_options
+from warmlog.cluster.options import ConnectionKeywords, override
 from warmlog.points import EARLIEST, LATEST, Where, checked_topics, fit_points, parse_where
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, sized_ranges
@@ -56,9 +56,7 @@ def arrow_reader(
     interrupted `read_all` had read is lost.
     """
     settings = settings or ReadSettings(connection=replace(ReadSettings().connection, client_name="warmlog-arrow"))
-    checked = connection_options(connection, arrow_reader)
-    given = {name: getattr(checked, name) for name in connection}
-    settings = replace(settings, connection=replace(settings.connection, **given))
+    settings = replace(settings, connection=override(settings.connection, connection, arrow_reader))
     settings = replace(settings, bootstrap=tuple(str(address) for address in parse_addresses(bootstrap)))
     schema = arrow_schema(columns, as_text)
     bounds = ReadBounds(

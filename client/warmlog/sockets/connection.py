@@ -278,7 +278,7 @@ def _send_all(sock: socket.socket, parts: Sequence[Piece]) -> None:
 def _send_encrypted(sock: ssl.SSLSocket, parts: Sequence[Piece]) -> None:
     """Send `parts` one after another; small ones together, as each call makes at least one record of TLS."""
     small = bytearray()
-    for part in parts:
+    for part in [memoryview(each) for each in parts]:
         if len(part) <= TLS_RECORD_BYTES:
             small += part
         if len(part) > TLS_RECORD_BYTES or len(small) >= TLS_RECORD_BYTES:

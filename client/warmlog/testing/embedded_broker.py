@@ -22,7 +22,7 @@ HOST = "127.0.0.1"
 DEFAULTS = {"crash.loop.limit": "0"}
 """A broker that a test kills often does not start in safe mode."""
 
-RESERVED = {"data.dir", "data.dirs", "listen"}
+RESERVED = {"data.dir", "data.dirs", "listen", "listeners", "advertised.listeners"}
 
 
 def embedded(data_dir: str | PathLike[str] | None = None, **settings: SettingGiven) -> "EmbeddedBroker":
@@ -30,8 +30,8 @@ def embedded(data_dir: str | PathLike[str] | None = None, **settings: SettingGiv
 
     It keeps its data in `data_dir`, or in a temporary directory that is removed at the end. It is a whole broker, with
     real files and syncs. Settings of the broker, and defaults of its topics, have underscores for dots:
-    `retention_ms="7d"`. Raises InvalidConfig for a setting that does not exist or has a value that is not allowed, and
-    TypeError for a value of another type.
+    `retention_ms="7d"`. With `tls_cert_file` it has TLS, for clients with `ssl=True`. Raises InvalidConfig for a
+    setting that does not exist or has a value that is not allowed, and TypeError for a value of another type.
     """
     return EmbeddedBroker(data_dir, setting_texts({name.replace("_", "."): each for name, each in settings.items()}))
 
@@ -49,7 +49,7 @@ class EmbeddedBroker:
                 f"{', '.join(sorted(reserved))}: not allowed here: give embedded() the directory as its argument; "
                 f"it listens at a free port of {HOST}"
             )
-        BrokerConfig.from_settings(settings | {"data.dir": "/"})
+        BrokerConfig.from_settings(settings | {"data.dir": "/"} | _listeners(settings, f"{HOST}:0"))
         self._settings = settings
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._held = ExitStack()
@@ -138,7 +138,7 @@ class EmbeddedBroker:
             self._data_dir = Path(mkdtemp(prefix="warmlog-"))
             self._held.callback(self._forget_directory)
             self._held.callback(weakref.finalize(self, _remove, self._data_dir, os.getpid()))
-        own = {"data.dir": str(self._data_dir), "listen": self.address}
+        own = {"data.dir": str(self._data_dir)} | _listeners(self._settings, self.address)
         self._thread = BrokerThread(BrokerConfig.from_settings(DEFAULTS | self._settings | own))
         return self._thread.begin()
 
@@ -149,6 +149,11 @@ class EmbeddedBroker:
 
     def _forget_directory(self) -> None:
         self._data_dir = None
+
+
+def _listeners(settings: dict[str, str], address: str) -> dict[str, str]:
+    """Return the setting for one listener, with TLS if there is a certificate for it."""
+    return {"listeners": f"default=ssl://{address}"} if "tls.cert.file" in settings else {"listen": address}
 
 
 def _remove(directory: Path, owner: int) -> None:

@@ -10,7 +10,6 @@ from warmlog.cli.terminal.output import json_line, line, table
 from warmlog.cli.terminal.profile import chosen_profile
 
 PROGRAM = "warmlog"
-HIDDEN = "(hidden)"
 PROFILE_HELP = """Show the broker and the connection options that commands use, and where they come from.
 
     broker = "127.0.0.1:7400"
@@ -46,7 +45,7 @@ def help_command(
 def profile(context: typer.Context, broker: Broker = DEFAULT_BROKER, as_json: AsJson = False) -> None:
     from dataclasses import fields
 
-    from warmlog.cluster.options import ConnectionOptions
+    from warmlog.cluster.options import SECRETS, ConnectionOptions
 
     found = chosen_profile()
     choice = broker_choice(context, broker)
@@ -54,8 +53,8 @@ def profile(context: typer.Context, broker: Broker = DEFAULT_BROKER, as_json: As
     for field in fields(ConnectionOptions):
         is_set = field.name in found.settings
         value = found.settings[field.name] if is_set else field.default
-        if field.name == "password" and value:
-            value = HIDDEN
+        if is_set and field.name in SECRETS:
+            value = "(hidden)"
         rows.append((field.name, value, found.origin(field.name) if is_set else "default"))
     if as_json:
         settings = {name: {"value": value, "origin": origin} for name, value, origin in rows}

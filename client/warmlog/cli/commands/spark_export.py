@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, connection
 from warmlog.cli.terminal.output import json_line, line, note
 from warmlog.cli.terminal.status import Progress
 from warmlog.extras import install_hint
@@ -65,6 +65,7 @@ def spark_export(
     as_json: AsJson = False,
 ) -> None:
     directory = checked("PATH", _local_path, path)
+    from warmlog.cluster.options import ConnectionOptions, override
     from warmlog.spark.export.export import ExportOptions, check_topic
     from warmlog.spark.export.manifest import Manifest
     from warmlog.spark.options.options import parse_size_bytes
@@ -80,6 +81,7 @@ def spark_export(
         fails_on_data_loss=not allow_data_loss,
         isolation=IsolationLevel[isolation.upper()],
         limits=PlanLimits(max_bytes=checked("--task-bytes", parse_size_bytes, task_bytes)),
+        connection=override(ExportOptions.connection, connection(), ConnectionOptions),
     )
     check_topic(options)
     with Manifest(directory).locked() as manifest:

@@ -9,13 +9,14 @@ The file is `~/.config/warmlog/config.toml`, in `$XDG_CONFIG_HOME` if that is se
     broker = "logs.example.org:7400"
     request_timeout_ms = 60000
 
-The keys are `broker`, `password_file` and the fields of ConnectionOptions. A
-table's keys take precedence over those outside of tables.
+The keys are `broker`, `password_file` and the fields of ConnectionOptions. A table's keys take precedence over those
+outside of tables. The environment variables WARMLOG_SSL, WARMLOG_SSL_CAFILE and so on take precedence over the file's
+ssl and ssl_cafile; those of a login are read in `passwords`.
 """
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,18 @@ CONFIG_VARIABLE = "WARMLOG_CONFIG"
 PROFILE_VARIABLE = "WARMLOG_PROFILE"
 BROKER_KEY = "broker"
 PASSWORD_FILE_KEY = "password_file"  # noqa: S105
-LOGIN_KEYS = ("username", "password", PASSWORD_FILE_KEY)
-"""They may come from different tables, or from the environment."""
+SSL_VARIABLES = {
+    "ssl": "WARMLOG_SSL",
+    "ssl_cafile": "WARMLOG_SSL_CAFILE",
+    "ssl_certfile": "WARMLOG_SSL_CERTFILE",
+    "ssl_keyfile": "WARMLOG_SSL_KEYFILE",
+    "ssl_keypassword": "WARMLOG_SSL_KEYPASSWORD",
+    "ssl_check_hostname": "WARMLOG_SSL_CHECK_HOSTNAME",
+}
+"""Options of TLS, and the environment variables that set them."""
+
+_SWITCHES = frozenset({"ssl", "ssl_check_hostname"})
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class ProfileError(typer.BadParameter):
@@ -44,9 +55,11 @@ class Profile:
 
     path: Path
     name: str
-    settings: Mapping[str, str | int]
+    settings: Mapping[str, str | int | bool]
     tables: Mapping[str, str]
     """The table that each setting comes from, "" for the keys outside of tables."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """The environment variable that each other setting comes from."""
 
     @property
     def broker(self) -> str | None:
@@ -60,7 +73,9 @@ class Profile:
         return {name: value for name, value in self.settings.items() if name != BROKER_KEY}
 
     def origin(self, setting: str) -> str:
-        """Return where a setting comes from: the file, and its table."""
+        """Return where a setting comes from: the environment, or the file and its table."""
+        if setting in self.variables:
+            return self.variables[setting]
         table = self.tables[setting]
         return f"[{table}] in {self.path}" if table else str(self.path)
 
@@ -74,7 +89,31 @@ def _path() -> Path:
 
 
 def chosen_profile() -> Profile:
-    """Return the profile in force. ProfileError, a usage error, if its file cannot be used."""
+    """Return the profile in force. ProfileError, a usage error, if its file or the environment cannot be used."""
+    profile, given = _from_file(), _from_environment()
+    return replace(
+        profile,
+        settings={**profile.settings, **given},
+        variables={name: SSL_VARIABLES[name] for name in given},
+    )
+
+
+def _from_environment() -> dict[str, str | bool]:
+    """Return the options of TLS that the environment sets. Variables that are empty set nothing."""
+    given: dict[str, str | bool] = {}
+    for name, variable in SSL_VARIABLES.items():
+        if not (text := os.environ.get(variable, "")):
+            continue
+        if name not in _SWITCHES:
+            given[name] = text
+        elif text.lower() in _BOOLEANS:
+            given[name] = _BOOLEANS[text.lower()]
+        else:
+            raise ProfileError(f"{variable}={text}: true or false expected")
+    return given
+
+
+def _from_file() -> Profile:
     path, name = _path(), os.environ.get(PROFILE_VARIABLE, "")
     if not path.exists():
         if os.environ.get(CONFIG_VARIABLE):
@@ -107,7 +146,7 @@ def _check(path: Path, table: str, settings: Mapping[str, Any]) -> None:
     from dataclasses import fields
 
     from warmlog.cluster.address import parse_addresses
-    from warmlog.cluster.options import ConnectionOptions, connection_options
+    from warmlog.cluster.options import ConnectionOptions, check_types
     from warmlog.errors import InvalidConfig
 
     where = f"{path}, [{table}]" if table else str(path)
@@ -118,11 +157,10 @@ def _check(path: Path, table: str, settings: Mapping[str, Any]) -> None:
                 f"{where}: {name!r} is not a setting of a profile{did_you_mean(name, known, 'there are')}"
             )
     try:
-        own = (BROKER_KEY, *LOGIN_KEYS)
-        connection_options({name: value for name, value in settings.items() if name not in own}, ConnectionOptions)
-        for name in LOGIN_KEYS:
-            if not isinstance(settings.get(name, ""), str):
-                raise InvalidConfig(f"{name}: a text in quotes expected")
+        own = (BROKER_KEY, PASSWORD_FILE_KEY)
+        check_types({name: value for name, value in settings.items() if name not in own})
+        if not isinstance(settings.get(PASSWORD_FILE_KEY, ""), str):
+            raise InvalidConfig(f"{PASSWORD_FILE_KEY}: a str expected")
         if BROKER_KEY in settings:
             parse_addresses(str(settings[BROKER_KEY]))
     except (InvalidConfig, ValueError) as error:

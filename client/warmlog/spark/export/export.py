@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import ApiError, BrokerUnavailable, LogTruncated, OffsetOutOfRange, may_pass
 from warmlog.ranges.discover import Discovery, find_cuts
@@ -60,6 +61,7 @@ class ExportOptions:
     fails_on_data_loss: bool = True
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     limits: PlanLimits = PlanLimits()  # noqa: RUF009 - frozen
+    connection: ConnectionOptions = ReadSettings.connection
 
 
 class Copied(NamedTuple):
@@ -74,7 +76,7 @@ class Copied(NamedTuple):
 
 def check_topic(options: ExportOptions) -> None:
     """Raise UnknownTopicOrPartition or BrokerUnavailable before Spark starts if there is nothing to copy."""
-    with Discovery(options.bootstrap) as discovery:
+    with Discovery(options.bootstrap, options.connection) as discovery:
         _retrying(lambda: discovery.topics([options.topic]))
 
 
@@ -128,7 +130,7 @@ def _retrying(question: Callable[[], T]) -> T:
 
 
 def _plan(manifest: Manifest, options: ExportOptions) -> _Plan:
-    with Discovery(options.bootstrap, isolation=options.isolation) as discovery:
+    with Discovery(options.bootstrap, options.connection, isolation=options.isolation) as discovery:
         states = discovery.states(discovery.topics([options.topic]))
         start = _resume(manifest, states, options)
         _check_cuts(manifest, states, options, discovery)
@@ -246,6 +248,7 @@ def _task_of(staging: Path, options: ExportOptions) -> Callable[[Task], Exported
         remedies=_REMEDIES,
         isolation=options.isolation,
         bootstrap=options.bootstrap,
+        connection=options.connection,
     )
     has_headers, compression = options.has_headers, options.compression
 

@@ -223,6 +223,33 @@ OPTIONS: dict[str, Option] = {
             default="2m",
             aliases=("kafka.delivery.timeout.ms",),
         ),
+        Option("username", "name", Use.ALL, "the user to authenticate as, if brokers authenticate their clients"),
+        Option("password", "text", Use.ALL, "the user's password; Spark redacts options of such names"),
+        Option(
+            "sasl.mechanism",
+            "name",
+            Use.ALL,
+            "SCRAM-SHA-256 or SCRAM-SHA-512",
+            "SCRAM-SHA-256",
+            aliases=("kafka.sasl.mechanism",),
+        ),
+        Option("ssl", "boolean", Use.ALL, "whether to connect by TLS; its files must be on every worker", "false"),
+        Option(
+            "ssl.cafile",
+            "path",
+            Use.ALL,
+            "a PEM file with the issuers of brokers' certificates; by default those that the system trusts",
+        ),
+        Option("ssl.certfile", "path", Use.ALL, "a PEM file with the client's certificate, if brokers ask for one"),
+        Option("ssl.keyfile", "path", Use.ALL, "a PEM file with its key, if that is not in ssl.certfile"),
+        Option("ssl.keypassword", "text", Use.ALL, "the password of the key; Spark redacts options of such names"),
+        Option(
+            "ssl.check.hostname",
+            "boolean",
+            Use.ALL,
+            "whether a broker's certificate must be for the host that was connected to",
+            "true",
+        ),
     )
 }
 

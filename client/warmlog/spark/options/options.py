@@ -13,6 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from warmlog.cluster.address import parse_addresses
+from warmlog.cluster.options import ConnectionOptions, override
 from warmlog.points import parse_duration_ms
 from warmlog.spark.options.option_table import EXPLAINED, OPTIONS, REFUSED_IN_A_BATCH, SPARKS_OWN, Option, Use
 from warmlog_protocol.errors import InvalidConfig
@@ -93,6 +94,27 @@ class Given:
         """Return names separated by commas, without duplicates; empty if not given."""
         items = [item.strip() for item in (self.text(name) or "").split(",")]
         return tuple(dict.fromkeys(item for item in items if item))
+
+    def connection(self, base: ConnectionOptions) -> ConnectionOptions:
+        """Return `base` with the options of the login and of TLS."""
+        given = {
+            "username": self.text("username"),
+            "password": self.text("password"),
+            "sasl_mechanism": self.text("sasl.mechanism"),
+            "ssl": self.boolean("ssl"),
+            "ssl_cafile": self.text("ssl.cafile"),
+            "ssl_certfile": self.text("ssl.certfile"),
+            "ssl_keyfile": self.text("ssl.keyfile"),
+            "ssl_keypassword": self.text("ssl.keypassword"),
+            "ssl_check_hostname": None if self.boolean("ssl.check.hostname") else False,
+        }
+        try:
+            present = {name: value for name, value in given.items() if value is not None}
+            return override(base, present, ConnectionOptions)
+        except InvalidConfig as error:
+            raise InvalidConfig(
+                f"option {str(error).replace('ssl_', 'ssl.').replace('ssl=True', 'ssl=true').replace('sasl_', 'sasl.')}"
+            ) from None
 
     def addresses(self, name: str) -> tuple[str, ...]:
         """Return at least one broker as HOST:PORT."""

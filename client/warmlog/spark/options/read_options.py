@@ -224,6 +224,7 @@ def read_settings(options: Given, remedies: Remedies) -> ReadSettings:
         isolation=IsolationLevel[options.one_of("isolation.level", _ISOLATION).upper()],
         limit=options.number("limit"),
         bootstrap=options.addresses("bootstrap.servers"),
+        connection=options.connection(ReadSettings.connection),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from warmlog.cluster.options import ConnectionOptions
 from warmlog.spark.options.option_table import Use
 from warmlog.spark.options.options import take_options
 from warmlog_protocol.codec.compression import Codec
@@ -18,6 +19,7 @@ class WriteOptions:
     codec: Codec = Codec.NONE
     batch_bytes: int = 1024 * 1024
     delivery_timeout_ms: int = 120_000
+    connection: ConnectionOptions = ConnectionOptions(client_name="warmlog-spark")  # noqa: RUF009 - frozen
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -30,4 +32,5 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         codec=Codec.from_name(options.one_of("compression.type", tuple(codec.label for codec in Codec))),
         batch_bytes=options.size_bytes("batch.size"),
         delivery_timeout_ms=options.duration_ms("delivery.timeout.ms"),
+        connection=options.connection(WriteOptions.connection),
     )

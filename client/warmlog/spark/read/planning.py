@@ -32,7 +32,7 @@ def plan_batch(options: ReadOptions) -> list[Task]:
 
 
 def _plan(options: ReadOptions) -> list[Task]:
-    with Discovery(options.bootstrap, isolation=options.reading.isolation) as discovery:
+    with Discovery(options.bootstrap, options.reading.connection, isolation=options.reading.isolation) as discovery:
         states = chosen_states(discovery, options.topics, _known_before(options))
         bounds = started_where_committed(options.bounds, options.group, discovery, states)
         times = discovery.offsets(starting_times(bounds.starting, states))

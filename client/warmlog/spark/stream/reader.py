@@ -113,7 +113,8 @@ class WarmlogStreamReader(*_Bases):  # type: ignore[misc]
             from warmlog.ranges.discover import Discovery
             from warmlog.spark.stream.planner import StreamPlanner
 
-            self._discovery = Discovery(self._options.bootstrap, isolation=self._options.reading.isolation)
+            reading = self._options.reading
+            self._discovery = Discovery(self._options.bootstrap, reading.connection, isolation=reading.isolation)
             self._opened = StreamPlanner(self._options, lambda: time.monotonic() * 1000, self._discovery)
         return self._opened
 

@@ -18,13 +18,11 @@ import pyarrow.compute as pc
 from warmlog.arrow_write.batching import TopicBatches
 from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
 from warmlog.arrow_write.rows import ArrowRows, with_offsets
-from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import ApiError, BrokerUnavailable, InvalidTopic, UnknownTopicOrPartition
 from warmlog.ranges.retrying import retrying
 from warmlog.sockets.cluster import BlockingCluster
 from warmlog.spark.options.write_options import WriteOptions
 
-CONNECTION = ConnectionOptions(client_name="warmlog-spark")
 CHECK_TIMEOUT_MS = 10_000
 """How long the driver retries to look up the topic: enough for a restart of the broker, and not long for a wrong
 address."""
@@ -42,9 +40,9 @@ def write_batches(
     batches: "Iterator[pa.RecordBatch]", columns: Mapping[str, int], options: WriteOptions
 ) -> TaskWritten:
     """Write all rows of `batches`, whose columns have the indexes in `columns`; return when they are on disk."""
-    with BlockingCluster(options.bootstrap, CONNECTION) as cluster:
+    with BlockingCluster(options.bootstrap, options.connection) as cluster:
         producer = BlockingProducer(
-            cluster, codec=options.codec, delivery_timeout_ms=options.delivery_timeout_ms, options=CONNECTION
+            cluster, codec=options.codec, delivery_timeout_ms=options.delivery_timeout_ms, options=options.connection
         )
         with producer:
             task = _Task(producer, columns, options)
@@ -134,7 +132,7 @@ def _ask(topic: str, options: WriteOptions, timeout_ms: int) -> _Topic:
     """Look up `topic`; retry on a new connection, with growing pauses, until `timeout_ms`."""
 
     def question() -> _Topic:
-        with BlockingCluster(options.bootstrap, CONNECTION) as cluster:
+        with BlockingCluster(options.bootstrap, options.connection) as cluster:
             partitions = len(cluster.topics([topic])[topic].partitions)
             return _Topic(partitions, cluster.max_message_bytes(topic))
 
@@ -143,9 +141,9 @@ def _ask(topic: str, options: WriteOptions, timeout_ms: int) -> _Topic:
         return retrying(
             question,
             retries=0,
-            interval_ms=CONNECTION.retry_backoff_max_ms,
+            interval_ms=options.connection.retry_backoff_max_ms,
             patience_s=timeout_ms / 1000,
-            first_interval_ms=CONNECTION.retry_backoff_ms,
+            first_interval_ms=options.connection.retry_backoff_ms,
         )
     except UnknownTopicOrPartition:
         raise UnknownTopicOrPartition(
