@@ -31,7 +31,7 @@ NOT_SETTINGS = frozenset(
     }
 )
 NOT_SETTINGS_PREFIX = "WARMLOG_SSL"
-"""Environment variables with these names are for the command line: broker, profile, tracebacks, logins, clients' TLS."""
+"""Environment variables with these names are for the command line: broker, profile, tracebacks, logins, TLS."""
 MISSPELLED_RATIO = 0.75
 """How much a name, without the prefix, must be like a setting's to be a misspelling of it: FLUSH_THREAD is 0.96 like
 FLUSH_THREADS, DATADIR 0.93 like DATA_DIR, HOME 0.55 like NODE_ID."""
