@@ -28,7 +28,7 @@ class TlsBroker:
 
     def __init__(self, process: BrokerProcess, certificates: Certificates) -> None:
         self.process = process
-        self.options = {"ssl": True, "ssl_cafile": certificates.ca}
+        self.options: dict[str, Any] = {"ssl": True, "ssl_cafile": certificates.ca}
 
     @property
     def address(self) -> str:
@@ -52,12 +52,13 @@ class TlsBroker:
                     return shown
                 await asyncio.sleep(0.02)
 
-    async def until_logged(self, text: str) -> None:
-        async with asyncio.timeout(TIMEOUT_S):
-            while True:
-                if text in self.process.output:
-                    return
-                await asyncio.sleep(0.02)
+
+async def until_logged(process: BrokerProcess, text: str) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            if text in process.output:
+                return
+            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
@@ -127,9 +128,21 @@ async def test_a_bad_new_certificate_is_logged_and_the_old_one_stays(
         without_key = tmp_path / "without-key.pem"
         certificates.authority.cert_pem.write_to_path(str(without_key))
         without_key.replace(certificates.broker)
-        await broker.until_logged("was not reloaded, the old one stays in use: tls.cert.file")
+        await until_logged(broker.process, "was not reloaded, the old one stays in use: tls.cert.file")
         assert await broker.serial() == before
         await asyncio.to_thread(good.replace, certificates.broker)
-        await broker.until_logged("reloaded the TLS certificate")
+        await until_logged(broker.process, "reloaded the TLS certificate")
         assert await broker.serial() != before
         assert broker.process.output.count("was not reloaded") == 1
+
+
+async def test_a_broker_without_tls_goes_on_after_sighup(tmp_path: Path) -> None:
+    process = BrokerProcess(tmp_path / "data")
+    await asyncio.to_thread(process.start)
+    try:
+        os.kill(process.pid, signal.SIGHUP)
+        await until_logged(process, "there is no TLS certificate to reload")
+        async with Admin(process.address) as admin:
+            assert await admin.topic_names() == []
+    finally:
+        await asyncio.to_thread(process.kill)

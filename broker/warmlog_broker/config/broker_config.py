@@ -153,8 +153,8 @@ class BrokerConfig:
     max_connections_per_ip: int = _integer(8192, "connections", "The most connections from one address.")
     handshake_timeout_ms: int = _ms(
         10 * SECOND_MS,
-        "A connection that has not sent its handshake within this time is closed, and one that has not authenticated "
-        "if its listener asks for it.",
+        "A connection that has not sent its handshake within this time is closed; also one that has not finished that "
+        "of TLS, or not authenticated, if its listener asks for it.",
     )
     request_receive_timeout_ms: int = _ms(
         MINUTE_MS, "A connection is closed if a request has not arrived completely this long after its first byte."

@@ -42,7 +42,8 @@ end. Invalid bytes at the end are cut and kept in `metadata.log.cut`. If a valid
 the damaged position had been flushed, the disk has lost data: the file is refused, and the error names the position. An
 entry of an unknown kind comes from a newer version and is refused as well.
 
-A start rewrites the file (temporary file, fsync, rename, fsync of the directory) when most of it is history.
+The file can be read by its owner only as soon as there was a user. A start rewrites the file (temporary file, fsync,
+rename, fsync of the directory) when most of it is history.
 """
 
 import os
@@ -65,6 +66,8 @@ CUT_FILE_NAME = "metadata.log.cut"
 FILE_FAMILY = b"WLMETA"
 FILE_HEAD = FILE_FAMILY + b"1\n"
 MAX_BODY_BYTES = 16 * 1024 * 1024
+PRIVATE = 0o600
+"""The mode of a file with users: who reads their credentials can try passwords."""
 HISTORY_RECORDS = 256
 """The file is rewritten when it holds more records than twice those of the state and this number."""
 
@@ -445,10 +448,10 @@ class MetadataLog:
         for entry in loaded.entries:
             state.apply(entry)
         if loaded.cut_bytes:
-            replace_file(data_dir / CUT_FILE_NAME, data[loaded.valid_bytes :])
+            replace_file(data_dir / CUT_FILE_NAME, data[loaded.valid_bytes :], mode=PRIVATE)
         is_rewritten = loaded.valid_bytes == 0 or len(loaded.entries) > 2 * len(state.entries()) + HISTORY_RECORDS
         if is_rewritten:
-            replace_file(path, pack_file(state.entries()))
+            replace_file(path, pack_file(state.entries()), mode=PRIVATE if state.user_secret else 0o644)
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if loaded.cut_bytes and not is_rewritten:
@@ -466,8 +469,11 @@ class MetadataLog:
         A write that fails is undone; StorageError once a flush has failed or a write could not be undone.
         """
         self._check()
+        entries = list(entries)
         data = b"".join(pack_record(entry, self._flushed_bytes) for entry in entries)
         try:
+            if any(isinstance(entry, UserSecretMade) for entry in entries):
+                os.fchmod(self._descriptor, PRIVATE)
             write_all(self._descriptor, data, self._size_bytes)
         except OSError as error:
             try:

@@ -1,6 +1,7 @@
 """The listeners of a broker: bound at the start, accepting connections while it serves, with certificates reloaded."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -15,6 +16,8 @@ from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
 
 BACKLOG = 1024
+
+_log = logging.getLogger(__name__)
 
 
 class Listening:
@@ -87,8 +90,10 @@ class Listening:
             self._reloading.cancel()
 
     def reload_certificate(self) -> None:
-        """Load the files of TLS again, for new connections. No-op before the broker serves."""
-        if self._certificate is not None and self._servers:
+        """Load the files of TLS again, for new connections; only log that if there are none, or no connections yet."""
+        if self._certificate is None or not self._servers:
+            _log.info("warmlog: there is no TLS certificate to reload")
+        else:
             self._tasks.start(self._in_thread(self._certificate.reload), name="reload of the TLS certificate")
 
     async def _reload_when_changed(self, certificate: Certificate) -> None:

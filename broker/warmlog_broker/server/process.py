@@ -58,7 +58,7 @@ async def _run(config: BrokerConfig) -> bool:
     loop = asyncio.get_running_loop()
     broker = Broker(config, ServiceManager())
     told_to_stop = asyncio.Event()
-    if any(listener.uses_tls for listener in config.all_listeners):
+    if not sys.stderr.isatty():  # at a terminal SIGHUP says that it was closed
         loop.add_signal_handler(signal.SIGHUP, broker.listening.reload_certificate)
     await broker.start(while_loading=_ended_by_signals(loop, broker.end_start, then=told_to_stop.set))
     # Thousands of partitions are a million long-lived objects, and each collection would spend 0.1 s on them.

@@ -40,4 +40,4 @@ def principal_of(certificate: Mapping[str, Any], rule: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    return _SPECIAL.sub(lambda found: "\\" + found[0], value.replace("\0", "\\00"))
+    return _SPECIAL.sub(lambda found: "\\" + found[0], value).replace("\0", "\\00")
