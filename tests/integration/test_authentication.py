@@ -8,14 +8,22 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 import warmlog
 import warmlog.blocking
 from broker_thread import BrokerThread
+from certificates import Certificates
 from warmlog.admin.user_changes import creation
+from warmlog.arrow_write.producer import BlockingProducer
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.sockets.cluster import BlockingCluster
+from warmlog.spark.options.read_options import parse_read_options
+from warmlog.spark.options.write_options import parse_write_options
+from warmlog.spark.read.planning import plan_batch
+from warmlog.spark.write.task import write_batches
 from warmlog_broker.tools.users import change_user
 from warmlog_protocol.errors import (
     ErrorCode,
@@ -48,7 +56,7 @@ def make_broker(tmp_path: Path) -> Callable[..., BrokerThread]:
     def make(**settings: object) -> BrokerThread:
         directory = tmp_path / "data"
         change_user(directory, lambda _: creation("alice", "geheim"))
-        return BrokerThread(directory, listeners=LISTENERS, sasl_failure_delay_ms=200, **settings)
+        return BrokerThread(directory, **{"listeners": LISTENERS, "sasl_failure_delay_ms": 200, **settings})
 
     return make
 
@@ -381,3 +389,70 @@ def test_what_is_wrong_with_a_change_is_told(broker: BrokerThread) -> None:
         with pytest.raises(TypeError) as found:
             admin.create_user("bob", b"geheim")  # type: ignore[arg-type]
         assert "geheim" not in str(found.value)
+
+
+# --- with TLS, and with every kind of client -------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def test_clients_authenticate_over_tls(make_broker: Callable[..., BrokerThread], certificates: Certificates) -> None:
+    tls: Any = {"ssl": True, "ssl_cafile": certificates.ca}
+    listeners = "main=sasl_ssl://127.0.0.1:0"
+    with make_broker(listeners=listeners, tls_cert_file=certificates.broker) as broker:
+        with warmlog.blocking.Admin(broker.address, **LOGIN, **tls) as admin:
+            admin.create_topic("t")
+        with BlockingCluster(broker.address, ConnectionOptions(**LOGIN, **tls)) as cluster:
+            assert list(cluster.topics()) == ["t"]
+        assert type(refusal(broker.address, **tls)) is SaslAuthenticationFailed
+        assert type(refusal(broker.address, **tls, username="alice", password="x")) is SaslAuthenticationFailed
+        assert isinstance(refusal(broker.address, **LOGIN), warmlog.BrokerUnavailable)
+
+
+def test_a_certificate_is_asked_for_beside_a_password_and_not_in_its_place(
+    make_broker: Callable[..., BrokerThread], certificates: Certificates
+) -> None:
+    tls: Any = {"ssl": True, "ssl_cafile": certificates.ca}
+    settings = {"tls_cert_file": certificates.broker, "tls_ca_file": certificates.ca, "tls_client_auth": "required"}
+    with make_broker(listeners="main=sasl_ssl://127.0.0.1:0", **settings) as broker:
+        assert isinstance(refusal(broker.address, **LOGIN, **tls), warmlog.BrokerUnavailable)
+        tls["ssl_certfile"] = certificates.alice
+        assert type(refusal(broker.address, **tls)) is SaslAuthenticationFailed
+        with warmlog.blocking.Admin(broker.address, **LOGIN, **tls) as admin:
+            admin.create_user("bob", "password")
+            said = broker.in_loop(lambda running: [each.user for each in running._connections])
+            assert said == ["alice"]
+
+
+def test_every_kind_of_client_authenticates(broker: BrokerThread) -> None:
+    with warmlog.blocking.Admin(broker.address, **LOGIN) as admin:
+        admin.create_topic("t")
+        with warmlog.blocking.Producer(broker.address, **LOGIN) as producer:
+            producer.send("t", b"one").result()
+        with warmlog.blocking.Consumer(broker.address, topics=["t"], group="g", start="earliest", **LOGIN) as consumer:
+            assert [record.value for record in next(iter(consumer.batches()))] == [b"one"]
+            consumer.commit()
+        assert [group.name for group in admin.list_groups()] == ["g"]
+    assert arrow_reader(broker.address, ["t"], **LOGIN).read_all()["value"].to_pylist() == [b"one"]
+    login = ConnectionOptions(**LOGIN)
+    with BlockingCluster(broker.address, login) as cluster, BlockingProducer(cluster, options=login):
+        assert cluster.max_message_bytes("t") > 0
+
+
+def test_a_batch_of_spark_reads_and_writes_with_a_password(broker: BrokerThread) -> None:
+    with warmlog.blocking.Admin(broker.address, **LOGIN) as admin:
+        admin.create_topic("t")
+    given = {"bootstrap.servers": broker.address, "username": "alice", "password": "geheim", "topic": "t"}
+    options = parse_write_options(given)
+    columns = {"value": 0}
+    written = write_batches(iter([pa.record_batch({"value": pa.array([b"one"], pa.binary())})]), columns, options)
+    assert written.records == 1
+    del given["topic"]
+    reading = parse_read_options({**given, "subscribe": "t"}, 0)
+    assert len(plan_batch(reading)) == 1
+    assert "geheim" not in repr(options) + repr(reading)
+    with pytest.raises(SaslAuthenticationFailed):
+        plan_batch(parse_read_options({**given, "password": "x", "subscribe": "t"}, 0))
