@@ -279,6 +279,26 @@ def test_a_plain_socket_renews_its_session_with_the_next_request(make_broker: Ca
         assert broker.in_loop(lambda running: running._connections.gone_count) <= 1
 
 
+async def test_a_producer_whose_password_is_not_valid_any_more_says_so(
+    make_broker: Callable[..., BrokerThread],
+) -> None:
+    with make_broker(sasl_session_lifetime_ms=300) as broker:
+        async with warmlog.Admin(broker.address, **LOGIN) as admin:
+            await admin.create_topic("t")
+            await admin.create_user("bob", "one")
+            login: Any = {"username": "bob", "password": "one"}
+            async with warmlog.Producer(broker.address, **login, delivery_timeout_ms=2_000) as producer:
+                await producer.send("t", b"first")
+                await admin.rotate_user("bob", "two", grace_ms=0)
+
+                async def send_on() -> None:
+                    while True:
+                        await producer.send("t", b"later")
+
+                with pytest.raises(warmlog.WarmlogError, match="authentication failed"):
+                    await send_on()
+
+
 # --- users come and go ---------------------------------------------------------------------------------------------
 
 

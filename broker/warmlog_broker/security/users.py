@@ -136,7 +136,9 @@ class Users:
         if user is not None and self._now_ms() < user.previous_end_ms:
             stored += user.previous
         found = [each for each in stored if each.mechanism == mechanism]
-        return found or [stand_in(mechanism, name, state.user_secret or self._secret)]
+        # Made also if it is not used: an unknown user takes no other time.
+        made = stand_in(mechanism, name, state.user_secret or self._secret)
+        return found or [made]
 
     def listed(self) -> list[ListedUser]:
         """Return all users, by name."""

@@ -34,8 +34,13 @@ from warmlog.cli.dump import command as dump
 from warmlog.cli.terminal.exits import DEBUG_VARIABLE, INTERRUPTED
 from warmlog.cli.terminal.options import check_broker
 from warmlog.cli.terminal.output import open_closed_streams
-from warmlog.cli.terminal.passwords import PASSWORD_FILE_VARIABLE, PASSWORD_VARIABLE, USERNAME_VARIABLE
-from warmlog.cli.terminal.profile import PROFILE_VARIABLE, SSL_VARIABLES
+from warmlog.cli.terminal.profile import (
+    PASSWORD_FILE_VARIABLE,
+    PASSWORD_VARIABLE,
+    PROFILE_VARIABLE,
+    SSL_VARIABLES,
+    USERNAME_VARIABLE,
+)
 
 PROGRAM = about.PROGRAM
 COMPLETION_VARIABLE = "_WARMLOG_COMPLETE"

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Self, TypeVar, cast
 
 from warmlog.cluster.address import Address, silent, why_unconnected
-from warmlog.cluster.login import login
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.tls import lost_early
 from warmlog.errors import ApiError, BrokerUnavailable, ProtocolError, RemoteProtocolError, WarmlogError
@@ -159,7 +158,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _authenticate(self, broker: HandshakeResponse) -> None:
         """Authenticate, and again before the session ends: requests can be in flight meanwhile."""
-        steps = login(self.address, broker, self._options)
+        steps = self._options.login(self.address, broker)
         try:
             request = next(steps)
             while True:
@@ -175,7 +174,7 @@ class Connection(asyncio.BufferedProtocol):
             except WarmlogError as error:
                 if self._lost is None:
                     _log.warning("the session with broker %s could not be renewed: %s", self.address, error)
-                self._end(error)
+                self._end(BrokerUnavailable(f"connection to broker {self.address} lost: {error}"))
 
         self._authenticating = self._loop.create_task(begin(), name=f"warmlog authenticate {self.address}")
 

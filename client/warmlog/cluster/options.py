@@ -7,12 +7,14 @@ from functools import cache
 from ssl import SSLContext
 from typing import TypedDict
 
+from warmlog.cluster.address import Address
 from warmlog.cluster.tls import make_context
 from warmlog.errors import InvalidConfig
 from warmlog_protocol.errors import did_you_mean
-from warmlog_protocol.messages import HandshakeRequest
+from warmlog_protocol.messages import HandshakeRequest, HandshakeResponse
 from warmlog_protocol.sasl.credential import MECHANISMS
 from warmlog_protocol.wire.connection import CLIENT_BUFFER_BYTES, DEFAULT_MAX_FRAME_BYTES
+from warmlog_protocol.wire.login import Login, Password, login
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class ConnectionOptions:
     receive_buffer_bytes: int = CLIENT_BUFFER_BYTES
     username: str = ""
     """The user to authenticate as; empty for a broker that does not authenticate."""
-    password: str | Callable[[], str] = field(default="", repr=False)
+    password: Password = field(default="", repr=False)
     """The password, or a function that returns it: it is called for each authentication, and must not wait for long."""
     sasl_mechanism: str = "SCRAM-SHA-256"
     ssl: bool | SSLContext = False
@@ -60,6 +62,10 @@ class ConnectionOptions:
             checks_hostname=self.ssl_check_hostname,
         )
 
+    def login(self, address: Address, broker: HandshakeResponse) -> Login:
+        """Return the requests that authenticate a new connection."""
+        return login(str(address), broker, self.username, self.password, self.sasl_mechanism)
+
     def handshake(self) -> HandshakeRequest:
         """The first request of a connection."""
         return HandshakeRequest(self.client_name, client_version())
@@ -77,7 +83,7 @@ class ConnectionKeywords(TypedDict, total=False):
     max_frame_bytes: int
     receive_buffer_bytes: int
     username: str
-    password: str | Callable[[], str]
+    password: Password
     sasl_mechanism: str
     ssl: bool | SSLContext
     ssl_cafile: str

@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 from warmlog.cluster.address import Address, silent, why_unconnected
-from warmlog.cluster.login import login
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.tls import lost_early
 from warmlog.errors import (
@@ -194,7 +193,7 @@ class BlockingConnection(Closing):
 
     def _authenticate(self) -> None:
         self._next_session_s = math.inf
-        steps = login(self.address, self.broker, self._options)
+        steps = self._options.login(self.address, self.broker)
         try:
             request = next(steps)
             while True:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from warmlog.cli.terminal.exits import is_debug
-from warmlog.cli.terminal.passwords import login_options
-from warmlog.cli.terminal.profile import chosen_profile
+from warmlog.cli.terminal.profile import chosen_profile, login_options
 
 if TYPE_CHECKING:
     from logging import LogRecord

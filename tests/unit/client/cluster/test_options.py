@@ -8,9 +8,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
-from warmlog.cluster.login import current_password
 from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, connection_options
 from warmlog.errors import InvalidConfig, SaslAuthenticationFailed
+from warmlog_protocol.wire.login import current_password
 
 
 def test_type_checkers_see_every_option_with_its_type() -> None:
@@ -38,14 +38,14 @@ def test_a_wrong_login_is_refused_without_the_password(given: dict[str, object],
 
 def test_a_function_is_taken_in_place_of_a_password() -> None:
     options = connection_options({"username": "u", "password": lambda: "geheim"}, ConnectionOptions)
-    assert current_password(options) == "geheim"
-    assert current_password(ConnectionOptions(username="u", password="geheim")) == "geheim"
+    assert current_password(options.password) == "geheim"
+    assert current_password("geheim") == "geheim"
 
 
 @pytest.mark.parametrize("password", [lambda: 1, lambda: 1 / 0])
 def test_a_function_that_returns_no_password_is_told(password: Callable[[], str]) -> None:
     with pytest.raises(SaslAuthenticationFailed, match="the function `password`"):
-        current_password(ConnectionOptions(username="u", password=password))
+        current_password(password)
 
 
 def test_options_have_defaults_of_their_types() -> None:

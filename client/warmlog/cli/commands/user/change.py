@@ -1,5 +1,6 @@
 """`warmlog user add`, `rotate` and `delete`."""
 
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ import typer
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, IsCertain, run_admin
 from warmlog.cli.terminal.output import confirmed, counted, json_line, line, note
-from warmlog.cli.terminal.passwords import new_password
+from warmlog.cli.terminal.profile import STDIN, read_password
 
 if TYPE_CHECKING:
     from warmlog import Admin
@@ -48,7 +49,7 @@ def add(
     """Create a user, with a password from a file, stdin or the terminal, or with a random one."""
     from warmlog.admin.user_changes import creation, new_secret
 
-    password = new_secret() if is_token else new_password(name, password_file)
+    password = new_secret() if is_token else _new_password(name, password_file)
     change = creation(name, password, is_token=is_token)
 
     async def ask(admin: "Admin") -> None:
@@ -83,7 +84,7 @@ def rotate(
             raise ResourceNotFound(f"there is no user {name!r}")
         if user.is_token:
             secret.append(new_secret())
-        return rotation(user, secret[0] if secret else new_password(name, password_file), grace_ms)
+        return rotation(user, secret[0] if secret else _new_password(name, password_file), grace_ms)
 
     async def ask(admin: "Admin") -> None:
         await admin._alter_user(change(await admin._listed_users()))
@@ -147,3 +148,11 @@ def _tell(done: str, name: str, secret: str, as_json: bool) -> None:
     note(f"{done} user {name}")
     if secret:
         line(secret)
+
+
+def _new_password(name: str, path: Path | None) -> str:
+    """Return the password that a user gets: from the file, from the terminal, which is asked twice, or from stdin."""
+    if path is None and sys.stdin.isatty():
+        prompt = f"New password of user {name}"
+        return str(typer.prompt(prompt, hide_input=True, confirmation_prompt="The same again", err=True))
+    return read_password(path or STDIN)
