@@ -1,6 +1,7 @@
 """A client of a few lines for the broker's tests: the protocol's core over a plain blocking socket."""
 
 import socket
+import ssl
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar, cast
@@ -42,10 +43,19 @@ class ConnectionEnded(Exception):
 class WireClient:
     """One connection. `call` sends and waits; `send` and `receive` are its halves, for pipelining."""
 
-    def __init__(self, address: str, *, handshake: bool = True, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        handshake: bool = True,
+        timeout_s: float = TIMEOUT_S,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         host, _, port = address.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname=host)
         self.connection = ClientConnection()
         self._answers: dict[int, ReceivedResponse] = {}
         if handshake:

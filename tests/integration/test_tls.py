@@ -20,8 +20,9 @@ from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.sockets.cluster import BlockingCluster
 from warmlog_broker import Broker, BrokerConfig, start_broker
 from warmlog_protocol.errors import InvalidConfig
-from warmlog_protocol.messages import HandshakeRequest, MetadataRequest
+from warmlog_protocol.messages import FetchPartition, FetchRequest, HandshakeRequest, MetadataRequest
 from warmlog_protocol.wire.connection import ClientConnection
+from wire_client import WireClient, batch_of
 
 TIMEOUT_S = 40.0
 Run = Callable[[Coroutine[Any, Any, None]], None]
@@ -264,7 +265,7 @@ def test_a_certificate_without_a_name_for_the_principal_is_refused(
     run: Run, start: Start, ask: Ask, certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "warmlog_broker")
-    nameless = certificates.issue("nameless", "nobody.example.org")
+    nameless = certificates.issue("nameless", "nameless.example.org")
 
     async def work() -> None:
         async with await start(tls_ca_file=certificates.ca, tls_client_auth="required") as broker:
@@ -304,40 +305,53 @@ def connected(address: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
 
 
-async def test_clients_get_in_although_others_never_finish_their_handshakes(
-    start: Start, certificates: Certificates, caplog: pytest.LogCaptureFixture
+def test_clients_get_in_although_others_never_finish_their_handshakes(
+    run: Run, start: Start, certificates: Certificates, caplog: pytest.LogCaptureFixture
 ) -> None:
     idle: list[socket.socket] = []
-    async with await start(tls_max_handshakes=4) as broker:
-        address = broker.listening.addresses["tls"]
-        try:
-            idle += [connected(address) for _ in range(12)]
+
+    async def work() -> None:
+        async with await start(tls_max_handshakes=4) as broker:
+            address = broker.listening.addresses["tls"]
+            idle.extend(connected(address) for _ in range(12))
             begun = time.monotonic()
             await ask_by_sockets(address, ssl=True, ssl_cafile=certificates.ca)
             assert time.monotonic() - begun < 8  # three times the patience with an idle one, and not 10 s
             assert "it was the oldest of 4 (tls.max.handshakes)" in caplog.text
-        finally:
-            for each in idle:
-                each.close()
+
+    try:
+        run(work())
+    finally:
+        for each in idle:
+            each.close()
 
 
-async def test_a_handshake_has_a_deadline(start: Start, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handshake_has_a_deadline(run: Run, start: Start, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "warmlog_broker")
-    async with await start(handshake_timeout_ms=100) as broker:
+
+    async def work() -> None:
+        async with await start(handshake_timeout_ms=100) as broker:
+            with connected(broker.listening.addresses["tls"]) as idle:
+                assert await asyncio.to_thread(idle.recv, 1) == b""
+            assert "not done within handshake.timeout.ms" in caplog.text
+
+    run(work())
+
+
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_a_stop_ends_handshakes(run: Run, start: Start, has_begun: bool) -> None:
+    async def work() -> None:
+        broker = await start()
         with connected(broker.listening.addresses["tls"]) as idle:
-            assert await asyncio.to_thread(idle.recv, 1) == b""
-        assert "not done within handshake.timeout.ms" in caplog.text
+            if has_begun:
+                await until(lambda: any("handshake" in task.get_name() for task in asyncio.all_tasks()))
+            begun = time.monotonic()
+            assert await broker.stop()
+            assert time.monotonic() - begun < 4
+            with suppress(ConnectionResetError):
+                assert await asyncio.to_thread(idle.recv, 1) == b""
 
-
-async def test_a_stop_ends_handshakes(start: Start) -> None:
-    broker = await start()
-    with connected(broker.listening.addresses["tls"]) as idle:
-        await until(lambda: any("handshake" in task.get_name() for task in asyncio.all_tasks()))
-        begun = time.monotonic()
-        assert await broker.stop()
-        assert time.monotonic() - begun < 4
-        with suppress(ConnectionResetError):
-            assert await asyncio.to_thread(idle.recv, 1) == b""
+    run(work())
 
 
 def test_a_client_that_ends_its_side_has_its_request_carried_out_and_reads_the_end(
@@ -359,6 +373,36 @@ def test_a_client_that_ends_its_side_has_its_request_carried_out_and_reads_the_e
         async with await start() as broker:
             assert await asyncio.to_thread(send_and_end, broker.listening.addresses["tls"])
             await until(lambda: not len(broker._connections))
+
+    run(work())
+
+
+def test_a_client_that_reads_nothing_holds_little_memory_and_then_reads_all(
+    run: Run, start: Start, certificates: Certificates
+) -> None:
+    fetches, value = 40, bytes(900_000)
+
+    async def work() -> None:
+        async with await start(send_queue_bytes=8_000_000) as broker:
+            address = broker.listening.addresses["tls"]
+            tls = ssl.create_default_context(cafile=certificates.ca)
+            client = await asyncio.to_thread(WireClient, address, tls=tls)
+            try:
+                await asyncio.to_thread(client.create_topic, "t")
+                await asyncio.to_thread(client.produce, "t", batch_of([value]))
+                request = FetchRequest(0, 1, 1 << 20, [FetchPartition("t", 0, 0, 1 << 20)])
+                sent = [await asyncio.to_thread(client.send, request) for _ in range(fetches)]
+                (session,) = broker._connections
+                sending = session._sending  # type: ignore[attr-defined]
+                await until(lambda: sending.queued_bytes > 8_000_000)
+                assert sending.queued_bytes < 8_000_000 + 2 * len(value)
+                assert sending.held_bytes < 2_000_000
+                for each in sent:
+                    _, payload = await asyncio.to_thread(client.fetched, each)
+                    assert len(payload) > len(value)
+                await until(lambda: sending.held_bytes == 0)
+            finally:
+                client.close()
 
     run(work())
 

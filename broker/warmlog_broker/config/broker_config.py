@@ -219,7 +219,8 @@ class BrokerConfig:
         262_144, "partitions", "The most partitions that waiting Fetches name, over all connections."
     )
     fetch_sendfile_enable: bool = setting(
-        True, "Whether data goes from file to socket by sendfile instead of being copied."
+        True,
+        "Whether data goes from file to socket by sendfile instead of being copied; within TLS it is always copied.",
     )
     cold_read_threads: int = _threads(4, "Threads that read data that is not in the page cache.")
     # disk
@@ -415,6 +416,12 @@ class BrokerConfig:
         if self.data_dir:
             return (Path(self.data_dir),)
         return tuple(Path(name.strip()) for name in self.data_dirs.split(",") if name.strip())
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the first listener."""
+        first = self.all_listeners[0]
+        return first.host, first.port
 
     @property
     def all_listeners(self) -> tuple[Listener, ...]:

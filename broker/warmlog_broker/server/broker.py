@@ -140,6 +140,11 @@ class Broker:
         """HOST:PORT of the first listener."""
         return next(iter(self.listening.addresses.values()))
 
+    @property
+    def port(self) -> int:
+        """The port of the first listener; 0 before it accepts connections."""
+        return int(self.address.rpartition(":")[2]) if self.listening.addresses else 0
+
     async def start(self, *, while_loading: AbstractContextManager[object] | None = None) -> None:
         """Start, and return when connections are accepted. Raises CannotListen, DataDirectoryError, StorageError,
         CannotStartThreads, or StartGivenUp after a `stop`; after any error everything is released.

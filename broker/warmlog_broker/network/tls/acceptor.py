@@ -10,6 +10,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import format_address
@@ -97,7 +98,7 @@ class TlsAcceptor:
             name = format_address(peer[0], peer[1])
             handshake = self._tasks.start(self._shake_hands(accepted, name), name=f"TLS handshake with {name}")
             self._handshakes[handshake] = self._loop.time()
-            handshake.add_done_callback(self._ended)
+            handshake.add_done_callback(partial(self._ended, accepted))
 
     async def _shake_hands(self, accepted: socket.socket, peer: str) -> None:
         try:
@@ -128,7 +129,9 @@ class TlsAcceptor:
         oldest.cancel()
         return True
 
-    def _ended(self, handshake: "asyncio.Task[None]") -> None:
+    def _ended(self, accepted: socket.socket, handshake: "asyncio.Task[None]") -> None:
+        if handshake.cancelled():  # maybe before its first step
+            accepted.close()
         was_full = len(self._handshakes) >= self._limit
         self._handshakes.pop(handshake, None)
         if was_full:

@@ -1,0 +1,72 @@
+"""What a TLS listener does when the system gives it no connections."""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+
+from certificates import Certificates
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.network.tls import acceptor
+from warmlog_broker.network.tls.acceptor import TlsAcceptor
+from warmlog_broker.network.tls.certificate import Certificate
+from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_broker.runtime.tasks import Tasks
+
+TIMEOUT_S = 20.0
+
+
+class Exhausted(socket.socket):
+    """A listening socket whose process has no descriptor left when the first connection comes."""
+
+    has_failed = False
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if not self.has_failed:
+            self.has_failed = True
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return super().accept()
+
+
+async def test_connections_are_accepted_again_after_a_lack_of_descriptors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(acceptor, "PAUSE_S", 0.05)
+    certificates = Certificates(tmp_path)
+    config = BrokerConfig(listeners="a=ssl://127.0.0.1:0", tls_cert_file=certificates.broker)
+    listening = Exhausted()
+    listening.bind(("127.0.0.1", 0))
+    tasks = Tasks()
+    connected = asyncio.Event()
+
+    class Protocol(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            connected.set()
+            transport.close()
+
+    accepting = TlsAcceptor(
+        [listening],
+        config=config,
+        certificate=Certificate(config),
+        make_session=Protocol,
+        tasks=tasks,
+        lines=RepeatedLines(logging.getLogger("warmlog_broker")),
+        backlog=8,
+    )
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            tls = ssl.create_default_context(cafile=certificates.ca)
+            reader, writer = await asyncio.open_connection(*listening.getsockname(), ssl=tls)
+            await connected.wait()
+            assert await reader.read() == b""
+            writer.close()
+            await writer.wait_closed()
+        assert "no connection is accepted for 0.05 s: [Errno 24] Too many open files" in caplog.text
+    finally:
+        accepting.close()
+        await tasks.finish(TIMEOUT_S)
