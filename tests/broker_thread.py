@@ -18,7 +18,9 @@ class BrokerThread:
     def __init__(self, data_dir: Path, *more: Path, **settings: object) -> None:
         texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
         directories = ",".join(map(str, (data_dir, *more)))
-        self.config = BrokerConfig.from_settings({"data.dirs": directories, "listen": "127.0.0.1:0", **texts})
+        if "listeners" not in texts:
+            texts["listen"] = texts.get("listen", "127.0.0.1:0")
+        self.config = BrokerConfig.from_settings({"data.dirs": directories, **texts})
         self._thread = Running(self.config)
 
     def __enter__(self) -> Self:

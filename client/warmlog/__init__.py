@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from warmlog.admin.group_reset import OffsetReset
     from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
     from warmlog.admin.partition_description import PartitionDescription
+    from warmlog.admin.users import UserDescription
     from warmlog.cluster.list_offsets import OffsetAt
     from warmlog.consumer.consumer import Consumer
     from warmlog.consumer.group.offsets import GroupMetadata
@@ -76,6 +77,7 @@ __all__ = [
     "RecordMetadataRanges",
     "Sent",
     "TopicDescription",
+    "UserDescription",
     "serializers",
 ]
 __all__ += _errors.__all__
@@ -87,6 +89,7 @@ _MODULES = {
     "warmlog.admin.group_reset": ("OffsetReset",),
     "warmlog.admin.log_dirs": ("LogDirDescription", "LogDirReplica"),
     "warmlog.admin.partition_description": ("PartitionDescription",),
+    "warmlog.admin.users": ("UserDescription",),
     "warmlog.cluster.list_offsets": ("OffsetAt",),
     "warmlog.consumer.consumer": ("Consumer",),
     "warmlog.consumer.group.offsets": ("GroupMetadata",),

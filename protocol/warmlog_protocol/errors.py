@@ -8,6 +8,9 @@
     │   │   ├── DiskFull
     │   │   ├── OutOfResources
     │   │   └── SafeMode
+    │   ├── SaslAuthenticationFailed
+    │   │   ├── UnsupportedSaslMechanism
+    │   │   └── IllegalSaslState
     │   ├── CorruptBatch … (one class for each ErrorCode below)
     ├── ProtocolError
     │   ├── LocalProtocolError          we used the protocol wrongly: a bug of ours
@@ -45,6 +48,8 @@ class ErrorCode(IntEnum):
     UNKNOWN_MEMBER_ID = 25
     INVALID_SESSION_TIMEOUT = 26
     INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
     INVALID_PARTITIONS = 37
@@ -59,6 +64,7 @@ class ErrorCode(IntEnum):
     TRANSACTION_COORDINATOR_FENCED = 52
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
+    SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
@@ -68,6 +74,9 @@ class ErrorCode(IntEnum):
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
+    RESOURCE_NOT_FOUND = 91
+    DUPLICATE_RESOURCE = 92
+    UNACCEPTABLE_CREDENTIAL = 93
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     FENCED_MEMBER_EPOCH = 110
@@ -327,6 +336,30 @@ class StaleMemberEpoch(ApiError, code=ErrorCode.STALE_MEMBER_EPOCH):
 
 class InvalidRegularExpression(ApiError, code=ErrorCode.INVALID_REGULAR_EXPRESSION):
     """The pattern of a subscription is not a regular expression."""
+
+
+class SaslAuthenticationFailed(ApiError, code=ErrorCode.SASL_AUTHENTICATION_FAILED):
+    """There is no such user, or the password is wrong: the broker's log says which, the response does not."""
+
+
+class UnsupportedSaslMechanism(SaslAuthenticationFailed, code=ErrorCode.UNSUPPORTED_SASL_MECHANISM):
+    """The listener does not offer the mechanism, or does not authenticate at all although a password was given."""
+
+
+class IllegalSaslState(SaslAuthenticationFailed, code=ErrorCode.ILLEGAL_SASL_STATE):
+    """The listener authenticates, and a request came before that, or the messages are not in their order."""
+
+
+class ResourceNotFound(ApiError, code=ErrorCode.RESOURCE_NOT_FOUND):
+    """There is no such user."""
+
+
+class DuplicateResource(ApiError, code=ErrorCode.DUPLICATE_RESOURCE):
+    """The user exists."""
+
+
+class UnacceptableCredential(ApiError, code=ErrorCode.UNACCEPTABLE_CREDENTIAL):
+    """A name or a credential of a user breaks the rules."""
 
 
 class TooManyGroups(ApiError, code=ErrorCode.TOO_MANY_GROUPS):

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from benchmarks import blocking, consume, groups, limits, produce
+from benchmarks import auth, blocking, consume, groups, limits, produce
 from benchmarks.measurement import (
     BROKER_CPU,
     CLIENT_CPU,
@@ -32,6 +32,9 @@ from broker_process import BrokerProcess, port_to_keep
 from certificates import Certificates
 from processor_time import processor_time
 from warmlog import Producer
+from warmlog.admin.user_changes import creation
+from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions
+from warmlog_broker.tools.users import change_user
 
 T = TypeVar("T")
 
@@ -55,10 +58,11 @@ class Scale:
     single_records: int = 1_000_000
     limit_bytes: int = 500 * MB
     group_requests: int = 20_000
+    handshakes: int = 4_000
 
     @classmethod
     def quick(cls) -> "Scale":
-        return cls(2, 100_000, 500_000, 1_000, 500_000, 100_000, 100 * MB, 5_000)
+        return cls(2, 100_000, 500_000, 1_000, 500_000, 100_000, 100 * MB, 5_000, 800)
 
 
 @dataclass(frozen=True)
@@ -72,13 +76,19 @@ class Benchmark:
 
 
 class BenchedBroker(BrokerProcess):
-    """A broker with a listener without TLS and one with it."""
+    """A broker with listeners without TLS and with it, without authentication and with it."""
 
     def __init__(self, directory: Path) -> None:
         self.certificates = Certificates(directory / "certificates")
         self.tls_address = f"127.0.0.1:{port_to_keep()}"
-        self.tls_options = {"ssl": True, "ssl_cafile": self.certificates.ca}
-        listeners = f"plain=plaintext://127.0.0.1:{port_to_keep()},tls=ssl://{self.tls_address}"
+        self.tls_options: ConnectionKeywords = {"ssl": True, "ssl_cafile": self.certificates.ca}
+        self.sasl_address = f"127.0.0.1:{port_to_keep()}"
+        self.sasl_tls_address = f"127.0.0.1:{port_to_keep()}"
+        change_user(directory / "data", lambda _: creation(auth.USER, auth.PASSWORD))
+        listeners = (
+            f"plain=plaintext://127.0.0.1:{port_to_keep()},tls=ssl://{self.tls_address},"
+            f"sasl=sasl_plaintext://{self.sasl_address},sasl_tls=sasl_ssl://{self.sasl_tls_address}"
+        )
         super().__init__(directory / "data", listeners=listeners, tls_cert_file=self.certificates.broker)
 
 
@@ -200,6 +210,16 @@ class Bench:
                 "tls.consume.arrow",
                 self.settings(**client, api="Consumer.arrow, all columns", ssl=True),
                 lambda: consume.arrow(secure, READ_TOPIC, scale.read_records, **tls),
+            ),
+            Benchmark(
+                "auth.handshakes",
+                self.settings(**client, record="a new connection with SCRAM-SHA-256", at_once=auth.AT_ONCE),
+                lambda: auth.handshakes(self._broker.sasl_address, scale.handshakes, ConnectionOptions()),
+            ),
+            Benchmark(
+                "auth.handshakes_tls",
+                self.settings(**client, record="a new connection with TLS and SCRAM-SHA-256", at_once=auth.AT_ONCE),
+                lambda: auth.handshakes(self._broker.sasl_tls_address, scale.handshakes, ConnectionOptions(**tls)),
             ),
             Benchmark(
                 "group.commit",

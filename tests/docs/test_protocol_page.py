@@ -4,7 +4,10 @@ Nothing here that reads or writes bytes uses warmlog's own code: the rules of th
 """
 
 import asyncio
+import base64
 import gzip
+import hashlib
+import hmac
 import io
 import re
 import socket
@@ -22,6 +25,8 @@ import pytest
 import warmlog
 from broker_process import BrokerProcess
 from docs.protocol_tables import PAGE, printed
+from warmlog.admin.user_changes import creation
+from warmlog_broker.tools.users import change_user
 
 FIELDS = re.compile(r"^#### (\w+)\n(.*?)(?=^#|\Z)", re.DOTALL | re.MULTILINE)
 ROW = re.compile(r"^\| `(\w+)` \| (.+?) \| (.*?) ?\|$", re.MULTILINE)
@@ -306,3 +311,27 @@ def test_the_page_says_which_errors_come(tmp_path: Path) -> None:
         refused, _ = client.call("Metadata")  # before the Handshake
         assert "Handshake" in refused["message"]
         assert client.socket.recv(1) == b""
+
+
+def test_a_client_written_by_the_page_authenticates(tmp_path: Path) -> None:
+    change_user(tmp_path, lambda _: creation("alice", "pencil"))
+    listeners = "main=sasl_plaintext://127.0.0.1:0"
+    with BrokerProcess(tmp_path, listeners=listeners) as broker, closing(Client(broker.address)) as client:
+        broker_says, _ = client.call("Handshake", "page", "1")
+        assert "SCRAM-SHA-256" in broker_says["mechanisms"]
+        first = "n=alice,r=4711"
+        answer, _ = client.call("Authenticate", "SCRAM-SHA-256", f"n,,{first}".encode())
+        said = answer["data"].decode()
+        values = dict(part.split("=", 1) for part in said.split(","))
+        salted = hashlib.pbkdf2_hmac("sha256", b"pencil", base64.b64decode(values["s"]), int(values["i"]))
+        client_key = hmac.digest(salted, b"Client Key", "sha256")
+        last = f"c=biws,r={values['r']}"
+        everything = f"{first},{said},{last}".encode()
+        signature = hmac.digest(hashlib.sha256(client_key).digest(), everything, "sha256")
+        proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
+        assert not answer["done"]
+        answer, _ = client.call("Authenticate", "SCRAM-SHA-256", f"{last},p={proof}".encode())
+        assert (answer["done"], answer["session_lifetime_ms"]) == (True, 3_600_000)
+        expected = hmac.digest(hmac.digest(salted, b"Server Key", "sha256"), everything, "sha256")
+        assert answer["data"] == b"v=" + base64.b64encode(expected)
+        assert client.call("ListUsers")[0]["users"][0]["name"] == "alice"

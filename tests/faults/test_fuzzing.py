@@ -57,4 +57,5 @@ def test_a_broker_takes_no_harm_from_mutated_frames(tmp_path: Path) -> None:
     assert outcome.tally.frames == 8000
     assert outcome.tally.answered > 1000
     assert outcome.tally.closed > 1000
+    assert outcome.tally.logins > 50
     assert outcome.honest_records > 0

@@ -28,6 +28,7 @@ from warmlog_broker.storage.config import (
 from warmlog_broker.storage.index.search import WARM_BYTES
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.errors import InvalidConfig, did_you_mean
+from warmlog_protocol.sasl.credential import MECHANISMS
 from warmlog_protocol.wire.connection import DEFAULT_MAX_ITEMS
 from warmlog_protocol.wire.frames import MAX_HEADER_BYTES
 
@@ -83,8 +84,8 @@ class BrokerConfig:
     )
     listeners: str = setting(
         "",
-        "Instead of listen: NAME=PROTOCOL://HOST:PORT, several with commas between them. PROTOCOL is plaintext, or ssl "
-        "for TLS.",
+        "Instead of listen: NAME=PROTOCOL://HOST:PORT, several with commas between them. PROTOCOL is plaintext; ssl "
+        "for TLS; sasl_plaintext or sasl_ssl for clients that authenticate by SCRAM.",
     )
     advertised_listeners: str = setting(
         "",
@@ -134,13 +135,26 @@ class BrokerConfig:
     node_id: int = _integer(
         1, "", "This broker's number; a data directory keeps the number that it was created with.", minimum=0
     )
+    # authentication
+    sasl_mechanisms: str = setting(
+        ",".join(MECHANISMS), "The mechanisms that listeners of sasl_plaintext and sasl_ssl offer, separated by commas."
+    )
+    sasl_session_lifetime_ms: int = _ms(
+        HOUR_MS,
+        "How long a client is authenticated; it authenticates again on its connection before that. 0: for as long as "
+        "it is connected.",
+        minimum=0,
+    )
+    sasl_failure_delay_ms: int = _ms(
+        500, "How long a client waits for the response to a failed authentication.", minimum=0, maximum=10 * SECOND_MS
+    )
     # connections
     max_connections: int = _integer(8192, "connections", "The most connections that are open at once.")
     max_connections_per_ip: int = _integer(8192, "connections", "The most connections from one address.")
     handshake_timeout_ms: int = _ms(
         10 * SECOND_MS,
-        "A connection that has not sent its handshake within this time is closed; with TLS, also one that has not "
-        "finished that of TLS.",
+        "A connection that has not sent its handshake within this time is closed; also one that has not finished that "
+        "of TLS, or not authenticated, if its listener asks for it.",
     )
     request_receive_timeout_ms: int = _ms(
         MINUTE_MS, "A connection is closed if a request has not arrived completely this long after its first byte."
@@ -416,10 +430,20 @@ class BrokerConfig:
             return parse_listeners(self.listeners, self.advertised_listeners)
         return short_listener(self.listen, self.advertised_listeners)
 
+    @property
+    def offered_mechanisms(self) -> tuple[str, ...]:
+        """The names in `sasl_mechanisms`."""
+        return tuple(dict.fromkeys(name.strip() for name in self.sasl_mechanisms.split(",") if name.strip()))
+
     def _check(self) -> None:
         """Raise InvalidConfig if settings contradict each other."""
         _check_data_paths(self)
         _check_listeners(self)
+        if not self.offered_mechanisms or not set(self.offered_mechanisms) <= MECHANISMS.keys():
+            raise InvalidConfig(
+                f"sasl.mechanisms: {self.sasl_mechanisms!r} is not allowed, it must name some of "
+                f"{', '.join(MECHANISMS)}"
+            )
         if self.admin_listen:
             parse_address(self.admin_listen, "admin.listen")
         if self.queued_max_request_bytes < self.socket_request_max_bytes:
@@ -467,13 +491,9 @@ def _check_data_paths(config: BrokerConfig) -> None:
 def _check_listeners(config: BrokerConfig) -> None:
     """Raise InvalidConfig if a listener is wrong, or lets other machines connect without having to authenticate."""
     for listener in config.all_listeners:
-        if listener.authenticates:
-            raise InvalidConfig(
-                f"listeners: {listener.name}={listener.protocol}://… is not allowed: this version has no "
-                "authentication by SASL, use plaintext or ssl"
-            )
         shows_certificate = listener.uses_tls and config.tls_client_auth == ClientAuth.REQUIRED
-        if not (listener.is_local or shows_certificate or config.allow_unauthenticated):
+        is_private = listener.is_local or listener.authenticates or shows_certificate
+        if not (is_private or config.allow_unauthenticated):
             address = format_address(listener.host, listener.port)
             raise InvalidConfig(
                 f"listener {listener.name} at {address} accepts connections from other machines without "

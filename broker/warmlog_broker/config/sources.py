@@ -18,9 +18,20 @@ from warmlog_broker.storage.config import TOPIC_SETTINGS
 from warmlog_protocol.errors import InvalidConfig
 
 ENVIRONMENT_PREFIX = "WARMLOG_"
-NOT_SETTINGS = frozenset({"WARMLOG_BROKER", "WARMLOG_CONFIG", "WARMLOG_DEBUG", "WARMLOG_PROFILE"})
+NOT_SETTINGS = frozenset(
+    {
+        "WARMLOG_BROKER",
+        "WARMLOG_CONFIG",
+        "WARMLOG_DEBUG",
+        "WARMLOG_PASSWORD",
+        "WARMLOG_PASSWORD_FILE",
+        "WARMLOG_PROFILE",
+        "WARMLOG_SASL_MECHANISM",
+        "WARMLOG_USERNAME",
+    }
+)
 NOT_SETTINGS_PREFIX = "WARMLOG_SSL"
-"""Environment variables with these names are for the command line: broker, profile, tracebacks, TLS of clients."""
+"""Environment variables with these names are for the command line: broker, profile, tracebacks, logins, TLS."""
 MISSPELLED_RATIO = 0.75
 """How much a name, without the prefix, must be like a setting's to be a misspelling of it: FLUSH_THREAD is 0.96 like
 FLUSH_THREADS, DATADIR 0.93 like DATA_DIR, HOME 0.55 like NODE_ID."""

@@ -26,6 +26,7 @@ from warmlog_broker.handlers.topics import (
     delete_topics,
     describe_configs,
 )
+from warmlog_broker.handlers.users import alter_users, authenticate, list_users
 from warmlog_broker.network.codec import ReceivedRequest
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.request_runner import Handler
@@ -34,6 +35,7 @@ from warmlog_protocol.messages import APIS, ApiKey
 
 HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.HANDSHAKE: handshake,
+    ApiKey.AUTHENTICATE: authenticate,
     ApiKey.METADATA: metadata,
     ApiKey.CREATE_TOPICS: create_topics,
     ApiKey.DELETE_TOPICS: delete_topics,
@@ -55,6 +57,8 @@ HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.DESCRIBE_GROUPS: describe_groups,
     ApiKey.DELETE_GROUPS: delete_groups,
     ApiKey.DELETE_OFFSETS: delete_offsets,
+    ApiKey.LIST_USERS: list_users,
+    ApiKey.ALTER_USERS: alter_users,
     ApiKey.FIND_SPLITS: find_splits,
 }
 """`handler(services, context, request)` by API key; Produce has the batches of the request as a further argument. For

@@ -37,6 +37,7 @@ def handshake(services: Services, context: RequestContext, request: HandshakeReq
         max_frame_bytes=services.config.socket_request_max_bytes,
         apis=[ApiVersions(api.key, api.min_version, api.max_version) for api in APIS.values()],
         write_refusal=str(services.write_refusal() or ""),
+        mechanisms=[] if context.authentication is None else context.authentication.mechanisms,
     )
 
 

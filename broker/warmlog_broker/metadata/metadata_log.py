@@ -1,4 +1,4 @@
-"""The metadata log: topics, their directories and leader epochs, and producer ids, in one crash-safe file.
+"""The metadata log: topics, their directories and leader epochs, producer ids, and users, in one crash-safe file.
 
 `metadata.log` in the data directory::
 
@@ -30,6 +30,10 @@ kind   entry                 fields
 15     TopicAltered          topic id, name, all of the topic's own settings from now on
 16     PartitionsAdded       topic id, name, number of partitions from now on. Their directories are created after this;
                              a smaller number takes back an addition whose directories could not be created
+20     UserAltered           name, credentials (protocol sasl/credential), whether it is a token, time; the credentials
+                             before these, and the time until which they are valid
+21     UserDeleted           name
+22     UserSecretMade        random bytes, from which the salts of users that do not exist are made
 =====  ====================  ========================================================================================
 
 An entry is in force once the file is flushed, and responses that depend on it are sent after that. Entries are appended
@@ -38,7 +42,8 @@ end. Invalid bytes at the end are cut and kept in `metadata.log.cut`. If a valid
 the damaged position had been flushed, the disk has lost data: the file is refused, and the error names the position. An
 entry of an unknown kind comes from a newer version and is refused as well.
 
-A start rewrites the file (temporary file, fsync, rename, fsync of the directory) when most of it is history.
+The file can be read by its owner only as soon as there was a user. A start rewrites the file (temporary file, fsync,
+rename, fsync of the directory) when most of it is history.
 """
 
 import os
@@ -54,12 +59,15 @@ from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_protocol.codec.crc import crc32c
 from warmlog_protocol.errors import StorageError
+from warmlog_protocol.sasl.credential import Credential
 
 FILE_NAME = "metadata.log"
 CUT_FILE_NAME = "metadata.log.cut"
 FILE_FAMILY = b"WLMETA"
 FILE_HEAD = FILE_FAMILY + b"1\n"
 MAX_BODY_BYTES = 16 * 1024 * 1024
+PRIVATE = 0o600
+"""The mode of a file with users: who reads their credentials can try passwords."""
 HISTORY_RECORDS = 256
 """The file is rewritten when it holds more records than twice those of the state and this number."""
 
@@ -147,6 +155,26 @@ class PartitionsAdded(Entry, frozen=True, tag=16):
     partitions: int
 
 
+class UserAltered(Entry, frozen=True, tag=20):
+    name: str
+    credentials: list[Credential]
+    is_token: bool
+    changed_ms: int
+    previous: list[Credential] = msgspec.field(default_factory=list)
+    previous_end_ms: int = -1
+
+
+class UserDeleted(Entry, frozen=True, tag=21):
+    name: str
+
+
+class UserSecretMade(Entry, frozen=True, tag=22):
+    secret: bytes
+
+    def __repr__(self) -> str:
+        return "UserSecretMade(…)"
+
+
 AnyEntry = (
     ClusterCreated
     | TopicCreated
@@ -161,6 +189,9 @@ AnyEntry = (
     | LeaderEpochsBegun
     | TopicAltered
     | PartitionsAdded
+    | UserAltered
+    | UserDeleted
+    | UserSecretMade
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -185,6 +216,9 @@ class MetadataState:
     """By topic id: the directory of each partition whose directory was created."""
     leaving: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
     """The directories from which partitions moved, as long as something of them may still be there."""
+    users: dict[str, UserAltered] = field(default_factory=dict)
+    """By name."""
+    user_secret: bytes = field(default=b"", repr=False)
 
     def apply(self, entry: AnyEntry) -> None:
         """Change the state by `entry`."""
@@ -194,12 +228,7 @@ class MetadataState:
             case TopicCreated():
                 self.topics[entry.name] = entry
             case TopicDeleted():
-                if entry.name in self.topics and self.topics[entry.name].topic_id == entry.topic_id:
-                    del self.topics[entry.name]
-                self.leader_epochs.pop(entry.topic_id, None)
-                self.assignments.pop(entry.topic_id, None)
-                self.leaving = {key: old for key, old in self.leaving.items() if key[0] != entry.topic_id}
-                self.deleted[entry.topic_id] = entry
+                self._delete(entry)
             case TopicRemoved():
                 self.deleted.pop(entry.topic_id, None)
             case ProducerIdsReserved():
@@ -214,6 +243,16 @@ class MetadataState:
                 self._assign(entry)
             case TopicAltered() | PartitionsAdded():
                 self._alter(entry)
+            case UserAltered() | UserDeleted() | UserSecretMade():
+                self._alter_users(entry)
+
+    def _delete(self, entry: TopicDeleted) -> None:
+        if entry.name in self.topics and self.topics[entry.name].topic_id == entry.topic_id:
+            del self.topics[entry.name]
+        self.leader_epochs.pop(entry.topic_id, None)
+        self.assignments.pop(entry.topic_id, None)
+        self.leaving = {key: old for key, old in self.leaving.items() if key[0] != entry.topic_id}
+        self.deleted[entry.topic_id] = entry
 
     def _alter(self, entry: TopicAltered | PartitionsAdded) -> None:
         topic = self.topics.get(entry.name)
@@ -225,6 +264,14 @@ class MetadataState:
         self.topics[entry.name] = msgspec.structs.replace(topic, partitions=entry.partitions)
         _forget_from(entry.partitions, self.leader_epochs, topic.topic_id)
         _forget_from(entry.partitions, self.assignments, topic.topic_id)
+
+    def _alter_users(self, entry: UserAltered | UserDeleted | UserSecretMade) -> None:
+        if isinstance(entry, UserAltered):
+            self.users[entry.name] = entry
+        elif isinstance(entry, UserDeleted):
+            self.users.pop(entry.name, None)
+        else:
+            self.user_secret = entry.secret
 
     def _begin_epochs(self, entry: UncleanStart | LeaderEpochsBegun) -> None:
         if isinstance(entry, UncleanStart):
@@ -264,6 +311,8 @@ class MetadataState:
             entries += partitions_assigned(topic_id, assignments)
         for (topic_id, partition), from_id in self.leaving.items():
             entries.append(PartitionMoved(topic_id, partition, from_id, self.assignments[topic_id][partition]))
+        entries += [UserSecretMade(self.user_secret)] if self.user_secret else []
+        entries += self.users.values()
         return entries
 
 
@@ -399,10 +448,10 @@ class MetadataLog:
         for entry in loaded.entries:
             state.apply(entry)
         if loaded.cut_bytes:
-            replace_file(data_dir / CUT_FILE_NAME, data[loaded.valid_bytes :])
+            replace_file(data_dir / CUT_FILE_NAME, data[loaded.valid_bytes :], mode=PRIVATE)
         is_rewritten = loaded.valid_bytes == 0 or len(loaded.entries) > 2 * len(state.entries()) + HISTORY_RECORDS
         if is_rewritten:
-            replace_file(path, pack_file(state.entries()))
+            replace_file(path, pack_file(state.entries()), mode=PRIVATE if state.user_secret else 0o644)
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             if loaded.cut_bytes and not is_rewritten:
@@ -420,8 +469,11 @@ class MetadataLog:
         A write that fails is undone; StorageError once a flush has failed or a write could not be undone.
         """
         self._check()
+        entries = list(entries)
         data = b"".join(pack_record(entry, self._flushed_bytes) for entry in entries)
         try:
+            if any(isinstance(entry, UserSecretMade) for entry in entries):
+                os.fchmod(self._descriptor, PRIVATE)
             write_all(self._descriptor, data, self._size_bytes)
         except OSError as error:
             try:

@@ -15,6 +15,15 @@ class OpenConnection(Protocol):
 
     @property
     def host(self) -> str: ...
+    @property
+    def user(self) -> str:
+        """The user that has authenticated; "" if none has."""
+        ...
+
+    def dismiss(self) -> None:
+        """End the connection of a user that was deleted."""
+        ...
+
     def stop(self) -> None:
         """Start no further request, and close once those under way have ended."""
         ...
@@ -52,6 +61,12 @@ class Connections:
         if self._by_host[host] >= self.limit_per_address:
             return f"{host} has {self.limit_per_address} connections open, as many as max.connections.per.ip allows"
         return ""
+
+    def dismiss(self, user: str) -> None:
+        """End the connections of a user that was deleted."""
+        for connection in self:
+            if connection.user == user:
+                connection.dismiss()
 
     def may_tell(self, connection: OpenConnection) -> bool:
         """Return whether the refused `connection` may stay open until it has received the reason."""

@@ -13,7 +13,7 @@ class ConnectionState(NamedTuple):
     """The current activity of a connection."""
 
     is_open: bool
-    """The Handshake was received."""
+    """The Handshake was received and, if the listener authenticates, the client has authenticated."""
     is_receiving: bool
     """A request is incomplete, and we read the socket."""
     is_sending: bool

@@ -15,6 +15,11 @@ def _nothing() -> None:
     """Replaces the callback of a lost connection: without the reference cycle it is freed at once."""
 
 
+def _never() -> bool:
+    """As `_nothing`."""
+    return False
+
+
 class ReceiveMemory:
     """The receive memory of one connection, and its claims."""
 
@@ -25,13 +30,18 @@ class ReceiveMemory:
         *,
         largest_buffer_bytes: int,
         on_granted: Callable[[], None],
+        is_trusted: Callable[[], bool],
     ) -> None:
-        """`on_granted` is called when pending memory (`is_waiting`) is granted: the socket may be read."""
+        """`on_granted` is called when pending memory (`is_waiting`) is granted: the socket may be read.
+
+        Until `is_trusted`, requests must fit into the smallest buffer.
+        """
         self._codec = codec
         self._memory = memory
         self._claim = Claim()
         self._largest_buffer_bytes = largest_buffer_bytes
         self._on_granted = on_granted
+        self._is_trusted = is_trusted
         self._window_bytes = 0
         self._held_bytes = 0
 
@@ -55,18 +65,20 @@ class ReceiveMemory:
 
         Without `may_read` nothing is claimed for further bytes: the socket is not read.
 
-        Raises RemoteProtocolError for a large frame before the Handshake.
+        Raises RemoteProtocolError for a large frame before the Handshake or the authentication.
         """
         if self._claim.is_waiting:
             return
         codec = self._codec
-        if was_filled:
-            self._grow()
         frame_bytes = codec.oversize_bytes
-        if frame_bytes and not codec.is_open:
+        if frame_bytes and not self._is_trusted():
+            before = "authentication" if codec.is_open else "Handshake"
             raise RemoteProtocolError(
-                f"a frame of {frame_bytes} bytes before the Handshake", kind="large frames before the Handshake"
+                f"a frame of {frame_bytes} bytes before the {before}", kind=f"large frames before the {before}"
             )
+        if was_filled and self._is_trusted():
+            self._grow()
+            frame_bytes = codec.oversize_bytes
         window_bytes = self._window_bytes if frame_bytes else 0
         if frame_bytes and may_read and codec.pending_bytes >= window_bytes:
             window_bytes = window(frame_bytes, codec.pending_bytes)
@@ -95,6 +107,7 @@ class ReceiveMemory:
     def release(self) -> None:
         """Release all memory: the connection is lost."""
         self._on_granted = _nothing
+        self._is_trusted = _never
         self._codec.release()
         self._memory.forget(self._claim)
 

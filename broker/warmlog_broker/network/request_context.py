@@ -2,23 +2,29 @@
 
 from dataclasses import dataclass
 
+from warmlog_broker.security.authentication import Authentication
+
 ANONYMOUS_PRINCIPAL = "User:ANONYMOUS"
 """Kafka's name for a client that did not authenticate."""
+USER_PREFIX = "User:"
+"""Before the name of a user: with it, the name is a principal."""
 MAX_CLIENT_ID_CHARACTERS = 100
 """The context holds the client id for as long as the connection lasts."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestContext:
-    """One object for each connection, replaced at the Handshake."""
+    """One object for each connection, replaced at the Handshake and by an authentication."""
 
     listener: str
     """The name of the listener that accepted the connection."""
     client_id: str
     """The client's name from the Handshake, at most MAX_CLIENT_ID_CHARACTERS of it; empty before."""
     principal: str
-    """The authenticated user; ANONYMOUS without authentication."""
+    """The authenticated user; ANONYMOUS_PRINCIPAL without authentication."""
     peer: str
     """HOST:PORT, for the log."""
     is_replica: bool
     """Whether the peer was identified as another broker. The claims of a request do not count."""
+    authentication: Authentication | None = None
+    """None if the listener does not authenticate."""

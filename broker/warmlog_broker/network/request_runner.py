@@ -9,15 +9,16 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest, Slices
-from warmlog_broker.network.request_context import MAX_CLIENT_ID_CHARACTERS, RequestContext
+from warmlog_broker.network.request_context import MAX_CLIENT_ID_CHARACTERS, USER_PREFIX, RequestContext
 from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.network.response import NO_DEADLINE_S, ConnectionEnds, Deferred, MessageWithSlices, Response
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
-from warmlog_protocol.errors import ApiError
-from warmlog_protocol.messages import HandshakeRequest, Message
+from warmlog_broker.security.authentication import SessionExpired
+from warmlog_protocol.errors import ApiError, SaslAuthenticationFailed
+from warmlog_protocol.messages import AuthenticateRequest, HandshakeRequest, Message
 from warmlog_protocol.wire.connection import RefusedRequest
 
 Handler = Callable[[RequestContext, ReceivedRequest], Response]
@@ -41,6 +42,10 @@ class Channel(Protocol):
 
     def close(self, reason: str) -> None:
         """Cut the connection."""
+        ...
+
+    def end_last(self, started: StartedRequest, pieces: Pieces) -> None:
+        """End a request with its response, drop the others, and close the connection once it is sent."""
         ...
 
 
@@ -70,6 +75,13 @@ class RequestRunner:
 
     def start(self, request: ReceivedRequest | RefusedRequest, started: StartedRequest) -> None:
         """Run the handler of `request`; one that could not be read ends with its error."""
+        authentication = self.context.authentication
+        if authentication is not None:
+            try:
+                authentication.check(started.api.key)
+            except Exception as error:
+                self._fail(started, error)
+                return
         if isinstance(request, RefusedRequest):
             self._fail(started, request.error)
             return
@@ -82,6 +94,8 @@ class RequestRunner:
         except Exception as error:
             self._fail(started, error)
         else:
+            if authentication is not None and authentication.user and isinstance(message, AuthenticateRequest):
+                self.context = replace(self.context, principal=USER_PREFIX + authentication.user)
             self._take(started, response, request)
 
     def end(self, deferred: Deferred, work: Callable[[], Response]) -> None:
@@ -162,13 +176,16 @@ class RequestRunner:
             self._channel.release(started)
 
     def _fail(self, started: StartedRequest, error: Exception) -> None:
-        if isinstance(error, ConnectionEnds):
+        if isinstance(error, ConnectionEnds | SessionExpired):
             self._end(started, None)
             self._channel.close(str(error))
             return
         if not isinstance(error, ApiError):
             error = own_failure(f"{started.api.key.name} from {self.context.peer}")
         self._counters.errors[started.api.name, type(error).__name__] += 1
+        if isinstance(error, SaslAuthenticationFailed):
+            self._channel.end_last(started, self._codec.encode_error(started, error))
+            return
         self._end(started, self._codec.encode_error(started, error))
 
     def _end(self, started: StartedRequest, pieces: Pieces | None) -> None:

@@ -31,6 +31,7 @@ from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
+from warmlog_broker.security.authentication import Authentication
 from warmlog_protocol.errors import RemoteProtocolError, TooManyConnections
 from warmlog_protocol.wire.connection import RefusedRequest
 
@@ -61,6 +62,8 @@ class SessionContext:
     counters: Counters
     handlers: Mapping[int, Handler]
     """Handlers by API key."""
+    make_authentication: Callable[[], Authentication | None]
+    """None for a listener that does not authenticate."""
     make_codec: Callable[[BrokerConfig], ProtocolCodec]
     make_send_queue: Callable[[asyncio.Transport, Callable[[], None]], SendQueue]
 
@@ -73,6 +76,7 @@ class Session(asyncio.BufferedProtocol):
         self.name = "?"
         self._context = context
         self._loop = asyncio.get_running_loop()
+        self._authentication = context.make_authentication()
         self._codec = context.make_codec(context.config)
         self._sending: SendQueue
         self._scheduler: RequestScheduler[ReceivedRequest | RefusedRequest, Pieces] = RequestScheduler(
@@ -85,6 +89,7 @@ class Session(asyncio.BufferedProtocol):
             context.memory,
             largest_buffer_bytes=context.config.receive_buffer_bytes,
             on_granted=self._memory_granted,
+            is_trusted=self._is_trusted,
         )
         self._transport: asyncio.Transport
         self._requests: RequestRunner
@@ -97,6 +102,11 @@ class Session(asyncio.BufferedProtocol):
         self._timer: Timer | None = None
         self._is_watched = False
         """Whether the timer is due in the next tick or ends the connection, rather than when it has idled too long."""
+
+    @property
+    def user(self) -> str:
+        """The user that has authenticated; "" if none has."""
+        return "" if self._authentication is None else self._authentication.user
 
     # --- called by the transport --------------------------------------------------------------------------------
 
@@ -119,7 +129,14 @@ class Session(asyncio.BufferedProtocol):
             tasks=context.tasks,
             timers=context.timers,
             counters=context.counters,
-            context=RequestContext(context.listener.name, "", principal, self.name, is_replica=False),
+            context=RequestContext(
+                context.listener.name,
+                "",
+                principal,
+                self.name,
+                is_replica=False,
+                authentication=self._authentication,
+            ),
         )
         self._refusal = context.connections.refusal(self.host)
         if self._refusal:
@@ -227,12 +244,25 @@ class Session(asyncio.BufferedProtocol):
             self._scheduler.on(Event.REFUSAL)
             self._transport.abort()
 
+    def end_last(self, started: StartedRequest, pieces: Pieces) -> None:
+        """End a request with its response, drop the others, and close the connection once it is sent."""
+        if self._scheduler.allows.responding:
+            self.end(started, None)
+            self._end_with(pieces)
+
     # --- called by the broker -------------------------------------------------------------------------------------
 
     def stop(self) -> None:
         """Start no further request, and close once those in flight have ended and their responses were sent."""
         self._scheduler.on(Event.STOP)
         self._proceed()
+
+    def dismiss(self) -> None:
+        """End the connection of a user that was deleted: requests in flight may end within LINGER_S."""
+        self._log("connections closed", f"connection with {self.name} ends: user {self.user!r} was deleted")
+        self.stop()
+        if self._scheduler.state is not State.CLOSED:
+            self._linger()
 
     def flush(self) -> None:
         """Send what is ready, and start requests that had to wait."""
@@ -245,6 +275,10 @@ class Session(asyncio.BufferedProtocol):
             self._proceed()
 
     # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _is_trusted(self) -> bool:
+        """Whether the peer has sent its Handshake and, if the listener authenticates, has authenticated."""
+        return self._codec.is_open and (self._authentication is None or bool(self._authentication.user))
 
     def _principal(self) -> str:
         """Return the principal of the certificate that the client has shown; empty if that has no name for it."""
@@ -331,7 +365,7 @@ class Session(asyncio.BufferedProtocol):
         if overdue is not None:
             self.close(overdue.reason, kind=overdue.rule)
             return
-        is_at_rest = codec.is_open and not codec.pending_bytes and self._sending.is_empty
+        is_at_rest = self._is_trusted() and not codec.pending_bytes and self._sending.is_empty
         self._is_watched = not (is_at_rest and self._memory.is_small)
         due_s = now_s if self._is_watched else deadlines.idle_end_s
         self._set_timer(self._context.timers.schedule(due_s, self._check))
@@ -339,7 +373,7 @@ class Session(asyncio.BufferedProtocol):
     def _connection_state(self) -> ConnectionState:
         sending = self._sending
         return ConnectionState(
-            is_open=self._codec.is_open,
+            is_open=self._is_trusted(),
             is_receiving=self._is_reading and self._codec.pending_bytes > 0,
             is_sending=sending.is_reader_due,
             is_served=self._scheduler.in_flight > 0 and sending.is_empty,

@@ -48,6 +48,8 @@ from warmlog_broker.runtime.systemd import READY, STOPPING, ServiceManager, exte
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.threads import ThreadPools
 from warmlog_broker.runtime.timer_wheel import TimerWheel
+from warmlog_broker.security.authentication import Authentication, AuthenticationRules
+from warmlog_broker.security.users import Users
 from warmlog_broker.server.crash_guard import CrashGuard
 from warmlog_broker.server.listener import BoundListener, CannotListen
 from warmlog_broker.server.listening import Listening
@@ -445,6 +447,7 @@ class Broker:
                 retention_now_ms=retention_now_ms,
                 write_refusal=self._guard.write_refusal,
             ),
+            users=self._make_users(),
             cold_readers=self._threads.cold_readers,
             bodies=BodyThreads(self._threads.preparers, self._memory),
             write_refusal=self._guard.write_refusal,
@@ -452,10 +455,21 @@ class Broker:
             lines=self._lines,
         )
 
+    def _make_users(self) -> Users:
+        users = Users(self._metadata, Services.now_ms)
+        users.on_deleted.append(self._connections.dismiss)
+        return users
+
     async def _listen(self, bound: list[BoundListener]) -> None:
         handlers = bind_handlers(self.services)
         contexts = {each.listener: self._session_context(each.listener, handlers) for each in bound}
         await self.listening.accept(bound, lambda listener: Session(contexts[listener]))
+
+    def _authentication_of(self, listener: Listener) -> Callable[[], Authentication | None]:
+        if not listener.authenticates:
+            return lambda: None
+        rules = AuthenticationRules(self.config.offered_mechanisms, self.config.sasl_session_lifetime_ms)
+        return lambda: Authentication(self.services.users, rules, self._loop.time)
 
     def _session_context(self, listener: Listener, handlers: Mapping[int, Handler]) -> SessionContext:
         return SessionContext(
@@ -470,6 +484,7 @@ class Broker:
             timers=self._timers,
             counters=self._counters,
             handlers=handlers,
+            make_authentication=self._authentication_of(listener),
             make_codec=WarmlogCodec.for_broker,
             make_send_queue=lambda transport, on_sent: SendQueue(
                 transport,

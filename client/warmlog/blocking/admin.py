@@ -7,7 +7,7 @@ from warmlog.blocking.client import BlockingClient, options_of, waiting
 
 
 class Admin(BlockingClient[admin.Admin]):
-    """Manages topics, partitions and consumer groups: `warmlog.Admin` without `await`."""
+    """Manages topics, partitions, consumer groups and users: `warmlog.Admin` without `await`."""
 
     @options_of(admin.Admin)
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -34,4 +34,10 @@ class Admin(BlockingClient[admin.Admin]):
     reset_offsets = waiting(admin.Admin.reset_offsets)
     delete_groups = waiting(admin.Admin.delete_groups)
     delete_offsets = waiting(admin.Admin.delete_offsets)
+    create_user = waiting(admin.Admin.create_user)
+    create_token = waiting(admin.Admin.create_token)
+    rotate_user = waiting(admin.Admin.rotate_user)
+    rotate_token = waiting(admin.Admin.rotate_token)
+    delete_user = waiting(admin.Admin.delete_user)
+    list_users = waiting(admin.Admin.list_users)
     epoch_ends = waiting(admin.Admin.epoch_ends)

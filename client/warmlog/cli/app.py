@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -26,12 +27,20 @@ from warmlog.cli.commands.group import delete as group_delete
 from warmlog.cli.commands.group import describe as group_describe
 from warmlog.cli.commands.group import reset as group_reset
 from warmlog.cli.commands.topic import change, copy, delete, delete_records, describe
+from warmlog.cli.commands.user import change as user_change
+from warmlog.cli.commands.user import list as user_list
 from warmlog.cli.demo import command as demo
 from warmlog.cli.dump import command as dump
 from warmlog.cli.terminal.exits import DEBUG_VARIABLE, INTERRUPTED
 from warmlog.cli.terminal.options import check_broker
 from warmlog.cli.terminal.output import open_closed_streams
-from warmlog.cli.terminal.profile import PROFILE_VARIABLE, SSL_VARIABLES
+from warmlog.cli.terminal.profile import (
+    PASSWORD_FILE_VARIABLE,
+    PASSWORD_VARIABLE,
+    PROFILE_VARIABLE,
+    SSL_VARIABLES,
+    USERNAME_VARIABLE,
+)
 
 PROGRAM = about.PROGRAM
 COMPLETION_VARIABLE = "_WARMLOG_COMPLETE"
@@ -89,6 +98,15 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
             "delete": group_delete.delete,
         },
     ),
+    "user": (
+        "Add, list and delete users, and change their passwords.",
+        {
+            "add": user_change.add,
+            "list": user_list.list_users,
+            "rotate": user_change.rotate,
+            "delete": user_change.delete,
+        },
+    ),
     "log": (
         "Inspect, check and adopt the files of a data directory.",
         {
@@ -124,6 +142,16 @@ def _options(
     profile: Annotated[
         str | None,
         typer.Option(metavar="NAME", help=f"A table of the client profile (also {PROFILE_VARIABLE}=NAME)."),
+    ] = None,
+    username: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"The user to connect as (also {USERNAME_VARIABLE}=NAME).")
+    ] = None,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=f"A file with that user's password (also {PASSWORD_FILE_VARIABLE}=FILE, {PASSWORD_VARIABLE}=…).",
+        ),
     ] = None,
     uses_tls: Annotated[
         bool | None,
@@ -174,6 +202,10 @@ def _options(
         check_broker(broker)
     if profile is not None:
         os.environ[PROFILE_VARIABLE] = profile
+    if username is not None:
+        os.environ[USERNAME_VARIABLE] = username
+    if password_file is not None:
+        os.environ[PASSWORD_FILE_VARIABLE] = str(password_file)
     switches = {"ssl": uses_tls, "ssl_check_hostname": checks_hostname}
     files = {"ssl_cafile": cafile, "ssl_certfile": certfile, "ssl_keyfile": keyfile}
     for name, given in {**switches, **files}.items():

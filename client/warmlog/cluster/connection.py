@@ -15,7 +15,7 @@ from warmlog.cluster.address import Address, silent, why_unconnected
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.tls import lost_early
 from warmlog.errors import ApiError, BrokerUnavailable, ProtocolError, RemoteProtocolError, WarmlogError
-from warmlog_protocol.messages import HandshakeResponse, Message
+from warmlog_protocol.messages import AuthenticateResponse, HandshakeResponse, Message
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
 
 _log = logging.getLogger("warmlog")
@@ -50,12 +50,15 @@ class Connection(asyncio.BufferedProtocol):
         self._closed = self._loop.create_future()
         self._waiting: dict[int, tuple[OnResponse, asyncio.TimerHandle]] = {}
         self._outgoing: list[Buffer] = []
+        self._next_session: asyncio.TimerHandle | None = None
+        self._authenticating: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
         cls, address: Address, options: ConnectionOptions, on_change: Callable[[], None] = lambda: None
     ) -> Self:
-        """Connect and shake hands. Raises BrokerUnavailable if that fails or takes longer than `connect_timeout_ms`."""
+        """Connect, shake hands and authenticate. Raises BrokerUnavailable if that fails or takes longer than
+        `connect_timeout_ms`, and SaslAuthenticationFailed."""
         loop = asyncio.get_running_loop()
         timeout_s = options.connect_timeout_ms / 1000
         tls = options.tls_context()
@@ -70,6 +73,7 @@ class Connection(asyncio.BufferedProtocol):
                     ssl_handshake_timeout=timeout_s if tls else None,
                 )
                 connection.broker = await connection.call(options.handshake(), HandshakeResponse)
+                await connection._authenticate(connection.broker)
         except TimeoutError:
             await _discard(connection)
             if connection is not None:
@@ -152,6 +156,28 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
         await asyncio.wait([self._closed])
 
+    async def _authenticate(self, broker: HandshakeResponse) -> None:
+        """Authenticate, and again before the session ends: requests can be in flight meanwhile."""
+        steps = self._options.login(self.address, broker)
+        try:
+            request = next(steps)
+            while True:
+                request = steps.send(await self.call(request, AuthenticateResponse))
+        except StopIteration as done:
+            if done.value and self._lost is None:
+                self._next_session = self._loop.call_later(done.value, self._begin_session, broker)
+
+    def _begin_session(self, broker: HandshakeResponse) -> None:
+        async def begin() -> None:
+            try:
+                await self._authenticate(broker)
+            except WarmlogError as error:
+                if self._lost is None:
+                    _log.warning("the session with broker %s could not be renewed: %s", self.address, error)
+                self._end(BrokerUnavailable(f"connection to broker {self.address} lost: {error}"))
+
+        self._authenticating = self._loop.create_task(begin(), name=f"warmlog authenticate {self.address}")
+
     # --- what the transport calls ---------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -211,6 +237,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost is not None:
             return
         self._lost = error
+        if self._next_session is not None:
+            self._next_session.cancel()
         waiting, self._waiting = self._waiting, {}
         for on_response, timer in waiting.values():
             timer.cancel()

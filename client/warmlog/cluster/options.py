@@ -7,11 +7,14 @@ from functools import cache
 from ssl import SSLContext
 from typing import TypedDict
 
+from warmlog.cluster.address import Address
 from warmlog.cluster.tls import make_context
 from warmlog.errors import InvalidConfig
 from warmlog_protocol.errors import did_you_mean
-from warmlog_protocol.messages import HandshakeRequest
+from warmlog_protocol.messages import HandshakeRequest, HandshakeResponse
+from warmlog_protocol.sasl.credential import MECHANISMS
 from warmlog_protocol.wire.connection import CLIENT_BUFFER_BYTES, DEFAULT_MAX_FRAME_BYTES
+from warmlog_protocol.wire.login import Login, Password, login
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,11 @@ class ConnectionOptions:
     metadata_max_age_ms: int = 60_000
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     receive_buffer_bytes: int = CLIENT_BUFFER_BYTES
+    username: str = ""
+    """The user to authenticate as; empty for a broker that does not authenticate."""
+    password: Password = field(default="", repr=False)
+    """The password, or a function that returns it: it is called for each authentication, and must not wait for long."""
+    sasl_mechanism: str = "SCRAM-SHA-256"
     ssl: bool | SSLContext = False
     """Whether to connect by TLS; or a context for it, instead of the options that follow."""
     ssl_cafile: str = ""
@@ -54,6 +62,10 @@ class ConnectionOptions:
             checks_hostname=self.ssl_check_hostname,
         )
 
+    def login(self, address: Address, broker: HandshakeResponse) -> Login:
+        """Return the requests that authenticate a new connection."""
+        return login(str(address), broker, self.username, self.password, self.sasl_mechanism)
+
     def handshake(self) -> HandshakeRequest:
         """The first request of a connection."""
         return HandshakeRequest(self.client_name, client_version())
@@ -70,6 +82,9 @@ class ConnectionKeywords(TypedDict, total=False):
     metadata_max_age_ms: int
     max_frame_bytes: int
     receive_buffer_bytes: int
+    username: str
+    password: Password
+    sasl_mechanism: str
     ssl: bool | SSLContext
     ssl_cafile: str
     ssl_certfile: str
@@ -96,6 +111,8 @@ def connection_options(given: Mapping[str, object], client: Callable[..., object
     check_types(given)
     options = ConnectionOptions(**given)  # type: ignore[arg-type]
     _check_tls(options)
+    if bool(options.username) != bool(options.password):
+        raise InvalidConfig("`username` and `password` belong together: give both, or neither")
     return options
 
 
@@ -111,9 +128,13 @@ def check_types(given: Mapping[str, object]) -> None:
         expected = _TYPES[name]
         if name == "ssl" and isinstance(value, SSLContext):
             continue
+        if name == "password" and callable(value):
+            continue
         if type(value) is not expected or (type(value) is int and value < 1):
             shown = "…" if name in SECRETS else repr(value)
             raise InvalidConfig(f"{name}={shown}: {_IN_WORDS[expected]} expected")
+        if name == "sasl_mechanism" and value not in MECHANISMS:
+            raise InvalidConfig(f"sasl_mechanism={value!r}: {' or '.join(MECHANISMS)} expected")
 
 
 def _check_tls(options: ConnectionOptions) -> None:

@@ -6,6 +6,7 @@ caller opens a new one. `BlockingCluster` finds leaders and requests offsets ove
 A call that is interrupted, for example by Ctrl-C, can be made again (see WholeCall).
 """
 
+import math
 import socket
 import ssl
 import time
@@ -22,11 +23,12 @@ from warmlog.errors import (
     BrokerUnavailable,
     ClientClosed,
     RemoteProtocolError,
+    SaslAuthenticationFailed,
     WarmlogError,
 )
 from warmlog_protocol.batch import Piece
 from warmlog_protocol.codec.memory import zeroed_memory
-from warmlog_protocol.messages import HandshakeResponse, Message
+from warmlog_protocol.messages import AuthenticateResponse, HandshakeResponse, Message
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
 from warmlog_protocol.wire.frames import Allocate
 
@@ -99,7 +101,10 @@ class BlockingConnection(Closing):
     def __init__(
         self, host: str, port: int, options: ConnectionOptions | None = None, *, allocate: Allocate = zeroed_memory
     ) -> None:
-        """Connect and shake hands; BrokerUnavailable if that fails. `allocate` provides memory for large responses."""
+        """Connect, shake hands and authenticate; BrokerUnavailable or SaslAuthenticationFailed if that fails.
+
+        `allocate` provides memory for large responses.
+        """
         self.address = Address(host, port)
         self._options = options or ConnectionOptions()
         self._core = ClientConnection(
@@ -110,9 +115,12 @@ class BlockingConnection(Closing):
         self._responses: dict[int, ReceivedResponse] = {}
         self._socket: socket.socket | None = None
         self.is_cut_short = False
+        self._next_session_s = math.inf
         try:
             self._socket = self._connect()
             self.broker = self.call(self._options.handshake(), HandshakeResponse)
+            with WholeCall(self):
+                self._authenticate()
         except BaseException:
             self.close()
             raise
@@ -183,7 +191,24 @@ class BlockingConnection(Closing):
             reason = why_unconnected(error, uses_tls=True)
             raise BrokerUnavailable(f"no connection to broker {self.address}: {reason}") from error
 
+    def _authenticate(self) -> None:
+        self._next_session_s = math.inf
+        steps = self._options.login(self.address, self.broker)
+        try:
+            request = next(steps)
+            while True:
+                response = self._wait(self._request(request, ()), None).result
+                assert isinstance(response, AuthenticateResponse)
+                request = steps.send(response)
+        except StopIteration as done:
+            self._next_session_s = time.monotonic() + done.value if done.value else math.inf
+        except SaslAuthenticationFailed:
+            self.close()
+            raise
+
     def _request(self, message: Message, payload: Sequence[Piece]) -> int:
+        if time.monotonic() >= self._next_session_s:
+            self._authenticate()
         correlation_id, frame = self._core.request(message, sum(map(len, payload)))
         sock = self._open_socket()
         try:

@@ -17,6 +17,19 @@ from warmlog_protocol.messages.apis import (
     Api as Api,
     ErrorResponse as ErrorResponse,
 )
+from warmlog_protocol.messages.authenticate import (
+    AlteredUser as AlteredUser,
+    AlterUserResult as AlterUserResult,
+    AlterUsersRequest as AlterUsersRequest,
+    AlterUsersResponse as AlterUsersResponse,
+    AuthenticateRequest as AuthenticateRequest,
+    AuthenticateResponse as AuthenticateResponse,
+    ListedCredential as ListedCredential,
+    ListedUser as ListedUser,
+    ListUsersRequest as ListUsersRequest,
+    ListUsersResponse as ListUsersResponse,
+    UserChange as UserChange,
+)
 from warmlog_protocol.messages.base import (
     ACKS_ALL as ACKS_ALL,
     ACKS_LEADER as ACKS_LEADER,

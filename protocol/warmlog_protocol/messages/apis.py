@@ -2,6 +2,14 @@
 
 from msgspec import Struct
 
+from warmlog_protocol.messages.authenticate import (
+    AlterUsersRequest,
+    AlterUsersResponse,
+    AuthenticateRequest,
+    AuthenticateResponse,
+    ListUsersRequest,
+    ListUsersResponse,
+)
 from warmlog_protocol.messages.base import ApiKey, Message
 from warmlog_protocol.messages.fetch import FetchRequest, FetchResponse
 from warmlog_protocol.messages.groups import (
@@ -86,6 +94,7 @@ APIS: dict[int, Api] = {
     api.key: api
     for api in (
         Api(ApiKey.HANDSHAKE, HandshakeRequest, HandshakeResponse),
+        Api(ApiKey.AUTHENTICATE, AuthenticateRequest, AuthenticateResponse),
         Api(ApiKey.METADATA, MetadataRequest, MetadataResponse),
         Api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
         Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
@@ -107,6 +116,8 @@ APIS: dict[int, Api] = {
         Api(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse),
         Api(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),
         Api(ApiKey.DELETE_OFFSETS, DeleteOffsetsRequest, DeleteOffsetsResponse),
+        Api(ApiKey.LIST_USERS, ListUsersRequest, ListUsersResponse),
+        Api(ApiKey.ALTER_USERS, AlterUsersRequest, AlterUsersResponse),
         Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
     )
 }

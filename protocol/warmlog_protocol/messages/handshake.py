@@ -1,5 +1,7 @@
 """Handshake: the first request of every connection."""
 
+from msgspec import field
+
 from warmlog_protocol.messages.base import Message
 
 
@@ -21,7 +23,8 @@ class ApiVersions(Message, frozen=True):
 class HandshakeResponse(Message, frozen=True):
     """The broker, the APIs that it speaks, and the largest frame that it accepts, in bytes.
 
-    `write_refusal` is why the broker refuses records and new topics; "" if it accepts them.
+    `write_refusal` is why the broker refuses records and new topics; "" if it accepts them. If there are `mechanisms`,
+    the connection must authenticate by one of them before it sends anything else.
     """
 
     broker_version: str
@@ -30,3 +33,4 @@ class HandshakeResponse(Message, frozen=True):
     max_frame_bytes: int
     apis: list[ApiVersions]
     write_refusal: str = ""
+    mechanisms: list[str] = field(default_factory=list)

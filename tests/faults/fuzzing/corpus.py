@@ -10,6 +10,9 @@ from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import (
     API_OF_REQUEST,
     APIS,
+    AlteredUser,
+    AlterUsersRequest,
+    AuthenticateRequest,
     GroupHeartbeatRequest,
     HandshakeRequest,
     Message,
@@ -17,8 +20,10 @@ from warmlog_protocol.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    UserChange,
 )
 from warmlog_protocol.messages.groups import JOINING, LEAVING, LEAVING_FOR_A_WHILE
+from warmlog_protocol.sasl.credential import Credential
 
 TOPIC = "fuzzed"
 COMPACTED_TOPIC = "compacted"
@@ -30,6 +35,7 @@ TOPICS: dict[str, dict[str, str]] = {
 }
 """With settings. On the last two the broker opens every batch."""
 GROUP = "fuzzers"
+USER = PASSWORD = "peer"
 MEMBER = "member"
 HEAD = Struct(">II")
 
@@ -85,7 +91,7 @@ def corpus() -> list[Parts]:
             for batch in (columns, to_rows(read_batch(columns))):
                 kinds = [api.request for api in APIS.values() if _has_payload(api.request)]
                 requests += [request(_with_batch(kind, topic, len(batch)), batch) for kind in kinds for topic in TOPICS]
-    return requests + [request(message) for message in _of_members()]
+    return requests + [request(message) for message in (*_of_members(), *_of_users())]
 
 
 def _of_members() -> list[Message]:
@@ -101,6 +107,19 @@ def _of_members() -> list[Message]:
     requests.append(OffsetCommitRequest("empty group", [OffsetCommitPartition(b"", TOPIC, 0, 0)]))
     requests.append(OffsetFetchRequest("empty group"))
     return requests
+
+
+def _of_users() -> list[Message]:
+    """The messages of an authentication, and changes of users."""
+    stored = [Credential("SCRAM-SHA-256", b"salt of a user", 4096, b"k" * 32, b"k" * 32)]
+    return [
+        AuthenticateRequest("SCRAM-SHA-256", f"n,,n={USER},r=nonce".encode()),
+        AuthenticateRequest("SCRAM-SHA-512", b"n,,n=nobody,r=nonce"),
+        AuthenticateRequest("SCRAM-SHA-256", b"c=biws,r=nonce,p=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
+        AlterUsersRequest([AlteredUser("fuzzed", UserChange.CREATE, stored)]),
+        AlterUsersRequest([AlteredUser("fuzzed", UserChange.ROTATE, stored, grace_ms=1000)]),
+        AlterUsersRequest([AlteredUser("fuzzed", UserChange.DELETE)]),
+    ]
 
 
 def with_batch(parts: Parts, batch: bytes) -> Parts:

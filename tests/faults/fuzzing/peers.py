@@ -6,14 +6,21 @@ import threading
 from dataclasses import dataclass, field
 from random import Random
 
-from faults.fuzzing.corpus import corpus, handshake, sentinel
+import msgspec
+
+from faults.fuzzing.corpus import PASSWORD, USER, corpus, handshake, pack, request, sentinel
 from faults.fuzzing.mutation import MUTATIONS
+from warmlog_protocol.messages import AuthenticateRequest
+from warmlog_protocol.sasl.scram import ClientExchange
 from warmlog_protocol.wire.frames import HEAD_BYTES
 
 ANSWER_TIMEOUT_S = 0.05
 """A frame that says it is longer than it is swallows what comes after it: then nothing is answered."""
 FRAMES_A_CONNECTION = 40
 SENTINEL_ID = 0x5EED
+LOGIN_ID = 0x106
+LOGIN_SHARE = 0.5
+MECHANISM = "SCRAM-SHA-256"
 
 
 @dataclass(slots=True)
@@ -25,17 +32,20 @@ class Tally:
     answered: int = 0
     closed: int = 0
     swallowed: int = 0
+    logins: int = 0
     by_mutation: dict[str, int] = field(default_factory=dict)
 
 
 class Peer(threading.Thread):
     """Sends `frames` mutated frames over as many connections as that takes."""
 
-    def __init__(self, address: tuple[str, int], frames: int, seed: int) -> None:
+    def __init__(self, address: tuple[str, int], frames: int, seed: int, *, is_authenticated: bool = False) -> None:
+        """`is_authenticated`: the listener authenticates, which the peer does on some of its connections."""
         super().__init__(name=f"peer-{seed}", daemon=True)
         self.tally = Tally()
         self.error: BaseException | None = None
         self._address = address
+        self._is_authenticated = is_authenticated
         self._frames = frames
         self._luck = Random(seed)
         self._corpus = corpus()
@@ -58,9 +68,24 @@ class Peer(threading.Thread):
             reader = _Reader(connection)
             if self._luck.random() < 0.95:
                 connection.sendall(self._handshake)
+                if self._is_authenticated and self._luck.random() < LOGIN_SHARE:
+                    self._log_in(connection, reader)
             for _ in range(FRAMES_A_CONNECTION):
                 if self.tally.frames >= self._frames or not self._send(connection, reader):
                     return
+
+    def _log_in(self, connection: socket.socket, reader: "_Reader") -> None:
+        exchange = ClientExchange(MECHANISM, USER, PASSWORD)
+        response = self._authenticate(connection, reader, exchange.first())
+        exchange.finish(self._authenticate(connection, reader, exchange.final(response)))
+        self.tally.logins += 1
+
+    def _authenticate(self, connection: socket.socket, reader: "_Reader", data: bytes) -> bytes:
+        connection.sendall(pack(request(AuthenticateRequest(MECHANISM, data), correlation_id=LOGIN_ID)))
+        _, error_code, *fields = msgspec.msgpack.decode(reader.wait_for(LOGIN_ID))
+        assert error_code == 0, fields
+        assert isinstance(fields[0], bytes)
+        return fields[0]
 
     def _send(self, connection: socket.socket, reader: "_Reader") -> bool:
         """Whether the connection is still good for more."""
@@ -93,8 +118,8 @@ class _Reader:
         self._connection = connection
         self._data = b""
 
-    def wait_for(self, correlation_id: int) -> None:
-        """Returns when an answer with this id has come; ConnectionError when the broker closes."""
+    def wait_for(self, correlation_id: int) -> bytes:
+        """The header of the answer with this id; ConnectionError when the broker closes."""
         while True:
             while len(self._data) >= HEAD_BYTES:
                 (size,) = struct.unpack_from(">I", self._data)
@@ -103,7 +128,7 @@ class _Reader:
                 header = self._data[HEAD_BYTES : size + 4]
                 self._data = self._data[size + 4 :]
                 if _correlation_id(header) == correlation_id:
-                    return
+                    return header
             received = self._connection.recv(65_536)
             if not received:
                 raise ConnectionResetError("closed by the broker")

@@ -5,11 +5,13 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker_process import BrokerProcess
-from faults.fuzzing.corpus import TOPIC, TOPICS
+from broker_process import BrokerProcess, port_to_keep
+from faults.fuzzing.corpus import PASSWORD, TOPIC, TOPICS, USER
 from faults.fuzzing.peers import Peer, Tally
 from faults.honest import Honest
 from faults.process_use import sockets_of, use_of
+from warmlog.admin.user_changes import creation
+from warmlog_broker.tools.users import change_user
 from wire_client import WireClient, batch_of
 
 HONEST_TOPIC = "honest"
@@ -50,7 +52,8 @@ class Outcome:
         return (
             f"seed {self.seed}: {tally.frames} frames over {tally.connections} connections in {self.seconds:.0f} s; "
             f"after {tally.answered} the connection went on, {tally.closed} ended it, {tally.swallowed} left it waiting"
-            f"; memory {self.warm_bytes / 2**20:.1f} MiB after warm-up, {self.end_bytes / 2**20:.1f} MiB at the end; "
+            f"; {tally.logins} logins; "
+            f"memory {self.warm_bytes / 2**20:.1f} MiB after warm-up, {self.end_bytes / 2**20:.1f} MiB at the end; "
             f"sockets {self.warm_sockets} and {self.end_sockets}, descriptors {self.descriptors}; "
             f"beside: {self.honest}; {len(self.findings)} findings"
         )
@@ -60,7 +63,10 @@ def run(data_dir: Path, *, seed: int, frames: int, peers: int = 8) -> Outcome:
     """Sends so many frames, mutated by `seed`, and reports what they did to the broker."""
     started_s = time.monotonic()
     outcome = Outcome(seed, [])
-    with BrokerProcess(data_dir, **SETTINGS) as broker:
+    change_user(data_dir, lambda _: creation(USER, PASSWORD))
+    secure = ("127.0.0.1", port_to_keep())
+    listeners = f"plain=plaintext://127.0.0.1:0,secure=sasl_plaintext://{secure[0]}:{secure[1]}"
+    with BrokerProcess(data_dir, listeners=listeners, **SETTINGS) as broker:
         with WireClient(broker.address) as client:
             for topic, settings in TOPICS.items():
                 client.create_topic(topic, retention_bytes="1000000", segment_bytes="1048576", **settings)
@@ -69,9 +75,9 @@ def run(data_dir: Path, *, seed: int, frames: int, peers: int = 8) -> Outcome:
         honest = Honest(broker.address, HONEST_TOPIC)
         honest.start()
         warm_up = max(int(frames * WARM_UP_SHARE), min(frames // 2, WARM_UP_FRAMES))
-        _send(broker, outcome, seed * 1000, warm_up, peers)
+        _send(broker, secure, outcome, seed * 1000, warm_up, peers)
         outcome.warm_bytes, outcome.warm_sockets = use_of(broker.pid).memory_bytes, sockets_of(broker.pid)
-        _send(broker, outcome, seed * 1000 + 500, frames - warm_up, peers)
+        _send(broker, secure, outcome, seed * 1000 + 500, frames - warm_up, peers)
         (outcome.end_bytes, outcome.descriptors), outcome.end_sockets = use_of(broker.pid), sockets_of(broker.pid)
         honest.stop()
         outcome.honest_records = honest.count
@@ -81,8 +87,13 @@ def run(data_dir: Path, *, seed: int, frames: int, peers: int = 8) -> Outcome:
     return outcome
 
 
-def _send(broker: BrokerProcess, outcome: Outcome, seed: int, frames: int, count: int) -> None:
-    peers = [Peer((broker.host, broker.port), frames // count, seed + number) for number in range(count)]
+def _send(broker: BrokerProcess, secure: tuple[str, int], outcome: Outcome, seed: int, frames: int, count: int) -> None:
+    """Half of the peers use the listener that authenticates."""
+    plain = (broker.host, broker.port)
+    peers = [
+        Peer(secure if number % 2 else plain, frames // count, seed + number, is_authenticated=bool(number % 2))
+        for number in range(count)
+    ]
     for peer in peers:
         peer.start()
     for peer in peers:
@@ -94,7 +105,7 @@ def _send(broker: BrokerProcess, outcome: Outcome, seed: int, frames: int, count
 
 
 def _add(total: Tally, more: Tally) -> None:
-    for name in ("frames", "connections", "answered", "closed", "swallowed"):
+    for name in ("frames", "connections", "answered", "closed", "swallowed", "logins"):
         setattr(total, name, getattr(total, name) + getattr(more, name))
     for mutation, count in more.by_mutation.items():
         total.by_mutation[mutation] = total.by_mutation.get(mutation, 0) + count

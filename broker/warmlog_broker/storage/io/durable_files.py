@@ -46,9 +46,9 @@ def make_directories(directory: Path) -> None:
     sync_directory(directory.parent)
 
 
-def write_file(path: Path, content: bytes, *, sync: bool) -> None:
-    """Write the file at `path`; OSError may leave a part of `content` there."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+def write_file(path: Path, content: bytes, *, sync: bool, mode: int = 0o644) -> None:
+    """Write the file at `path`, with `mode` if it is new; OSError may leave a part of `content` there."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
     try:
         write_all(descriptor, content, 0)
         if sync:
@@ -57,18 +57,18 @@ def write_file(path: Path, content: bytes, *, sync: bool) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     """Replace the content of `path`, durably; after a crash the file has the old content or the new one."""
-    stage_file(path, content, sync=True)
+    stage_file(path, content, sync=True, mode=mode)
     commit_file(path)
     sync_directory(path.parent)
 
 
-def stage_file(path: Path, content: bytes, *, sync: bool) -> None:
+def stage_file(path: Path, content: bytes, *, sync: bool, mode: int = 0o644) -> None:
     """Write `content` beside the file at `path`, for `commit_file`. Without `sync` the caller syncs it in between."""
     temporary = path.with_name(path.name + ".tmp")
     try:
-        write_file(temporary, content, sync=sync)
+        write_file(temporary, content, sync=sync, mode=mode)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise

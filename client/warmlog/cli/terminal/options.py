@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from warmlog.cli.terminal.exits import is_debug
-from warmlog.cli.terminal.profile import chosen_profile
+from warmlog.cli.terminal.profile import chosen_profile, login_options
 
 if TYPE_CHECKING:
     from logging import LogRecord
@@ -65,9 +65,12 @@ def check_broker(text: str) -> str:
     return text
 
 
-def connection() -> dict[str, Any]:
-    """Return the profile's options of connections, for Admin, Consumer and Producer."""
-    return chosen_profile().connection
+def connection(*, asks: bool = True) -> dict[str, Any]:
+    """Return the options of connections, for Admin, Consumer and Producer: the profile's, and the environment's login.
+
+    A password that is missing is asked for on a terminal, unless `asks` is false.
+    """
+    return login_options(chosen_profile().connection, asks=asks)
 
 
 def topic_names(context: typer.Context, incomplete: str) -> list[str]:
@@ -90,7 +93,7 @@ def _names(context: typer.Context, incomplete: str, ask: "Callable[[Admin], Awai
             broker_choice(context, context.params.get("broker") or DEFAULT_BROKER).address,
             ask,
             **{
-                **connection(),
+                **connection(asks=False),
                 "connect_timeout_ms": COMPLETION_TIMEOUT_MS,
                 "request_timeout_ms": COMPLETION_TIMEOUT_MS,
             },

@@ -9,11 +9,14 @@ The file is `~/.config/warmlog/config.toml`, in `$XDG_CONFIG_HOME` if that is se
     broker = "logs.example.org:7400"
     request_timeout_ms = 60000
 
-The keys are `broker` and the fields of ConnectionOptions. A table's keys take precedence over those outside of tables.
-The environment variables WARMLOG_SSL, WARMLOG_SSL_CAFILE and so on take precedence over the file's ssl and ssl_cafile.
+The keys are `broker`, `password_file` and the fields of ConnectionOptions. A table's keys take precedence over those
+outside of tables. The environment takes precedence over the file: WARMLOG_SSL, WARMLOG_SSL_CAFILE and so on,
+WARMLOG_USERNAME, WARMLOG_PASSWORD_FILE or WARMLOG_PASSWORD, and WARMLOG_SASL_MECHANISM. A password is never an argument
+of a command, which other users of the machine see in the list of processes.
 """
 
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,11 +24,13 @@ from typing import Any
 
 import typer
 
+from warmlog.cli.terminal.exits import CommandFailed
 from warmlog_protocol.errors import did_you_mean
 
 CONFIG_VARIABLE = "WARMLOG_CONFIG"
 PROFILE_VARIABLE = "WARMLOG_PROFILE"
 BROKER_KEY = "broker"
+PASSWORD_FILE_KEY = "password_file"  # noqa: S105
 SSL_VARIABLES = {
     "ssl": "WARMLOG_SSL",
     "ssl_cafile": "WARMLOG_SSL_CAFILE",
@@ -35,6 +40,12 @@ SSL_VARIABLES = {
     "ssl_check_hostname": "WARMLOG_SSL_CHECK_HOSTNAME",
 }
 """Options of TLS, and the environment variables that set them."""
+
+USERNAME_VARIABLE = "WARMLOG_USERNAME"
+PASSWORD_VARIABLE = "WARMLOG_PASSWORD"  # noqa: S105
+PASSWORD_FILE_VARIABLE = "WARMLOG_PASSWORD_FILE"  # noqa: S105
+MECHANISM_VARIABLE = "WARMLOG_SASL_MECHANISM"
+STDIN = Path("-")
 
 _SWITCHES = frozenset({"ssl", "ssl_check_hostname"})
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
@@ -148,15 +159,56 @@ def _check(path: Path, table: str, settings: Mapping[str, Any]) -> None:
     from warmlog.errors import InvalidConfig
 
     where = f"{path}, [{table}]" if table else str(path)
-    known = [BROKER_KEY, *(field.name for field in fields(ConnectionOptions))]
+    known = [BROKER_KEY, PASSWORD_FILE_KEY, *(field.name for field in fields(ConnectionOptions))]
     for name in settings:
         if name not in known:
             raise ProfileError(
                 f"{where}: {name!r} is not a setting of a profile{did_you_mean(name, known, 'there are')}"
             )
     try:
-        check_types({name: value for name, value in settings.items() if name != BROKER_KEY})
+        own = (BROKER_KEY, PASSWORD_FILE_KEY)
+        check_types({name: value for name, value in settings.items() if name not in own})
+        if not isinstance(settings.get(PASSWORD_FILE_KEY, ""), str):
+            raise InvalidConfig(f"{PASSWORD_FILE_KEY}: a str expected")
         if BROKER_KEY in settings:
             parse_addresses(str(settings[BROKER_KEY]))
     except (InvalidConfig, ValueError) as error:
         raise ProfileError(f"{where}: {error}") from None
+
+
+def login_options(profile: Mapping[str, Any], *, asks: bool = True) -> dict[str, Any]:
+    """Return `profile`, options of connections, with what the environment says in place of its login.
+
+    A password that is missing is asked for on a terminal, unless `asks` is false.
+    """
+    options = dict(profile)
+    file = options.pop(PASSWORD_FILE_KEY, None)
+    if username := os.environ.get(USERNAME_VARIABLE):
+        options["username"] = username
+    if mechanism := os.environ.get(MECHANISM_VARIABLE):
+        options["sasl_mechanism"] = mechanism
+    if named := os.environ.get(PASSWORD_FILE_VARIABLE):
+        options["password"] = read_password(Path(named))
+    elif password := os.environ.get(PASSWORD_VARIABLE):
+        options["password"] = password
+    elif file is not None:
+        options["password"] = read_password(Path(file).expanduser())
+    if options.get("username") and not options.get("password") and asks and sys.stdin.isatty():
+        options["password"] = str(typer.prompt(f"Password of user {options['username']}", hide_input=True, err=True))
+    return options
+
+
+def read_password(path: Path) -> str:
+    """Return the first line of a file, or of stdin for "-". CommandFailed if it is empty or not text."""
+    try:
+        if path == STDIN:
+            text = sys.stdin.readline()
+        else:
+            with path.open(encoding="utf-8") as file:
+                text = file.readline()
+    except UnicodeDecodeError:
+        raise CommandFailed(f"the password in {path} is not UTF-8") from None
+    password = text.rstrip("\r\n")
+    if not password:
+        raise CommandFailed(f"there is no password in the first line of {'stdin' if path == STDIN else path}")
+    return password

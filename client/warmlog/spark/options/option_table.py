@@ -223,6 +223,16 @@ OPTIONS: dict[str, Option] = {
             default="2m",
             aliases=("kafka.delivery.timeout.ms",),
         ),
+        Option("username", "name", Use.ALL, "the user to authenticate as, if brokers authenticate their clients"),
+        Option("password", "text", Use.ALL, "the user's password; Spark redacts options of such names"),
+        Option(
+            "sasl.mechanism",
+            "name",
+            Use.ALL,
+            "SCRAM-SHA-256 or SCRAM-SHA-512",
+            "SCRAM-SHA-256",
+            aliases=("kafka.sasl.mechanism",),
+        ),
         Option("ssl", "boolean", Use.ALL, "whether to connect by TLS; its files must be on every worker", "false"),
         Option(
             "ssl.cafile",

@@ -96,8 +96,11 @@ class Given:
         return tuple(dict.fromkeys(item for item in items if item))
 
     def connection(self, base: ConnectionOptions) -> ConnectionOptions:
-        """Return `base` with the options of TLS."""
+        """Return `base` with the options of the login and of TLS."""
         given = {
+            "username": self.text("username"),
+            "password": self.text("password"),
+            "sasl_mechanism": self.text("sasl.mechanism"),
             "ssl": self.boolean("ssl"),
             "ssl_cafile": self.text("ssl.cafile"),
             "ssl_certfile": self.text("ssl.certfile"),
@@ -110,7 +113,7 @@ class Given:
             return override(base, present, ConnectionOptions)
         except InvalidConfig as error:
             raise InvalidConfig(
-                f"option {str(error).replace('ssl_', 'ssl.').replace('ssl=True', 'ssl=true')}"
+                f"option {str(error).replace('ssl_', 'ssl.').replace('ssl=True', 'ssl=true').replace('sasl_', 'sasl.')}"
             ) from None
 
     def addresses(self, name: str) -> tuple[str, ...]:

@@ -89,6 +89,18 @@ def test_a_listener_for_other_machines_without_authentication_has_to_be_allowed(
     assert BrokerConfig.from_settings({**settings, "allow.unauthenticated": "true"}).all_listeners[1].name == "out"
 
 
-def test_authentication_by_sasl_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="no authentication by SASL"):
-        BrokerConfig.from_settings({**DIRECTORY, "listeners": "a=sasl_ssl://127.0.0.1:1"})
+def test_a_listener_that_authenticates_needs_no_permission_for_other_machines() -> None:
+    (listener,) = BrokerConfig.from_settings({**DIRECTORY, "listeners": "a=sasl_plaintext://0.0.0.0:1"}).all_listeners
+    assert listener.authenticates
+    assert not listener.is_local
+
+
+@pytest.mark.parametrize("mechanisms", ["", ",", "PLAIN", "SCRAM-SHA-256,SCRAM-SHA-1", "scram-sha-256"])
+def test_mechanisms_that_do_not_exist_are_refused(mechanisms: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"sasl\.mechanisms"):
+        BrokerConfig.from_settings({**DIRECTORY, "sasl.mechanisms": mechanisms})
+
+
+def test_mechanisms_are_separated_by_commas() -> None:
+    settings = {**DIRECTORY, "sasl.mechanisms": "SCRAM-SHA-512, SCRAM-SHA-256,SCRAM-SHA-512"}
+    assert BrokerConfig.from_settings(settings).offered_mechanisms == ("SCRAM-SHA-512", "SCRAM-SHA-256")

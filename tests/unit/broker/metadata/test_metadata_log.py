@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from warmlog_broker.metadata.metadata_log import (
     CUT_FILE_NAME,
@@ -28,12 +29,16 @@ from warmlog_broker.metadata.metadata_log import (
     TopicDeleted,
     TopicRemoved,
     UncleanStart,
+    UserAltered,
+    UserDeleted,
+    UserSecretMade,
     leader_epochs_begun,
     pack_file,
     pack_record,
     read_records,
 )
 from warmlog_protocol.errors import StorageError
+from warmlog_protocol.sasl.credential import Credential
 
 CLUSTER = ClusterCreated("c", 1, 1_700_000_000_000)
 PATH = Path("metadata.log")
@@ -123,12 +128,47 @@ entries = st.one_of(
         st.integers(0, 5),
         st.integers(1, 5),
     ),
+    st.builds(lambda name, time: user(name, changed_ms=time), st.sampled_from("ab"), st.integers(0, 9)),
+    st.builds(UserDeleted, st.sampled_from("ab")),
+    st.builds(UserSecretMade, st.binary(min_size=1)),
     st.builds(
         lambda number, partitions: PartitionsAssigned(bytes([number]) * 16, bytes(16), sorted(partitions)),
         st.integers(0, 5),
         st.sets(st.integers(0, 4), min_size=1),
     ),
 )
+
+
+def user(name: str, **changes: object) -> UserAltered:
+    stored = [Credential("SCRAM-SHA-256", b"salt of a user", 4096, b"k" * 32, b"k" * 32)]
+    return structs.replace(UserAltered(name, stored, False, 1), **changes)
+
+
+def test_users_add_up() -> None:
+    state = MetadataState()
+    other = user("alice", previous=user("alice").credentials, previous_end_ms=9)
+    for entry in (UserSecretMade(b"s"), user("alice"), user("bob"), UserDeleted("bob"), UserDeleted("eve"), other):
+        state.apply(entry)
+    assert (state.users, state.user_secret) == ({"alice": other}, b"s")
+
+
+def test_a_log_with_users_is_for_its_owner_only(tmp_path: Path) -> None:
+    write(tmp_path, [CLUSTER])
+    path = tmp_path / FILE_NAME
+    assert path.stat().st_mode & 0o044 == 0o044 & ~current_umask()
+    write(tmp_path, [UserSecretMade(b"s"), user("alice")])
+    assert path.stat().st_mode & 0o777 == 0o600
+    write(tmp_path, [user("alice", changed_ms=number) for number in range(2 * HISTORY_RECORDS)])
+    before = path.stat().st_ino
+    assert list(reopen(tmp_path)[0].users) == ["alice"]
+    assert path.stat().st_ino != before, "it was not rewritten"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def current_umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def test_altered_settings_and_added_partitions_are_the_topics_own() -> None:

@@ -127,6 +127,7 @@ class Server:
             timers=self.timers,
             counters=Counters(),
             handlers=self.handlers,
+            make_authentication=lambda: None,
             make_codec=make_codec,
             make_send_queue=lambda transport, on_sent: SendQueue(
                 transport, cold_readers=cold_readers, uses_sendfile=True, memory=memory, lines=lines, on_sent=on_sent

@@ -1,0 +1,1 @@
+"""Who may connect: the users, and the authentication of one connection."""

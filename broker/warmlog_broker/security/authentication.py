@@ -1,0 +1,117 @@
+"""The authentication of one connection: which requests it may send, and who it is.
+
+=============  ===========================  =====================================================================
+state          allowed                      next
+=============  ===========================  =====================================================================
+before         Handshake, Authenticate      Authenticate with the client-first message: exchanging
+exchanging     Handshake, Authenticate      with a correct client-final message: authenticated; else closed
+authenticated  everything                   another exchange by the same user begins the next session; at the end of
+                                            the session: expired
+expired        Handshake, Authenticate      as `authenticated`; a request of another kind closes the connection
+=============  ===========================  =====================================================================
+
+A failure closes the connection.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from warmlog_broker.security.users import Users
+from warmlog_protocol.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
+from warmlog_protocol.messages import ApiKey, AuthenticateRequest, AuthenticateResponse
+from warmlog_protocol.sasl.scram import ScramError, ServerExchange
+
+FAILED = "authentication failed: there is no such user, or the password is wrong"
+_ALWAYS_ALLOWED = frozenset({ApiKey.HANDSHAKE, ApiKey.AUTHENTICATE})
+_SHOWN_CHARACTERS = 40
+
+
+class SessionExpired(Exception):
+    """The session has ended, and the client sent something else than an authentication."""
+
+
+class AuthenticationFailed(Exception):
+    """An exchange failed; the message says why, for the log, and has nothing secret. `user` is "" if not known."""
+
+    def __init__(self, reason: str, user: str = "") -> None:
+        super().__init__(reason)
+        self.user = user
+
+
+class AuthenticationRules(NamedTuple):
+    """The settings of authentication."""
+
+    mechanisms: tuple[str, ...]
+    session_lifetime_ms: int
+    """0: a session does not end."""
+
+
+class Authentication:
+    """The state of one connection of a listener that authenticates."""
+
+    __slots__ = ("_exchange", "_expires_s", "_mechanism", "_now_s", "_rules", "_users", "user")
+
+    def __init__(self, users: Users, rules: AuthenticationRules, now_s: Callable[[], float]) -> None:
+        self.user = ""
+        """The user that has authenticated; "" before."""
+        self._users = users
+        self._rules = rules
+        self._now_s = now_s
+        self._mechanism = ""
+        self._exchange: ServerExchange | None = None
+        self._expires_s = math.inf
+
+    @property
+    def mechanisms(self) -> list[str]:
+        """What the Handshake offers."""
+        return list(self._rules.mechanisms)
+
+    def check(self, api_key: int) -> None:
+        """Return if a request of this API may start; else raise IllegalSaslState or SessionExpired."""
+        if (self.user and self._now_s() < self._expires_s) or api_key in _ALWAYS_ALLOWED:
+            return
+        if self.user:
+            raise SessionExpired(f"the session of user {self.user!r} has ended, and it did not authenticate again")
+        raise IllegalSaslState("this listener authenticates: give the client `username` and `password`")
+
+    def step(self, request: AuthenticateRequest) -> AuthenticateResponse:
+        """Return the response to the next message of an exchange. AuthenticationFailed, or SaslAuthenticationFailed
+        for what tells the client nothing: a wrong mechanism, or another one within an exchange."""
+        exchange = self._exchange
+        if exchange is None:
+            return self._begin(request)
+        self._exchange = None
+        if request.mechanism != self._mechanism:
+            raise IllegalSaslState(f"an exchange begun by {self._mechanism} continues with another mechanism")
+        try:
+            data = exchange.final(request.data)
+        except ScramError as error:
+            raise self._failure(str(error), exchange.username) from None
+        if self.user not in ("", exchange.username):
+            raise SaslAuthenticationFailed(f"this connection is one of user {self.user!r}: another user needs its own")
+        self.user = exchange.username
+        lifetime_ms = self._rules.session_lifetime_ms
+        self._expires_s = self._now_s() + lifetime_ms / 1000 if lifetime_ms else math.inf
+        return AuthenticateResponse(data, True, lifetime_ms)
+
+    def _begin(self, request: AuthenticateRequest) -> AuthenticateResponse:
+        mechanism = request.mechanism
+        if mechanism not in self._rules.mechanisms:
+            raise UnsupportedSaslMechanism(
+                f"mechanism {mechanism[:_SHOWN_CHARACTERS]!r} is not offered: this listener has "
+                f"{', '.join(self._rules.mechanisms)}"
+            )
+        exchange = ServerExchange(mechanism, lambda name: self._users.credentials(name, mechanism))
+        try:
+            data = exchange.first(request.data)
+        except ScramError as error:
+            raise self._failure(str(error), exchange.username) from None
+        self._mechanism, self._exchange = mechanism, exchange
+        return AuthenticateResponse(data, False)
+
+    def _failure(self, reason: str, name: str) -> AuthenticationFailed:
+        """A name that is unknown may be a password that was typed in its place: it is not told."""
+        if name in self._users:
+            return AuthenticationFailed(reason, name)
+        return AuthenticationFailed("there is no such user" if name else reason)

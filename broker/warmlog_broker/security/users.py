@@ -1,0 +1,167 @@
+"""The users, which are in the metadata log: what may be changed, and which credentials are valid.
+
+A user that authenticates as NAME has the principal `User:NAME`. Passwords never come here: clients derive credentials
+from them (protocol `sasl/credential`). After a rotation the previous credentials stay valid for a while; they have the
+salt of the new ones, since a client is told one salt before it shows which password it has.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from secrets import token_bytes
+
+from warmlog_broker.metadata.metadata_log import AnyEntry, MetadataState, UserAltered, UserDeleted, UserSecretMade
+from warmlog_broker.metadata.store import Metadata
+from warmlog_protocol.errors import (
+    ApiError,
+    DuplicateResource,
+    InvalidRequest,
+    ResourceNotFound,
+    UnacceptableCredential,
+)
+from warmlog_protocol.messages import AlteredUser, ListedCredential, ListedUser, UserChange
+from warmlog_protocol.sasl.credential import Credential, prepared, stand_in, why_unacceptable
+
+MAX_USERS = 10_000
+"""Each takes half a KiB of memory and of the metadata log."""
+MAX_CHANGES = 100
+"""In one request: each is a flush of the metadata log."""
+MAX_NAME_CHARACTERS = 255
+MAX_GRACE_MS = 30 * 86_400_000
+SECRET_BYTES = 32
+RESERVED_NAMES = frozenset({"ANONYMOUS", "*"})
+"""The principal of clients that do not authenticate, and Kafka's name for everyone."""
+_SHOWN_CHARACTERS = 80
+
+_log = logging.getLogger(__name__)
+
+
+def user_entries(state: MetadataState, wanted: AlteredUser, now_ms: int) -> list[AnyEntry]:
+    """Return the entries that change a user. ResourceNotFound, DuplicateResource, UnacceptableCredential, or
+    InvalidRequest for a wrong change or grace period."""
+    name, present = wanted.name, state.users.get(wanted.name)
+    if wanted.change not in set(UserChange):
+        raise InvalidRequest(f"change {wanted.change} of user {_shown(name)}: 0, 1 or 2 was expected")
+    if present is None and wanted.change != UserChange.CREATE:
+        raise ResourceNotFound(f"there is no user {_shown(name)}")
+    if wanted.change == UserChange.DELETE:
+        return [UserDeleted(name)]
+    if present is not None and wanted.change == UserChange.CREATE:
+        raise DuplicateResource(f"user {_shown(name)} exists: rotate it to give it another password")
+    if present is None and len(state.users) >= MAX_USERS:
+        raise InvalidRequest(f"there are {MAX_USERS} users, as many as a broker holds")
+    _check_name(name)
+    _check_credentials(wanted)
+    altered = UserAltered(name, wanted.credentials, wanted.is_token, now_ms)
+    if wanted.grace_ms:
+        altered = _with_grace(altered, present, wanted.grace_ms)
+    return [*([] if state.user_secret else [UserSecretMade(token_bytes(SECRET_BYTES))]), altered]
+
+
+def _with_grace(altered: UserAltered, present: UserAltered | None, grace_ms: int) -> UserAltered:
+    """Return the change with the `present` credentials valid for `grace_ms` more."""
+    if present is None or not 0 < grace_ms <= MAX_GRACE_MS:
+        raise InvalidRequest(
+            f"a grace period of {grace_ms} ms: it is for the previous password of a user that exists, and at most "
+            f"{MAX_GRACE_MS} ms"
+        )
+    salts = {each.mechanism: (each.salt, each.iterations) for each in altered.credentials}
+    if any(salts.get(each.mechanism) != (each.salt, each.iterations) for each in present.credentials):
+        raise InvalidRequest(
+            f"the previous password of user {_shown(altered.name)} can only stay valid if the new credentials have its "
+            "salts and numbers of iterations: ListUsers has them"
+        )
+    end_ms = altered.changed_ms + grace_ms
+    return UserAltered(
+        altered.name, altered.credentials, altered.is_token, altered.changed_ms, present.credentials, end_ms
+    )
+
+
+def _check_name(name: str) -> None:
+    try:
+        is_allowed = prepared(name) == name and name.strip() == name and len(name) <= MAX_NAME_CHARACTERS
+    except ValueError:
+        is_allowed = False
+    if not is_allowed or name in RESERVED_NAMES:
+        raise UnacceptableCredential(
+            f"a user cannot be called {_shown(name)}: a name has 1 to {MAX_NAME_CHARACTERS} characters as SASLprep "
+            f"(RFC 4013) leaves them, no space at its ends, and is not {' or '.join(sorted(RESERVED_NAMES))}"
+        )
+
+
+def _check_credentials(wanted: AlteredUser) -> None:
+    mechanisms = [each.mechanism for each in wanted.credentials]
+    if not mechanisms or len(set(mechanisms)) != len(mechanisms):
+        raise UnacceptableCredential(f"user {_shown(wanted.name)} needs one credential for each mechanism")
+    for credential in wanted.credentials:
+        if reason := why_unacceptable(credential):
+            raise UnacceptableCredential(f"user {_shown(wanted.name)}: {reason}")
+
+
+def list_of_users(state: MetadataState, now_ms: int) -> list[ListedUser]:
+    """Return all users, by name."""
+    return [
+        ListedUser(
+            user.name,
+            user.is_token,
+            user.changed_ms,
+            user.previous_end_ms if now_ms < user.previous_end_ms else -1,
+            [ListedCredential(each.mechanism, each.salt, each.iterations) for each in user.credentials],
+        )
+        for _, user in sorted(state.users.items())
+    ]
+
+
+class Users:
+    """The users of one broker."""
+
+    def __init__(self, metadata: Metadata, now_ms: Callable[[], int]) -> None:
+        self.on_deleted: list[Callable[[str], None]] = []
+        """Called with the name of each user that was deleted."""
+        self._metadata = metadata
+        self._now_ms = now_ms
+        self._secret = token_bytes(SECRET_BYTES)
+        """As long as there are no users."""
+        self._changing = asyncio.Lock()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._metadata.state.users
+
+    def credentials(self, name: str, mechanism: str) -> list[Credential]:
+        """Return the valid credentials of a user, at least one: for an unknown user one that no password fits."""
+        state = self._metadata.state
+        user = state.users.get(name)
+        stored = [] if user is None else list(user.credentials)
+        if user is not None and self._now_ms() < user.previous_end_ms:
+            stored += user.previous
+        found = [each for each in stored if each.mechanism == mechanism]
+        # Made also if it is not used: an unknown user takes no other time.
+        made = stand_in(mechanism, name, state.user_secret or self._secret)
+        return found or [made]
+
+    def listed(self) -> list[ListedUser]:
+        """Return all users, by name."""
+        return list_of_users(self._metadata.state, self._now_ms())
+
+    async def alter(self, wanted: AlteredUser, by: str) -> None:
+        """Change one user durably. Raises as `user_entries`; `by` is the principal, for the log."""
+        async with self._changing:
+            await self._metadata.commit(user_entries(self._metadata.state, wanted, self._now_ms()))
+        change = UserChange(wanted.change)
+        _log.info("user %r was changed by %s: %s", wanted.name, by, change.name.lower())
+        if change is UserChange.DELETE:
+            for on_deleted in self.on_deleted:
+                on_deleted(wanted.name)
+
+
+def altered_user_error(wanted: Sequence[AlteredUser]) -> ApiError | None:
+    """Return why a request to change these users is refused as a whole."""
+    if len(wanted) > MAX_CHANGES:
+        return InvalidRequest(f"{len(wanted)} users to change in one request, {MAX_CHANGES} are allowed")
+    twice = next((name for name, times in Counter(each.name for each in wanted).items() if times > 1), None)
+    return None if twice is None else InvalidRequest(f"user {_shown(twice)} is in the request more than once")
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _SHOWN_CHARACTERS else name[:_SHOWN_CHARACTERS] + "…")

@@ -1,0 +1,111 @@
+"""The part of the admin client for users."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from warmlog.admin.arguments import checked_count, checked_text
+from warmlog.admin.connected import Connected
+from warmlog.admin.user_changes import creation, deletion, new_secret, rotation
+from warmlog.cluster.responses import checked
+from warmlog.errors import ResourceNotFound
+from warmlog_protocol.messages import (
+    AlteredUser,
+    AlterUsersRequest,
+    AlterUsersResponse,
+    ListedUser,
+    ListUsersRequest,
+    ListUsersResponse,
+)
+
+GRACE_MS = 86_400_000
+"""A day: time to give the new password to each client."""
+
+
+@dataclass(frozen=True, slots=True)
+class UserDescription:
+    """A user. `previous_until` is until when the password before the present one is valid; None if it is not."""
+
+    name: str
+    is_token: bool
+    mechanisms: list[str]
+    changed: datetime
+    previous_until: datetime | None
+
+
+class UserAdmin(Connected):
+    """Manages users. A password never leaves the client: the broker gets keys from which it cannot be computed."""
+
+    async def create_user(self, name: str, password: str) -> None:
+        """Create a user, who can authenticate as soon as this returns. Durable on return.
+
+        Raises DuplicateResource if it exists, UnacceptableCredential if name or password are not allowed, TypeError.
+        """
+        await self._alter_user(creation(checked_text(name, "name"), _checked_password(password)))
+
+    async def create_token(self, name: str) -> str:
+        """Create a user for a machine, and return its password, a random secret that is shown nowhere again."""
+        secret = new_secret()
+        await self._alter_user(creation(checked_text(name, "name"), secret, is_token=True))
+        return secret
+
+    async def rotate_user(self, name: str, password: str, *, grace_ms: int = GRACE_MS) -> None:
+        """Give a user another password. Both are valid for `grace_ms`, after which the old one is not.
+
+        With 0 the old one is invalid at once; connections end with their session. Raises ResourceNotFound if there is
+        no such user, UnacceptableCredential, TypeError.
+        """
+        user = await self._listed_user(checked_text(name, "name"))
+        change = rotation(user, _checked_password(password), checked_count(grace_ms, "grace_ms"))
+        await self._alter_user(change)
+
+    async def rotate_token(self, name: str, *, grace_ms: int = GRACE_MS) -> str:
+        """As `rotate_user`, with a new random secret, which is returned."""
+        secret = new_secret()
+        await self.rotate_user(name, secret, grace_ms=grace_ms)
+        return secret
+
+    async def delete_user(self, name: str) -> None:
+        """Delete a user, whose connections end. Durable on return. Raises ResourceNotFound if there is none."""
+        await self._alter_user(deletion(checked_text(name, "name")))
+
+    async def list_users(self) -> list[UserDescription]:
+        """All users, sorted by name."""
+        return describe_users(await self._listed_users())
+
+    async def _listed_users(self) -> list[ListedUser]:
+        return (await self._open().call(ListUsersRequest(), ListUsersResponse)).users
+
+    async def _listed_user(self, name: str) -> ListedUser:
+        found = [user for user in await self._listed_users() if user.name == name]
+        if not found:
+            raise ResourceNotFound(f"there is no user {name!r}")
+        return found[0]
+
+    async def _alter_user(self, change: AlteredUser) -> None:
+        response = await self._open().call(AlterUsersRequest([change]), AlterUsersResponse, is_repeatable=False)
+        checked(*response.users)
+
+
+def describe_users(listed: Sequence[ListedUser]) -> list[UserDescription]:
+    """Return what the broker, or its metadata log, lists."""
+    return [
+        UserDescription(
+            user.name,
+            user.is_token,
+            [each.mechanism for each in user.credentials],
+            _time(user.changed_ms),
+            None if user.previous_end_ms < 0 else _time(user.previous_end_ms),
+        )
+        for user in listed
+    ]
+
+
+def _checked_password(password: str) -> str:
+    if not isinstance(password, str):
+        raise TypeError(f"password must be a str, not a {type(password).__name__}")
+    return password
+
+
+def _time(timestamp_ms: int) -> datetime:
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC)

@@ -1,0 +1,1 @@
+"""`warmlog user`: users and their passwords."""
