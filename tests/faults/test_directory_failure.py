@@ -113,10 +113,10 @@ def test_a_checkpoint_that_cannot_be_written_has_the_directory_tried(
     real = durable_files.write_file
     bad = tmp_path / "two"
 
-    def failing(path: Path, content: bytes, *, sync: bool) -> None:
+    def failing(path: Path, content: bytes, *, sync: bool, mode: int) -> None:
         if path.parent == bad:
             raise OSError(errno.EIO, "the disk is broken", str(path))
-        real(path, content, sync=sync)
+        real(path, content, sync=sync, mode=mode)
 
     with (
         BrokerThread(tmp_path / "one", bad, log_flush_offset_checkpoint_interval_ms=50) as broker,
