@@ -20,7 +20,7 @@ from warmlog_broker.coordinator.framework.decision import Decision
 from warmlog_broker.coordinator.group.description import describe, list_groups
 from warmlog_broker.coordinator.group.membership import heartbeat
 from warmlog_broker.coordinator.group.offsets import commit, delete_group, delete_offsets, expire_offsets, fetch_offsets
-from warmlog_broker.coordinator.group.state import Groups, Limits
+from warmlog_broker.coordinator.group.state import Group, Groups, Limits
 from warmlog_broker.coordinator.group_duties import GroupShard, Sessions, Targets, Waits, run_unasked
 from warmlog_broker.coordinator.topics_view import BrokerTopics
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
@@ -108,6 +108,15 @@ class GroupCoordinator:
         """As `close`; on return all duties have ended."""
         self.close()
         await self._tasks.finish(0)
+
+    def active_groups(self) -> list[Group]:
+        """Return the groups of all shards that are loaded, to be looked at."""
+        return [group for shard in self._coordinator.active for group in shard.state]
+
+    @property
+    def target_count(self) -> int:
+        """How many targets of groups were computed, since the start."""
+        return self._targets.count
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
