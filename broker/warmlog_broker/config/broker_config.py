@@ -69,7 +69,7 @@ class BrokerConfig:
     metrics_max_groups: int = _integer(
         1000,
         "groups",
-        "The most groups, and the most pairs of a group and a topic, with metrics of their own; the others are added up.",
+        "The most groups, and pairs of a group and a topic, with metrics of their own; the others are added up.",
         minimum=0,
     )
     node_id: int = _integer(

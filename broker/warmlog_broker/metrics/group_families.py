@@ -140,7 +140,7 @@ class GroupMetrics:
 
 
 def _committed(groups: Iterable[Group]) -> Iterator[tuple[str, PartitionId, str, int]]:
-    """Yield group, place, topic and offset of all committed offsets. A group is copied: it changes between two turns."""
+    """Yield group, place, topic and offset of all committed offsets. Groups may change between two turns."""
     for group in groups:
         for place, value in list(group.offsets.items()):
             yield group.name, place, value.topic, value.offset
