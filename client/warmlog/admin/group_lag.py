@@ -30,14 +30,21 @@ class GroupLag:
     """Why the offsets are not known."""
 
 
-async def measure_lags(cluster: Cluster, offsets: Sequence[CommittedOffset], now_ms: int) -> list[GroupLag]:
-    """Return the lag of each of `offsets`, of any groups, in their order. Asks about a partition once."""
+async def measure_lags(
+    cluster: Cluster, offsets: Sequence[CommittedOffset], now_ms: int, *, with_age: bool
+) -> list[GroupLag]:
+    """Return the lag of each of `offsets`, of any groups, in their order. Asks about a partition once.
+
+    Without `with_age` the seconds of what is not read are None.
+    """
     partitions = dict.fromkeys((each.topic, each.partition) for each in offsets)
     earliest = await look_up(cluster, dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
     latest = await look_up(cluster, dict.fromkeys(partitions, LATEST_TIMESTAMP))
     known = [
         _without_age(each, earliest[each.topic, each.partition], latest[each.topic, each.partition]) for each in offsets
     ]
+    if not with_age:
+        return known
     places = [_unread(each) for each in known]
     times_ms = await first_timestamps_ms(cluster, [place for place in places if place is not None])
     return [
