@@ -85,6 +85,6 @@ def print_table(measurements: list[Measurement], console: Console) -> None:
         )
     console.print(table)
     for each in measurements:
-        others = [f"{name} {value}" for name, value in each.figures.items() if name.endswith("_ms")]
+        others = [f"{name} {value}" for name, value in each.figures.items() if name.endswith(("_ms", "_percent"))]
         if others:
             console.print(f"{each.name}: {', '.join(others)}")
