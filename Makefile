@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka chaos power-loss soak fuzz group-simulation connections check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix docs clean
+.PHONY: help dev demo test test-slow test-kafka test-prometheus chaos power-loss soak fuzz group-simulation connections check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix docs clean
 .NOTPARALLEL:
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo 'make test       run the tests                    (PYTEST_ARGS=... passed to pytest)'
 	@echo 'make test-slow  run the long ones: 200 kills of a broker under load'
 	@echo 'make test-kafka run the tests in which Apache Kafka reads our files; fetches its jars by Maven'
+	@echo 'make test-prometheus  the tests of alerts and dashboard with a real Prometheus, which it installs (Debian)'
 	@echo 'make chaos      N faults by chance against a busy broker, from SEED on (N=200 SEED=1 KINDS=kill,power,...)'
 	@echo 'make power-loss CUTS power cuts under load: what of the page cache is lost, and what may be (CUTS=36 SEED=1)'
 	@echo 'make soak       hold a share of the peak, and see what drifts; writes build/soak.json (MINUTES=30 SHARE=0.7)'
@@ -69,6 +70,10 @@ test-kafka: dev
 	@KAFKA_JARS="$$(tools/kafka-jars)" && CONNECTOR_JARS="$$(tools/kafka-jars connector)" && \
 	export KAFKA_JARS CONNECTOR_JARS && $(WITH_JAVA) $(BIN)/python -m pytest -m slow tests/kafka \
 		tests/spark/test_ported_job.py $(PYTEST_ARGS)
+
+test-prometheus: dev
+	@tools/prometheus
+	@$(BIN)/python -m pytest tests/integration/test_deploy_prometheus.py tests/integration/test_metrics.py $(PYTEST_ARGS)
 
 chaos: dev
 	@tools/fuse

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from benchmarks import auth, blocking, consume, groups, limits, produce
+from benchmarks import auth, blocking, consume, groups, limits, metrics, produce
 from benchmarks.measurement import (
     BROKER_CPU,
     CLIENT_CPU,
@@ -59,10 +59,11 @@ class Scale:
     limit_bytes: int = 500 * MB
     group_requests: int = 20_000
     handshakes: int = 4_000
+    metrics_records: int = 3_000_000
 
     @classmethod
     def quick(cls) -> "Scale":
-        return cls(2, 100_000, 500_000, 1_000, 500_000, 100_000, 100 * MB, 5_000, 800)
+        return cls(2, 100_000, 500_000, 1_000, 500_000, 100_000, 100 * MB, 5_000, 800, 2_000_000)
 
 
 @dataclass(frozen=True)
@@ -235,6 +236,11 @@ class Bench:
                 "group.load",
                 self.settings(groups=groups.GROUPS, record="a committed offset, ten of each group"),
                 groups.Load(self._directory / "groups").run,
+            ),
+            Benchmark(
+                "metrics.cost",
+                self.settings(**producer, scrape_s=metrics.SCRAPE_S, pairs_in_a_run=metrics.PAIRS),
+                lambda: metrics.cost(self._directory / "metrics", scale.metrics_records),
             ),
         ]
 

@@ -20,7 +20,8 @@ import pytest
 from broker_process import BrokerProcess
 from forked import run_forked
 from integration.command_line import TERMINAL_COLUMNS, WARMLOG, CommandLine, at_terminal, error_line, succeeded
-from warmlog.cli.commands.status import HOME_AND_CLEAR
+from warmlog import blocking
+from warmlog.cli.commands.status import HOME_AND_CLEAR, WATCHED_GROUPS
 from warmlog_broker.server.crash_journal import FILE_NAME, pack_line
 
 LONG_TOPIC = "warehouse-" + "shipments-" * 12 + "europe"
@@ -182,6 +183,30 @@ def read_reports(out: IO[bytes], count: int) -> None:
         piece = os.read(out.fileno(), 65536)
         assert piece, shown
         shown += piece
+
+
+def test_a_watched_status_shows_the_groups_with_the_largest_lag(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as process:
+        warmlog = CommandLine(process.address)
+        succeeded(warmlog("topic", "create", "orders", "--partitions", "1"))
+        succeeded(warmlog("produce", "orders", given=b"x\n" * 30))
+        with blocking.Admin(process.address) as admin:
+            for number in range(WATCHED_GROUPS + 2):
+                admin.reset_offsets(f"group-{number:02}", number, ["orders-0"], dry_run=False)
+        watching = warmlog.start("status", "--watch", "50ms", "--interval", "0s")
+        assert watching.stdout is not None
+        shown = b""
+        while not shown.endswith(b"shows all\n"):
+            shown += watching.stdout.readline()
+        watching.send_signal(signal.SIGINT)
+        watching.communicate(timeout=30)
+        assert re.findall(r"^group-\d\d", shown.decode(), re.MULTILINE) == [
+            f"group-{number:02}" for number in range(WATCHED_GROUPS)
+        ]
+        assert "and 2 groups with less lag" in shown.decode()
+        everything = json.loads(succeeded(warmlog("status", "--json", "--interval", "0s")))["groups"]
+        assert len(everything) == WATCHED_GROUPS + 2
+        assert all(group["lag_seconds"] > 0 for group in everything)
 
 
 def test_a_watched_status_is_one_document_a_time_as_json(warmlog: CommandLine) -> None:

@@ -2,6 +2,7 @@
 
 import http.client
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker_process import BrokerFailed, BrokerProcess, port_to_keep
 from warmlog_protocol.errors import UnknownTopicOrPartition
-from warmlog_protocol.messages import DeleteTopicsRequest
+from warmlog_protocol.messages import (
+    DeleteTopicsRequest,
+    GroupHeartbeatRequest,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+)
 from wire_client import WireClient, batch_of
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
@@ -124,3 +131,62 @@ def test_every_metric_is_documented_and_the_other_way_round(broker: BrokerProces
     found = {name: kind for name, kind in Metrics(port).families.items() if name.startswith("warmlog_")}
     assert found.keys() | only_starting == documented.keys()
     assert {name: documented[name] for name in found} == found
+
+
+def commit(client: WireClient, group: str, topic: str, topic_id: bytes, offset: int, partition: int = 0) -> None:
+    response = client.call(OffsetCommitRequest(group, [OffsetCommitPartition(topic_id, topic, partition, offset)]))
+    assert isinstance(response, OffsetCommitResponse)
+    assert [each.error_code for each in response.partitions] == [0]
+
+
+def test_the_lag_of_groups_is_counted_in_records_and_in_seconds(broker: BrokerProcess, port: int) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    with WireClient(broker.address) as client:
+        topic_id = client.create_topic("orders", partitions=2)
+        client.produce("orders", batch_of(VALUES, timestamp_ms=now_ms - 600_000))
+        client.produce("orders", batch_of(VALUES, timestamp_ms=now_ms - 60_000))
+        client.produce("orders", batch_of(VALUES, timestamp_ms=now_ms - 300_000), partition=1)
+        commit(client, "etl", "orders", topic_id, 12)
+        commit(client, "etl", "orders", topic_id, 5, partition=1)
+        metrics = Metrics(port)
+        labels = {"group": "etl", "topic": "orders"}
+        assert metrics.of("warmlog_group_lag_records", **labels) == 8 + 5
+        assert 300 <= metrics.of("warmlog_group_lag_seconds", **labels) < 330
+        commit(client, "etl", "orders", topic_id, 10, partition=1)
+        assert 60 <= Metrics(port).of("warmlog_group_lag_seconds", **labels) < 90
+        commit(client, "etl", "orders", topic_id, 20)
+        metrics = Metrics(port)
+        assert metrics.of("warmlog_group_lag_records", **labels) == 0
+        assert metrics.of("warmlog_group_lag_seconds", **labels) == 0
+        assert metrics.of("warmlog_groups", state="empty") == 1
+        assert metrics.of("warmlog_request_seconds_count", api="OffsetCommit") == 4
+        client.call(DeleteTopicsRequest(["orders"]))
+        assert ("warmlog_group_lag_records", tuple(labels.items())) not in Metrics(port)
+
+
+def test_members_and_targets_of_groups_are_counted(broker: BrokerProcess, port: int) -> None:
+    with WireClient(broker.address) as client:
+        client.create_topic("orders", partitions=2)
+        joined = GroupHeartbeatRequest("etl", member_id="m", member_epoch=0, topics=["orders"])
+        client.call(joined)
+        metrics = Metrics(port)
+        assert metrics.of("warmlog_group_members", group="etl") == 1
+        deadline_s = time.monotonic() + 20
+        while Metrics(port).of("warmlog_group_target_assignments_total") < 1:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+
+
+def test_groups_beyond_the_limit_are_added_up(tmp_path: Path, port: int) -> None:
+    settings = {"admin_listen": f"127.0.0.1:{port}", "metrics_max_groups": 2}
+    with BrokerProcess(tmp_path / "data", **settings) as broker, WireClient(broker.address) as client:
+        topic_id = client.create_topic("orders")
+        client.produce("orders", batch_of(VALUES))
+        for number, name in enumerate("dcba"):
+            commit(client, name, "orders", topic_id, number)
+        metrics = Metrics(port)
+    lag = {group: metrics.of("warmlog_group_lag_records", group=group, topic="orders") for group in "ab"}
+    assert lag == {"a": 7, "b": 8}
+    assert metrics.of("warmlog_group_lag_records", group="~other", topic="~other") == 9 + 10
+    assert metrics.of("warmlog_group_members", group="~other") == 0
+    assert sum(name == "warmlog_group_lag_seconds" for name, _ in metrics) == 2

@@ -132,6 +132,12 @@ class BrokerConfig:
     metrics_max_topics: int = _integer(
         1000, "topics", "The most topics with metrics of their own; those of the others are added up.", minimum=0
     )
+    metrics_max_groups: int = _integer(
+        1000,
+        "groups",
+        "The most groups, and pairs of a group and a topic, with metrics of their own; the others are added up.",
+        minimum=0,
+    )
     node_id: int = _integer(
         1, "", "This broker's number; a data directory keeps the number that it was created with.", minimum=0
     )

@@ -155,6 +155,8 @@ class Targets:
         self._interval_s = config.group_assignment_interval_ms / 1000
         self._initial_delay_s = config.group_initial_rebalance_delay_ms / 1000
         self._topics = topics
+        self.count = 0
+        """Targets that were computed, since the start."""
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[GroupShard, dict[str, asyncio.TimerHandle | None]] = {}
         """The groups that get a target soon, or got one a short while ago; None while it is computed."""
@@ -188,6 +190,7 @@ class Targets:
         )
 
     def _assigned(self, shard: GroupShard, name: str, was_done: bool) -> None:
+        self.count += was_done
         if shard in self._waiting:
             delay_s = self._interval_s if was_done else RETRY_S
             self._waiting[shard][name] = self._loop.call_later(delay_s, self._rested, shard, name)

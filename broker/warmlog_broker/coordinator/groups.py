@@ -30,7 +30,7 @@ from warmlog_broker.coordinator.group.offsets import (
     expire_offsets,
     fetch_offsets,
 )
-from warmlog_broker.coordinator.group.state import Groups, Limits
+from warmlog_broker.coordinator.group.state import Group, Groups, Limits
 from warmlog_broker.coordinator.group_duties import GroupShard, Sessions, Targets, Waits, run_unasked
 from warmlog_broker.coordinator.topics_view import BrokerTopics
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
@@ -122,6 +122,15 @@ class GroupCoordinator:
         """As `close`; on return all duties have ended."""
         self.close()
         await self._tasks.finish(0)
+
+    def active_groups(self) -> list[Group]:
+        """Return the groups of all shards that are loaded, to be looked at."""
+        return [group for shard in self._coordinator.active for group in shard.state]
+
+    @property
+    def target_count(self) -> int:
+        """How many targets of groups were computed, since the start."""
+        return self._targets.count
 
     # --- requests ---------------------------------------------------------------------------------------------------
 

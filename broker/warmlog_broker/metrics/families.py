@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
 from warmlog_broker.maintenance.log_cleaner import LogCleaner
+from warmlog_broker.metrics.group_families import GroupMetrics
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.replica.partition_state import PartitionState
@@ -68,10 +69,12 @@ class BrokerMetrics:
         self._response_memory = response_memory
         self._housekeeping = housekeeping
         self._log_cleaner = log_cleaner
+        self._groups = GroupMetrics(services)
 
     async def collect(self) -> list[Metric]:
         """Return all families. Takes several turns of the event loop if there are many topics."""
-        return [*self._broker(), *self._requests(), *self._memory(), *self._disks(), *await self._topics()]
+        families = [*self._broker(), *self._requests(), *self._memory(), *self._disks()]
+        return [*families, *await self._topics(), *await self._groups.collect()]
 
     def _broker(self) -> Iterator[Metric]:
         services = self._services

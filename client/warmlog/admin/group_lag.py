@@ -30,17 +30,21 @@ class GroupLag:
     """Why the offsets are not known."""
 
 
-async def measure_lags(cluster: Cluster, offsets: Sequence[CommittedOffset]) -> list[GroupLag]:
-    """Return the lag of each of `offsets`, of any groups, in their order. Asks about a partition once."""
+async def measure_lags(cluster: Cluster, offsets: Sequence[CommittedOffset], *, with_age: bool) -> list[GroupLag]:
+    """Return the lag of each of `offsets`, of any groups, in their order. Asks about a partition once.
+
+    Without `with_age` the seconds of what is not read are None.
+    """
     places = [(each.topic, each.partition) for each in offsets]
     starts = await look_up(cluster, dict.fromkeys(places, EARLIEST_TIMESTAMP))
     ends = await look_up(cluster, dict.fromkeys(places, LATEST_TIMESTAMP))
     left = [_left(each, starts[tp], ends[tp]) for each, tp in zip(offsets, places, strict=True)]
-    ages = await ages_s(cluster, [unread for unread in left if isinstance(unread, Unread)])
+    found = [unread for unread in left if isinstance(unread, Unread)]
+    ages = await ages_s(cluster, found if with_age else [unread for unread in found if not unread.records])
     return [
         GroupLag(*tp, each.offset, None, None, None, None, unread)
         if isinstance(unread, ApiError)
-        else GroupLag(*tp, each.offset, located(starts[tp]).offset, unread.end, unread.records, ages[unread])
+        else GroupLag(*tp, each.offset, located(starts[tp]).offset, unread.end, unread.records, ages.get(unread))
         for each, tp, unread in zip(offsets, places, left, strict=True)
     ]
 

@@ -2,7 +2,7 @@
 
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,14 +17,16 @@ from warmlog.cli.terminal.tables import Cell, Count, Size, human_size
 from warmlog.cli.terminal.times import parse_seconds
 
 if TYPE_CHECKING:
-    from warmlog import Admin, BrokerInfo, LogDirDescription, TopicDescription
+    from warmlog import Admin, BrokerInfo, GroupListing, LogDirDescription, TopicDescription
 
 RESERVE = "disk.reserve.bytes"
 DEFAULT_PERIOD_S = 2.0
 WATCH_TIMEOUT_MS = 5_000
 """How long a broker may be silent before --watch says so, unless the profile has timeouts of its own."""
+WATCHED_GROUPS = 20
+"""The most groups that --watch shows without --json: the age of what a group has not read is fetched for each."""
 HOME_AND_CLEAR = b"\x1b[H\x1b[J"
-OTHER_LINES = 15
+OTHER_LINES = 16
 """Lines of the terminal that are not for topics or data directories: facts, headings, the last two, a problem."""
 
 
@@ -80,11 +82,14 @@ def _watch(broker: str, interval_s: float, period_s: float, *, as_json: bool) ->
     from warmlog_protocol.errors import WarmlogError
 
     is_drawn = is_terminal() and not as_json
+    max_groups = None if as_json else WATCHED_GROUPS
+    if is_drawn:
+        max_groups = min(WATCHED_GROUPS, max(get_terminal_size().lines // 4, 1))
     timeouts = {"connect_timeout_ms": WATCH_TIMEOUT_MS, "request_timeout_ms": WATCH_TIMEOUT_MS, **connection()}
     while True:
         started = time.monotonic()
         try:
-            found = run_admin(broker, lambda admin: _ask(admin, interval_s), **timeouts)
+            found = run_admin(broker, lambda admin: _ask(admin, interval_s, max_groups), **timeouts)
         except (WarmlogError, OSError) as error:
             if is_drawn:
                 write(HOME_AND_CLEAR)
@@ -145,6 +150,8 @@ class BrokerStatus:
     """The largest first."""
     groups: list[GroupStatus] = field(default_factory=list)
     """Those with the largest lag first."""
+    further_groups: int = 0
+    """How many groups with less lag are left out."""
     problems: list[str] = field(default_factory=list)
 
     def state(self, directory: "LogDirDescription") -> str:
@@ -156,8 +163,8 @@ class BrokerStatus:
         return "takes records"
 
 
-async def _ask(admin: "Admin", interval_s: float) -> BrokerStatus:
-    """Ask twice, `interval_s` apart, if rates are wanted."""
+async def _ask(admin: "Admin", interval_s: float, max_groups: int | None = None) -> BrokerStatus:
+    """Ask twice, `interval_s` apart, if rates are wanted; about all groups, or only those with the largest lag."""
     import asyncio
 
     loop = asyncio.get_running_loop()
@@ -179,24 +186,30 @@ async def _ask(admin: "Admin", interval_s: float) -> BrokerStatus:
         ),
     )
     found.problems.extend(_problems(found))
-    await _add_groups(admin, found)
-    return found
+    return await _with_groups(admin, found, max_groups)
 
 
-async def _add_groups(admin: "Admin", found: BrokerStatus) -> None:
-    """Look up the groups, or why that is not possible. A broker of 0.1.0 has none."""
+async def _with_groups(admin: "Admin", found: BrokerStatus, max_groups: int | None) -> BrokerStatus:
+    """Return `found` with the groups, or with why there are none to show. A broker of 0.1.0 has none."""
     from warmlog import ApiError, UnsupportedVersion
 
     try:
-        found.groups.extend(await _groups(admin))
+        listed = await admin.list_groups()
+        groups = await _groups(admin, listed, max_groups)
     except UnsupportedVersion:
-        return
+        return found
     except ApiError as error:
         found.problems.append(f"groups: {error}")
+        return found
+    return replace(found, groups=groups, further_groups=len(listed) - len(groups))
 
 
-async def _groups(admin: "Admin") -> list[GroupStatus]:
-    listed = await admin.list_groups()
+async def _groups(admin: "Admin", listed: "list[GroupListing]", max_groups: int | None) -> list[GroupStatus]:
+    """Return the `max_groups` groups with the largest lag: only for these the age is fetched."""
+    if max_groups is not None and len(listed) > max_groups:
+        lags = await admin.group_lags([each.name for each in listed], with_age=False)
+        records = {name: total_lag(lag.values()).records for name, lag in lags.items()}
+        listed = sorted(listed, key=lambda each: (-records[each.name], each.name))[:max_groups]
     lags = await admin.group_lags([each.name for each in listed])
     found = [
         GroupStatus(each.name, each.state, each.member_count, total_lag(lags[each.name].values())) for each in listed
@@ -281,6 +294,8 @@ def _show(found: BrokerStatus, max_topics: int) -> None:
             for each in found.groups
         ]
         table(("group", "state", "members", "lag", "behind"), groups)
+    if found.further_groups:
+        line(f"and {counted(found.further_groups, 'group')} with less lag: `warmlog status` shows all")
 
 
 def _row(topic: TopicStatus) -> tuple[Cell, ...]:

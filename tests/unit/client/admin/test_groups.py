@@ -139,6 +139,19 @@ async def test_figures_that_cannot_be_known_are_none_and_say_why(cluster: Cluste
     assert (lag.records, lag.seconds, lag.error) == (57, None, None), "a record without a readable time has no age"
 
 
+async def test_without_its_age_lag_is_counted_and_nothing_is_fetched(cluster: Cluster, admin: Admin) -> None:
+    fetched: list[Any] = []
+    cluster.broker.fetch_error = fetched.append
+    cluster.groups.commit(GROUP, "orders", 0, 43)
+    cluster.groups.commit(GROUP, "orders", 2, 0)
+    lags = (await admin.group_lags(with_age=False))[GROUP]
+    assert {tp: (lag.records, lag.seconds) for tp, lag in lags.items()} == {
+        ("orders", 0): (57, None),
+        ("orders", 2): (0, 0.0),
+    }
+    assert fetched == []
+
+
 async def test_a_partition_is_asked_about_once_for_all_groups(cluster: Cluster, admin: Admin) -> None:
     asked: list[Any] = []
 
