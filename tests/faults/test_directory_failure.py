@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from typing import cast
 
 import pytest
@@ -113,10 +114,10 @@ def test_a_checkpoint_that_cannot_be_written_has_the_directory_tried(
     real = durable_files.write_file
     bad = tmp_path / "two"
 
-    def failing(path: Path, content: bytes, *, sync: bool, mode: int) -> None:
+    def failing(path: Path, content: bytes, **options: Any) -> None:
         if path.parent == bad:
             raise OSError(errno.EIO, "the disk is broken", str(path))
-        real(path, content, sync=sync, mode=mode)
+        real(path, content, **options)
 
     with (
         BrokerThread(tmp_path / "one", bad, log_flush_offset_checkpoint_interval_ms=50) as broker,
