@@ -101,20 +101,36 @@ class Prometheus:
             ]
         )
 
+    def wait_until_ready(self) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while self._get("/-/ready")[0] != 200:
+            assert time.monotonic() < deadline_s
+            assert self._process.poll() is None
+            time.sleep(0.05)
+
     def close(self) -> None:
         self._process.terminate()
         self._process.wait(30)
 
     def ask(self, path: str, **parameters: str) -> Any:
         """The data of a response of the HTTP API."""
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
-        try:
-            connection.request("GET", f"/api/v1/{path}?{urlencode(parameters)}")
-            response = json.loads(connection.getresponse().read())
-        finally:
-            connection.close()
+        status, body = self._get(f"/api/v1/{path}?{urlencode(parameters)}")
+        assert status == 200, body
+        response = json.loads(body)
         assert response["status"] == "success", response
         return response["data"]
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        """The status and body of a page; 503 while it does not accept connections yet."""
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=10)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        except ConnectionRefusedError:
+            return 503, b""
+        finally:
+            connection.close()
 
     def query(self, expression: str) -> list[Any]:
         """The result of an expression, in which the variables of Grafana are replaced."""
@@ -137,6 +153,7 @@ def broker(tmp_path: Path, admin_port: int) -> Iterator[BrokerProcess]:
 def prometheus(tmp_path: Path, admin_port: int, broker: BrokerProcess) -> Iterator[Prometheus]:
     running = Prometheus(tmp_path, f"127.0.0.1:{admin_port}")
     try:
+        running.wait_until_ready()
         yield running
     finally:
         running.close()
@@ -169,8 +186,7 @@ def wait_for_data(prometheus: Prometheus, traffic: Traffic, queries: set[str]) -
     while left:
         assert time.monotonic() < deadline_s, f"no data for {left}"
         traffic.flow()
-        with suppress(ConnectionError):  # it starts
-            left = {query for query in left if not prometheus.query(query)}
+        left = {query for query in left if not prometheus.query(query)}
         time.sleep(0.1)
 
 

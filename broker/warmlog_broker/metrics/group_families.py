@@ -125,8 +125,6 @@ class GroupMetrics:
         times_ms = {place: before[place] for place in unread if before.get(place) is not NOTHING_LEFT}
         wanted = [place for place in unread if place not in times_ms]
         for first in range(0, len(wanted), LOOKUPS_A_TURN):
-            if loop.time() > deadline_s:
-                break
             slices: dict[Unread, FileSlice] = {}
             for place in wanted[first : first + LOOKUPS_A_TURN]:
                 found = _find(unread[place], place.offset)
@@ -136,6 +134,8 @@ class GroupMetrics:
                     times_ms[place] = NOTHING_LEFT
             read = loop.run_in_executor(self._services.cold_readers, _read_times, slices.values())
             times_ms.update((place, time) for place, time in zip(slices, await read, strict=True) if time is not None)
+            if loop.time() > deadline_s:
+                break
         return times_ms
 
 
