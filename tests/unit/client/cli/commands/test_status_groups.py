@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from warmlog import ApiError, BrokerInfo, CoordinatorNotAvailable, UnsupportedVersion
-from warmlog.cli.commands.status import BrokerStatus, _add_groups
+from warmlog.cli.commands.status import BrokerStatus, _with_groups
 
 
 class Refusing:
@@ -29,5 +29,5 @@ class Refusing:
 async def test_a_broker_without_groups_to_show_is_shown_nevertheless(error: ApiError, problems: list[str]) -> None:
     found = BrokerStatus(BrokerInfo(1, "b:1", "0.1.0", "c", ""), [], 0, [], [])
     admin: Any = Refusing(error)
-    await _add_groups(admin, found)
-    assert (found.groups, found.problems) == ([], problems)
+    shown = await _with_groups(admin, found, None)
+    assert (shown.groups, shown.problems) == ([], problems)
