@@ -65,12 +65,18 @@ def all_serialized(what: str, serializer: Callable[[Any], object] | None, items:
 
 
 def as_headers(headers: Headers | None) -> list[Header] | None:
-    """Return `headers` as a list of pairs, None if there are none. TypeError for a name or value of another type."""
+    """Return `headers` as a list of pairs, None if there are none.
+
+    TypeError for a name or value of another type, or what is no pair.
+    """
     if not headers:
         return None
     pairs = headers.items() if isinstance(headers, Mapping) else headers
     checked: list[Header] = []
-    for name, value in pairs:
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"headers must be pairs of a name and bytes or None, or a mapping, not {pair!r:.40}")
+        name, value = pair
         if not isinstance(name, str):
             raise TypeError(f"a header's name must be str, not {type(name).__name__}")
         checked.append((name, as_bytes(f"the value of header {name!r}", value)))
@@ -79,7 +85,7 @@ def as_headers(headers: Headers | None) -> list[Header] | None:
 
 def as_timestamp(timestamp_ms: object) -> int:
     """Return `timestamp_ms` if it is a valid number of milliseconds since 1970; else TypeError or ValueError."""
-    if not isinstance(timestamp_ms, int):
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
         raise TypeError(f"timestamp_ms must be an int, not {type(timestamp_ms).__name__}")
     if not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
         raise ValueError(f"timestamp_ms {timestamp_ms} is not between 0 and {MAX_TIMESTAMP_MS}")

@@ -135,6 +135,11 @@ async def test_text_is_refused_at_once() -> None:
             client.send(TOPIC, "text")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="key must be bytes"):
             client.send(TOPIC, b"", key="text")  # type: ignore[arg-type]
+        for wrong in ("ab", [("a",)], ["a=b"], [("a", b"", b"")]):
+            with pytest.raises(TypeError, match="headers must be pairs of a name and bytes or None"):
+                client.send(TOPIC, b"", headers=wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="timestamp_ms must be an int, not bool"):
+            client.send(TOPIC, b"", timestamp_ms=True)
         with pytest.raises(TypeError, match="header's name must be str"):
             client.send(TOPIC, b"", headers=[(b"h", b"")])  # type: ignore[list-item]
         with pytest.raises(
