@@ -130,9 +130,9 @@ class ConsumerCore:
         return {} if self._until is None else await self.ends(self._until, partitions)
 
     def read_assigned(self, readers: Iterable[PartitionReader], ends: Mapping[TopicPartition, int]) -> None:
-        """Read these, up to `ends`."""
+        """Read those of these that are still assigned, up to `ends`."""
         for reader in readers:
-            if reader not in self._turns:
+            if reader not in self._turns and self.readers.get(reader.tp) is reader:
                 self._read(reader, ends.get(reader.tp, NO_LIMIT))
 
     def _read(self, reader: PartitionReader, until: int) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Never
+from typing import Any, Never
 from uuid import uuid4
 
 from warmlog.cluster.options import ConnectionOptions
@@ -66,6 +66,9 @@ class Member(Committing):
         self._told_life = 0
         """The life whose loss the user has been told of."""
         self._is_stopping = False
+        self._following = asyncio.Lock()
+        """Tasks and threads that read at the same time carry out a view once."""
+        self._follower: asyncio.Task[Any] | None = None
         self._loop = asyncio.get_running_loop()
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -147,7 +150,7 @@ class Member(Committing):
         while True:
             view = self._view
             if view is not self._seen:
-                await self._follow(view)
+                await self._follow_alone()
                 continue
             if not waits or self._owned or self._loop.time() >= give_up_at:
                 return
@@ -157,6 +160,19 @@ class Member(Committing):
                 await self._core.arrived.wait()
             finally:
                 timer.cancel()
+
+    async def _follow_alone(self) -> None:
+        task = asyncio.current_task()
+        if task is not None and task is self._follower:
+            raise ClientError("on_assigned, on_revoked and on_lost cannot read: they are called between two reads")
+        async with self._following:
+            if (view := self._view) is self._seen:
+                return
+            self._follower = task
+            try:
+                await self._follow(view)
+            finally:
+                self._follower = None
 
     async def _follow(self, view: View) -> None:
         if self._is_stopping:
@@ -198,6 +214,8 @@ class Member(Committing):
             return False
         except NO_MEMBER as error:
             await self._lose(view.life, error)
+        if view.life <= self._told_life:  # a commit in another task has found that it is lost
+            return True
         readers = []
         for owned, (place, committed) in places.items():
             reader = self._core.assign(owned.topic, owned.partition, owned.topic_id)

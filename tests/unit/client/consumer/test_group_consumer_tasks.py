@@ -1,0 +1,42 @@
+"""One consumer of a group that several tasks read at the same time, as threads do with the blocking one."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+import warmlog
+from fake_broker import FakeBroker
+from fake_coordinator import FakeCoordinator, owned
+from unit.client.consumer.test_group_consumer import consumer, fill, place
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[FakeBroker]:
+    async with FakeBroker(t=2) as broker:
+        for partition in (0, 1):
+            fill(broker, partition, 4, 4)
+        FakeCoordinator(broker, owned(("t", 0), ("t", 1)))
+        yield broker
+
+
+async def test_each_batch_is_delivered_to_one_of_them(broker: FakeBroker) -> None:
+    taken: list[list[tuple[str, int]]] = []
+    async with consumer(broker, on_assigned=taken.append) as client, asyncio.timeout(10):
+
+        async def read() -> list[warmlog.Batch]:
+            return [batch async for batch in client.batches(until="latest")]
+
+        found = await asyncio.gather(read(), read(), read())
+    assert sorted(place(batch) for batches in found for batch in batches) == [(0, 4), (0, 8), (1, 4), (1, 8)]
+    assert taken == [[("t", 0), ("t", 1)]]
+
+
+async def test_a_callback_that_reads_is_told_that_it_cannot(broker: FakeBroker) -> None:
+    async def assigned(_: list[tuple[str, int]]) -> None:
+        await anext(client.batches())
+
+    async with consumer(broker, on_assigned=assigned) as client, asyncio.timeout(10):
+        with pytest.raises(warmlog.ClientError, match="on_assigned, on_revoked and on_lost cannot read"):
+            await anext(client.batches())
+        assert place(await anext(client.batches())) in {(0, 4), (1, 4)}
