@@ -290,7 +290,9 @@ class ConsumerCore:
 
     async def _wait(self) -> None:
         """Wait until a batch, an error or news of the group may be here."""
-        if self._fetching is None or self._fetching.done():
+        if self._fetching is None or self._fetching.cancelled():
+            raise ClientClosed("the consumer is closed")
+        if self._fetching.done():
             raise ClientClosed("the consumer has failed: see the error in the log, and start a new one")
         self.is_waiting = True
         try:

@@ -40,3 +40,15 @@ async def test_a_callback_that_reads_is_told_that_it_cannot(broker: FakeBroker) 
         with pytest.raises(warmlog.ClientError, match="on_assigned, on_revoked and on_lost cannot read"):
             await anext(client.batches())
         assert place(await anext(client.batches())) in {(0, 4), (1, 4)}
+
+
+@pytest.mark.parametrize("options", [{}, {"group": None}], ids=["with a group", "without"])
+async def test_a_reader_that_waits_is_told_that_another_task_has_closed_the_consumer(
+    broker: FakeBroker, options: dict[str, None]
+) -> None:
+    async with consumer(broker, **options, start="latest") as client, asyncio.timeout(10):
+        reading = asyncio.ensure_future(anext(client.batches()))
+        await asyncio.sleep(0.05)
+        await client.close()
+        with pytest.raises(warmlog.ClientClosed, match="the consumer is closed"):
+            await reading
