@@ -1,6 +1,6 @@
-"""Transactions in the partitions of a running broker, and partitions with transactions that Kafka wrote.
+"""Transactions in single partitions of a running broker, and partitions with transactions that Kafka wrote.
 
-No client can write transactions yet: they are appended as a coordinator would, in the broker's own thread.
+They are appended as a coordinator would, in the broker's own thread.
 """
 
 import re
@@ -33,7 +33,7 @@ class TransactionalProducer:
         self.producer_id = producer_id
         self._broker = broker
         self._place = (topic, partition)
-        self._sequence = 0
+        self._sequence = self._epoch = 0
 
     def send(self, *values: bytes, rows: bool = False) -> int:
         """Appends one batch to the open transaction, or opens one; returns the first offset."""
@@ -41,7 +41,7 @@ class TransactionalProducer:
             values,
             timestamps_ms=NOW_MS,
             producer_id=self.producer_id,
-            producer_epoch=0,
+            producer_epoch=self._epoch,
             base_sequence=self._sequence,
             is_transactional=True,
         )
@@ -49,7 +49,7 @@ class TransactionalProducer:
             batch = to_rows(next(iter(iter_batches(batch))))
 
         def append(partition: Partition, on_durable: OnDurable) -> AppendInfo:
-            guard = partition.log.producers.start_verification(self.producer_id, self._sequence, 0, NOW_MS)
+            guard = partition.log.producers.start_verification(self.producer_id, self._sequence, self._epoch, NOW_MS)
             return partition.append(
                 batch, ACKS_ALL, on_durable, now_ms=NOW_MS, next_producer_id=self.producer_id + 1, guard=guard
             )
@@ -66,9 +66,10 @@ class TransactionalProducer:
         return self._end(ControlType.ABORT)
 
     def _end(self, control_type: ControlType) -> int:
+        self._epoch, self._sequence = self._epoch + 1, 0
         return self._append(
             lambda partition, on_durable: partition.append_end_transaction(
-                self.producer_id, 0, control_type, 0, on_durable, now_ms=NOW_MS
+                self.producer_id, self._epoch, control_type, 0, on_durable, now_ms=NOW_MS
             )
         )
 

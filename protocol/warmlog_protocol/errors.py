@@ -61,6 +61,9 @@ class ErrorCode(IntEnum):
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
     TRANSACTION_COORDINATOR_FENCED = 52
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
@@ -74,20 +77,25 @@ class ErrorCode(IntEnum):
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    PRODUCER_FENCED = 90
     RESOURCE_NOT_FOUND = 91
     DUPLICATE_RESOURCE = 92
     UNACCEPTABLE_CREDENTIAL = 93
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
+    TRANSACTIONAL_ID_NOT_FOUND = 105
     FENCED_MEMBER_EPOCH = 110
     UNSUPPORTED_ASSIGNOR = 112
     STALE_MEMBER_EPOCH = 113
+    TRANSACTION_ABORTABLE = 120
     INVALID_REGULAR_EXPRESSION = 128
     DISK_FULL = 1000
     OUT_OF_RESOURCES = 1001
     SAFE_MODE = 1002
     TOO_MANY_CONNECTIONS = 1003
     TOO_MANY_GROUPS = 1004
+    TOO_MANY_TRANSACTIONAL_IDS = 1005
 
 
 _BY_CODE: "dict[int, type[ApiError]]" = {}
@@ -219,6 +227,38 @@ class InvalidProducerEpoch(ApiError, code=ErrorCode.INVALID_PRODUCER_EPOCH):
 
 class InvalidTxnState(ApiError, code=ErrorCode.INVALID_TXN_STATE):
     """A batch does not fit the state of its producer's transaction."""
+
+
+class InvalidProducerIdMapping(ApiError, code=ErrorCode.INVALID_PRODUCER_ID_MAPPING):
+    """The transactional id belongs to another producer id."""
+
+
+class InvalidTransactionTimeout(ApiError, code=ErrorCode.INVALID_TRANSACTION_TIMEOUT):
+    """The timeout of a transaction is longer than the broker allows, or not positive."""
+
+
+class ConcurrentTransactions(ApiError, code=ErrorCode.CONCURRENT_TRANSACTIONS, retriable=True):
+    """The last transaction of the transactional id is still ending."""
+
+
+class ProducerFenced(ApiError, code=ErrorCode.PRODUCER_FENCED):
+    """Another producer has started with the same transactional id: this one can write no more."""
+
+
+class TransactionalIdNotFound(ApiError, code=ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
+    """The transactional id was never used, or has expired."""
+
+
+class TransactionAbortable(ApiError, code=ErrorCode.TRANSACTION_ABORTABLE):
+    """The transaction was aborted by its timeout or by an operator; the producer may begin the next one."""
+
+
+class UnstableOffsetCommit(ApiError, code=ErrorCode.UNSTABLE_OFFSET_COMMIT, retriable=True):
+    """A transaction that commits these offsets is still open."""
+
+
+class TooManyTransactionalIds(ApiError, code=ErrorCode.TOO_MANY_TRANSACTIONAL_IDS):
+    """The broker has as many transactional ids as it allows."""
 
 
 class TransactionCoordinatorFenced(ApiError, code=ErrorCode.TRANSACTION_COORDINATOR_FENCED):

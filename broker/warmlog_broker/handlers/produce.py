@@ -25,7 +25,7 @@ from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.record.recompression import prepare_batch
 from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
 from warmlog_protocol.batch import NeedsMemory
-from warmlog_protocol.batch.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from warmlog_protocol.errors import (
     ApiError,
     InvalidProducerEpoch,
@@ -50,8 +50,6 @@ NO_ERROR = 0
 PARTITIONS_A_TURN = 16
 """Partitions that are appended to in one turn: 1 ms, and more if files are created."""
 FIRST_EPOCH = 0
-LAST_EPOCH = 2**15 - 2
-"""One below the largest i16, as in Kafka; after that a producer gets a new id."""
 
 
 class PendingProduce(Deferred):
@@ -266,7 +264,7 @@ async def init_producer_id(
         raise InvalidRequest("this broker offers no transactions: transactional_id must not be set")
     if request.producer_id != NO_PRODUCER_ID:
         epoch = next_epoch(services, request.producer_id, request.producer_epoch)
-        if epoch <= LAST_EPOCH:
+        if epoch <= LAST_PRODUCER_EPOCH:
             return InitProducerIdResponse(request.producer_id, epoch)
     return InitProducerIdResponse(await services.producer_ids.give_out(), FIRST_EPOCH)
 
@@ -274,8 +272,8 @@ async def init_producer_id(
 def next_epoch(services: Services, producer_id: int, epoch: int) -> int:
     if not 0 <= producer_id < services.producer_ids.next_id:
         raise UnknownProducerId(f"producer id {producer_id} was never assigned by this broker")
-    if not 0 <= epoch <= LAST_EPOCH:
-        raise InvalidRequest(f"producer epoch {epoch}, it must be from 0 to {LAST_EPOCH}")
+    if not 0 <= epoch <= LAST_PRODUCER_EPOCH:
+        raise InvalidRequest(f"producer epoch {epoch}, it must be from 0 to {LAST_PRODUCER_EPOCH}")
     newest = max(
         (_epoch_in(partition, producer_id) for partition in services.topics.partitions), default=NO_PRODUCER_EPOCH
     )

@@ -40,6 +40,8 @@ MAGIC_COLUMNS = 3
 
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
+LAST_PRODUCER_EPOCH = 2**15 - 2
+"""Of a producer, one below the largest i16, as in Kafka; after that it gets a new id. Markers may have one more."""
 NO_SEQUENCE = -1
 NO_OFFSET = -1
 NO_TIMESTAMP = -1

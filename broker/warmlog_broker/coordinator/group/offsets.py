@@ -11,11 +11,13 @@ from warmlog_broker.coordinator.group.records import (
     OffsetKey,
     OffsetValue,
     Partition,
+    PendingKey,
     TargetKey,
     put,
     remove,
 )
 from warmlog_broker.coordinator.group.state import Group, Groups, Limits, Member, TopicsView
+from warmlog_broker.coordinator.group.pending_offsets import check_stable
 from warmlog_broker.coordinator.group.subscriptions import subscribes_to
 from warmlog_protocol.errors import (
     ApiError,
@@ -56,26 +58,35 @@ def commit(
     Call `groups.heard` with the sequence number of the request once its records are applied; `check_sequence` refuses
     meanwhile what must not be decided after it.
     """
+    accepted, response = check_commit(groups, request, topics, now_ms=now_ms, limits=limits)
+    records = [put(OffsetKey(request.group, *partition), value) for partition, value in accepted.items()]
+    return Decision(records, response)
+
+
+def check_commit(
+    groups: Groups, request: OffsetCommitRequest, topics: TopicsView, *, now_ms: int, limits: Limits
+) -> tuple[dict[Partition, OffsetValue], OffsetCommitResponse]:
+    """Return the offsets of `request` that may be committed, and the result for each."""
     check_group_id(request.group)
     group = groups.get(request.group)
     member = _committer(group, request)
     if group is None and len(groups) >= limits.max_groups:
         raise TooManyGroups(f"the broker has as many groups as it allows, {limits.max_groups}: delete unused ones")
-    records: list[Record] = []
+    accepted: dict[Partition, OffsetValue] = {}
     results = []
     for item in request.partitions:
         error: ApiError | None = None
         try:
             topic = _topic_of(item, topics)
             _check_commit(item, topic, topics, limits)
+            partition = Partition(topic.topic_id, item.partition)
             if member is not None:
-                _check_ownership(member, Partition(topic.topic_id, item.partition), request.member_epoch)
-            value = OffsetValue(item.offset, item.leader_epoch, item.metadata, topic.name, now_ms)
-            records.append(put(OffsetKey(request.group, topic.topic_id, item.partition), value))
+                _check_ownership(member, partition, request.member_epoch)
+            accepted[partition] = OffsetValue(item.offset, item.leader_epoch, item.metadata, topic.name, now_ms)
         except ApiError as raised:
             error = raised
         results.append(CommittedPartition(item.topic_id, item.topic, item.partition, *_outcome(error)))
-    return Decision(records, OffsetCommitResponse(results))
+    return accepted, OffsetCommitResponse(results)
 
 
 def _outcome(error: ApiError | None) -> tuple[int, str]:
@@ -157,6 +168,8 @@ def fetch_offsets(groups: Groups, request: OffsetFetchRequest) -> OffsetFetchRes
         by_name = sorted(offsets.items(), key=lambda item: (item[1].topic, item[0]))
         return OffsetFetchResponse([_fetched(partition, value) for partition, value in by_name])
     wanted = [(Partition(t.topic_id, number), t.topic) for t in request.partitions for number in t.partitions]
+    if group is not None and group.pending and request.member_id:
+        check_stable(group, (partition for partition, _ in wanted))
     return OffsetFetchResponse([_fetched(each, offsets.get(each) or _nothing(topic)) for each, topic in wanted])
 
 
@@ -225,7 +238,8 @@ def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int
     if found is None:
         return Decision((), 0)
     oldest_ms = now_ms - retention_ms
-    is_old = not found.members and found.empty_since_ms <= oldest_ms
+    is_pending = any(value.offsets for value in found.pending.values())
+    is_old = not found.members and not is_pending and found.empty_since_ms <= oldest_ms
     expired = [
         partition
         for partition, value in found.offsets.items()
@@ -233,7 +247,9 @@ def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int
     ]
     if is_old and len(expired) == len(found.offsets):
         return Decision(_all_tombstones(found), len(expired))
-    return Decision([remove(OffsetKey(group, *partition)) for partition in expired], len(expired))
+    ended = [key for key, value in found.pending.items() if not value.offsets and value.at_ms <= oldest_ms]
+    records = [remove(OffsetKey(group, *partition)) for partition in expired]
+    return Decision([*records, *(remove(PendingKey(group, producer_id)) for producer_id in ended)], len(expired))
 
 
 def delete_group(groups: Groups, group: str) -> Decision[None]:
@@ -246,4 +262,5 @@ def delete_group(groups: Groups, group: str) -> Decision[None]:
 
 def _all_tombstones(group: Group) -> list[Record]:
     offsets = [remove(OffsetKey(group.name, *partition)) for partition in group.offsets]
-    return [*offsets, remove(TargetKey(group.name)), remove(GroupKey(group.name))]
+    pending = [remove(PendingKey(group.name, producer_id)) for producer_id in group.pending]
+    return [*offsets, *pending, remove(TargetKey(group.name)), remove(GroupKey(group.name))]

@@ -1,7 +1,5 @@
 """The records of `__groups`: consumer groups, their members, assignments and committed offsets.
 
-A key is a msgpack array `[kind, fields…]`, a value an array `[version, fields…]`; new fields come at the end:
-
 ====  ==============  ===========================  ====================================================================
 kind  key             fields of the key            fields of the value
 ====  ==============  ===========================  ====================================================================
@@ -14,20 +12,18 @@ kind  key             fields of the key            fields of the value
 5     AssignmentKey   group, member id             epoch, previous epoch, assigned, revoking (both: topic id, numbers of
                                                    partitions, the member epochs in which each was assigned)
 6     OffsetKey       group, topic id, partition   offset, leader epoch, metadata, name of the topic, time of the commit
+7     PendingKey      group, producer id           producer epoch, time of the change, offsets that its open transaction
+                                                   commits (topic id, partition, as the value of an OffsetKey); without
+                                                   any, the epoch in which its last transaction ended
 ====  ==============  ===========================  ====================================================================
 
-A tombstone removes what the key stands for. Records of unknown kinds or versions come from a newer version of warmlog:
-they are ignored, and compaction keeps them. Times are in milliseconds.
+A tombstone removes what the key stands for. Times are in milliseconds. See `framework/record_codec` for the encoding.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import msgspec
-
-from warmlog_broker.coordinator.framework.decision import Record
-
-VERSION = 1
+from warmlog_broker.coordinator.framework.record_codec import VERSION, Key, RecordCodec, Value
 
 
 class Partition(NamedTuple):
@@ -37,37 +33,37 @@ class Partition(NamedTuple):
     number: int
 
 
-class Key(msgspec.Struct, array_like=True, frozen=True, tag_field="kind", gc=False):
+class OfGroup(Key, frozen=True, gc=False):
     group: str
 
 
-class GroupKey(Key, frozen=True, tag=1, gc=False):
+class GroupKey(OfGroup, frozen=True, tag=1, gc=False):
     pass
 
 
-class MemberKey(Key, frozen=True, tag=2, gc=False):
+class MemberKey(OfGroup, frozen=True, tag=2, gc=False):
     member_id: str
 
 
-class TargetKey(Key, frozen=True, tag=3, gc=False):
+class TargetKey(OfGroup, frozen=True, tag=3, gc=False):
     pass
 
 
-class ShareKey(Key, frozen=True, tag=4, gc=False):
+class ShareKey(OfGroup, frozen=True, tag=4, gc=False):
     member_id: str
 
 
-class AssignmentKey(Key, frozen=True, tag=5, gc=False):
+class AssignmentKey(OfGroup, frozen=True, tag=5, gc=False):
     member_id: str
 
 
-class OffsetKey(Key, frozen=True, tag=6, gc=False):
+class OffsetKey(OfGroup, frozen=True, tag=6, gc=False):
     topic_id: bytes
     partition: int
 
 
-class Value(msgspec.Struct, array_like=True, frozen=True, tag_field="version", gc=False):
-    pass
+class PendingKey(OfGroup, frozen=True, tag=7, gc=False):
+    producer_id: int
 
 
 class GroupValue(Value, frozen=True, tag=VERSION, gc=False):
@@ -118,58 +114,30 @@ class OffsetValue(Value, frozen=True, tag=VERSION, gc=False):
     committed_at_ms: int
 
 
-AnyKey = GroupKey | MemberKey | TargetKey | ShareKey | AssignmentKey | OffsetKey
-_VALUES: dict[type[Key], type[Value]] = {
-    GroupKey: GroupValue,
-    MemberKey: MemberValue,
-    TargetKey: TargetValue,
-    ShareKey: ShareValue,
-    AssignmentKey: AssignmentValue,
-    OffsetKey: OffsetValue,
-}
-_encoder = msgspec.msgpack.Encoder()
-_key_decoder = msgspec.msgpack.Decoder(AnyKey)
-_value_decoders = {key: msgspec.msgpack.Decoder(value) for key, value in _VALUES.items()}
-_array_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
+class PendingOffset(NamedTuple):
+    topic_id: bytes
+    partition: int
+    value: OffsetValue
 
 
-def put(key: AnyKey, value: Value) -> Record:
-    """Return the record that sets what `key` stands for to `value`, of the type that belongs to the key."""
-    assert type(value) is _VALUES[type(key)]
-    return Record(_encoder.encode(key), _encoder.encode(value))
+class PendingValue(Value, frozen=True, tag=VERSION, gc=False):
+    epoch: int
+    at_ms: int
+    offsets: tuple[PendingOffset, ...] = ()
 
 
-def remove(key: AnyKey) -> Record:
-    """Return the tombstone for `key`."""
-    return Record(_encoder.encode(key), None)
-
-
-def read(record: Record) -> tuple[AnyKey, Any] | None:
-    """Return the key and the value of `record`, of the type that belongs to the key; None for a tombstone.
-
-    None for a kind or version that is not known. ValueError for a value that does not match its version.
-    """
-    try:
-        key = _key_decoder.decode(record.key)
-    except msgspec.DecodeError:
-        return None
-    if record.value is None:
-        return key, None
-    try:
-        return key, _value_decoders[type(key)].decode(record.value)
-    except msgspec.DecodeError as error:
-        if _version(record.value) not in (VERSION, None):
-            return None
-        raise ValueError(f"the value of {key} is damaged: {error}") from None
-
-
-def _version(value: bytes) -> int | None:
-    """Return the version of a value that cannot be read; None if it has none."""
-    try:
-        version, *_ = _array_decoder.decode(value)
-        return msgspec.msgpack.decode(version, type=int)
-    except (msgspec.DecodeError, ValueError):
-        return None
+CODEC: RecordCodec[OfGroup] = RecordCodec(
+    {
+        GroupKey: GroupValue,
+        MemberKey: MemberValue,
+        TargetKey: TargetValue,
+        ShareKey: ShareValue,
+        AssignmentKey: AssignmentValue,
+        OffsetKey: OffsetValue,
+        PendingKey: PendingValue,
+    }
+)
+put, remove, read = CODEC.put, CODEC.remove, CODEC.read
 
 
 def pack_share(partitions: Iterable[Partition]) -> ShareValue:

@@ -20,6 +20,8 @@ from warmlog_broker.coordinator.group.records import (
     OffsetKey,
     OffsetValue,
     Partition,
+    PendingKey,
+    PendingValue,
     ShareKey,
     ShareValue,
     TargetKey,
@@ -125,6 +127,8 @@ class Group:
     """By id: the topics that the target was computed for, and deleted ones of which members still hold partitions."""
     members: dict[str, Member] = field(default_factory=dict)
     offsets: dict[Partition, OffsetValue] = field(default_factory=dict)
+    pending: dict[int, PendingValue] = field(default_factory=dict)
+    """By producer id: what open transactions commit, and the epochs in which ended ones have."""
 
     instances: dict[str, str] = field(default_factory=dict)
     """Index: member ids of static members by their instance ids."""
@@ -151,7 +155,7 @@ class Group:
 
     def is_bare(self) -> bool:
         """Return whether no record of it is left."""
-        return not (self.epoch or self.target_epoch or self.members or self.offsets)
+        return not (self.epoch or self.target_epoch or self.members or self.offsets or self.pending)
 
 
 class Groups:
@@ -194,6 +198,8 @@ class Groups:
         match key:
             case OffsetKey():
                 _replay_offset(group, Partition(key.topic_id, key.partition), value)
+            case PendingKey():
+                _replay_pending(group, key.producer_id, value)
             case GroupKey():
                 _replay_group(group, value or GroupValue())
             case TargetKey():
@@ -298,6 +304,13 @@ def _replay_offset(group: Group, partition: Partition, value: OffsetValue | None
         group.offsets.pop(partition, None)
     else:
         group.offsets[partition] = value
+
+
+def _replay_pending(group: Group, producer_id: int, value: PendingValue | None) -> None:
+    if value is None:
+        group.pending.pop(producer_id, None)
+    else:
+        group.pending[producer_id] = value
 
 
 def _hold(group: Group, member: Member, assigned: dict[Partition, int], revoking: dict[Partition, int]) -> None:

@@ -102,9 +102,10 @@ class LogAppender:
     ) -> AppendInfo:
         """Append the marker with which a coordinator ends a producer's transaction: ControlType.COMMIT or ABORT.
 
-        It is appended also if the producer has none open, as a coordinator may have to repeat it. Not durable on
-        return. Raises InvalidProducerEpoch, TransactionCoordinatorFenced (a newer coordinator has written a marker),
-        FencedLeaderEpoch or StorageError; the log is then as it was before, unless the disk has failed: then it is
+        `producer_epoch` is higher than that of the transaction. The marker is appended also if none is open, as it
+        fences what is late; a repeated one is not appended again: it is durable when all before the end of the log is.
+        Not durable on return. Raises InvalidProducerEpoch, InvalidTxnState (the epoch is that of the open transaction),
+        TransactionCoordinatorFenced (a newer coordinator has written a marker), FencedLeaderEpoch or StorageError; the log is then as it was before, unless the disk has failed: then it is
         offline, and the transaction as it was.
         """
         local = self._local
@@ -113,7 +114,9 @@ class LogAppender:
         batch = sealed(
             encode_end_txn_marker(marker, timestamp_ms=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
         )
-        self._producers.check_marker(batch.header, marker.coordinator_epoch)
+        if not self._producers.check_marker(batch.header, marker.coordinator_epoch):
+            end = local.log_end_offset
+            return AppendInfo(end, end - 1, NO_TIMESTAMP, self._bounds.log_start_offset, is_duplicate=True)
         if marker.control_type is ControlType.ABORT:
             try:
                 local.load_transaction_index(local.active, now_ms)

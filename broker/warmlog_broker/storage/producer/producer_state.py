@@ -220,15 +220,16 @@ class ProducerStates:
 
     # Markers
 
-    def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
-        """Validate a coordinator's marker before it is appended.
+    def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> bool:
+        """Validate a coordinator's marker; return whether it is to be appended, and False for a repeated one.
 
-        InvalidProducerEpoch if it is for an older incarnation of the producer, TransactionCoordinatorFenced if a newer
-        coordinator has written a marker for it.
+        A marker has a higher epoch than the batches of the transaction that it ends: each decision raises it (KIP-890).
+        InvalidProducerEpoch if it is for an older incarnation of the producer, InvalidTxnState if a transaction of its
+        own epoch is open, TransactionCoordinatorFenced if a newer coordinator has written a marker for it.
         """
         entry = self._entries.get(header.producer_id)
         if entry is None:
-            return
+            return True
         if header.producer_epoch < entry.epoch:
             raise _fenced(entry, header)
         if coordinator_epoch < entry.coordinator_epoch:
@@ -236,6 +237,14 @@ class ProducerStates:
                 f"producer {entry.producer_id}: coordinator epoch {coordinator_epoch} is fenced by "
                 f"{entry.coordinator_epoch}"
             )
+        if header.producer_epoch > entry.epoch:
+            return True
+        if entry.transaction_first_offset != NO_OFFSET:
+            raise InvalidTxnState(
+                f"producer {entry.producer_id}: a transaction of epoch {entry.epoch} is open since offset "
+                f"{entry.transaction_first_offset}, and a marker of the same epoch cannot end it"
+            )
+        return False
 
     def aborted_by(self, header: BatchHeader, control_type: ControlType) -> AbortedTxn | None:
         """The transaction index entry for a marker with its final base offset.

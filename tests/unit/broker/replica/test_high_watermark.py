@@ -62,7 +62,7 @@ async def test_with_write_caching_a_marker_makes_its_transaction_stable_at_once(
     guard = partition.log.producers.start_verification(1, 0, 0, NOW_MS)
     partition.append(batch, ACKS_ALL, None, now_ms=NOW_MS, next_producer_id=2, guard=guard)
     assert (partition.log.high_watermark, partition.log.bounds.last_stable_offset) == (2, 0)
-    partition.append_end_transaction(1, 0, ControlType.COMMIT, 0, lambda _: None, now_ms=NOW_MS)
+    partition.append_end_transaction(1, 1, ControlType.COMMIT, 0, lambda _: None, now_ms=NOW_MS)
     assert partition.log.bounds.last_stable_offset == 3
     assert guard is not NO_GUARD
 

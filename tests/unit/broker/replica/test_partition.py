@@ -179,7 +179,7 @@ def test_a_transactional_batch_needs_the_coordinator_and_its_marker_is_waited_fo
     guard = partition.log.producers.start_verification(1, 0, 0, NOW_MS)
     append(partition, waiter.call(1), producer=1, sequence=0, guard=guard)
     append(partition, waiter.call(2), producer=1, sequence=1, guard=NO_GUARD)
-    info = partition.append_end_transaction(1, 0, ControlType.COMMIT, 0, waiter.call(3), now_ms=NOW_MS)
+    info = partition.append_end_transaction(1, 1, ControlType.COMMIT, 0, waiter.call(3), now_ms=NOW_MS)
     assert (info.first_offset, partition.log.bounds.last_stable_offset) == (2, 0)
     assert waiter.done == []
     flush(partition)

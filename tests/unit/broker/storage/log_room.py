@@ -12,7 +12,16 @@ from warmlog_broker.storage.log.appender import AppendInfo
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record.validation import check_batch
-from warmlog_protocol.batch import ControlType, RecordBatch, encode_batch, iter_batches, to_rows
+from warmlog_protocol.batch import (
+    ControlType,
+    EndTxnMarker,
+    RecordBatch,
+    encode_batch,
+    encode_end_txn_marker,
+    iter_batches,
+    to_rows,
+)
+from warmlog_protocol.batch.header import CRC_START, placement_prefix, read_header
 
 MEMORY = Path("/dev/shm")
 QUICK = MEMORY if os.access(MEMORY, os.W_OK) else None
@@ -103,21 +112,45 @@ class LogRoom:
         self, *values: bytes, producer: tuple[int, int, int], timestamp_ms: int | None = None, rows: bool = False
     ) -> AppendInfo:
         """Appends one batch of a transaction, which the coordinator has verified."""
-        producer_id, epoch, sequence = producer
+        producer_id, epoch, sequence = producer = self.after_markers(producer)
         guard = self.log.producers.start_verification(producer_id, sequence, epoch, self.now_ms)
         batch = make_batch(
             *values, timestamp_ms=timestamp_ms or self.now_ms, producer=producer, rows=rows, is_transactional=True
         )
         return self.append_bytes(batch, guard)
 
+    def after_markers(self, producer: tuple[int, int, int]) -> tuple[int, int, int]:
+        """The next batch of a producer whose epoch was raised by markers; as it is given for any other."""
+        producer_id, epoch, _ = producer
+        entry = self.log.producers.get(producer_id)
+        if entry is None or entry.epoch <= epoch:
+            return producer
+        return producer_id, entry.epoch, entry.next_sequence
+
     def end_transaction(
-        self, producer_id: int, *, commits: bool, epoch: int = 0, coordinator_epoch: int = 0
+        self, producer_id: int, *, commits: bool, epoch: int | None = None, coordinator_epoch: int = 0
     ) -> AppendInfo:
-        """Appends a marker."""
+        """Appends a marker, by default with the next epoch."""
+        if epoch is None:
+            entry = self.log.producers.get(producer_id)
+            epoch = 1 if entry is None else entry.epoch + 1
         control_type = ControlType.COMMIT if commits else ControlType.ABORT
         return self.log.appender.append_end_transaction(
             producer_id, epoch, control_type, coordinator_epoch, leader_epoch=self.leader_epoch, now_ms=self.now_ms
         )
+
+    def copy_marker(self, producer_id: int, *, commits: bool) -> None:
+        """Appends a marker that does not raise the epoch, as logs of Kafka before version 4 have it."""
+        entry = self.log.producers.get(producer_id)
+        marker = EndTxnMarker(ControlType.COMMIT if commits else ControlType.ABORT, 0)
+        batch = encode_end_txn_marker(
+            marker,
+            timestamp_ms=self.now_ms,
+            producer_id=producer_id,
+            producer_epoch=0 if entry is None else entry.epoch,
+        )
+        prefix = placement_prefix(read_header(batch), self.log.log_end_offset, self.leader_epoch)
+        self.log.follower.append(prefix + batch[CRC_START:], now_ms=self.now_ms)
 
     def flush(self) -> int:
         plan = self.log.flusher.prepare()

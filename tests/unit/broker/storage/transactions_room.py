@@ -23,10 +23,10 @@ class Producer:
         return self.room.append_in_transaction(*values, producer=producer).first_offset
 
     def commit(self) -> int:
-        return self.room.end_transaction(self.producer_id, commits=True, epoch=self.epoch).first_offset
+        return self.room.end_transaction(self.producer_id, commits=True).first_offset
 
     def abort(self) -> int:
-        return self.room.end_transaction(self.producer_id, commits=False, epoch=self.epoch).first_offset
+        return self.room.end_transaction(self.producer_id, commits=False).first_offset
 
 
 def plain(room: LogRoom, count: int) -> None:

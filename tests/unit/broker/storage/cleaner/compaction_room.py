@@ -63,8 +63,8 @@ class CompactionRoom(LogRoom):
         return self.append_bytes(to_rows(read_batch(batch)) if rows else batch)
 
     def put_in_transaction(self, *pairs: Pair, producer: tuple[int, int, int], rows: bool = False) -> AppendInfo:
-        """Appends one batch of a transaction, which the coordinator has verified."""
-        producer_id, epoch, sequence = producer
+        """Appends one batch of a transaction, as `append_in_transaction` does."""
+        producer_id, epoch, sequence = self.after_markers(producer)
         guard = self.log.producers.start_verification(producer_id, sequence, epoch, self.now_ms)
         batch = encode_batch(
             [value for _, value in pairs],

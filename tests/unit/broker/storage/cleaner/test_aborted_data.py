@@ -45,8 +45,8 @@ def test_aborted_data_goes_first_then_the_entry_then_the_marker(room: Compaction
     room.put(pair(1, 0), pair(9, 0))
     room.put_in_transaction(pair(1, 1), pair(2, 1), producer=(1, 0, 0), rows=rows)  # 2, 3
     room.put_in_transaction(pair(1, 2), producer=(2, 0, 0), rows=rows)  # 4
-    room.end_transaction(1, commits=False)  # 5
-    room.end_transaction(2, commits=True)  # 6
+    room.copy_marker(1, commits=False)  # 5
+    room.copy_marker(2, commits=True)  # 6
     room.put_each([pair(3, 1)])  # 7
     room.put(pair(8, 8), producer=(1, 0, 2))  # 8: the producer's last batch, on which its sequence hangs
     room.flush()
@@ -71,7 +71,7 @@ def test_aborted_data_goes_first_then_the_entry_then_the_marker(room: Compaction
 def test_the_last_batch_of_a_producer_keeps_its_transactions_marker(room: CompactionRoom) -> None:
     """Emptied, its header still begins a transaction for a start that reads the state of producers from the log."""
     room.put_in_transaction(pair(1, 1), producer=(1, 0, 0))
-    room.end_transaction(1, commits=False)
+    room.copy_marker(1, commits=False)
     room.put_each([pair(2, 1)])
     for _ in range(3):
         room.now_ms += 1000
@@ -85,7 +85,7 @@ def test_the_last_batch_of_a_producer_keeps_its_transactions_marker(room: Compac
 
 def test_the_marker_of_a_commit_goes_once_its_data_was_overwritten(room: CompactionRoom) -> None:
     room.put_in_transaction(pair(1, 1), producer=(1, 0, 0))
-    room.end_transaction(1, commits=True)
+    room.copy_marker(1, commits=True)
     room.put_each([pair(1, 2)])
     room.put(pair(1, 2), producer=(1, 0, 1))
     room.flush()
@@ -104,7 +104,7 @@ def test_aborted_values_never_replace_committed_ones_wherever_the_marker_lies(ro
     room.put_in_transaction(pair(1, 2), producer=(1, 0, 0))
     room.roll()
     room.put_each([pair(3, 1)])
-    room.end_transaction(1, commits=False)
+    room.copy_marker(1, commits=False)
     room.put(pair(4, 1))
     room.flush()
     assert room.log.compaction.range(room.now_ms).first_uncleanable_offset == 4
@@ -119,7 +119,7 @@ def test_what_a_transaction_has_not_decided_is_left_alone(room: CompactionRoom) 
     room.put_each([pair(1, 2), pair(1, 3)])
     found = room.log.compaction.range(room.now_ms)
     assert (found.first_dirty_offset, found.first_uncleanable_offset, found.dirty_bytes) == (0, 0, 0)
-    room.end_transaction(1, commits=False)
+    room.copy_marker(1, commits=False)
     room.roll()
     assert room.log.compaction.range(room.now_ms).first_uncleanable_offset == 4
     room.compact()
@@ -129,7 +129,7 @@ def test_what_a_transaction_has_not_decided_is_left_alone(room: CompactionRoom) 
 def test_the_last_sequence_survives_where_the_transaction_was_aborted(room: CompactionRoom) -> None:
     """CL-11"""
     room.put_in_transaction(pair(1, 1), pair(2, 1), pair(3, 1), producer=(1, 0, 0))
-    room.end_transaction(1, commits=False)
+    room.copy_marker(1, commits=False)
     room.put_each([pair(4, 1)])
     room.compact()
     assert room.last_offsets_of_batches() == [2, 3, 4]
@@ -137,12 +137,12 @@ def test_the_last_sequence_survives_where_the_transaction_was_aborted(room: Comp
         room.path(name).unlink()
     room.crash(recovery_point=0)
     room.put_in_transaction(pair(1, 2), pair(2, 2), producer=(1, 0, 3))
-    room.end_transaction(1, commits=False)
+    room.copy_marker(1, commits=False)
     room.put_each([pair(5, 1)])
     room.compact()
     room.crash(recovery_point=0)
     room.put_in_transaction(pair(1, 5), producer=(1, 0, 5))
-    room.end_transaction(1, commits=True)
+    room.copy_marker(1, commits=True)
     room.flush()
     assert room.committed_state() == {b"k4": b"v1", b"k5": b"v1", b"k1": b"v5"}
 
@@ -161,11 +161,11 @@ def test_what_a_producer_commits_counts_although_it_had_aborted_before(room: Com
     """The aborted transaction is below what the second pass reads; its entry is still in an index."""
     room.put((b"k", b"old"))
     room.put_in_transaction((b"x", b"1"), producer=(7, 0, 0))
-    room.end_transaction(7, commits=False)
+    room.copy_marker(7, commits=False)
     room.roll()
     room.compact()
     room.put_in_transaction((b"k", None), producer=(7, 0, 1))
-    room.end_transaction(7, commits=True)
+    room.copy_marker(7, commits=True)
     room.roll()
     room.compact()
     assert [(key, value) for _, _, key, value in room.records()] == [(b"k", None)]

@@ -80,7 +80,7 @@ class Home:
         checked = check_batch(batch, TINY.max_message_bytes, may_be_transactional=True)
         self.log.appender.append_as_leader(checked, leader_epoch=self.epoch, now_ms=START_MS, guard=guard)
         self.log.appender.append_end_transaction(
-            ABORTER, 0, ControlType.ABORT, 0, leader_epoch=self.epoch, now_ms=START_MS
+            ABORTER, 1, ControlType.ABORT, 0, leader_epoch=self.epoch, now_ms=START_MS
         )
 
     def fill(self, first: int, end: int) -> None:
@@ -153,7 +153,7 @@ def home(quick_path: Path) -> Iterator[Home]:
     theirs = make_batch(b"x", producer=(ABORTER, 0, 0), is_transactional=True)
     batch = check_batch(theirs, TINY.max_message_bytes, may_be_transactional=True)
     home.logs[OTHER].appender.append_as_leader(batch, leader_epoch=0, now_ms=START_MS, guard=guard)
-    home.logs[OTHER].appender.append_end_transaction(ABORTER, 0, ControlType.ABORT, 0, leader_epoch=0, now_ms=START_MS)
+    home.logs[OTHER].appender.append_end_transaction(ABORTER, 1, ControlType.ABORT, 0, leader_epoch=0, now_ms=START_MS)
     home.logs[OTHER].local.roll(START_MS)
     home.stop(is_clean=True)
     for path in home.path.rglob("*"):

@@ -114,13 +114,13 @@ def test_raising_the_log_start_raises_what_is_stable_in_an_open_transaction(room
 def test_a_marker_is_the_batch_that_kafka_writes(room: LogRoom) -> None:
     room.set_config(message_timestamp_type="LogAppendTime")
     Producer(room, 7, epoch=1).send()
-    room.end_transaction(7, commits=True, epoch=1, coordinator_epoch=9)
+    room.end_transaction(7, commits=True, epoch=2, coordinator_epoch=9)
     marker = read_batches(room.log, 1, bound="log_end")[0]
     assert marker.size_bytes == 78
     assert marker.header.magic == 2
     assert marker.control_type is ControlType.COMMIT
     assert marker.end_txn_marker().coordinator_epoch == 9
-    assert (marker.header.producer_id, marker.header.producer_epoch, marker.header.base_sequence) == (7, 1, -1)
+    assert (marker.header.producer_id, marker.header.producer_epoch, marker.header.base_sequence) == (7, 2, -1)
     assert marker.header.partition_leader_epoch == room.leader_epoch
 
 
@@ -203,15 +203,30 @@ def test_markers_without_a_transaction_make_no_entry(room: LogRoom) -> None:
 
 def test_markers_of_older_producers_and_coordinators_leave_nothing(room: LogRoom) -> None:
     Producer(room, 1, epoch=3).send()
-    room.end_transaction(1, commits=True, epoch=3, coordinator_epoch=15)
+    room.end_transaction(1, commits=True, epoch=4, coordinator_epoch=15)
     with pytest.raises(InvalidProducerEpoch):
-        room.end_transaction(1, commits=False, epoch=2, coordinator_epoch=16)
+        room.end_transaction(1, commits=False, epoch=3, coordinator_epoch=16)
     with pytest.raises(TransactionCoordinatorFenced):
-        room.end_transaction(1, commits=False, epoch=3, coordinator_epoch=14)
+        room.end_transaction(1, commits=False, epoch=4, coordinator_epoch=14)
     assert room.log.log_end_offset == 2
-    room.end_transaction(1, commits=False, epoch=4, coordinator_epoch=16)
+    room.end_transaction(1, commits=False, epoch=5, coordinator_epoch=16)
     with pytest.raises(InvalidProducerEpoch):
-        Producer(room, 1, epoch=3).send()
+        room.append(b"late", producer=(1, 3, 1))
+
+
+def test_a_repeated_marker_is_not_appended_again(room: LogRoom) -> None:
+    Producer(room, 1, epoch=3).send()
+    assert room.end_transaction(1, commits=True, epoch=4) == (1, 1, -1, 0, False)
+    assert room.end_transaction(1, commits=True, epoch=4) == (2, 1, -1, 0, True)
+    assert room.log.log_end_offset == 2
+
+
+def test_a_marker_of_the_epoch_of_the_open_transaction_cannot_end_it(room: LogRoom) -> None:
+    Producer(room, 1, epoch=3).send()
+    with pytest.raises(InvalidTxnState, match="of epoch 3 is open since offset 0"):
+        room.end_transaction(1, commits=False, epoch=3)
+    assert room.log.log_end_offset == 1
+    assert room.log.producers.transactions.is_open(1)
 
 
 def test_a_transaction_is_opened_with_the_guard_that_was_given_out_for_it(room: LogRoom) -> None:  # PS-11

@@ -273,9 +273,9 @@ def test_markers_of_older_producers_and_older_coordinators_are_refused() -> None
         states.check_marker(marker(epoch=2), 16)
     with pytest.raises(TransactionCoordinatorFenced, match="coordinator epoch 14 is fenced by 15"):
         states.check_marker(marker(epoch=3), 14)
-    states.check_marker(marker(epoch=3), 15)
-    states.check_marker(marker(epoch=4), 16)
-    states.check_marker(marker(producer_id=2), 0)
+    assert not states.check_marker(marker(epoch=3), 15)
+    assert states.check_marker(marker(epoch=4), 16)
+    assert states.check_marker(marker(producer_id=2), 0)
 
 
 def test_a_marker_of_a_lower_coordinator_epoch_is_replayed_as_it_lies() -> None:

@@ -175,7 +175,7 @@ def test_a_damaged_index_below_the_recovery_point_is_made_anew(
     restart(room)
     assert index_entries(room) == INTERLEAVED
     Producer(room, 1, epoch=1).send(1)
-    assert room.end_transaction(1, commits=False, epoch=1).first_offset == 91
+    assert room.end_transaction(1, commits=False).first_offset == 91
     room.flush()
     assert committed_values(room) == expected
     assert index_entries(room) == [*INTERLEAVED, AbortedTxn(1, 90, 91, 92)]

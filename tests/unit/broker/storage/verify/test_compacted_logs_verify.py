@@ -61,19 +61,20 @@ class Writers:
         chance, room, sequence = self._chance, self._room, self._sequences[producer]
         count = chance.randrange(1, 4)
         is_transactional = producer >= 3
+        _, epoch, sequence = room.after_markers((producer, 0, sequence))
         batch = encode_batch(
             [chance.choice([None, b"value"]) for _ in range(count)],
             keys=[b"k%d" % chance.randrange(9) for _ in range(count)],
             timestamps_ms=room.now_ms,
             producer_id=producer,
-            producer_epoch=0,
+            producer_epoch=epoch,
             base_sequence=sequence,
             is_transactional=is_transactional,
         )
         if chance.random() < 0.5:
             batch = to_rows(read_batch(batch))
         if is_transactional:
-            room.append_bytes(batch, room.log.producers.start_verification(producer, sequence, 0, room.now_ms))
+            room.append_bytes(batch, room.log.producers.start_verification(producer, sequence, epoch, room.now_ms))
             self._open.add(producer)
         else:
             room.append_bytes(batch)

@@ -1,0 +1,71 @@
+"""Offsets that a transaction commits: they wait in the group until the transaction ends, and count only if it commits.
+
+Members that fetch such an offset meanwhile are told to come again, so that a partition's next owner never begins before
+what the transaction has read. The end leaves its epoch: a request of the ended transaction that is late is refused.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.group.records import (
+    OffsetKey,
+    OffsetValue,
+    Partition,
+    PendingKey,
+    PendingOffset,
+    PendingValue,
+    put,
+)
+from warmlog_broker.coordinator.group.state import Group, Groups
+from warmlog_protocol.errors import InvalidProducerEpoch, UnstableOffsetCommit
+
+
+def add_pending(
+    groups: Groups,
+    group: str,
+    producer_id: int,
+    epoch: int,
+    offsets: Mapping[Partition, OffsetValue],
+    *,
+    now_ms: int,
+) -> list[Record]:
+    """Return the records that add `offsets` to the transaction of this producer and epoch. InvalidProducerEpoch."""
+    found = groups.get(group)
+    present = found.pending.get(producer_id) if found else None
+    if present is not None and epoch < present.epoch:
+        raise InvalidProducerEpoch(
+            f"group {group!r}: producer {producer_id}, epoch {epoch} is fenced by {present.epoch}"
+        )
+    merged = {Partition(each.topic_id, each.partition): each.value for each in present.offsets} if present else {}
+    merged |= offsets
+    packed = tuple(PendingOffset(*partition, value) for partition, value in merged.items())
+    return [put(PendingKey(group, producer_id), PendingValue(epoch, now_ms, packed))] if offsets else []
+
+
+def end_pending(
+    groups: Groups, group: str, producer_id: int, epoch: int, *, commits: bool, now_ms: int
+) -> Decision[None]:
+    """End the producer's transaction with the epoch of its markers. Repeating this has no effect."""
+    found = groups.get(group)
+    present = found.pending.get(producer_id) if found else None
+    if present is not None and present.epoch >= epoch:
+        return Decision((), None)
+    committed = present.offsets if present is not None and commits else ()
+    records = [
+        put(OffsetKey(group, each.topic_id, each.partition), _at(each.value, now_ms)) for each in committed
+    ]
+    return Decision([*records, put(PendingKey(group, producer_id), PendingValue(epoch, now_ms))], None)
+
+
+def _at(value: OffsetValue, now_ms: int) -> OffsetValue:
+    return OffsetValue(value.offset, value.leader_epoch, value.metadata, value.topic, now_ms)
+
+
+def check_stable(group: Group, partitions: Iterable[Partition]) -> None:
+    """Raise UnstableOffsetCommit if an open transaction commits an offset of any of `partitions`."""
+    pending = {Partition(each.topic_id, each.partition) for value in group.pending.values() for each in value.offsets}
+    unstable = sorted(pending.intersection(partitions))
+    if unstable:
+        raise UnstableOffsetCommit(
+            f"group {group.name!r}: an open transaction commits the offset of partition {unstable[0].number}: retry"
+        )

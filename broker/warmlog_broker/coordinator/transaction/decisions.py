@@ -1,0 +1,291 @@
+"""What a coordinator decides about one transactional id: pure functions from the state to records and a result.
+
+The epoch of the producer rises with each decision about a transaction, and markers carry the new one (KIP-890): a late
+batch or request of an ended transaction can change nothing of the next one. An id belongs to whom it was last given to;
+every other producer that uses it is told that it is fenced.
+"""
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.transaction.records import (
+    End,
+    GroupKey,
+    GroupValue,
+    IdKey,
+    IdValue,
+    PartitionKey,
+    PartitionValue,
+    Status,
+    put,
+    remove,
+)
+from warmlog_broker.coordinator.transaction.state import Enrolled, Producer, Transaction, Transactions
+from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from warmlog_protocol.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    ProducerFenced,
+    TooManyTransactionalIds,
+    TransactionAbortable,
+    TransactionalIdNotFound,
+)
+
+MAX_NAME_BYTES = 249
+NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+_MAY_CONTINUE = (End.COMMITTED, End.ABORTED, End.TIMED_OUT, End.FORCED)
+"""After these the producer that had the epoch before may ask for the next one: no other has taken its place."""
+_STATUS = {End.COMMITTED: Status.COMMITTING}
+
+
+class NeedsProducerId(Exception):
+    """The decision needs a producer id that was never assigned: decide again with one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The broker's settings for transactions."""
+
+    max_ids: int = 100_000
+    """Of one `Transactions`."""
+    max_timeout_ms: int = 900_000
+    expiration_ms: int = 7 * 24 * 3600 * 1000
+
+
+def check_transactional_id(transactional_id: str) -> None:
+    """Raise InvalidRequest if there can be no such transactional id."""
+    if not 0 < len(transactional_id.encode()) <= MAX_NAME_BYTES:
+        raise InvalidRequest(f"a transactional id of {len(transactional_id.encode())} bytes: 1 to {MAX_NAME_BYTES} expected")
+
+
+def initialise(
+    transactions: Transactions,
+    transactional_id: str,
+    *,
+    timeout_ms: int,
+    expected: Producer,
+    fresh_id: int | None,
+    now_ms: int,
+    limits: Limits,
+) -> Decision[Producer | None]:
+    """Give a transactional id to a producer, fence the one before it, and abort what that has left open.
+
+    `expected` is who asks, if it has the id already; NOBODY for a new producer. `fresh_id`: see NeedsProducerId. None
+    as a result: an open transaction is being aborted; decide again when that is complete. ConcurrentTransactions while
+    one is ending, ProducerFenced.
+    """
+    check_transactional_id(transactional_id)
+    if not 1 <= timeout_ms <= limits.max_timeout_ms:
+        raise InvalidTransactionTimeout(f"a transaction timeout of {timeout_ms} ms: 1 to {limits.max_timeout_ms} expected")
+    found = transactions.get(transactional_id)
+    if found is None:
+        if len(transactions) >= limits.max_ids:
+            raise TooManyTransactionalIds("the broker has as many transactional ids as transaction.max.ids allows")
+        if fresh_id is None:
+            raise NeedsProducerId
+        value = IdValue(
+            fresh_id, 0, Status.EMPTY, End.INITIALISED, *expected, timeout_ms=timeout_ms, changed_ms=now_ms
+        )
+        return Decision([put(IdKey(transactional_id), value)], Producer(fresh_id, 0))
+    if expected != NOBODY:
+        if expected == found.previous and found.value.end is End.INITIALISED:
+            return Decision((), found.producer)
+        is_known = expected == found.producer or (expected == found.previous and found.value.end in _MAY_CONTINUE)
+        if not is_known:
+            raise _fenced(found, expected)
+    if found.value.status is Status.ONGOING:
+        end = End.REPLACED if expected == NOBODY else End.ABORTED
+        return Decision([_decided(found, end, fresh_id, now_ms)], None)
+    _check_at_rest(found)
+    producer = Producer(found.value.producer_id, found.value.epoch + 1)
+    if producer.epoch > LAST_PRODUCER_EPOCH:
+        if fresh_id is None:
+            raise NeedsProducerId
+        producer = Producer(fresh_id, 0)
+    value = IdValue(*producer, Status.EMPTY, End.INITIALISED, *expected, timeout_ms=timeout_ms, changed_ms=now_ms)
+    return Decision([put(IdKey(transactional_id), value)], producer)
+
+
+def enrol(
+    transactions: Transactions,
+    transactional_id: str,
+    producer: Producer,
+    *,
+    partition: Enrolled | None = None,
+    topic: str = "",
+    group: str = "",
+    now_ms: int,
+) -> Decision[None]:
+    """Make a partition, or the offsets of a group, part of the producer's transaction; the first one begins it."""
+    found = _owned(transactions, transactional_id, producer)
+    value = found.value
+    _check_at_rest(found)
+    records: list[Record] = []
+    if value.status is Status.EMPTY:
+        began = replace(value, status=Status.ONGOING, began_ms=now_ms, changed_ms=now_ms)
+        records.append(put(IdKey(transactional_id), began))
+    if partition is not None and partition not in found.partitions:
+        records.append(put(PartitionKey(transactional_id, *partition), PartitionValue(topic)))
+    if group and group not in found.groups:
+        records.append(put(GroupKey(transactional_id, group), GroupValue()))
+    return Decision(records, None)
+
+
+def end(
+    transactions: Transactions,
+    transactional_id: str,
+    producer: Producer,
+    *,
+    commits: bool,
+    fresh_id: int | None,
+    now_ms: int,
+) -> Decision[Producer]:
+    """Decide the producer's transaction; the result is the producer of the next one. A repeated request has no effect.
+
+    Without a transaction a commit has no effect; an abort raises the epoch, as batches may be on their way that would
+    open one.
+    """
+    found = _found(transactions, transactional_id)
+    value = found.value
+    wanted = End.COMMITTED if commits else End.ABORTED
+    if producer == found.previous and value.end is wanted:
+        return Decision((), _next(value))
+    found = _owned(transactions, transactional_id, producer)
+    _check_at_rest(found)
+    if value.status is Status.EMPTY and commits:
+        return Decision((), producer)
+    record = _decided(found, wanted, fresh_id, now_ms)
+    return Decision([record], _next_after(found, fresh_id))
+
+
+def abort(transactions: Transactions, transactional_id: str, *, now_ms: int, fresh_id: int | None) -> Decision[None]:
+    """Abort the open transaction, as an operator asks for. TransactionalIdNotFound, InvalidTxnState if none is open."""
+    found = _found(transactions, transactional_id)
+    if found.value.status is not Status.ONGOING:
+        raise InvalidTxnState(f"{transactional_id!r} has no open transaction")
+    return Decision([_decided(found, End.FORCED, fresh_id, now_ms)], None)
+
+
+def time_out(
+    transactions: Transactions, transactional_id: str, producer: Producer, *, now_ms: int, fresh_id: int | None
+) -> Decision[bool]:
+    """Abort the transaction of `producer` if it is still open; whether it was."""
+    found = transactions.get(transactional_id)
+    if found is None or found.producer != producer or found.value.status is not Status.ONGOING:
+        return Decision((), False)
+    return Decision([_decided(found, End.TIMED_OUT, fresh_id, now_ms)], True)
+
+
+def complete(transactions: Transactions, transactional_id: str, marked: Producer, *, now_ms: int) -> Decision[None]:
+    """Close the transaction that was decided for the epoch of `marked`: every part of it has ended."""
+    found = transactions.get(transactional_id)
+    if found is None or found.producer != marked or found.value.status not in (Status.COMMITTING, Status.ABORTING):
+        return Decision((), None)
+    value = found.value
+    closed = replace(value, status=Status.EMPTY, began_ms=-1, changed_ms=now_ms, next_producer_id=NO_PRODUCER_ID)
+    if value.next_producer_id != NO_PRODUCER_ID:
+        closed = replace(closed, producer_id=value.next_producer_id, epoch=0)
+    records = [remove(PartitionKey(transactional_id, *each)) for each in found.partitions]
+    records += [remove(GroupKey(transactional_id, group)) for group in found.groups]
+    return Decision([*records, put(IdKey(transactional_id), closed)], None)
+
+
+def expire(transactions: Transactions, transactional_id: str, *, now_ms: int, limits: Limits) -> Decision[bool]:
+    """Forget a transactional id that has not been used for long; whether it is forgotten."""
+    found = transactions.get(transactional_id)
+    if found is None or found.value.status is not Status.EMPTY:
+        return Decision((), False)
+    if now_ms - found.value.changed_ms < limits.expiration_ms:
+        return Decision((), False)
+    return Decision([remove(IdKey(transactional_id))], True)
+
+
+def check_open(transactions: Transactions, transactional_id: str, producer: Producer, group: str) -> None:
+    """Raise what `enrol` raises, or InvalidTxnState, unless `group` is part of the producer's open transaction."""
+    found = _owned(transactions, transactional_id, producer)
+    _check_at_rest(found)
+    if found.value.status is not Status.ONGOING or group not in found.groups:
+        raise InvalidTxnState(f"group {group!r} is not part of the transaction of {transactional_id!r}")
+
+
+def _found(transactions: Transactions, transactional_id: str) -> Transaction:
+    check_transactional_id(transactional_id)
+    found = transactions.get(transactional_id)
+    if found is None:
+        raise TransactionalIdNotFound(f"there is no transactional id {transactional_id!r}: it was never used, or has expired")
+    return found
+
+
+def _owned(transactions: Transactions, transactional_id: str, producer: Producer) -> Transaction:
+    """Return the transaction of `producer`."""
+    found = _found(transactions, transactional_id)
+    if producer == found.producer:
+        return found
+    if producer.producer_id not in (found.value.producer_id, found.value.previous_producer_id):
+        raise InvalidProducerIdMapping(
+            f"transactional id {transactional_id!r} belongs to producer id {found.value.producer_id}, not "
+            f"{producer.producer_id}"
+        )
+    if producer == found.previous and found.value.end is End.TIMED_OUT:
+        raise TransactionAbortable(
+            f"the transaction of {transactional_id!r} was aborted: it was open for longer than its timeout, "
+            f"{found.value.timeout_ms} ms"
+        )
+    if producer == found.previous and found.value.end is End.FORCED:
+        raise TransactionAbortable(f"the transaction of {transactional_id!r} was aborted by an operator")
+    if producer == found.previous and found.value.end in (End.COMMITTED, End.ABORTED):
+        raise InvalidTxnState(f"the transaction of {transactional_id!r} has ended with epoch {producer.epoch}")
+    raise _fenced(found, producer)
+
+
+def _check_at_rest(found: Transaction) -> None:
+    if found.value.status in (Status.COMMITTING, Status.ABORTING):
+        raise ConcurrentTransactions(f"the last transaction of {found.transactional_id!r} is still ending: retry")
+
+
+def _fenced(found: Transaction, producer: Producer) -> ProducerFenced:
+    return ProducerFenced(
+        f"transactional id {found.transactional_id!r}: producer {producer.producer_id}, epoch {producer.epoch} is fenced "
+        f"by epoch {found.value.epoch}: another producer uses the transactional id"
+    )
+
+
+def _decided(found: Transaction, end: End, fresh_id: int | None, now_ms: int) -> Record:
+    """Return the record that decides the transaction."""
+    value = found.value
+    following = _next_after(found, fresh_id)
+    return put(
+        IdKey(found.transactional_id),
+        replace(
+            value,
+            epoch=value.epoch + 1,
+            status=_STATUS.get(end, Status.ABORTING),
+            end=end,
+            previous_producer_id=value.producer_id if end is not End.REPLACED else NO_PRODUCER_ID,
+            previous_epoch=value.epoch if end is not End.REPLACED else NO_PRODUCER_EPOCH,
+            changed_ms=now_ms,
+            next_producer_id=following.producer_id if following.producer_id != value.producer_id else NO_PRODUCER_ID,
+        ),
+    )
+
+
+def _next_after(found: Transaction, fresh_id: int | None) -> Producer:
+    """Return the producer of the next transaction, if this one is decided now."""
+    value = found.value
+    if value.epoch + 1 <= LAST_PRODUCER_EPOCH:
+        return Producer(value.producer_id, value.epoch + 1)
+    if fresh_id is None:
+        raise NeedsProducerId
+    return Producer(fresh_id, 0)
+
+
+def _next(value: IdValue) -> Producer:
+    """Return the producer of the next transaction, after a decision."""
+    if value.next_producer_id != NO_PRODUCER_ID:
+        return Producer(value.next_producer_id, 0)
+    return Producer(value.producer_id, value.epoch)

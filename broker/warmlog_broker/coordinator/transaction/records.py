@@ -1,0 +1,90 @@
+"""The records of `__transactions`: transactional ids, and what belongs to their open transactions.
+
+====  ==============  ===================================  ============================================================
+kind  key             fields of the key                    fields of the value
+====  ==============  ===================================  ============================================================
+1     IdKey           transactional id                     producer id, epoch, state, end, the producer id and epoch
+                                                           before the last change, timeout, time of the beginning, time
+                                                           of the last change, producer id that comes next
+2     PartitionKey    transactional id, topic id, number   name of the topic
+3     GroupKey        transactional id, group              (none)
+====  ==============  ===================================  ============================================================
+
+A tombstone removes what the key stands for. Times are in milliseconds. See `framework/record_codec` for the encoding.
+"""
+
+from enum import IntEnum
+
+from warmlog_broker.coordinator.framework.record_codec import VERSION, Key, RecordCodec, Value
+from warmlog_protocol.batch.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+
+class Status(IntEnum):
+    """The state of a transactional id."""
+
+    EMPTY = 0
+    """No transaction is open."""
+    ONGOING = 1
+    COMMITTING = 2
+    """It is decided; markers and offsets are being written."""
+    ABORTING = 3
+
+
+class End(IntEnum):
+    """The last change of a transactional id, and so who may continue with the epoch before it."""
+
+    INITIALISED = 0
+    """Its producer was given an id and epoch."""
+    COMMITTED = 1
+    ABORTED = 2
+    """By its producer."""
+    TIMED_OUT = 3
+    REPLACED = 4
+    """Aborted as another producer has started with the transactional id: the old one is fenced."""
+    FORCED = 5
+    """Aborted by an operator."""
+
+
+class OfId(Key, frozen=True, gc=False):
+    transactional_id: str
+
+
+class IdKey(OfId, frozen=True, tag=1, gc=False):
+    pass
+
+
+class PartitionKey(OfId, frozen=True, tag=2, gc=False):
+    topic_id: bytes
+    partition: int
+
+
+class GroupKey(OfId, frozen=True, tag=3, gc=False):
+    group: str
+
+
+class IdValue(Value, frozen=True, tag=VERSION, gc=False):
+    producer_id: int
+    epoch: int
+    """While a decision is carried out, that of its markers: it rises with each decision."""
+    status: Status
+    end: End
+    previous_producer_id: int = NO_PRODUCER_ID
+    """With `previous_epoch`: whom the last change was made for, so that it can be repeated. None for a new producer."""
+    previous_epoch: int = NO_PRODUCER_EPOCH
+    timeout_ms: int = 0
+    began_ms: int = -1
+    changed_ms: int = -1
+    next_producer_id: int = NO_PRODUCER_ID
+    """The id of the next transaction, if `epoch` is the last one of `producer_id`."""
+
+
+class PartitionValue(Value, frozen=True, tag=VERSION, gc=False):
+    topic: str
+
+
+class GroupValue(Value, frozen=True, tag=VERSION, gc=False):
+    pass
+
+
+CODEC: RecordCodec[OfId] = RecordCodec({IdKey: IdValue, PartitionKey: PartitionValue, GroupKey: GroupValue})
+put, remove, read = CODEC.put, CODEC.remove, CODEC.read
