@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -174,3 +175,20 @@ def test_close_ends_while_other_threads_send_to_a_broker_that_is_away() -> None:
             with pytest.raises(DeliveryTimeout):
                 producer.close()
     assert [type(error) for error in errors] == [ClientClosed, ClientClosed]
+
+
+@pytest.mark.parametrize("topic", [5, None, b"t"])
+def test_a_topic_that_is_no_text_does_not_reach_the_broker(shared: EmbeddedBroker, topic: Any) -> None:
+    with Producer(shared.address) as producer:
+        for wrong in (producer.send(topic, b"x").result, lambda: producer.send_many(topic, [b"x"])):
+            with pytest.raises(TypeError, match=r"^a topic's name must be a str, not "):
+                wrong()
+
+
+def test_headers_and_values_that_are_no_collection_are_named(shared: EmbeddedBroker) -> None:
+    wrong: Any = 5
+    with Producer(shared.address) as producer:
+        with pytest.raises(TypeError, match=r"^headers must be pairs of a name and bytes or None, or a mapping, not 5$"):
+            producer.send("t", b"x", headers=wrong)
+        with pytest.raises(TypeError, match=r"^a list of values expected, not one int$"):
+            producer.send_many("t", wrong)
