@@ -188,7 +188,7 @@ def test_a_topic_that_is_no_text_does_not_reach_the_broker(shared: EmbeddedBroke
 def test_headers_and_values_that_are_no_collection_are_named(shared: EmbeddedBroker) -> None:
     wrong: Any = 5
     with Producer(shared.address) as producer:
-        with pytest.raises(TypeError, match=r"^headers must be pairs of a name and bytes or None, or a mapping, not 5$"):
+        with pytest.raises(TypeError, match=r"^headers must be pairs of a name .*, not 5$"):
             producer.send("t", b"x", headers=wrong)
         with pytest.raises(TypeError, match=r"^a list of values expected, not one int$"):
             producer.send_many("t", wrong)
