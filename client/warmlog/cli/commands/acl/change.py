@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warmlog.cli.commands.acl.options import (
+    OPERATIONS,
     GroupNames,
     IsCluster,
     OfOperation,
     OfPrincipal,
-    OperationName,
     Principal,
     TopicNames,
     TransactionalIds,
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 def add(
     principal: Principal,
     operations: Annotated[
-        list[OperationName], typer.Argument(metavar="OPERATION", help="What it may do.", show_default=False)
+        list[str],
+        typer.Argument(metavar="OPERATION", help=f"What it may do: {', '.join(OPERATIONS)}.", show_default=False),
     ],
     topics: TopicNames = None,
     groups: GroupNames = None,
@@ -48,6 +49,9 @@ def add(
     """Allow a principal operations on topics, groups or the cluster: a rule for each operation and resource."""
     from warmlog.admin.acls import Acl, binding_of
 
+    for operation in operations:
+        if operation not in OPERATIONS:
+            raise typer.BadParameter(f"{operation!r}: one of {', '.join(OPERATIONS)}", param_hint="OPERATION")
     resources = required(resources_of(topics, groups, transactional_ids, is_cluster))
     acls = [
         Acl(principal, operation, *resource, is_prefix=is_prefix, is_allowed=not is_denied)

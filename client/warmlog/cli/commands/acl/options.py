@@ -1,6 +1,6 @@
 """The options of `warmlog acl` that say which rules are meant."""
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import typer
 
@@ -19,6 +19,8 @@ OperationName = Literal[
     "cluster_action",
     "idempotent_write",
 ]
+
+OPERATIONS: tuple[str, ...] = get_args(OperationName)
 
 
 def principal_of(text: str) -> str:
