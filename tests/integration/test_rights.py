@@ -492,6 +492,27 @@ def test_a_group_whose_topics_may_not_be_described_is_not_described(broker: Brok
     ask(broker, Case(heartbeat_of(epoch=LEAVING), ()))
 
 
+def test_a_pattern_of_a_group_finds_no_topic_that_may_not_be_described(broker: BrokerThread) -> None:
+    def heartbeat(client: WireClient, epoch: int, **fields: Any) -> Any:
+        joining = {"topics": [], "pattern": ".*", "assignor": "", "owned": []} if epoch == JOINING else {}
+        return client.call(GroupHeartbeatRequest("patterns", "m", epoch, **joining, **fields))
+
+    def topics_at(client: WireClient, expected: set[str]) -> None:
+        response = heartbeat(client, JOINING)
+        while {each.topic for each in response.assignment or ()} != expected:
+            response = heartbeat(client, response.member_epoch, owned=response.assignment or [])
+
+    group = Right(Op.READ, ResourceType.GROUP, "patterns")
+    give(broker, group, on_topic(Op.DESCRIBE))
+    with WireClient(broker.address) as client:
+        topics_at(client, {T})
+        give(broker, group, on_topic(Op.DESCRIBE), on_topic(Op.DESCRIBE, SECRET))
+        topics_at(client, {T, SECRET})
+        give(broker, group, on_topic(Op.DESCRIBE))
+        topics_at(client, {T})
+        heartbeat(client, LEAVING)
+
+
 # --- what is told ----------------------------------------------------------------------------------------------------
 
 

@@ -62,7 +62,9 @@ class Asker:
             f"{'a rule denies it' if is_denied else 'no rule allows it'}",
             services.loop.time(),
         )
-        return _ERRORS[resource_type](f"{principal} lacks the right {what}; an operator can give it by `warmlog acl add`")
+        return _ERRORS[resource_type](
+            f"{principal} lacks the right {what}; an operator can give it by `warmlog acl add`"
+        )
 
     def count(self, error: AuthorizationFailed) -> None:
         """Count an error of one item of the request."""

@@ -5,7 +5,7 @@ A decision is remembered until a rule changes. `acl_entry`, `selected` and `chec
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from warmlog_broker.config.broker_config import Authorization, BrokerConfig
 from warmlog_broker.metadata.metadata_log import AclsCreated, AclsDeleted, MetadataState
@@ -78,6 +78,8 @@ class Authorizer:
     def __init__(self, metadata: Metadata, config: BrokerConfig) -> None:
         self.is_on = config.authorization == Authorization.ACL
         """Whether requests are checked at all."""
+        self.on_changed: list[Callable[[], None]] = []
+        """Called after rules have changed."""
         self._metadata = metadata
         self._super_users: Collection[str] = frozenset(config.super_user_principals)
         self._rights = Rights(metadata.state.acls, allows_without_rules=config.allow_everyone_if_no_acl_found)
@@ -149,7 +151,7 @@ class Authorizer:
                 for rule in entry.rules:
                     self._rights.add(rule)
                     _log.info("%s has added the rule: %s", by, text_of(rule))
-                self._decisions.clear()
+                self._has_changed()
         return errors
 
     async def delete(self, wanted: Sequence[AclFilter], by: str) -> list[AclBinding]:
@@ -161,8 +163,13 @@ class Authorizer:
                 for rule in rules:
                     self._rights.remove(rule)
                     _log.info("%s has removed the rule: %s", by, text_of(rule))
-                self._decisions.clear()
+                self._has_changed()
         return rules
+
+    def _has_changed(self) -> None:
+        self._decisions.clear()
+        for on_changed in self.on_changed:
+            on_changed()
 
     def _tell_start(self) -> None:
         rules = self._metadata.state.acls

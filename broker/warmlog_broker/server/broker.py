@@ -422,6 +422,7 @@ class Broker:
         config = self.config
         cluster = stored.metadata_log.state.cluster
         assert cluster is not None
+        authorizer = Authorizer(self._metadata, config)
         return Services(
             loop=self._loop,
             config=config,
@@ -442,6 +443,7 @@ class Broker:
             groups=GroupCoordinator(
                 self.topics,
                 config,
+                authorizer=authorizer,
                 timers=self._timers,
                 lines=self._lines,
                 threads=self._threads.cold_readers,
@@ -450,7 +452,7 @@ class Broker:
                 write_refusal=self._guard.write_refusal,
             ),
             users=self._make_users(),
-            authorizer=Authorizer(self._metadata, config),
+            authorizer=authorizer,
             cold_readers=self._threads.cold_readers,
             bodies=BodyThreads(self._threads.preparers, self._memory),
             write_refusal=self._guard.write_refusal,
