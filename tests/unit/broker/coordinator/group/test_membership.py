@@ -217,6 +217,10 @@ def test_a_pattern_stands_for_topics_that_its_principal_may_describe(machine: Ma
     machine.heartbeat("b", epoch, [], principal="User:carol")
     assert machine.assign()
     assert secret.topic_id in {partition.topic_id for partition in machine.member("b").target}
+    machine.topics.hidden = {("User:carol", "orders.secret")}
+    assert machine.assign()
+    assert secret.topic_id not in {partition.topic_id for partition in machine.member("b").target}
+    assert not machine.assign()
 
 
 def test_a_pattern_stands_for_topics_that_come_later_and_for_whole_names(machine: Machine) -> None:
