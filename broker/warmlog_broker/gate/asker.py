@@ -28,16 +28,18 @@ _ERRORS: dict[ResourceType, type[AuthorizationFailed]] = {
 class Asker:
     """One request, and the principal that sends it."""
 
-    __slots__ = ("_context", "_services", "api")
+    __slots__ = ("_authorizer", "_context", "_principal", "_services", "api")
 
     def __init__(self, services: Services, context: RequestContext, api: Api) -> None:
         self._services = services
         self._context = context
+        self._authorizer = services.authorizer
+        self._principal = context.principal
         self.api = api
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str | None) -> bool:
         """Return whether this is allowed; on any resource of the type, if `name` is None."""
-        return self._services.authorizer.may(self._context.principal, operation, resource_type, name)
+        return self._authorizer.may(self._principal, operation, resource_type, name)
 
     def may_in_cluster(self, operation: Operation) -> bool:
         """Return whether this is allowed on the cluster."""
@@ -50,8 +52,8 @@ class Asker:
 
     def refusal(self, operation: Operation, resource_type: ResourceType, name: str | None) -> AuthorizationFailed:
         """Log and count that this is refused, and return the error for the response."""
-        services, principal = self._services, self._context.principal
-        is_denied = services.authorizer.is_denied_by_rule(principal, operation, resource_type, name)
+        services, principal = self._services, self._principal
+        is_denied = self._authorizer.is_denied_by_rule(principal, operation, resource_type, name)
         services.counters.denied[self.api.name, DENIED if is_denied else NO_RULE] += 1
         shown = name if name is None or len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"
         what = f"{operation.name} on {resource_text(resource_type, shown)}"

@@ -11,9 +11,18 @@ from typing import Any
 from msgspec.structs import replace
 
 from warmlog_broker.gate.asker import Asker
+from warmlog_broker.handlers.items import PartitionItem
 from warmlog_broker.network.codec import Slices
 from warmlog_protocol.errors import AuthorizationFailed
-from warmlog_protocol.messages import CLUSTER_NAME, Message, Operation, ResourceType
+from warmlog_protocol.messages import (
+    CLUSTER_NAME,
+    AlteredTopic,
+    Message,
+    NewPartitions,
+    NewTopic,
+    Operation,
+    ResourceType,
+)
 
 Revise = Callable[[Message | None, Slices], tuple[Message, Slices]]
 """Changes a response and its batches. It is given None if no handler has run."""
@@ -41,18 +50,18 @@ def on_cluster(operation: Operation) -> Whole:
     return Whole(operation, ResourceType.CLUSTER, lambda _: (CLUSTER_NAME,))
 
 
-def _itself(_asker: Asker, item: Any) -> str:
-    return str(item)
+def _itself(_asker: Asker, item: str) -> str:
+    return item
 
 
-def topic_of(_asker: Asker, item: Any) -> str:
+def topic_of(_asker: Asker, item: PartitionItem) -> str:
     """The topic of an item."""
-    return str(item.topic)
+    return item.topic
 
 
-def name_of(_asker: Asker, item: Any) -> str:
+def name_of(_asker: Asker, item: NewTopic | AlteredTopic | NewPartitions) -> str:
     """The name of an item."""
-    return str(item.name)
+    return item.name
 
 
 def identified_topic_of(asker: Asker, item: Any) -> str:
@@ -89,9 +98,12 @@ class Each:
         if items is None:
             return message, None
         errors: dict[str, AuthorizationFailed] = {}
-        for name in {self.named(asker, item) for item in items}:
-            if not any(asker.may(operation, self.resource_type, name) for operation in self.operations):
-                errors[name] = asker.refusal(self.operations[0], self.resource_type, name)
+        named, resource_type, (operation, *others) = self.named, self.resource_type, self.operations
+        for name in {named(asker, item) for item in items}:
+            if asker.may(operation, resource_type, name):
+                continue
+            if not any(asker.may(other, resource_type, name) for other in others):
+                errors[name] = asker.refusal(operation, resource_type, name)
         if not errors:
             return message, None
         if self.is_distinct:

@@ -131,10 +131,10 @@ def _init_producer_id(asker: Asker, message: InitProducerIdRequest) -> Admitted:
 
 def _fetch(asker: Asker, message: FetchRequest) -> Admitted:
     """What replicas tell with a fetch is not for clients."""
-    if message.replica_id not in (CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID) or any(
-        part.flushed_offset >= 0 or part.log_start_offset >= 0 for part in message.partitions
-    ):
-        asker.require(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
+    is_replica = message.replica_id not in (CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID)
+    for part in message.partitions:
+        if is_replica or part.flushed_offset >= 0 or part.log_start_offset >= 0:
+            asker.require(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
     return message, None
 
 
