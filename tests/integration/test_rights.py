@@ -546,6 +546,19 @@ def test_refusals_do_not_flood_the_log(broker: BrokerThread, caplog: pytest.LogC
     assert len([record for record in caplog.records if "was refused" in record.getMessage()]) <= 20
 
 
+def test_a_request_with_many_refusals_has_one_line_and_counts_all(
+    broker: BrokerThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    give(broker)
+    broker.in_loop(lambda b: b.services.counters.denied.clear())
+    broker.in_loop(lambda b: b.services.lines.finish(0.0))
+    names = [f"secret-{number}" for number in range(500)]
+    response: Any = ask(broker, Case(MetadataRequest(names), ()))
+    assert [topic.name for topic in response.topics] == names
+    assert len([record for record in caplog.records if "was refused" in record.getMessage()]) == 1
+    assert broker.in_loop(lambda b: dict(b.services.counters.denied)) == {("Metadata", "no rule"): 500}
+
+
 def test_transactional_ids_have_rights_of_their_own(broker: BrokerThread) -> None:
     give(broker, on_topic(Op.WRITE))
     request = ProduceRequest(ACKS_ALL, 10_000, [ProducePartition(T, 0, len(BATCH))], transactional_id="tx")

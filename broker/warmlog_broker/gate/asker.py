@@ -28,13 +28,14 @@ _ERRORS: dict[ResourceType, type[AuthorizationFailed]] = {
 class Asker:
     """One request, and the principal that sends it."""
 
-    __slots__ = ("_authorizer", "_context", "_principal", "_services", "api")
+    __slots__ = ("_authorizer", "_context", "_is_logged", "_principal", "_services", "api")
 
     def __init__(self, services: Services, context: RequestContext, api: Api) -> None:
         self._services = services
         self._context = context
         self._authorizer = services.authorizer
         self._principal = context.principal
+        self._is_logged = False
         self.api = api
 
     def may(self, operation: Operation, resource_type: ResourceType, name: str | None) -> bool:
@@ -51,21 +52,24 @@ class Asker:
             raise self.refusal(operation, resource_type, name)
 
     def refusal(self, operation: Operation, resource_type: ResourceType, name: str | None) -> AuthorizationFailed:
-        """Log and count that this is refused, and return the error for the response."""
-        services, principal = self._services, self._principal
+        """Count that this is refused, log the first of the request, and return the error for the response."""
+        principal = self._principal
         is_denied = self._authorizer.is_denied_by_rule(principal, operation, resource_type, name)
-        services.counters.denied[self.api.name, DENIED if is_denied else NO_RULE] += 1
+        self._services.counters.denied[self.api.name, DENIED if is_denied else NO_RULE] += 1
         shown = name if name is None or len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"
         what = f"{operation.name} on {resource_text(resource_type, shown)}"
-        services.lines.write(
+        if not self._is_logged:
+            self._is_logged = True
+            self._log(what, "a rule denies it" if is_denied else "no rule allows it")
+        error = _ERRORS[resource_type]
+        return error(f"{principal} lacks the right {what}; an operator can give it by `warmlog acl add`")
+
+    def _log(self, what: str, reason: str) -> None:
+        self._services.lines.write(
             logging.WARNING,
             f"refused requests, {self.api.name}",
-            f"{self.api.name} of {principal} from {self._context.peer} was refused: {what}: "
-            f"{'a rule denies it' if is_denied else 'no rule allows it'}",
-            services.loop.time(),
-        )
-        return _ERRORS[resource_type](
-            f"{principal} lacks the right {what}; an operator can give it by `warmlog acl add`"
+            f"{self.api.name} of {self._principal} from {self._context.peer} was refused: {what}: {reason}",
+            self._services.loop.time(),
         )
 
     def count(self, error: AuthorizationFailed) -> None:

@@ -99,7 +99,7 @@ class Each:
             return message, None
         errors: dict[str, AuthorizationFailed] = {}
         named, resource_type, (operation, *others) = self.named, self.resource_type, self.operations
-        for name in {named(asker, item) for item in items}:
+        for name in dict.fromkeys([named(asker, item) for item in items]):
             if asker.may(operation, resource_type, name):
                 continue
             if not any(asker.may(other, resource_type, name) for other in others):

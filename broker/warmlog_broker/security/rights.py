@@ -55,6 +55,9 @@ def _set_of(*operations: Operation) -> Operations:
 
 _ALL = _set_of(Operation.ALL)
 _DESCRIBING = _set_of(Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
+_DESCRIBE = _set_of(Operation.DESCRIBE)
+_ALTER_CONFIGS = _set_of(Operation.ALTER_CONFIGS)
+_DESCRIBE_CONFIGS = _set_of(Operation.DESCRIBE_CONFIGS)
 
 
 def _effective(allowed: Operations, denied: Operations) -> Operations:
@@ -64,9 +67,9 @@ def _effective(allowed: Operations, denied: Operations) -> Operations:
     if allowed & _ALL:
         allowed = EVERY_OPERATION
     if allowed & _DESCRIBING:
-        allowed |= _set_of(Operation.DESCRIBE)
-    if allowed & _set_of(Operation.ALTER_CONFIGS):
-        allowed |= _set_of(Operation.DESCRIBE_CONFIGS)
+        allowed |= _DESCRIBE
+    if allowed & _ALTER_CONFIGS:
+        allowed |= _DESCRIBE_CONFIGS
     return allowed & ~denied & ~_ALL
 
 
