@@ -26,17 +26,17 @@ def _guarded(services: Services, api: Api, rules: tuple[Rule, ...], handler: Han
     def handle(context: RequestContext, request: ReceivedRequest) -> Response:
         asker = Asker(services, context, api)
         message: Message | None = request.message
-        revisions: list[Revise] = []
+        revisions: tuple[Revise, ...] = ()
         for rule in rules:
             message, revise = rule(asker, message)
             if revise is not None:
-                revisions.append(revise)
+                revisions = (revise, *revisions)
             if message is None:
                 break
         response: Response = None
         if message is not None:
             response = handler(context, request if message is request.message else _ReducedRequest(request, message))
-        for revise in reversed(revisions):
+        for revise in revisions:
             response = _revised(response, revise)
         return response
 

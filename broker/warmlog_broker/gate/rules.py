@@ -97,13 +97,21 @@ class Each:
         items = getattr(message, self.items)
         if items is None:
             return message, None
+        may, named, resource_type, operation = asker.may, self.named, self.resource_type, self.operations[0]
+        last = None
+        for item in items:
+            name = named(asker, item)
+            if name != last and not may(operation, resource_type, name):
+                return self._sorted_out(asker, message, items)
+            last = name
+        return message, None
+
+    def _sorted_out(self, asker: Asker, message: Message, items: Sequence[Any]) -> Admitted:
+        """Return what of the request may be handled, which may be all of it."""
         errors: dict[str, AuthorizationFailed] = {}
-        named, resource_type, (operation, *others) = self.named, self.resource_type, self.operations
-        for name in dict.fromkeys([named(asker, item) for item in items]):
-            if asker.may(operation, resource_type, name):
-                continue
-            if not any(asker.may(other, resource_type, name) for other in others):
-                errors[name] = asker.refusal(operation, resource_type, name)
+        for name in dict.fromkeys([self.named(asker, item) for item in items]):
+            if not any(asker.may(operation, self.resource_type, name) for operation in self.operations):
+                errors[name] = asker.refusal(self.operations[0], self.resource_type, name)
         if not errors:
             return message, None
         if self.is_distinct:

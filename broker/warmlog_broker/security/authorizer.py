@@ -11,6 +11,7 @@ from warmlog_broker.config.broker_config import Authorization, BrokerConfig
 from warmlog_broker.metadata.metadata_log import AclsCreated, AclsDeleted, MetadataState
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.security.rights import (
+    EVERY_OPERATION,
     Operations,
     Rights,
     concerns,
@@ -90,15 +91,15 @@ class Authorizer:
 
     def may(self, principal: str, operation: Operation, resource_type: ResourceType, name: str | None) -> bool:
         """Return whether the principal may do this to the resource; to any of its type, if `name` is None."""
-        if principal in self._super_users:
-            return True
         operations = self._decisions.get((principal, resource_type, name))
         if operations is None:
             operations = self._decide(principal, resource_type, name)
-        return operations >> operation & 1 == 1
+        return operations >> operation & 1 != 0
 
     def _decide(self, principal: str, resource_type: int, name: str | None) -> Operations:
-        if name is None:
+        if principal in self._super_users:
+            operations = EVERY_OPERATION
+        elif name is None:
             operations = self._rights.operations_on_any(principal, resource_type)
         else:
             operations = self._rights.operations(principal, resource_type, name)
