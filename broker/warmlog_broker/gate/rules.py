@@ -79,7 +79,7 @@ class Each:
     operations: tuple[Operation, ...]
     resource_type: ResourceType
     items: str
-    """The field of the request, a list; None for all resources, which is left to another rule."""
+    """The field of the request, a list."""
     results: str
     """The field of the response."""
     refused: Callable[[Any, AuthorizationFailed], list[Any]]
@@ -95,8 +95,6 @@ class Each:
 
     def __call__(self, asker: Asker, message: Message) -> Admitted:
         items = getattr(message, self.items)
-        if items is None:
-            return message, None
         may, named, resource_type, operation = asker.may, self.named, self.resource_type, self.operations[0]
         last = None
         for item in items:
