@@ -137,7 +137,7 @@ class Rights:
         """Return what the principal may do with at least one name of this type, whether or not it exists."""
         found = self._operations(principal, (resource_type, False, ANY_NAME))
         for resource, on_resource in self._index.items():
-            if resource[0] == resource_type and _of_principal(on_resource.allowed, principal) & ~found:
+            if resource[0] == resource_type and _of_principal(on_resource.allowed, principal):
                 found |= self._operations(principal, resource)
         return found
 

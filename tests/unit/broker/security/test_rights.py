@@ -100,6 +100,15 @@ def test_a_right_to_any_resource_must_not_be_denied_for_all_that_it_covers() -> 
     assert not may_write_any(rule(ALICE, Operation.WRITE), rule(ALICE, Operation.ALL, is_allowed=False))
 
 
+def test_what_is_denied_of_one_name_is_allowed_by_another_that_implies_it() -> None:
+    rules = [
+        rule(ALICE, Operation.ALL, "abc"),
+        rule(ALICE, Operation.DESCRIBE, "abc", is_allowed=False),
+        rule(ALICE, Operation.READ, "ab"),
+    ]
+    assert Rights(rules).operations_on_any(ALICE, TOPIC) >> Operation.DESCRIBE & 1
+
+
 # --- the model -------------------------------------------------------------------------------------------------------
 
 names = st.sampled_from(["a", "ab", "abc", "b", "x", ANY_NAME])
