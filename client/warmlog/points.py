@@ -163,10 +163,17 @@ def _unread(named: TopicPartition, partitions: Collection[TopicPartition]) -> st
 
 
 def checked_topics(topics: Sequence[str]) -> Sequence[str]:
-    """Return `topics`. TypeError for a single name, whose letters would be taken as names."""
-    if isinstance(topics, str):
+    """Return `topics`. TypeError for a single name, whose letters would be taken as names, and for other types."""
+    if isinstance(topics, str) or not isinstance(topics, Iterable):
         raise TypeError(f"topics must be a list of names: topics=[{topics!r}]")
-    return topics
+    return [checked_topic(topic) for topic in topics]
+
+
+def checked_topic(name: str) -> str:
+    """Return the name of a topic; TypeError if it is not a str."""
+    if not isinstance(name, str):
+        raise TypeError(f"a topic's name must be a str, not {name!r} ({type(name).__name__})")
+    return name
 
 
 def checked_offset(offset: object) -> int:

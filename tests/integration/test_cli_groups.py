@@ -59,7 +59,7 @@ def test_a_group_is_reset_described_and_deleted(warmlog: CommandLine, filled: st
     }
     assert lags == {0: (40, 100, 60), 1: (0, 0, 0)}
 
-    shifted = document(warmlog("group", "reset", group, "--to", "-10", "--json"))
+    shifted = document(warmlog("group", "reset", group, "--to", "-10", "--dry-run", "--json"))
     (first, _) = shifted["partitions"]
     assert (shifted["executed"], first["committed"], first["offset"], first["repeated"]) == (False, 40, 30, 10)
     assert document(warmlog("group", "describe", group, "--json"))["lag_records"] == 60, "a dry run"

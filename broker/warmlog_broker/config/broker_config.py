@@ -67,6 +67,13 @@ class PrincipalRule(StrEnum):
     DN = "dn"
 
 
+class Authorization(StrEnum):
+    """Whether requests need rights."""
+
+    NONE = "none"
+    ACL = "acl"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
     """The settings of one broker process. The constructor checks nothing; `from_settings` checks users' text."""
@@ -153,6 +160,21 @@ class BrokerConfig:
     )
     sasl_failure_delay_ms: int = _ms(
         500, "How long a client waits for the response to a failed authentication.", minimum=0, maximum=10 * SECOND_MS
+    )
+    # rights
+    authorization: str = setting(
+        "none",
+        "Whether requests need rights: with none every client may do everything, with acl what a rule allows to its "
+        "principal (warmlog acl).",
+        choices=tuple(Authorization),
+    )
+    super_users: str = setting(
+        "",
+        "Principals that may do everything, whatever rules say, separated by semicolons, such as "
+        "User:admin;User:CN=ops,O=example.",
+    )
+    allow_everyone_if_no_acl_found: bool = setting(
+        False, "Whether every principal may do everything with a topic or group that no rule is about."
     )
     # connections
     max_connections: int = _integer(8192, "connections", "The most connections that are open at once.")
@@ -441,8 +463,19 @@ class BrokerConfig:
         """The names in `sasl_mechanisms`."""
         return tuple(dict.fromkeys(name.strip() for name in self.sasl_mechanisms.split(",") if name.strip()))
 
+    @property
+    def super_user_principals(self) -> tuple[str, ...]:
+        """The principals in `super_users`."""
+        return tuple(name.strip() for name in self.super_users.split(";") if name.strip())
+
     def _check(self) -> None:
         """Raise InvalidConfig if settings contradict each other."""
+        for principal in self.super_user_principals:
+            if not principal.startswith("User:") or principal in ("User:", "User:*"):
+                raise InvalidConfig(
+                    f"super.users: {principal!r} is not a principal: User: and a name is, with semicolons between "
+                    "several of them"
+                )
         _check_data_paths(self)
         _check_listeners(self)
         if not self.offered_mechanisms or not set(self.offered_mechanisms) <= MECHANISMS.keys():

@@ -23,6 +23,7 @@ from warmlog_broker.coordinator.groups import GroupCoordinator
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
+from warmlog_broker.gate.gate import guarded
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
@@ -49,6 +50,7 @@ from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.threads import ThreadPools
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authentication import Authentication, AuthenticationRules
+from warmlog_broker.security.authorizer import Authorizer
 from warmlog_broker.security.users import Users
 from warmlog_broker.server.crash_guard import CrashGuard
 from warmlog_broker.server.listener import BoundListener, CannotListen
@@ -420,6 +422,7 @@ class Broker:
         config = self.config
         cluster = stored.metadata_log.state.cluster
         assert cluster is not None
+        authorizer = Authorizer(self._metadata, config)
         return Services(
             loop=self._loop,
             config=config,
@@ -440,6 +443,7 @@ class Broker:
             groups=GroupCoordinator(
                 self.topics,
                 config,
+                authorizer=authorizer,
                 timers=self._timers,
                 lines=self._lines,
                 threads=self._threads.cold_readers,
@@ -448,6 +452,7 @@ class Broker:
                 write_refusal=self._guard.write_refusal,
             ),
             users=self._make_users(),
+            authorizer=authorizer,
             cold_readers=self._threads.cold_readers,
             bodies=BodyThreads(self._threads.preparers, self._memory),
             write_refusal=self._guard.write_refusal,
@@ -461,7 +466,7 @@ class Broker:
         return users
 
     async def _listen(self, bound: list[BoundListener]) -> None:
-        handlers = bind_handlers(self.services)
+        handlers = guarded(self.services, bind_handlers(self.services))
         contexts = {each.listener: self._session_context(each.listener, handlers) for each in bound}
         await self.listening.accept(bound, lambda listener: Session(contexts[listener]))
 

@@ -1,4 +1,5 @@
-"""The admin client: topics and their settings, data directories, offsets; groups are in `groups`, users in `users`."""
+"""The admin client: topics and their settings, data directories, offsets; groups, users and rights are in modules
+of their own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,6 +7,7 @@ from datetime import datetime
 from os import PathLike, fspath
 from uuid import UUID
 
+from warmlog.admin.acls import AclAdmin
 from warmlog.admin.arguments import (
     SettingGiven,
     check_offsets,
@@ -100,8 +102,8 @@ class BrokerInfo:
     """Why it refuses records and new topics (safe mode); "" if it accepts them."""
 
 
-class Admin(GroupAdmin, UserAdmin):
-    """Manages topics, partitions, consumer groups and users. Every call ends within `request_timeout_ms`."""
+class Admin(GroupAdmin, UserAdmin, AclAdmin):
+    """Manages topics, partitions, consumer groups, users and rights. Every call ends within `request_timeout_ms`."""
 
     # --- topics -----------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,17 @@
 
 from msgspec import Struct
 
-from warmlog_protocol.messages.authenticate import (
+from warmlog_protocol.messages.access.acls import (
+    CheckAclRequest,
+    CheckAclResponse,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+from warmlog_protocol.messages.access.authenticate import (
     AlterUsersRequest,
     AlterUsersResponse,
     AuthenticateRequest,
@@ -118,6 +128,10 @@ APIS: dict[int, Api] = {
         Api(ApiKey.DELETE_OFFSETS, DeleteOffsetsRequest, DeleteOffsetsResponse),
         Api(ApiKey.LIST_USERS, ListUsersRequest, ListUsersResponse),
         Api(ApiKey.ALTER_USERS, AlterUsersRequest, AlterUsersResponse),
+        Api(ApiKey.CREATE_ACLS, CreateAclsRequest, CreateAclsResponse),
+        Api(ApiKey.DELETE_ACLS, DeleteAclsRequest, DeleteAclsResponse),
+        Api(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse),
+        Api(ApiKey.CHECK_ACL, CheckAclRequest, CheckAclResponse),
         Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
     )
 }

@@ -58,6 +58,10 @@ class TopicsView(Protocol):
         """Return the names of all topics."""
         ...
 
+    def may_describe(self, principal: str, name: str) -> bool:
+        """Return whether the principal of a member may know of the topic."""
+        ...
+
     def by_name(self, name: str) -> KnownTopic | None:
         """Return the topic that has this name now."""
         ...

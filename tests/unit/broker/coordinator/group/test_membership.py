@@ -205,6 +205,24 @@ def test_new_partitions_deleted_topics_and_recreated_ones_are_noticed(machine: M
         assert sorted(machine.member("a").assigned) == expected
 
 
+def test_a_pattern_stands_for_topics_that_its_principal_may_describe(machine: Machine) -> None:
+    orders, secret = machine.topics.create("orders.eu", 2), machine.topics.create("orders.secret", 4)
+    machine.topics.hidden = {("User:bob", "orders.secret")}
+    machine.join("a", pattern="orders[.].*", principal="User:alice")
+    machine.join("b", pattern="orders[.].*", principal="User:bob")
+    machine.assign()
+    assert {partition.topic_id for partition in machine.member("b").target} <= {orders.topic_id}
+    assert {partition.topic_id for partition in machine.member("a").target} >= {secret.topic_id}
+    epoch = machine.member("b").epoch
+    machine.heartbeat("b", epoch, [], principal="User:carol")
+    assert machine.assign()
+    assert secret.topic_id in {partition.topic_id for partition in machine.member("b").target}
+    machine.topics.hidden = {("User:carol", "orders.secret")}
+    assert machine.assign()
+    assert secret.topic_id not in {partition.topic_id for partition in machine.member("b").target}
+    assert not machine.assign()
+
+
 def test_a_pattern_stands_for_topics_that_come_later_and_for_whole_names(machine: Machine) -> None:
     machine.join("a", pattern="orders[.].*")
     machine.settle("a")
