@@ -380,6 +380,15 @@ class BrokerConfig:
     offset_metadata_max_bytes: int = _bytes(
         4 * KIB, "The largest text that may be committed with an offset.", minimum=0, maximum=MIB
     )
+    # transactions
+    transaction_coordinator_partitions: int = _integer(
+        16, "partitions", "Partitions of __transactions, which holds the state of transactions, when it is created."
+    )
+    transaction_max_timeout_ms: int = _ms(15 * MINUTE_MS, "The longest timeout that a transaction may have.")
+    transactional_id_expiration_ms: int = _ms(
+        7 * DAY_MS, "A transactional id that is not used for this long is forgotten."
+    )
+    transaction_max_ids: int = _integer(100_000, "ids", "The most transactional ids in one partition of __transactions.")
     # crashes
     crash_loop_limit: int = _integer(
         5,

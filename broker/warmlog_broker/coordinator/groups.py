@@ -23,6 +23,7 @@ from warmlog_broker.coordinator.framework.shard import Surroundings
 from warmlog_broker.coordinator.group.description import describe, list_groups
 from warmlog_broker.coordinator.group.membership import heartbeat
 from warmlog_broker.coordinator.group.offsets import (
+    check_commit,
     check_sequence,
     commit,
     delete_group,
@@ -30,6 +31,7 @@ from warmlog_broker.coordinator.group.offsets import (
     expire_offsets,
     fetch_offsets,
 )
+from warmlog_broker.coordinator.group.pending_offsets import add_pending, end_pending
 from warmlog_broker.coordinator.group.state import Group, Groups, Limits
 from warmlog_broker.coordinator.group_duties import GroupShard, Sessions, Targets, Waits, run_unasked
 from warmlog_broker.coordinator.topics_view import BrokerTopics
@@ -194,6 +196,32 @@ class GroupCoordinator:
             self._commits.setdefault((request.group, request.member_id), deque()).append(request.sequence)
             outcome.add_done_callback(partial(self._commit_ended, request))
         return outcome
+
+    async def add_pending(
+        self, request: OffsetCommitRequest, producer_id: int, epoch: int, check: Callable[[], None]
+    ) -> OffsetCommitResponse:
+        """Keep the offsets of `request` until the transaction of this producer ends. `check` raises if it has ended."""
+
+        def decide(groups: Groups) -> Decision[OffsetCommitResponse]:
+            check()
+            limits = self._limits_for(groups, request.group)
+            now_ms = self._now_ms()
+            accepted, response = check_commit(groups, request, self._topics, now_ms=now_ms, limits=limits)
+            records = add_pending(groups, request.group, producer_id, epoch, accepted, now_ms=now_ms)
+            return Decision(records, response)
+
+        outcome = self._coordinator.run(request.group, decide)
+        return await outcome if isinstance(outcome, Awaitable) else outcome
+
+    async def end_pending(self, group: str, producer_id: int, epoch: int, *, commits: bool) -> None:
+        """End a transaction that commits offsets of `group`, with the epoch of its markers."""
+
+        def decide(groups: Groups) -> Decision[None]:
+            return end_pending(groups, group, producer_id, epoch, commits=commits, now_ms=self._now_ms())
+
+        outcome = self._coordinator.run(group, decide)
+        if outcome is not None:
+            await outcome
 
     def _commit_ended(self, request: OffsetCommitRequest, outcome: "asyncio.Future[OffsetCommitResponse]") -> None:
         under_way = self._commits[request.group, request.member_id]

@@ -95,6 +95,14 @@ _PRODUCED = Each(
     lambda part, error: [ProducedPartition(part.topic, part.partition, error.code, str(error))],
     topic_of,
 )
+_COMMITTED = Each(
+    (Operation.READ,),
+    TOPIC,
+    "partitions",
+    "partitions",
+    lambda part, error: [CommittedPartition(part.topic_id, part.topic, part.partition, error.code, str(error))],
+    identified_topic_of,
+)
 _GROUPS = Listed(GROUP, "groups", attrgetter("group"))
 
 
@@ -280,14 +288,7 @@ RIGHTS: dict[int, tuple[Rule, ...]] = {
     ),
     ApiKey.OFFSET_COMMIT: (
         Whole(Operation.READ, GROUP, lambda message: (message.group,)),
-        Each(
-            (Operation.READ,),
-            TOPIC,
-            "partitions",
-            "partitions",
-            lambda part, error: [CommittedPartition(part.topic_id, part.topic, part.partition, error.code, str(error))],
-            identified_topic_of,
-        ),
+        _COMMITTED,
     ),
     ApiKey.OFFSET_FETCH: (
         Whole(Operation.DESCRIBE, GROUP, lambda message: (message.group,)),
@@ -331,6 +332,14 @@ RIGHTS: dict[int, tuple[Rule, ...]] = {
             result_count=lambda each: len(each.partitions),
         ),
     ),
+    ApiKey.END_TRANSACTION: (Whole(Operation.WRITE, TRANSACTIONAL_ID, lambda message: (message.transactional_id,)),),
+    ApiKey.TXN_OFFSET_COMMIT: (
+        Whole(Operation.WRITE, TRANSACTIONAL_ID, lambda message: (message.transactional_id,)),
+        Whole(Operation.READ, GROUP, lambda message: (message.group,)),
+        _COMMITTED,
+    ),
+    ApiKey.LIST_TRANSACTIONS: (Listed(TRANSACTIONAL_ID, "transactions", attrgetter("transactional_id")),),
+    ApiKey.ABORT_TRANSACTION: (on_cluster(Operation.ALTER),),
     ApiKey.LIST_USERS: (on_cluster(Operation.DESCRIBE),),
     ApiKey.ALTER_USERS: (on_cluster(Operation.ALTER),),
     ApiKey.CREATE_ACLS: (on_cluster(Operation.ALTER),),

@@ -27,6 +27,12 @@ from warmlog_broker.handlers.topics import (
     delete_topics,
     describe_configs,
 )
+from warmlog_broker.handlers.transactions import (
+    abort_transaction,
+    end_transaction,
+    list_transactions,
+    txn_offset_commit,
+)
 from warmlog_broker.handlers.users import alter_users, authenticate, list_users
 from warmlog_broker.network.codec import ReceivedRequest
 from warmlog_broker.network.request_context import RequestContext
@@ -64,6 +70,10 @@ HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.DELETE_ACLS: delete_acls,
     ApiKey.DESCRIBE_ACLS: describe_acls,
     ApiKey.CHECK_ACL: check_acl,
+    ApiKey.END_TRANSACTION: end_transaction,
+    ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit,
+    ApiKey.LIST_TRANSACTIONS: list_transactions,
+    ApiKey.ABORT_TRANSACTION: abort_transaction,
     ApiKey.FIND_SPLITS: find_splits,
 }
 """`handler(services, context, request)` by API key; Produce has the batches of the request as a further argument. For

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.groups import GroupCoordinator
+from warmlog_broker.coordinator.transactions import TransactionCoordinator
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.replica.cluster_view import ClusterView
@@ -39,6 +40,7 @@ class Services:
     delayed_fetches: DelayedFetches
     producer_ids: ProducerIds
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     users: Users
     authorizer: Authorizer
     cold_readers: Executor

@@ -8,7 +8,11 @@ Two kinds of requests are appended in several turns of the event loop: those for
 records the broker decodes (`storage/record/recompression`), in a thread. The next request of the same connection waits
 until all batches are appended, which keeps their order.
 
-InitProducerId returns an id for an idempotent producer, or a higher epoch for its current id.
+A transactional batch that may be the first of its transaction in its partition waits until the coordinator has made
+the partition part of the transaction.
+
+InitProducerId returns an id for an idempotent producer, or a higher epoch for its current id; with a transactional id
+it is the coordinator's.
 """
 
 import asyncio
@@ -16,21 +20,25 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from warmlog_broker.coordinator.transaction.decisions import check_transactional_id
+from warmlog_broker.coordinator.transaction.state import Producer
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.response import ConnectionEnds, Deferred
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record.recompression import prepare_batch
 from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
 from warmlog_protocol.batch import NeedsMemory
-from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, read_header
 from warmlog_protocol.errors import (
     ApiError,
     InvalidProducerEpoch,
     InvalidRequest,
     InvalidRequiredAcks,
+    InvalidTxnState,
     RequestTimedOut,
     UnknownProducerId,
 )
@@ -55,10 +63,12 @@ FIRST_EPOCH = 0
 class PendingProduce(Deferred):
     """A Produce request, from its first append to its response."""
 
-    __slots__ = ("_is_appended", "_timeout_ms", "results", "waiting")
+    __slots__ = ("_is_appended", "_timeout_ms", "results", "verified", "waiting")
 
-    def __init__(self, timeout_ms: int) -> None:
+    def __init__(self, timeout_ms: int, verified: "Sequence[Verified]" = ()) -> None:
+        """`verified` has one for each batch, if these are transactional."""
         super().__init__()
+        self.verified = verified
         self.results: list[ProducedPartition] = []
         self._timeout_ms = timeout_ms
         self.waiting: set[int] = set()
@@ -101,6 +111,7 @@ class PreparedBatch(NamedTuple):
 
 
 Batch = ReceivedBatch | PreparedBatch
+Verified = VerificationGuard | ApiError
 Outcome = ProduceResponse | PendingProduce | None
 
 
@@ -109,6 +120,8 @@ def produce(
 ) -> Outcome | Coroutine[Any, Any, Outcome]:
     """Append `batches`, one for each partition of the request; return a coroutine if that takes several turns."""
     _check(request)
+    if request.transactional_id is not None:
+        return _append_transactional(services, context, request, [batch.owned() for batch in batches])
     if len(batches) > PARTITIONS_A_TURN or any(_config_to_decode_by(services, batch) for batch in batches):
         return _append_in_turns(services, context, request, [batch.owned() for batch in batches])
     pending = PendingProduce(request.timeout_ms)
@@ -116,15 +129,48 @@ def produce(
     return _outcome(services, request.acks, pending)
 
 
-async def _append_in_turns(
+async def _append_transactional(
     services: Services, context: RequestContext, request: ProduceRequest, batches: Sequence[ReceivedBatch]
 ) -> Outcome:
-    pending = PendingProduce(request.timeout_ms)
+    """Make the partitions of which this is the first batch part of the transaction, and append."""
+    verified = await asyncio.gather(*(_verified(services, request, batch) for batch in batches))
+    return await _append_in_turns(services, context, request, batches, verified)
+
+
+async def _verified(services: Services, request: ProduceRequest, item: ReceivedBatch) -> Verified:
+    """Return the guard to append a transactional batch with, after its coordinator was asked; or the error."""
+    try:
+        header = read_header(item.batch)
+        if not header.is_transactional:
+            raise InvalidTxnState("a batch that is not transactional, in a request with a transactional_id")
+        partition = services.topics.partition(item.topic, item.partition, to_change=True)
+        producer = Producer(header.producer_id, header.producer_epoch)
+        guard = partition.log.producers.start_verification(
+            header.producer_id, header.base_sequence, header.producer_epoch, services.now_ms()
+        )
+        if guard is not NO_GUARD:
+            assert request.transactional_id is not None
+            await services.transactions.enrol_partition(
+                request.transactional_id, producer, item.topic, item.partition
+            )
+        return guard
+    except ApiError as error:
+        return _without_traceback(error)
+
+
+async def _append_in_turns(
+    services: Services,
+    context: RequestContext,
+    request: ProduceRequest,
+    batches: Sequence[ReceivedBatch],
+    verified: Sequence[Verified] = (),
+) -> Outcome:
+    pending = PendingProduce(request.timeout_ms, verified)
     done = 0
     while done < len(batches):
         received = batches[done : done + PARTITIONS_A_TURN]
         configs = [_config_to_decode_by(services, batch) for batch in received]
-        some = await _prepared(services, received, configs) if any(configs) else received
+        some = await _prepared(services, received, configs, bool(verified)) if any(configs) else received
         async with services.wide_appends:
             _append_some(services, context, request.acks, some, pending)
             done += len(some)
@@ -149,7 +195,9 @@ def _check(request: ProduceRequest) -> None:
     """Raise InvalidRequest if the request as a whole is invalid; then nothing is appended."""
     partitions = request.partitions
     if request.transactional_id is not None:
-        raise InvalidRequest("this broker offers no transactions: transactional_id must not be set")
+        check_transactional_id(request.transactional_id)
+        if request.acks != ACKS_ALL:
+            raise InvalidRequiredAcks(f"a transaction needs acks=all (-1), not {request.acks}")
     if len(partitions) > 1 and len({(wanted.topic, wanted.partition) for wanted in partitions}) != len(partitions):
         raise InvalidRequest("a partition is in the request more than once; one batch each is allowed")
 
@@ -161,17 +209,18 @@ def _config_to_decode_by(services: Services, batch: ReceivedBatch) -> LogConfig 
 
 
 async def _prepared(
-    services: Services, batches: Sequence[ReceivedBatch], configs: Sequence[LogConfig | None]
+    services: Services, batches: Sequence[ReceivedBatch], configs: Sequence[LogConfig | None], is_transactional: bool
 ) -> Sequence[Batch]:
     """Return the first of `batches`, at least one, as they are appended to their logs."""
     return await services.bodies.run(
-        partial(_prepare_some, batches, configs, services.config.batch_max_decompressed_bytes)
+        partial(_prepare_some, batches, configs, is_transactional, services.config.batch_max_decompressed_bytes)
     )
 
 
 def _prepare_some(
     batches: Sequence[ReceivedBatch],
     configs: Sequence[LogConfig | None],
+    is_transactional: bool,
     max_decompressed_bytes: int,
     memory_bytes: int,
 ) -> Sequence[Batch]:
@@ -186,7 +235,7 @@ def _prepare_some(
             prepared.append(received)
             continue
         try:
-            checked = check_batch(received.batch, config.max_message_bytes)
+            checked = check_batch(received.batch, config.max_message_bytes, may_be_transactional=is_transactional)
             made = prepare_batch(checked, config, max_decompressed_bytes, memory_bytes=memory_bytes)
         except NeedsMemory:
             if not prepared:
@@ -230,12 +279,16 @@ def _append(
         raise item.batch
     must_wait = partition.must_wait(acks)
     index = len(pending.results)
+    guard = pending.verified[index] if pending.verified else None
+    if isinstance(guard, ApiError):
+        raise guard
     first_offset, last_offset, append_time_ms, log_start_offset, is_duplicate = partition.append(
         item.batch,
         acks,
         partial(pending.batch_done, index) if must_wait else None,
         now_ms=now_ms,
         next_producer_id=services.producer_ids.next_id,
+        guard=guard,
     )
     if must_wait:
         pending.waiting.add(index)
@@ -261,7 +314,12 @@ async def init_producer_id(
     Idempotent for the same epoch, since the first response may have been lost.
     """
     if request.transactional_id is not None:
-        raise InvalidRequest("this broker offers no transactions: transactional_id must not be set")
+        expected = Producer(request.producer_id, request.producer_epoch)
+        return InitProducerIdResponse(
+            *await services.transactions.initialise(
+                request.transactional_id, request.transaction_timeout_ms, expected
+            )
+        )
     if request.producer_id != NO_PRODUCER_ID:
         epoch = next_epoch(services, request.producer_id, request.producer_epoch)
         if epoch <= LAST_PRODUCER_EPOCH:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Self
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import Listener, format_address, parse_address
 from warmlog_broker.coordinator.groups import GroupCoordinator
+from warmlog_broker.coordinator.transactions import TransactionCoordinator
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
@@ -234,6 +235,7 @@ class Broker:
             self._ticking.cancel()
             await asyncio.wait([self._ticking])
         self._lines.finish(self._loop.time())
+        await self.services.transactions.stop()
         await self.services.groups.stop()
         await self._tasks.finish(TASKS_TIMEOUT_S)
         await self._log_cleaner.stop()
@@ -396,8 +398,9 @@ class Broker:
         )
         undo.callback(self._log_cleaner.close)
         self.services = self._make_services(stored, retention_now_ms=now_ms)
-        undo.callback(self.services.groups.close)
-        self.services.groups.start()
+        for coordinator in (self.services.groups, self.services.transactions):
+            undo.callback(coordinator.close)
+            coordinator.start()
 
     def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
         """Return the topics in the metadata log, with the logs that could be opened."""
@@ -423,6 +426,18 @@ class Broker:
         cluster = stored.metadata_log.state.cluster
         assert cluster is not None
         authorizer = Authorizer(self._metadata, config)
+        producer_ids = ProducerIds(self._metadata, config.producer_id_block_size)
+        groups = GroupCoordinator(
+            self.topics,
+            config,
+            authorizer=authorizer,
+            timers=self._timers,
+            lines=self._lines,
+            threads=self._threads.cold_readers,
+            now_ms=Services.now_ms,
+            retention_now_ms=retention_now_ms,
+            write_refusal=self._guard.write_refusal,
+        )
         return Services(
             loop=self._loop,
             config=config,
@@ -439,16 +454,16 @@ class Broker:
             directories=self._directories,
             moves=self._moves,
             delayed_fetches=DelayedFetches(config.fetch_max_waits, config.fetch_max_wait_partitions),
-            producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
-            groups=GroupCoordinator(
+            producer_ids=producer_ids,
+            groups=groups,
+            transactions=TransactionCoordinator(
                 self.topics,
+                groups,
+                producer_ids,
                 config,
-                authorizer=authorizer,
                 timers=self._timers,
-                lines=self._lines,
                 threads=self._threads.cold_readers,
                 now_ms=Services.now_ms,
-                retention_now_ms=retention_now_ms,
                 write_refusal=self._guard.write_refusal,
             ),
             users=self._make_users(),

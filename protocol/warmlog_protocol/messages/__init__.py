@@ -173,3 +173,14 @@ from warmlog_protocol.messages.topics import (
     NewPartitions as NewPartitions,
     NewTopic as NewTopic,
 )
+from warmlog_protocol.messages.transactions import (
+    AbortTransactionRequest as AbortTransactionRequest,
+    AbortTransactionResponse as AbortTransactionResponse,
+    EndTransactionRequest as EndTransactionRequest,
+    EndTransactionResponse as EndTransactionResponse,
+    ListTransactionsRequest as ListTransactionsRequest,
+    ListTransactionsResponse as ListTransactionsResponse,
+    ListedTransaction as ListedTransaction,
+    TransactionPartition as TransactionPartition,
+    TxnOffsetCommitRequest as TxnOffsetCommitRequest,
+)

@@ -73,6 +73,15 @@ from warmlog_protocol.messages.topics import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
 )
+from warmlog_protocol.messages.transactions import (
+    AbortTransactionRequest,
+    AbortTransactionResponse,
+    EndTransactionRequest,
+    EndTransactionResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TxnOffsetCommitRequest,
+)
 
 
 class ErrorResponse(Message, frozen=True):
@@ -132,6 +141,10 @@ APIS: dict[int, Api] = {
         Api(ApiKey.DELETE_ACLS, DeleteAclsRequest, DeleteAclsResponse),
         Api(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse),
         Api(ApiKey.CHECK_ACL, CheckAclRequest, CheckAclResponse),
+        Api(ApiKey.END_TRANSACTION, EndTransactionRequest, EndTransactionResponse),
+        Api(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest, OffsetCommitResponse),
+        Api(ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest, ListTransactionsResponse),
+        Api(ApiKey.ABORT_TRANSACTION, AbortTransactionRequest, AbortTransactionResponse),
         Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
     )
 }

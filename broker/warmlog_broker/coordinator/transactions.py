@@ -1,0 +1,306 @@
+"""Transactions as a service: requests, the timeouts of open transactions, and the ends of decided ones.
+
+The state is kept in the internal topic `__transactions`, a shard for each of its partitions; `transaction` decides about
+it. A decision is one durable record. After it the markers of all partitions and the offsets of all groups are written,
+again and again until each is durable; then the transactional id is free for the next transaction. After a start this
+goes on where it was, and open transactions get their full time again.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.framework.coordinator import Coordinator
+from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
+from warmlog_broker.coordinator.groups import GroupCoordinator
+from warmlog_broker.coordinator.markers import EndWriter
+from warmlog_broker.coordinator.transaction.decisions import (
+    Limits,
+    NeedsProducerId,
+    abort,
+    check_open,
+    complete,
+    end,
+    enrol,
+    expire,
+    initialise,
+    time_out,
+)
+from warmlog_broker.coordinator.transaction.records import Status
+from warmlog_broker.coordinator.transaction.state import Enrolled, Producer, Transaction, Transactions
+from warmlog_broker.metadata.store import ProducerIds
+from warmlog_broker.runtime.tasks import Tasks, in_turns
+from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
+from warmlog_broker.topics.topics import Topics
+from warmlog_protocol.errors import ApiError, ConcurrentTransactions
+from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
+
+TOPIC = "__transactions"
+IDS_A_TURN = 100
+WAIT_S = 30.0
+"""How long a request waits for the end of a transaction; after that the producer is told to come again."""
+RETRY_S = 0.2
+"""The pause before a change that the log did not take is decided again."""
+EXPIRY_CHECK_S = 600.0
+
+TransactionShard = Shard[Transactions]
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+
+class _Ending:
+    """A decided transaction that is being carried out."""
+
+    def __init__(self, shard: TransactionShard) -> None:
+        self.shard = shard
+        self.marked = asyncio.Event()
+        """Set when everything is durable except that the transactional id is free."""
+        self.task: asyncio.Task[None] | None = None
+
+
+class TransactionCoordinator:
+    """The transactional ids of one broker."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        groups: GroupCoordinator,
+        producer_ids: ProducerIds,
+        config: BrokerConfig,
+        *,
+        timers: TimerWheel,
+        threads: Executor,
+        now_ms: Callable[[], int],
+        write_refusal: Callable[[], ApiError | None],
+    ) -> None:
+        """`threads` read files. `write_refusal` returns why the broker accepts no records now, or None."""
+        self._topics = topics
+        self._groups = groups
+        self._producer_ids = producer_ids
+        self._limits = Limits(
+            max_ids=config.transaction_max_ids,
+            max_timeout_ms=config.transaction_max_timeout_ms,
+            expiration_ms=config.transactional_id_expiration_ms,
+        )
+        self._timers = timers
+        self._now_ms = now_ms
+        self._tasks = Tasks()
+        self._deadlines: dict[str, tuple[TransactionShard, Timer]] = {}
+        """The timers of open transactions."""
+        self._endings: dict[str, _Ending] = {}
+        self._ends = EndWriter(topics, groups, now_ms)
+        self._coordinator = Coordinator(
+            TOPIC,
+            config.transaction_coordinator_partitions,
+            topics,
+            Surroundings(Transactions, self, threads, now_ms, write_refusal),
+        )
+
+    def start(self) -> None:
+        """Load what is there, finish what was decided, and begin the duties."""
+        self._coordinator.start()
+        self._tasks.start(self._expire(), "expiry of transactional ids")
+
+    def close(self) -> None:
+        """Fail the requests that wait, and end all duties. Idempotent."""
+        self._coordinator.close()
+        self._tasks.cancel()
+
+    async def stop(self) -> None:
+        """As `close`; on return all duties have ended."""
+        self.close()
+        await self._tasks.finish(0)
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    async def initialise(self, transactional_id: str, timeout_ms: int, expected: Producer) -> Producer:
+        """Give the transactional id to a producer, as `decisions.initialise`; waits for the end of an open transaction."""
+        while True:
+            await self._wait_for_end(transactional_id)
+            producer = await self._decide(
+                transactional_id,
+                lambda state, fresh_id: initialise(
+                    state,
+                    transactional_id,
+                    timeout_ms=timeout_ms,
+                    expected=expected,
+                    fresh_id=fresh_id,
+                    now_ms=self._now_ms(),
+                    limits=self._limits,
+                ),
+            )
+            if producer is not None:
+                return producer
+
+    async def enrol_partition(self, transactional_id: str, producer: Producer, topic: str, partition: int) -> None:
+        """Make a partition part of the producer's transaction, before its first batch is appended there."""
+        enrolled = Enrolled(self._topics.get(topic).topic_id, partition)
+        await self._wait_for_end(transactional_id)
+        await self._decide(
+            transactional_id,
+            lambda state, _: enrol(
+                state, transactional_id, producer, partition=enrolled, topic=topic, now_ms=self._now_ms()
+            ),
+        )
+
+    async def commit_offsets(
+        self, transactional_id: str, producer: Producer, request: OffsetCommitRequest
+    ) -> OffsetCommitResponse:
+        """Make the offsets part of the producer's transaction: they count when it commits."""
+        await self._wait_for_end(transactional_id)
+        group = request.group
+        await self._decide(
+            transactional_id,
+            lambda state, _: enrol(state, transactional_id, producer, group=group, now_ms=self._now_ms()),
+        )
+
+        def check() -> None:
+            check_open(self._coordinator.state_of(transactional_id), transactional_id, producer, group)
+
+        return await self._groups.add_pending(request, *producer, check)
+
+    async def end(self, transactional_id: str, producer: Producer, *, commits: bool) -> Producer:
+        """Commit or abort the producer's transaction, and return the producer of the next one.
+
+        On return every record of it can be read by committed readers, or by none. ConcurrentTransactions if a partition
+        has taken no marker for WAIT_S: the decision stands.
+        """
+        following = await self._decide(
+            transactional_id,
+            lambda state, fresh_id: end(
+                state, transactional_id, producer, commits=commits, fresh_id=fresh_id, now_ms=self._now_ms()
+            ),
+        )
+        ending = self._endings.get(transactional_id)
+        if ending is not None:
+            await _within(ending.marked.wait(), transactional_id)
+        return following
+
+    async def abort(self, transactional_id: str) -> None:
+        """Abort the open transaction of a producer that does not end it."""
+        await self._decide(
+            transactional_id,
+            lambda state, fresh_id: abort(state, transactional_id, now_ms=self._now_ms(), fresh_id=fresh_id),
+        )
+        await self._wait_for_end(transactional_id)
+
+    def transactions(self) -> list[Transaction]:
+        """Return all transactional ids. Raises what `Shard.state` does."""
+        return [transaction for state in self._coordinator.states() for transaction in state]
+
+    async def _decide(self, transactional_id: str, decide: Callable[[Transactions, int | None], Decision[R]]) -> R:
+        """Run a decision, again with a new producer id if it needs one."""
+        fresh_id: int | None = None
+        while True:
+            try:
+                outcome = self._coordinator.run(transactional_id, lambda state: decide(state, fresh_id))  # noqa: B023
+                return await outcome if isinstance(outcome, Awaitable) else outcome
+            except NeedsProducerId:
+                fresh_id = await self._producer_ids.give_out()
+
+    async def _wait_for_end(self, transactional_id: str) -> None:
+        ending = self._endings.get(transactional_id)
+        if ending is not None and ending.task is not None:
+            await _within(asyncio.shield(ending.task), transactional_id)
+
+    # --- duties -----------------------------------------------------------------------------------------------------
+
+    def loaded(self, shard: TransactionShard) -> None:
+        """As `ShardWatcher`: go on with what is open or decided."""
+        for transaction in shard.state:
+            self._follow(shard, transaction)
+
+    def unloaded(self, shard: TransactionShard) -> None:
+        """As `ShardWatcher`: what is open or decided goes on after the next load."""
+        for key, (owner, timer) in list(self._deadlines.items()):
+            if owner is shard:
+                timer.cancel()
+                del self._deadlines[key]
+        for key, ending in list(self._endings.items()):
+            if ending.shard is shard and ending.task is not None:
+                ending.task.cancel()
+                del self._endings[key]
+
+    def changed(self, shard: TransactionShard, key: str) -> None:
+        """As `ShardWatcher`."""
+        transaction = shard.state.get(key)
+        if transaction is not None:
+            self._follow(shard, transaction)
+
+    def _follow(self, shard: TransactionShard, transaction: Transaction) -> None:
+        """Watch the time of an open transaction, or carry out its end."""
+        key, status = transaction.transactional_id, transaction.value.status
+        if status is Status.ONGOING:
+            if key not in self._deadlines:
+                due_s = asyncio.get_running_loop().time() + transaction.value.timeout_ms / 1000
+                rang = partial(self._rang, key, transaction.producer)
+                self._deadlines[key] = shard, self._timers.schedule(due_s, rang)
+            return
+        _, deadline = self._deadlines.pop(key, (shard, None))
+        if deadline is not None:
+            deadline.cancel()
+        if status is not Status.EMPTY and key not in self._endings:
+            ending = self._endings[key] = _Ending(shard)
+            ending.task = self._tasks.start(self._carry_out(transaction, ending), f"end of {key}")
+
+    def _rang(self, transactional_id: str, producer: Producer) -> None:
+        self._deadlines.pop(transactional_id, None)
+        self._tasks.start(self._time_out(transactional_id, producer), "transaction timeout")
+
+    async def _time_out(self, transactional_id: str, producer: Producer) -> None:
+        def decide(state: Transactions, fresh_id: int | None) -> Decision[bool]:
+            return time_out(state, transactional_id, producer, now_ms=self._now_ms(), fresh_id=fresh_id)
+
+        if await self._until_durable(transactional_id, decide):
+            _log.warning("transaction of %r aborted: it was open for longer than its timeout", transactional_id)
+
+    async def _carry_out(self, transaction: Transaction, ending: _Ending) -> None:
+        """Write the end of a decided transaction everywhere, then free its transactional id."""
+        key, marked = transaction.transactional_id, transaction.producer
+        await self._ends.write(transaction, coordinator_epoch=ending.shard.partition.leader_epoch)
+        ending.marked.set()
+        await self._until_durable(key, lambda state, _: complete(state, key, marked, now_ms=self._now_ms()))
+        if self._endings.get(key) is ending:
+            del self._endings[key]
+
+    async def _until_durable(
+        self, transactional_id: str, decide: Callable[[Transactions, int | None], Decision[R]]
+    ) -> R:
+        """Run a decision that no request waits for until the log takes it."""
+        while True:
+            try:
+                return await self._decide(transactional_id, decide)
+            except ApiError:
+                await asyncio.sleep(RETRY_S)
+
+    async def _expire(self) -> None:
+        """Forget transactional ids that were not used for long."""
+        while True:
+            await asyncio.sleep(EXPIRY_CHECK_S)
+            for shard in self._coordinator.active:
+                old = [each.transactional_id for each in shard.state if self._is_old(each)]
+                async for key in in_turns(old, IDS_A_TURN):
+                    with suppress(ApiError):
+                        await self._decide(
+                            key, lambda state, _, key=key: expire(state, key, now_ms=self._now_ms(), limits=self._limits)
+                        )
+
+    def _is_old(self, transaction: Transaction) -> bool:
+        return self._now_ms() - transaction.value.changed_ms >= self._limits.expiration_ms
+
+
+async def _within(work: Awaitable[object], transactional_id: str) -> None:
+    """Wait for `work`, at most WAIT_S."""
+    try:
+        await asyncio.wait_for(work, WAIT_S)
+    except TimeoutError:
+        raise ConcurrentTransactions(
+            f"the transaction of {transactional_id!r} is decided, and still ending after {WAIT_S:g} s: retry"
+        ) from None

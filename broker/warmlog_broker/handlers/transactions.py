@@ -1,0 +1,72 @@
+"""Transactions: EndTransaction, TxnOffsetCommit, and what tools ask. See `coordinator/transactions`."""
+
+from warmlog_broker.coordinator.transaction.state import Producer, Transaction
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.request_context import RequestContext
+from warmlog_protocol.messages import (
+    AbortTransactionRequest,
+    AbortTransactionResponse,
+    EndTransactionRequest,
+    EndTransactionResponse,
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    TransactionPartition,
+    TxnOffsetCommitRequest,
+)
+
+
+async def end_transaction(
+    services: Services, _context: RequestContext, request: EndTransactionRequest
+) -> EndTransactionResponse:
+    """Commit or abort; the response is sent when the markers are durable in all partitions."""
+    producer = Producer(request.producer_id, request.producer_epoch)
+    following = await services.transactions.end(request.transactional_id, producer, commits=request.commits)
+    return EndTransactionResponse(*following)
+
+
+async def txn_offset_commit(
+    services: Services, _context: RequestContext, request: TxnOffsetCommitRequest
+) -> OffsetCommitResponse:
+    """Commit offsets with the transaction."""
+    producer = Producer(request.producer_id, request.producer_epoch)
+    commit = OffsetCommitRequest(
+        request.group, request.partitions, request.member_id, request.member_epoch, request.instance_id
+    )
+    return await services.transactions.commit_offsets(request.transactional_id, producer, commit)
+
+
+async def list_transactions(
+    services: Services, _context: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse:
+    """Return the transactional ids, in order."""
+    wanted = request.transactional_id
+    found = [each for each in services.transactions.transactions() if wanted in (None, each.transactional_id)]
+    return ListTransactionsResponse([_listed(each) for each in sorted(found, key=lambda each: each.transactional_id)])
+
+
+def _listed(transaction: Transaction) -> ListedTransaction:
+    value = transaction.value
+    partitions = [
+        TransactionPartition(each.topic_id, name, each.number) for each, name in sorted(transaction.partitions.items())
+    ]
+    return ListedTransaction(
+        transaction.transactional_id,
+        value.producer_id,
+        value.epoch,
+        value.status.name.lower(),
+        value.timeout_ms,
+        value.began_ms,
+        partitions,
+        sorted(transaction.groups),
+    )
+
+
+async def abort_transaction(
+    services: Services, _context: RequestContext, request: AbortTransactionRequest
+) -> AbortTransactionResponse:
+    """Abort the open transaction of a producer that does not end it."""
+    await services.transactions.abort(request.transactional_id)
+    return AbortTransactionResponse()

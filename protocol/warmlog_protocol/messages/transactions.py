@@ -1,0 +1,86 @@
+"""EndTransaction, TxnOffsetCommit, ListTransactions and AbortTransaction; InitProducerId and Produce begin transactions.
+
+InitProducerId with a transactional id makes its sender the only producer of that id. A partition becomes part of the
+transaction with the first transactional batch that a Produce with the transactional id has for it. Any of these may be
+refused as a whole with COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR or CONCURRENT_TRANSACTIONS, which are retriable.
+"""
+
+from warmlog_protocol.messages.base import Int32, Int64, Message
+from warmlog_protocol.messages.groups import NO_MEMBER_EPOCH, OffsetCommitPartition
+
+
+class EndTransactionRequest(Message, frozen=True):
+    """Commit or abort the open transaction. Repeating it is harmless."""
+
+    transactional_id: str
+    producer_id: Int64
+    producer_epoch: Int32
+    commits: bool
+
+
+class EndTransactionResponse(Message, frozen=True):
+    """The id and epoch of the next transaction, whose sequences begin with 0 in each partition.
+
+    All records of the ended one can be read by committed readers, or none. Errors: PRODUCER_FENCED (final),
+    INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_NOT_FOUND, INVALID_TXN_STATE, TRANSACTION_ABORTABLE (it was aborted by
+    its timeout or an operator: InitProducerId with the old id and epoch begins anew).
+    """
+
+    producer_id: int
+    producer_epoch: int
+
+
+class TxnOffsetCommitRequest(Message, frozen=True):
+    """Commit offsets for a group when the transaction commits; the fields after the epoch are those of OffsetCommit."""
+
+    transactional_id: str
+    producer_id: Int64
+    producer_epoch: Int32
+    group: str
+    partitions: list[OffsetCommitPartition]
+    member_id: str = ""
+    member_epoch: Int32 = NO_MEMBER_EPOCH
+    instance_id: str = ""
+
+
+class ListTransactionsRequest(Message, frozen=True):
+    """Ask for all transactional ids of this broker, or for one."""
+
+    transactional_id: str | None = None
+
+
+class TransactionPartition(Message, frozen=True):
+    """A partition that is part of a transaction, with the name of its topic when it began there."""
+
+    topic_id: bytes
+    topic: str
+    partition: int
+
+
+class ListedTransaction(Message, frozen=True):
+    """`state` is "empty", "ongoing", "committing" or "aborting". `began_ms` is -1 if none is open."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    timeout_ms: int
+    began_ms: int
+    partitions: list[TransactionPartition]
+    groups: list[str]
+
+
+class ListTransactionsResponse(Message, frozen=True):
+    """The transactional ids, in order."""
+
+    transactions: list[ListedTransaction]
+
+
+class AbortTransactionRequest(Message, frozen=True):
+    """Abort the open transaction of a producer that does not end it; its timeout would do so later."""
+
+    transactional_id: str
+
+
+class AbortTransactionResponse(Message, frozen=True):
+    """It is aborted in all its partitions. Errors: TRANSACTIONAL_ID_NOT_FOUND, INVALID_TXN_STATE if none is open."""

@@ -1,0 +1,288 @@
+"""Transactions over the protocol, against real brokers: commit, abort, fencing, timeouts, restarts and offsets."""
+
+from collections.abc import Iterator
+from typing import cast
+from uuid import uuid4
+
+import pytest
+
+from broker_process import BrokerProcess
+from transactional_client import TransactionalClient
+from waiting import wait_until
+from warmlog_protocol.batch import iter_batches
+from warmlog_protocol.errors import (
+    ApiError,
+    InvalidProducerIdMapping,
+    InvalidRequest,
+    InvalidRequiredAcks,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionalIdNotFound,
+)
+from warmlog_protocol.messages import (
+    ACKS_LEADER,
+    AbortTransactionRequest,
+    EndTransactionRequest,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    IsolationLevel,
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    ProducePartition,
+    ProduceRequest,
+)
+from wire_client import WireClient, batch_of
+
+SETTINGS = {"transaction_coordinator_partitions": 2, "group_coordinator_partitions": 2}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", **SETTINGS) as process:
+        yield process
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[WireClient]:
+    with WireClient(broker.address) as wire_client:
+        yield wire_client
+
+
+@pytest.fixture
+def topic(client: WireClient) -> str:
+    name = f"t{uuid4().hex}"
+    client.create_topic(name, partitions=2)
+    return name
+
+
+@pytest.fixture
+def transactional_id() -> str:
+    return f"id-{uuid4().hex}"
+
+
+@pytest.fixture
+def producer(broker: BrokerProcess, transactional_id: str) -> Iterator[TransactionalClient]:
+    with TransactionalClient(broker.address, transactional_id) as transactional:
+        yield transactional.initialise()
+
+
+def committed(client: WireClient, topic: str, partition: int = 0) -> list[bytes | None]:
+    """What a committed reader gets of a partition."""
+    wanted = FetchPartition(topic, partition, 0, 1 << 20)
+    response, payload = client.receive(
+        client.send(FetchRequest(0, 0, 1 << 20, [wanted], IsolationLevel.READ_COMMITTED))
+    )
+    (fetched,) = cast("FetchResponse", response).partitions
+    aborted = sorted((each.first_offset, each.producer_id) for each in fetched.aborted_transactions)
+    values: list[bytes | None] = []
+    aborting: set[int] = set()
+    for batch in iter_batches(payload):
+        producer_id = batch.header.producer_id
+        aborting |= {who for first, who in aborted if first <= batch.base_offset}
+        aborted = [(first, who) for first, who in aborted if first > batch.base_offset]
+        if batch.header.is_control:
+            aborting.discard(producer_id)
+        elif producer_id not in aborting or not batch.header.is_transactional:
+            values += batch.values()
+    return values
+
+
+def listed(client: WireClient, transactional_id: str) -> ListedTransaction:
+    response = cast("ListTransactionsResponse", client.call(ListTransactionsRequest(transactional_id)))
+    (found,) = response.transactions
+    return found
+
+
+def test_what_is_committed_is_read_in_all_partitions_and_before_that_in_none(
+    client: WireClient, producer: TransactionalClient, topic: str
+) -> None:
+    producer.send(topic, b"a", b"b")
+    producer.send(topic, b"c", partition=1)
+    producer.send(topic, b"d")
+    assert committed(client, topic) == committed(client, topic, 1) == []
+    producer.commit()
+    assert committed(client, topic) == [b"a", b"b", b"d"]
+    assert committed(client, topic, 1) == [b"c"]
+
+
+def test_aborted_records_are_never_read_and_the_next_transaction_begins_at_once(
+    client: WireClient, producer: TransactionalClient, topic: str
+) -> None:
+    for round_number in range(3):
+        producer.send(topic, b"aborted")
+        producer.abort()
+        producer.send(topic, b"%d" % round_number)
+        producer.commit()
+    assert committed(client, topic) == [b"0", b"1", b"2"]
+
+
+def test_each_decision_raises_the_epoch_and_a_repeated_one_changes_nothing(
+    client: WireClient, producer: TransactionalClient, topic: str
+) -> None:
+    producer.send(topic, b"a")
+    producer_id, epoch = producer.producer
+    producer.commit()
+    assert producer.producer == (producer_id, epoch + 1)
+    producer.send(topic, b"b")
+    repeated = EndTransactionRequest(producer.transactional_id, producer_id, epoch, commits=True)
+    with pytest.raises(InvalidTxnState):
+        client.call(EndTransactionRequest(producer.transactional_id, producer_id, epoch, commits=False))
+    client.call(repeated)
+    assert committed(client, topic) == [b"a"]
+    assert listed(client, producer.transactional_id).state == "ongoing"
+    producer.commit()
+    assert committed(client, topic) == [b"a", b"b"]
+
+
+def test_a_new_producer_aborts_what_the_old_one_has_open_and_fences_it(
+    broker: BrokerProcess, client: WireClient, producer: TransactionalClient, topic: str
+) -> None:
+    producer.send(topic, b"old")
+    with TransactionalClient(broker.address, producer.transactional_id) as newer:
+        newer.initialise()
+        newer.send(topic, b"new")
+        for partition in (0, 1):
+            with pytest.raises(ProducerFenced, match="another producer uses the transactional id"):
+                producer.send(topic, b"late", partition=partition)
+        with pytest.raises(ProducerFenced):
+            producer.commit()
+        with pytest.raises(ProducerFenced):
+            producer.initialise()
+        newer.commit()
+    assert committed(client, topic) == [b"new"]
+    assert committed(client, topic, 1) == []
+
+
+def test_a_transaction_over_its_timeout_is_aborted_and_its_producer_may_go_on(
+    broker: BrokerProcess, client: WireClient, transactional_id: str, topic: str
+) -> None:
+    with TransactionalClient(broker.address, transactional_id, timeout_ms=300) as producer:
+        producer.initialise().send(topic, b"late")
+        wait_until(lambda: listed(client, transactional_id).state == "empty")
+        with pytest.raises(TransactionAbortable, match="longer than its timeout, 300 ms"):
+            producer.commit()
+        producer.initialise().send(topic, b"again")
+        producer.commit()
+    assert committed(client, topic) == [b"again"]
+
+
+def test_an_operator_aborts_a_transaction(client: WireClient, producer: TransactionalClient, topic: str) -> None:
+    producer.send(topic, b"hanging", partition=1)
+    found = listed(client, producer.transactional_id)
+    assert (found.state, [(each.topic, each.partition) for each in found.partitions]) == ("ongoing", [(topic, 1)])
+    client.call(AbortTransactionRequest(producer.transactional_id))
+    with pytest.raises(TransactionAbortable, match="by an operator"):
+        producer.send(topic, b"more", partition=0)
+    with pytest.raises(InvalidTxnState, match="has no open transaction"):
+        client.call(AbortTransactionRequest(producer.transactional_id))
+    assert committed(client, topic, 1) == []
+    assert listed(client, producer.transactional_id).partitions == []
+
+
+def test_a_lost_response_to_init_producer_id_is_repeated(
+    broker: BrokerProcess, producer: TransactionalClient, topic: str
+) -> None:
+    before = producer.producer
+    given = producer.initialise().producer
+    producer.producer = before
+    assert producer.initialise().producer == given
+    producer.send(topic, b"a")
+    producer.commit()
+
+
+def test_bad_requests_are_refused_and_write_nothing(
+    broker: BrokerProcess, client: WireClient, producer: TransactionalClient, topic: str
+) -> None:
+    producer_id, epoch = producer.producer
+
+    def refused(kind: type[ApiError], request: object) -> None:
+        with pytest.raises(kind):
+            client.call(request)  # type: ignore[arg-type]
+
+    refused(TransactionalIdNotFound, EndTransactionRequest("never-used", producer_id, epoch, commits=True))
+    refused(InvalidRequest, EndTransactionRequest("", producer_id, epoch, commits=True))
+    refused(InvalidRequest, EndTransactionRequest("x" * 250, producer_id, epoch, commits=True))
+    refused(
+        InvalidProducerIdMapping, EndTransactionRequest(producer.transactional_id, producer_id + 1, 0, commits=True)
+    )
+    for timeout_ms in (0, -1, 900_001):
+        with (
+            TransactionalClient(broker.address, "never-used", timeout_ms=timeout_ms) as other,
+            pytest.raises(InvalidTransactionTimeout),
+        ):
+            other.initialise()
+    with TransactionalClient(broker.address, "never-used") as other, pytest.raises(TransactionalIdNotFound):
+        other.producer = producer.producer
+        other.send(topic, b"foreign")
+    batch = batch_of([b"x"], producer=producer.producer, base_sequence=0, is_transactional=True)
+    partition = [ProducePartition(topic, 0, len(batch))]
+    with pytest.raises(InvalidRequiredAcks):
+        client.receive(client.send(ProduceRequest(ACKS_LEADER, 1000, partition, producer.transactional_id), batch))
+    assert committed(client, topic) == []
+    assert listed(client, producer.transactional_id).state == "empty"
+    producer.commit()
+    producer.abort()
+
+
+def test_a_transaction_survives_a_kill_of_the_broker(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("killed") / "data"
+    with BrokerProcess(directory, **SETTINGS) as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t", partitions=2)
+        with TransactionalClient(broker.address, "keeps") as producer:
+            producer.initialise().send("t", b"a")
+            producer.send("t", b"b", partition=1)
+            identity = producer.producer
+        broker.kill()
+    with BrokerProcess(directory, **SETTINGS) as broker, WireClient(broker.address) as client:
+        assert committed(client, "t") == []
+        wait_until(lambda: listed(client, "keeps").state == "ongoing")
+        with TransactionalClient(broker.address, "keeps") as producer:
+            producer.producer = identity
+            producer.commit()
+            producer.send("t", b"c")
+            producer.commit()
+        assert committed(client, "t") == [b"a", b"c"]
+        assert committed(client, "t", 1) == [b"b"]
+
+
+def offset_of(client: WireClient, group: str, topic: str) -> int:
+    response = cast("OffsetFetchResponse", client.call(OffsetFetchRequest(group)))
+    return next((each.offset for each in response.partitions if each.topic == topic), -1)
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_offsets_count_when_the_transaction_commits(
+    client: WireClient, producer: TransactionalClient, topic: str, *, commits: bool
+) -> None:
+    group = f"g{uuid4().hex}"
+    producer.send(topic, b"a", b"b")
+    producer.commit()
+    producer.send(topic, b"output", partition=1)
+    producer.commit_offset(group, topic, 1)
+    producer.commit_offset(group, topic, 2)
+    assert offset_of(client, group, topic) == -1
+    assert listed(client, producer.transactional_id).groups == [group]
+    producer.end(commits=commits)
+    assert offset_of(client, group, topic) == (2 if commits else -1)
+    assert committed(client, topic, 1) == ([b"output"] if commits else [])
+
+
+def test_offsets_of_an_ended_transaction_are_refused(
+    broker: BrokerProcess, client: WireClient, producer: TransactionalClient, topic: str
+) -> None:
+    group = f"g{uuid4().hex}"
+    producer.send(topic, b"a")
+    before = producer.producer
+    producer.commit()
+    with TransactionalClient(broker.address, producer.transactional_id) as late:
+        late.producer = before
+        with pytest.raises(InvalidTxnState):
+            late.commit_offset(group, topic, 1)
+    assert offset_of(client, group, topic) == -1

@@ -1,0 +1,91 @@
+"""A transactional producer of a few lines: each request is a call, so that a test decides about every step."""
+
+import time
+from typing import Self, cast
+
+from warmlog_protocol.errors import error_from_code
+from warmlog_protocol.messages import (
+    ACKS_ALL,
+    EndTransactionRequest,
+    EndTransactionResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    OffsetCommitPartition,
+    OffsetCommitResponse,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+    TxnOffsetCommitRequest,
+)
+from wire_client import WireClient, batch_of
+
+
+class TransactionalClient:
+    """One incarnation of the producer of a transactional id, with a connection of its own."""
+
+    def __init__(self, address: str, transactional_id: str, *, timeout_ms: int = 60_000) -> None:
+        self.client = WireClient(address)
+        self.transactional_id = transactional_id
+        self.timeout_ms = timeout_ms
+        self.producer = (-1, -1)
+        self._sequences: dict[tuple[str, int], int] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+
+    def initialise(self) -> Self:
+        request = InitProducerIdRequest(self.transactional_id, self.timeout_ms, *self.producer)
+        response = cast("InitProducerIdResponse", self.client.call(request))
+        self._go_on(response.producer_id, response.producer_epoch)
+        return self
+
+    def send(self, topic: str, *values: bytes, partition: int = 0) -> int:
+        """Append one batch; return its first offset."""
+        place = topic, partition
+        sequence = self._sequences.get(place, 0)
+        batch = batch_of(
+            values,
+            timestamp_ms=time.time_ns() // 1_000_000,
+            producer=self.producer,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        request = ProduceRequest(
+            ACKS_ALL, 10_000, [ProducePartition(topic, partition, len(batch))], self.transactional_id
+        )
+        response, _ = self.client.receive(self.client.send(request, batch))
+        (result,) = cast("ProduceResponse", response).partitions
+        if result.error_code:
+            raise error_from_code(result.error_code, result.error_message)
+        self._sequences[place] = sequence + len(values)
+        return result.base_offset
+
+    def commit_offset(self, group: str, topic: str, offset: int, partition: int = 0, **member: object) -> None:
+        request = TxnOffsetCommitRequest(
+            self.transactional_id,
+            *self.producer,
+            group,
+            [OffsetCommitPartition(b"", topic, partition, offset)],
+            **member,  # type: ignore[arg-type]
+        )
+        (result,) = cast("OffsetCommitResponse", self.client.call(request)).partitions
+        if result.error_code:
+            raise error_from_code(result.error_code, result.error_message)
+
+    def commit(self) -> None:
+        self.end(commits=True)
+
+    def abort(self) -> None:
+        self.end(commits=False)
+
+    def end(self, *, commits: bool) -> None:
+        response = self.client.call(EndTransactionRequest(self.transactional_id, *self.producer, commits))
+        ended = cast("EndTransactionResponse", response)
+        self._go_on(ended.producer_id, ended.producer_epoch)
+
+    def _go_on(self, producer_id: int, epoch: int) -> None:
+        self.producer = producer_id, epoch
+        self._sequences.clear()

@@ -1,0 +1,14 @@
+"""Waiting for what happens by itself."""
+
+import time
+from collections.abc import Callable
+
+TIMEOUT_S = 20.0
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = TIMEOUT_S) -> None:
+    """Returns once `condition` is true."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, f"not within {timeout_s} s"
+        time.sleep(0.02)
