@@ -217,9 +217,10 @@ def test_bad_requests_are_refused_and_write_nothing(
             pytest.raises(InvalidTransactionTimeout),
         ):
             other.initialise()
-    with TransactionalClient(broker.address, "never-used") as other, pytest.raises(TransactionalIdNotFound):
+    with TransactionalClient(broker.address, "never-used") as other:
         other.producer = producer.producer
-        other.send(topic, b"foreign")
+        with pytest.raises(TransactionalIdNotFound):
+            other.send(topic, b"foreign")
     batch = batch_of([b"x"], producer=producer.producer, base_sequence=0, is_transactional=True)
     partition = [ProducePartition(topic, 0, len(batch))]
     with pytest.raises(InvalidRequiredAcks):

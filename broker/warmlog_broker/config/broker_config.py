@@ -388,7 +388,9 @@ class BrokerConfig:
     transactional_id_expiration_ms: int = _ms(
         7 * DAY_MS, "A transactional id that is not used for this long is forgotten."
     )
-    transaction_max_ids: int = _integer(100_000, "ids", "The most transactional ids in one partition of __transactions.")
+    transaction_max_ids: int = _integer(
+        100_000, "ids", "The most transactional ids in one partition of __transactions."
+    )
     # crashes
     crash_loop_limit: int = _integer(
         5,

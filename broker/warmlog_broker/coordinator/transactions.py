@@ -289,7 +289,8 @@ class TransactionCoordinator:
                 async for key in in_turns(old, IDS_A_TURN):
                     with suppress(ApiError):
                         await self._decide(
-                            key, lambda state, _, key=key: expire(state, key, now_ms=self._now_ms(), limits=self._limits)
+                            key,
+                            lambda state, _, key=key: expire(state, key, now_ms=self._now_ms(), limits=self._limits),
                         )
 
     def _is_old(self, transaction: Transaction) -> bool:

@@ -150,9 +150,7 @@ async def _verified(services: Services, request: ProduceRequest, item: ReceivedB
         )
         if guard is not NO_GUARD:
             assert request.transactional_id is not None
-            await services.transactions.enrol_partition(
-                request.transactional_id, producer, item.topic, item.partition
-            )
+            await services.transactions.enrol_partition(request.transactional_id, producer, item.topic, item.partition)
         return guard
     except ApiError as error:
         return _without_traceback(error)
@@ -316,9 +314,7 @@ async def init_producer_id(
     if request.transactional_id is not None:
         expected = Producer(request.producer_id, request.producer_epoch)
         return InitProducerIdResponse(
-            *await services.transactions.initialise(
-                request.transactional_id, request.transaction_timeout_ms, expected
-            )
+            *await services.transactions.initialise(request.transactional_id, request.transaction_timeout_ms, expected)
         )
     if request.producer_id != NO_PRODUCER_ID:
         epoch = next_epoch(services, request.producer_id, request.producer_epoch)

@@ -1,4 +1,4 @@
-"""EndTransaction, TxnOffsetCommit, ListTransactions and AbortTransaction; InitProducerId and Produce begin transactions.
+"""EndTransaction, TxnOffsetCommit, ListTransactions and AbortTransaction. InitProducerId and Produce come before them.
 
 InitProducerId with a transactional id makes its sender the only producer of that id. A partition becomes part of the
 transaction with the first transactional batch that a Produce with the transactional id has for it. Any of these may be

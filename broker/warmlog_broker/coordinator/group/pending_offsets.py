@@ -51,9 +51,7 @@ def end_pending(
     if present is not None and present.epoch >= epoch:
         return Decision((), None)
     committed = present.offsets if present is not None and commits else ()
-    records = [
-        put(OffsetKey(group, each.topic_id, each.partition), _at(each.value, now_ms)) for each in committed
-    ]
+    records = [put(OffsetKey(group, each.topic_id, each.partition), _at(each.value, now_ms)) for each in committed]
     return Decision([*records, put(PendingKey(group, producer_id), PendingValue(epoch, now_ms))], None)
 
 

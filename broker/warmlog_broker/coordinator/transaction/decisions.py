@@ -60,7 +60,9 @@ class Limits:
 def check_transactional_id(transactional_id: str) -> None:
     """Raise InvalidRequest if there can be no such transactional id."""
     if not 0 < len(transactional_id.encode()) <= MAX_NAME_BYTES:
-        raise InvalidRequest(f"a transactional id of {len(transactional_id.encode())} bytes: 1 to {MAX_NAME_BYTES} expected")
+        raise InvalidRequest(
+            f"a transactional id of {len(transactional_id.encode())} bytes: 1 to {MAX_NAME_BYTES} expected"
+        )
 
 
 def initialise(
@@ -81,16 +83,16 @@ def initialise(
     """
     check_transactional_id(transactional_id)
     if not 1 <= timeout_ms <= limits.max_timeout_ms:
-        raise InvalidTransactionTimeout(f"a transaction timeout of {timeout_ms} ms: 1 to {limits.max_timeout_ms} expected")
+        raise InvalidTransactionTimeout(
+            f"a transaction timeout of {timeout_ms} ms: 1 to {limits.max_timeout_ms} expected"
+        )
     found = transactions.get(transactional_id)
     if found is None:
         if len(transactions) >= limits.max_ids:
             raise TooManyTransactionalIds("the broker has as many transactional ids as transaction.max.ids allows")
         if fresh_id is None:
             raise NeedsProducerId
-        value = IdValue(
-            fresh_id, 0, Status.EMPTY, End.INITIALISED, *expected, timeout_ms=timeout_ms, changed_ms=now_ms
-        )
+        value = IdValue(fresh_id, 0, Status.EMPTY, End.INITIALISED, *expected, timeout_ms=timeout_ms, changed_ms=now_ms)
         return Decision([put(IdKey(transactional_id), value)], Producer(fresh_id, 0))
     if expected != NOBODY:
         if expected == found.previous and found.value.end is End.INITIALISED:
@@ -217,7 +219,9 @@ def _found(transactions: Transactions, transactional_id: str) -> Transaction:
     check_transactional_id(transactional_id)
     found = transactions.get(transactional_id)
     if found is None:
-        raise TransactionalIdNotFound(f"there is no transactional id {transactional_id!r}: it was never used, or has expired")
+        raise TransactionalIdNotFound(
+            f"there is no transactional id {transactional_id!r}: it was never used, or has expired"
+        )
     return found
 
 

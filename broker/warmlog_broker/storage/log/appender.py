@@ -105,8 +105,8 @@ class LogAppender:
         `producer_epoch` is higher than that of the transaction. The marker is appended also if none is open, as it
         fences what is late; a repeated one is not appended again: it is durable when all before the end of the log is.
         Not durable on return. Raises InvalidProducerEpoch, InvalidTxnState (the epoch is that of the open transaction),
-        TransactionCoordinatorFenced (a newer coordinator has written a marker), FencedLeaderEpoch or StorageError; the log is then as it was before, unless the disk has failed: then it is
-        offline, and the transaction as it was.
+        TransactionCoordinatorFenced (a newer coordinator has written a marker), FencedLeaderEpoch or StorageError; the
+        log is then as it was before, unless the disk has failed: then it is offline, and the transaction as it was.
         """
         local = self._local
         local.check_online()
