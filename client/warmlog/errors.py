@@ -15,6 +15,7 @@
         ├── BufferFull                  `send` without `drain`: `buffer_bytes` are not acknowledged
         ├── ClientClosed                used before `start` or after `close`
         ├── MembershipLost              a consumer is no longer a member of its group; the next read joins again
+        ├── TransactionAborted          the record belongs to a transaction that was aborted
         ├── RecordExpired               older than the topic's retention.ms, with expired="error"
         ├── PartitionerFailed           the producer's `partitioner` raised, or returned no partition; a ValueError
         └── WrongEventLoop              used in another event loop than the one it was started in
@@ -30,6 +31,7 @@ from warmlog_protocol.errors import (
     ApiError,
     AuthorizationFailed,
     ClusterAuthorizationFailed,
+    ConcurrentTransactions,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     CorruptBatch,
@@ -50,6 +52,7 @@ from warmlog_protocol.errors import (
     InvalidGroupId,
     InvalidPartitions,
     InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidRecord,
     InvalidRegularExpression,
     InvalidReplicationFactor,
@@ -58,6 +61,7 @@ from warmlog_protocol.errors import (
     InvalidSessionTimeout,
     InvalidTimestamp,
     InvalidTopic,
+    InvalidTransactionTimeout,
     InvalidTxnState,
     LocalProtocolError,
     LogDirNotFound,
@@ -70,6 +74,7 @@ from warmlog_protocol.errors import (
     OutOfOrderSequence,
     OutOfResources,
     PolicyViolation,
+    ProducerFenced,
     ProtocolError,
     RecordListTooLarge,
     RemoteProtocolError,
@@ -81,9 +86,12 @@ from warmlog_protocol.errors import (
     StorageError,
     TooManyConnections,
     TooManyGroups,
+    TooManyTransactionalIds,
     TopicAlreadyExists,
     TopicAuthorizationFailed,
+    TransactionAbortable,
     TransactionalIdAuthorizationFailed,
+    TransactionalIdNotFound,
     UnacceptableCredential,
     UnknownLeaderEpoch,
     UnknownMemberId,
@@ -91,6 +99,7 @@ from warmlog_protocol.errors import (
     UnknownServerError,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    UnstableOffsetCommit,
     UnsupportedAssignor,
     UnsupportedSaslMechanism,
     UnsupportedVersion,
@@ -103,6 +112,10 @@ E = TypeVar("E", bound=BaseException)
 
 class ClientError(WarmlogError):
     """The client failed without a refusal by the broker."""
+
+
+class TransactionAborted(ClientError):
+    """The record belongs to a transaction that was aborted."""
 
 
 class BrokerUnavailable(ClientError):
@@ -234,6 +247,7 @@ __all__ = [
     "ClientClosed",
     "ClientError",
     "ClusterAuthorizationFailed",
+    "ConcurrentTransactions",
     "CoordinatorLoadInProgress",
     "CoordinatorNotAvailable",
     "CorruptBatch",
@@ -255,6 +269,7 @@ __all__ = [
     "InvalidGroupId",
     "InvalidPartitions",
     "InvalidProducerEpoch",
+    "InvalidProducerIdMapping",
     "InvalidRecord",
     "InvalidRegularExpression",
     "InvalidReplicationFactor",
@@ -263,6 +278,7 @@ __all__ = [
     "InvalidSessionTimeout",
     "InvalidTimestamp",
     "InvalidTopic",
+    "InvalidTransactionTimeout",
     "InvalidTxnState",
     "LocalProtocolError",
     "LogDirNotFound",
@@ -278,6 +294,7 @@ __all__ = [
     "OutOfResources",
     "PartitionerFailed",
     "PolicyViolation",
+    "ProducerFenced",
     "ProtocolError",
     "RecordExpired",
     "RecordListTooLarge",
@@ -290,9 +307,13 @@ __all__ = [
     "StorageError",
     "TooManyConnections",
     "TooManyGroups",
+    "TooManyTransactionalIds",
     "TopicAlreadyExists",
     "TopicAuthorizationFailed",
+    "TransactionAbortable",
+    "TransactionAborted",
     "TransactionalIdAuthorizationFailed",
+    "TransactionalIdNotFound",
     "UnacceptableCredential",
     "UnknownLeaderEpoch",
     "UnknownMemberId",
@@ -301,6 +322,7 @@ __all__ = [
     "UnknownTopicId",
     "UnknownTopicOrPartition",
     "UnreadableBatch",
+    "UnstableOffsetCommit",
     "UnsupportedAssignor",
     "UnsupportedSaslMechanism",
     "UnsupportedVersion",

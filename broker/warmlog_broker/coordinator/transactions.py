@@ -1,8 +1,8 @@
 """Transactions as a service: requests, the timeouts of open transactions, and the ends of decided ones.
 
-The state is kept in the internal topic `__transactions`, a shard for each of its partitions; `transaction` decides about
-it. A decision is one durable record. After it the markers of all partitions and the offsets of all groups are written,
-again and again until each is durable; then the transactional id is free for the next transaction. After a start this
+The state is kept in the internal topic `__transactions`, a shard for each of its partitions; `transaction` decides
+about it. A decision is one durable record. After it the markers of all partitions and the offsets of all groups are
+written, again and again until each is durable; then the transactional id is free for the next transaction. After a start this
 goes on where it was, and open transactions get their full time again.
 """
 
@@ -121,7 +121,7 @@ class TransactionCoordinator:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     async def initialise(self, transactional_id: str, timeout_ms: int, expected: Producer) -> Producer:
-        """Give the transactional id to a producer, as `decisions.initialise`; waits for the end of an open transaction."""
+        """Give the transactional id to a producer, as `decisions.initialise`, after the end of an open transaction."""
         while True:
             await self._wait_for_end(transactional_id)
             producer = await self._decide(
@@ -286,12 +286,12 @@ class TransactionCoordinator:
             await asyncio.sleep(EXPIRY_CHECK_S)
             for shard in self._coordinator.active:
                 old = [each.transactional_id for each in shard.state if self._is_old(each)]
-                async for key in in_turns(old, IDS_A_TURN):
+                async for transactional_id in in_turns(old, IDS_A_TURN):
                     with suppress(ApiError):
-                        await self._decide(
-                            key,
-                            lambda state, _, key=key: expire(state, key, now_ms=self._now_ms(), limits=self._limits),
-                        )
+                        await self._decide(transactional_id, partial(self._expired, transactional_id))
+
+    def _expired(self, transactional_id: str, state: Transactions, _: int | None) -> Decision[bool]:
+        return expire(state, transactional_id, now_ms=self._now_ms(), limits=self._limits)
 
     def _is_old(self, transaction: Transaction) -> bool:
         return self._now_ms() - transaction.value.changed_ms >= self._limits.expiration_ms

@@ -87,6 +87,8 @@ class Accumulator:
         self.incomplete: dict[ProducerBatch, PartitionQueue] = {}
         self.failed: dict[ProducerBatch | FailedRecord, None] = {}
         self.buffered_bytes = 0
+        self.first_error: WarmlogError | None = None
+        """Of the batches and records that were given up; a transaction resets it."""
         self._options = options
         self._grant_bytes = min(GRANT_BYTES, max(1, options.high_water_bytes // GRANTS_BELOW_HIGH_WATER))
         self._wake = wake
@@ -275,6 +277,7 @@ class Accumulator:
         """Return the memory of a batch that is acknowledged or has failed."""
         del self.incomplete[batch]
         self.buffered_bytes -= batch.granted_bytes
+        self.first_error = self.first_error or batch.error
         if batch.error is not None and batch.is_error_unseen:
             self._note_failure(batch)
         self._on_release()
@@ -314,6 +317,7 @@ class Accumulator:
                 self._on_unknown_topic(topic)
 
     def _refuse(self, record: WaitingRecord, error: WarmlogError) -> None:
+        self.first_error = self.first_error or error
         failed = FailedRecord(error, self._on_error_received)
         self._note_failure(failed)
         record.resolve(DeliveryFuture(failed, 0))
@@ -393,6 +397,13 @@ class Accumulator:
         topics = ", ".join(f"{count} of {topic}" for topic, count in pending.most_common())
         total = pending.total()
         return topics and f"{total} {'record was' if total == 1 else 'records were'} not acknowledged: {topics}"
+
+    def begin_epoch(self) -> None:
+        """Nothing is incomplete: have each partition continue under the producer's next epoch."""
+        self.first_error = None
+        for topic in self.topics.values():
+            for queue in topic.queues:
+                queue.needs_reset = True
 
     def take_unseen_error(self) -> WarmlogError | None:
         """Return the first error that no caller has received, once; further ones are in notes on it."""

@@ -34,9 +34,11 @@ class ProducerOptions:
     max_in_flight: int
     expired: Expired = "warn"
     partitioner: Partitioner | None = None
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        for name in ("batch_bytes", "buffer_bytes", "high_water_bytes", "delivery_timeout_ms", "max_in_flight"):
+        for name in ("batch_bytes", "buffer_bytes", "high_water_bytes", "delivery_timeout_ms", "max_in_flight", "transaction_timeout_ms"):
             if getattr(self, name) < 1:
                 raise InvalidConfig(f"{name}={getattr(self, name)}: at least 1 expected")
         if self.expired not in get_args(Expired):
@@ -55,6 +57,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "compression": (str,),
     "idempotent": (bool, NoneType),
     "high_water_bytes": (int, NoneType),
+    "transactional_id": (str, NoneType),
 }
 
 

@@ -84,6 +84,7 @@ class PartitionQueue:
     topic: str
     partition: int
     is_idempotent: bool = field(kw_only=True)
+    is_transactional: bool = field(default=False, kw_only=True)
     is_established: bool = field(init=False)
     open: ProducerBatch | None = None
     closed: deque[ProducerBatch] = field(default_factory=deque)
@@ -141,7 +142,7 @@ class PartitionQueue:
         else:
             self.closed.popleft()
             if self.is_idempotent:
-                batch.encode(codec, self.producer, self.next_sequence)
+                batch.encode(codec, self.producer, self.next_sequence, is_transactional=self.is_transactional)
                 self._take_sequence(batch.count)
             else:
                 batch.encode(codec, NO_PRODUCER, NO_SEQUENCE)
@@ -160,6 +161,8 @@ class PartitionQueue:
         earlier = [other for other in (*self.in_flight, *self.retries) if other.order < batch.order]
         judged = verdict(outcome, has_predecessor=bool(earlier), needs_reset=self.needs_reset)
         batch.last_error = _reason(batch, outcome, earlier)
+        if self.is_transactional and isinstance(outcome, InvalidProducerEpoch | UnknownProducerId):
+            judged = Verdict.FAILED  # only the end of the transaction changes the epoch
         if judged is Verdict.REJECTED:
             batch.is_rejected = True
             self.needs_reset = self.needs_reset or not isinstance(outcome, OutOfOrderSequence)
@@ -245,6 +248,7 @@ class TopicQueues:
         max_message_bytes: int,
         *,
         is_idempotent: bool,
+        is_transactional: bool = False,
         max_age_ms: int | None = None,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
     ) -> None:
@@ -255,7 +259,11 @@ class TopicQueues:
         self.segment_bytes = segment_bytes
         del self.queues[len(topic.partitions) :]
         for partition in range(len(self.queues), len(topic.partitions)):
-            self.queues.append(PartitionQueue(self.name, partition, is_idempotent=is_idempotent))
+            self.queues.append(
+                PartitionQueue(
+                    self.name, partition, is_idempotent=is_idempotent, is_transactional=is_transactional
+                )
+            )
         self.is_known = True
 
     def date(self) -> None:

@@ -30,7 +30,7 @@ def fitting(ready: Iterable[tuple[PartitionQueue, Batch]]) -> Iterator[tuple[Par
 
 
 def produce_request(
-    batches: Sequence[tuple[PartitionQueue, Batch]], acks: int, timeout_ms: int
+    batches: Sequence[tuple[PartitionQueue, Batch]], acks: int, timeout_ms: int, transactional_id: str | None = None
 ) -> tuple[ProduceRequest, list[Piece]]:
     """A request of these encoded batches, and its payload."""
     parts: list[ProducePartition] = []
@@ -38,7 +38,7 @@ def produce_request(
     for queue, batch in batches:
         parts.append(ProducePartition(queue.topic, queue.partition, batch.wire_bytes))
         payload += batch.pieces
-    return ProduceRequest(acks, timeout_ms, parts), payload
+    return ProduceRequest(acks, timeout_ms, parts, transactional_id), payload
 
 
 def outcomes(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, Self, Unpack
 from warmlog.cluster.address import checked_bootstrap
 from warmlog.cluster.cluster import not_open
 from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, connection_options
-from warmlog.errors import ClientClosed, InvalidConfig, WarmlogError
+from warmlog.errors import ClientClosed, ClientError, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import DrainFlag
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
 from warmlog.producer.frame_records import FrameRows, send_rows
@@ -33,6 +33,7 @@ from warmlog.producer.intake.record_input import (
 from warmlog.producer.options import Expired, ProducerOptions, check_callables, check_types, parse_acks
 from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
 from warmlog.producer.producer_core import ProducerCore
+from warmlog.producer.transaction import Transaction
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL
 
@@ -81,6 +82,8 @@ class Producer(Generic[Value, Key]):
         key_serializer: Callable[[Key], Bytes | None] | None = None,
         value_serializer: Callable[[Value], Bytes | None] | None = None,
         partitioner: Partitioner | None = None,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
         **connection: Unpack[ConnectionKeywords],
     ) -> None:
         """`bootstrap` is HOST:PORT, or several separated by commas or in a list. `start` connects.
@@ -101,6 +104,9 @@ class Producer(Generic[Value, Key]):
           of `warmlog.serializers`. They are called once for each record, not for None.
         - `partitioner`: function of a record's key (None if it has none) and the number of partitions that returns the
           partition, for records that are sent without `partition`; default: see `partitioner.py`.
+        - `transactional_id`: the name under which the producer writes transactions, see `transaction`; every record must
+          then be sent in one. A new producer with the same name fences the one before it, which gets ProducerFenced.
+        - `transaction_timeout_ms`: the broker aborts a transaction that is open for longer.
         - `connection`: any of the fields of ConnectionOptions.
         """
         check_types(
@@ -112,6 +118,8 @@ class Producer(Generic[Value, Key]):
             high_water_bytes=high_water_bytes,
             delivery_timeout_ms=delivery_timeout_ms,
             max_in_flight=max_in_flight,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
         )
         check_callables(key_serializer=key_serializer, value_serializer=value_serializer, partitioner=partitioner)
         wire_acks = parse_acks(acks)
@@ -132,7 +140,11 @@ class Producer(Generic[Value, Key]):
             max_in_flight=max_in_flight,
             expired=expired,
             partitioner=partitioner,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
         )
+        if transactional_id is not None and not is_idempotent:
+            raise InvalidConfig('transactional_id needs acks="all" and an idempotent producer')
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
         self._connection_options: ConnectionOptions = connection_options(connection, Producer)
         self._bootstrap = checked_bootstrap(bootstrap)
@@ -153,15 +165,23 @@ class Producer(Generic[Value, Key]):
         running = ProducerCore(self._bootstrap, self._options, self._connection_options)
         try:
             await running.cluster.start()
+            if running.transactions is not None:
+                await running.transactions.initialise()
         except BaseException:
             await running.stop()
             raise
         self._running = running
-        if not (self._key_serializer or self._value_serializer or self._options.partitioner):
+        self._drain_flag = running.accumulator.drain_flag
+        self._use_fast_path(running.transactions is None)
+        return self
+
+    def _use_fast_path(self, may: bool) -> None:  # noqa: FBT001
+        """Let `send` put plain records into batches without a call, or not."""
+        running = self._running
+        self._plain, self._add_keyed = {}, _no_fast_path
+        if may and running and not (self._key_serializer or self._value_serializer or self._options.partitioner):
             self._plain = running.accumulator.plain
             self._add_keyed = running.accumulator.add_keyed
-        self._drain_flag = running.accumulator.drain_flag
-        return self
 
     async def close(self, *, timeout_s: float | None = None) -> None:
         """Flush, for at most `timeout_s`, disconnect, and raise the error that no caller has received.
@@ -177,7 +197,8 @@ class Producer(Generic[Value, Key]):
         closing.check_loop()
         self._running, self._closing = None, closing
         has_failed = closing.has_failed
-        self._plain, self._drain_flag, self._add_keyed = {}, DrainFlag(), _no_fast_path
+        self._use_fast_path(False)
+        self._drain_flag = DrainFlag()
         try:
             await closing.finish(timeout_s)
             if has_failed:
@@ -208,6 +229,25 @@ class Producer(Generic[Value, Key]):
             text = f"unclosed {self!r}: use `async with`, or await close()" + (f"; so far {lost}" if lost else "")
             warnings.warn(text, ResourceWarning, source=self, stacklevel=1)
             _log.warning("%s", text)
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    def transaction(self) -> Transaction:
+        """Return a transaction, to be used by `async with`: it commits at the end of the block, and aborts on an error.
+
+        What is sent in the block, to any topics, becomes visible to readers with isolation="read_committed" as a whole
+        or not at all. The end of the block waits until that is durable. Needs `transactional_id`. One transaction of a
+        producer is open at a time; nothing can be sent outside of one.
+
+        If the block or a record fails, the transaction is aborted and the error raised; the next one may begin at once.
+        ProducerFenced is final: another producer uses the transactional id. TransactionAbortable: it was open for too
+        long, and was aborted. After BrokerUnavailable or DeliveryTimeout at the end of the block it may be committed or
+        not: the next transaction begins when that is certain.
+        """
+        transactions = self._open().transactions
+        if transactions is None:
+            raise ClientError("transactions need a producer with a transactional_id")
+        return Transaction(transactions, self._use_fast_path)
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -257,6 +297,7 @@ class Producer(Generic[Value, Key]):
                 return sent
         running = self._started()
         running.check_send()
+        running.check_transaction()
         value_data = serialized("value", self._value_serializer, value)
         key_data = serialized("key", self._key_serializer, key)
         return running.accumulator.add(topic, value_data, key_data, headers, timestamp_ms, partition)
@@ -282,6 +323,7 @@ class Producer(Generic[Value, Key]):
         and `timestamps_ms` one of timestamps or milliseconds (null is now). This needs pyarrow.
         """
         running = self._open()
+        running.check_transaction()
         as_partition(partition)
         values = all_serialized("value", self._value_serializer, values)
         keys = all_serialized("key", self._key_serializer, keys)
@@ -310,6 +352,7 @@ class Producer(Generic[Value, Key]):
         rows before it are acknowledged.
         """
         running = self._open()
+        running.check_transaction()
         as_partition(partition)
         rows = FrameRows.of(frame, key, timestamp, columns)
         return await send_rows(

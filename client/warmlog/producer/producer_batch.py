@@ -151,7 +151,9 @@ class ProducerBatch:
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
-    def encode(self, codec: Codec, producer: tuple[int, int], base_sequence: int) -> None:
+    def encode(
+        self, codec: Codec, producer: tuple[int, int], base_sequence: int, *, is_transactional: bool = False
+    ) -> None:
         """Encode the records for the wire, with this sequence, and release them."""
         assert self.timestamps_ms is not None
         self.base_sequence = base_sequence
@@ -164,6 +166,7 @@ class ProducerBatch:
             producer_id=producer[0],
             producer_epoch=producer[1],
             base_sequence=base_sequence,
+            is_transactional=is_transactional,
         )
         self.wire_bytes = len(data)
         self.pieces = (data,)

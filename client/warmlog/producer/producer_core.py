@@ -8,7 +8,7 @@ from threading import get_ident
 from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import max_age_ms, max_message_bytes, segment_bytes
-from warmlog.errors import ClientClosed, MessageTooLarge, WarmlogError, WrongEventLoop
+from warmlog.errors import ClientClosed, ClientError, MessageTooLarge, WarmlogError, WrongEventLoop
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.delivery import RecordMetadataRanges
 from warmlog.producer.intake.bulk_records import BulkRecords
@@ -17,6 +17,7 @@ from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import TopicQueues
 from warmlog.producer.producer_batch import ProducerBatch
 from warmlog.producer.sender import Sender
+from warmlog.producer.transaction import TransactionalId
 from warmlog_protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 
 _log = logging.getLogger("warmlog")
@@ -50,11 +51,19 @@ class ProducerCore:
         self._learning: dict[str, asyncio.Task[None]] = {}
         self._waiters: list[asyncio.Future[None]] = []
         self._is_stopped = False
+        self.transactions: TransactionalId | None = None
+        if options.transactional_id is not None:
+            self.transactions = TransactionalId(options, self.cluster, self.accumulator, self.sender, self.flush)
 
     def check_send(self) -> None:
         """Raise WrongEventLoop if `send` was called in another thread, or the loop is closed."""
         if get_ident() != self.home.thread_id or self.home.loop.is_closed():
             self.check_loop(SEND_FROM_A_THREAD)
+
+    def check_transaction(self) -> None:
+        """Raise ClientError if records need a transaction and none is open."""
+        if self.transactions is not None and not self.transactions.is_open:
+            raise ClientError("this producer has a transactional_id: send within `async with producer.transaction():`")
 
     def check_loop(self, *instead: str) -> None:
         """Raise WrongEventLoop if HomeLoop does, with the number of records that were lost with a closed loop."""
@@ -248,6 +257,7 @@ class ProducerCore:
                     topic,
                     max_message_bytes(configs),
                     is_idempotent=self._options.is_idempotent,
+                    is_transactional=self._options.transactional_id is not None,
                     max_age_ms=None if self._options.expired == "accept" else max_age_ms(configs),
                     segment_bytes=segment_bytes(configs),
                 )

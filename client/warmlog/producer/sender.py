@@ -59,7 +59,9 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._in_flight: Counter[Connection] = Counter()
         self._changed = changed
-        self._producer = NO_PRODUCER
+        self.producer = NO_PRODUCER
+        self.has_sent = False
+        """Whether anything was sent; a transaction resets it."""
         self._initialising: asyncio.Task[None] | None = None
         self._on_old_metadata = on_old_metadata
         self.has_ended = False
@@ -91,6 +93,9 @@ class Sender:
 
     async def _turn(self) -> None:
         self._changed.clear()
+        error = self._accumulator.first_error
+        if self._options.transactional_id is not None and error is not None and self._accumulator.pending:
+            self.fail_all(error)  # the transaction will be aborted
         if self._send_ready():
             await asyncio.sleep(0)
         else:
@@ -196,7 +201,9 @@ class Sender:
         if not taken:
             return
         acks = self._options.acks
-        request, payload = produce_request(taken, acks, self._cluster.options.request_timeout_ms)
+        timeout_ms, transactional_id = self._cluster.options.request_timeout_ms, self._options.transactional_id
+        request, payload = produce_request(taken, acks, timeout_ms, transactional_id)
+        self.has_sent = True
         on_response = partial(self._on_response, connection, taken)
         self._in_flight[connection] += 1
         try:
@@ -275,9 +282,11 @@ class Sender:
 
     def _give_producer(self, queue: PartitionQueue) -> bool:
         """Give `queue` a producer id or epoch that it has not used; False if one must be requested first."""
-        if self._producer != queue.producer:
-            queue.adopt(self._producer)
+        if self.producer != queue.producer:
+            queue.adopt(self.producer)
             return True
+        if self._options.transactional_id is not None:
+            return False
         if self._initialising is None or self._initialising.done():  # cancelled before it began
             self._initialising = asyncio.create_task(self._initialise(), name="warmlog producer id")
         return False
@@ -285,14 +294,14 @@ class Sender:
     async def _initialise(self) -> None:
         """Request the first producer id, or its next epoch."""
         try:
-            request = InitProducerIdRequest(None, 60_000, *self._producer)
+            request = InitProducerIdRequest(None, 60_000, *self.producer)
             try:
                 given = await self._cluster.call(request, InitProducerIdResponse)
             except AuthorizationFailed:
                 raise
             except ApiError:
                 given = await self._cluster.call(InitProducerIdRequest(), InitProducerIdResponse)
-            self._producer = (given.producer_id, given.producer_epoch)
+            self.producer = (given.producer_id, given.producer_epoch)
         except AuthorizationFailed as error:
             for batch, queue in list(self._accumulator.incomplete.items()):
                 if queue.awaits_producer:

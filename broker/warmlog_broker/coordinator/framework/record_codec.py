@@ -1,7 +1,7 @@
 """How the keys and values of an internal topic are encoded.
 
-A key is a msgpack array `[kind, fields…]`, a value an array `[version, fields…]`; new fields come at the end. Records of
-unknown kinds or versions come from a newer version of warmlog: they are ignored, and compaction keeps them.
+A key is a msgpack array `[kind, fields…]`, a value an array `[version, fields…]`; new fields come at the end. Records
+of unknown kinds or versions come from a newer version of warmlog: they are ignored, and compaction keeps them.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class RecordCodec(Generic[K]):
     def __init__(self, values: Mapping[type[K], type[Value]]) -> None:
         """`values` has the type of the value for each type of key."""
         self._values = values
-        self._key_decoder: msgspec.msgpack.Decoder[K] = msgspec.msgpack.Decoder(reduce(or_, values))  # type: ignore[arg-type]
+        self._key_decoder: msgspec.msgpack.Decoder[K] = msgspec.msgpack.Decoder(reduce(or_, values))
         self._value_decoders = {key: msgspec.msgpack.Decoder(value) for key, value in values.items()}
 
     def put(self, key: K, value: Value) -> Record:

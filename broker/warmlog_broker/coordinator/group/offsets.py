@@ -5,6 +5,7 @@ from functools import cache
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.group.membership import check_group_id, valid_member
+from warmlog_broker.coordinator.group.pending_offsets import check_stable
 from warmlog_broker.coordinator.group.records import (
     GroupKey,
     KnownTopic,
@@ -17,7 +18,6 @@ from warmlog_broker.coordinator.group.records import (
     remove,
 )
 from warmlog_broker.coordinator.group.state import Group, Groups, Limits, Member, TopicsView
-from warmlog_broker.coordinator.group.pending_offsets import check_stable
 from warmlog_broker.coordinator.group.subscriptions import subscribes_to
 from warmlog_protocol.errors import (
     ApiError,

@@ -254,8 +254,8 @@ def _check_at_rest(found: Transaction) -> None:
 
 def _fenced(found: Transaction, producer: Producer) -> ProducerFenced:
     return ProducerFenced(
-        f"transactional id {found.transactional_id!r}: producer {producer.producer_id}, epoch {producer.epoch} is fenced "
-        f"by epoch {found.value.epoch}: another producer uses the transactional id"
+        f"transactional id {found.transactional_id!r}: producer {producer.producer_id}, epoch {producer.epoch} is "
+        f"fenced by epoch {found.value.epoch}: another producer uses the transactional id"
     )
 
 

@@ -1,0 +1,150 @@
+"""The transactions of one producer: what is sent between begin and commit is visible as a whole or not at all."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self
+
+from warmlog.cluster.cluster import Cluster
+from warmlog.errors import ClientError, ProducerFenced, TransactionAborted, WarmlogError
+from warmlog.producer.accumulator import Accumulator
+from warmlog.producer.options import ProducerOptions
+from warmlog.producer.producer_batch import NO_PRODUCER
+from warmlog.producer.sender import Sender
+from warmlog_protocol.messages import (
+    EndTransactionRequest,
+    EndTransactionResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+_log = logging.getLogger("warmlog")
+
+ABORT_S = 5.0
+"""How long an abort is waited for. One that has no response by then is done by the next transaction, or by the timeout."""
+
+
+class TransactionalId:
+    """The transactional id of a producer that runs."""
+
+    def __init__(
+        self,
+        options: ProducerOptions,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        sender: Sender,
+        flush: Callable[[], Awaitable[None]],
+    ) -> None:
+        assert options.transactional_id is not None
+        self._id = options.transactional_id
+        self._timeout_ms = options.transaction_timeout_ms
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._sender = sender
+        self._flush = flush
+        self._fenced: ProducerFenced | None = None
+        self._must_initialise = True
+        """Whether it is not certain which epoch is in force, and whether a transaction is open."""
+        self.is_open = False
+
+    async def initialise(self) -> None:
+        """Become the producer of the transactional id: whoever was it before is fenced. Raises ProducerFenced."""
+        request = InitProducerIdRequest(self._id, self._timeout_ms, *self._sender.producer)
+        try:
+            given = await self._cluster.call(request, InitProducerIdResponse)
+        except ProducerFenced as error:
+            self._fenced = error
+            raise
+        self._continue_as(given.producer_id, given.producer_epoch)
+
+    async def begin(self) -> None:
+        """Begin a transaction. Raises ProducerFenced if another producer uses the transactional id."""
+        if self._fenced is not None:
+            raise ProducerFenced(str(self._fenced))
+        if self.is_open:
+            raise ClientError("a transaction of this producer is open: one ends before the next begins")
+        self.is_open = True
+        try:
+            if self._must_initialise:
+                await self.initialise()
+        except BaseException:
+            self.is_open = False
+            raise
+        self._sender.has_sent = False
+        self._accumulator.first_error = None
+
+    async def commit(self) -> None:
+        """Wait until everything is acknowledged, and commit. If that is not possible, abort and raise why."""
+        try:
+            await self._flush()
+            if self._accumulator.first_error is not None:
+                raise self._accumulator.first_error.with_traceback(None)
+        except BaseException:
+            await self.abort()
+            raise
+        try:
+            await self._end(commits=True)
+        finally:
+            self.is_open = False
+
+    async def abort(self) -> None:
+        """Discard what is not sent and abort. What goes wrong is logged: the next transaction begins by aborting."""
+        error = TransactionAborted("the transaction was aborted")
+        self._sender.fail_all(error)
+        self._accumulator.take_unseen_error()
+        try:
+            async with asyncio.timeout(ABORT_S):
+                await self._end(commits=False)
+        except (WarmlogError, TimeoutError) as problem:
+            if not isinstance(problem, ProducerFenced):
+                why = problem if str(problem) else f"no response within {ABORT_S:g} s"
+                _log.warning("transactional id %r: the abort is left to the next transaction: %s", self._id, why)
+        finally:
+            self.is_open = False
+
+    async def _end(self, *, commits: bool) -> None:
+        if not self._sender.has_sent:
+            self._accumulator.first_error = None
+            return
+        request = EndTransactionRequest(self._id, *self._sender.producer, commits)
+        self._must_initialise = True
+        try:
+            following = await self._cluster.call(request, EndTransactionResponse)
+        except ProducerFenced as error:
+            self._fenced = error
+            raise
+        self._continue_as(following.producer_id, following.producer_epoch)
+
+    def _continue_as(self, producer_id: int, epoch: int) -> None:
+        self._must_initialise = False
+        self._sender.producer = producer_id, epoch
+        self._accumulator.begin_epoch()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the producer has an id."""
+        return self._sender.producer != NO_PRODUCER
+
+
+class Transaction:
+    """One transaction, from the beginning to the end of an `async with` block: see `Producer.transaction`."""
+
+    def __init__(self, transactional_id: TransactionalId, accept: Callable[[bool], None]) -> None:
+        """`accept` is called with whether the producer takes records now."""
+        self._transactional_id = transactional_id
+        self._accept = accept
+
+    async def __aenter__(self) -> Self:
+        await self._transactional_id.begin()
+        self._accept(True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._accept(False)
+        if error is None:
+            await self._transactional_id.commit()
+        else:
+            await self._transactional_id.abort()

@@ -1,0 +1,167 @@
+"""Transactions of the Python client, against real brokers."""
+
+import asyncio
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+import warmlog
+from broker_process import BrokerProcess
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", transaction_coordinator_partitions=2) as process:
+        yield process
+
+
+@pytest.fixture
+async def topic(broker: BrokerProcess) -> str:
+    name = f"t{uuid4().hex}"
+    async with warmlog.Admin(broker.address) as admin:
+        await admin.create_topic(name, partitions=3)
+    return name
+
+
+def named(broker: BrokerProcess, **options: object) -> warmlog.Producer[bytes, bytes]:
+    return warmlog.Producer(broker.address, transactional_id=f"id-{uuid4().hex}", **options)  # type: ignore[arg-type]
+
+
+async def read(broker: BrokerProcess, topic: str, isolation: str = "read_committed") -> list[bytes | None]:
+    async with warmlog.Consumer(broker.address, topics=[topic], start="earliest", isolation=isolation) as consumer:
+        return sorted([record.value async for record in consumer.records(until="latest")])  # type: ignore[type-var]
+
+
+async def test_a_block_commits_all_of_its_records_in_all_partitions(broker: BrokerProcess, topic: str) -> None:
+    async with named(broker) as producer:
+        for round_number in range(3):
+            async with producer.transaction():
+                for partition in range(3):
+                    producer.send(topic, b"%d-%d" % (round_number, partition), partition=partition)
+                await producer.send_many(topic, [b"%d-many" % round_number] * 2)
+                assert len(await read(broker, topic)) == 5 * round_number
+        assert len(await read(broker, topic)) == 15
+
+
+async def test_an_error_in_the_block_aborts_and_the_next_transaction_begins_at_once(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with named(broker) as producer:
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError):
+                async with producer.transaction():
+                    await producer.send(topic, b"aborted")
+                    unsent = producer.send(topic, b"never sent")
+                    raise ZeroDivisionError
+            with pytest.raises(warmlog.errors.TransactionAborted):
+                await unsent
+            async with producer.transaction():
+                producer.send(topic, b"committed")
+    assert await read(broker, topic) == [b"committed"] * 3
+
+
+async def test_a_record_that_fails_aborts_the_transaction_also_if_its_error_was_caught(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with named(broker) as producer:
+        with pytest.raises(warmlog.UnknownTopicOrPartition):
+            async with producer.transaction():
+                producer.send(topic, b"a")
+                with pytest.raises(warmlog.UnknownTopicOrPartition):
+                    await producer.send("there-is-no-such-topic", b"b")
+        async with producer.transaction():
+            producer.send(topic, b"c")
+    assert await read(broker, topic) == [b"c"]
+
+
+async def test_nothing_is_sent_outside_of_a_transaction_and_one_is_open_at_a_time(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with named(broker) as producer:
+        with pytest.raises(warmlog.ClientError, match="within `async with producer.transaction"):
+            producer.send(topic, b"x")
+        with pytest.raises(warmlog.ClientError, match="within `async with producer.transaction"):
+            await producer.send_many(topic, [b"x"])
+        async with producer.transaction():
+            await producer.send(topic, b"y")
+            with pytest.raises(warmlog.ClientError, match="a transaction of this producer is open"):
+                await producer.transaction().__aenter__()
+            producer.send(topic, b"y")
+        with pytest.raises(warmlog.ClientError, match="within `async with producer.transaction"):
+            producer.send(topic, b"x")
+    async with warmlog.Producer(broker.address) as plain:
+        with pytest.raises(warmlog.ClientError, match="with a transactional_id"):
+            plain.transaction()
+    assert await read(broker, topic) == [b"y", b"y"]
+
+
+async def test_a_producer_that_was_replaced_is_told_for_good(broker: BrokerProcess, topic: str) -> None:
+    async with named(broker) as old:
+        name = old._options.transactional_id
+        with pytest.raises(warmlog.errors.ProducerFenced):
+            async with old.transaction():
+                await old.send(topic, b"old")
+                async with warmlog.Producer(broker.address, transactional_id=name) as new, new.transaction():
+                    new.send(topic, b"new")
+                old.send(topic, b"old")
+        with pytest.raises(warmlog.errors.ProducerFenced):
+            async with old.transaction():
+                pass
+    assert await read(broker, topic) == [b"new"]
+
+
+async def test_a_transaction_over_its_timeout_is_told_and_the_next_goes_on(broker: BrokerProcess, topic: str) -> None:
+    async with named(broker, transaction_timeout_ms=300) as producer:
+        with pytest.raises(warmlog.errors.TransactionAbortable):
+            async with producer.transaction():
+                await producer.send(topic, b"late")
+                await asyncio.sleep(1.5)
+        async with producer.transaction():
+            producer.send(topic, b"in time")
+    assert await read(broker, topic) == [b"in time"]
+
+
+async def test_an_empty_transaction_asks_nobody(broker: BrokerProcess) -> None:
+    async with named(broker) as producer:
+        async with producer.transaction():
+            pass
+        with pytest.raises(ValueError, match="mine"):
+            async with producer.transaction():
+                raise ValueError("mine")
+
+
+async def test_a_cancelled_block_is_aborted(broker: BrokerProcess, topic: str) -> None:
+    async with named(broker) as producer:
+
+        async def work() -> None:
+            async with producer.transaction():
+                await producer.send(topic, b"cancelled")
+                await asyncio.sleep(60)
+
+        task = asyncio.create_task(work())
+        while not await read(broker, topic, "read_uncommitted"):
+            await asyncio.sleep(0.02)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled()
+        async with producer.transaction():
+            producer.send(topic, b"next")
+    assert await read(broker, topic) == [b"next"]
+
+
+async def test_a_broker_that_is_killed_in_the_middle_costs_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("killed") / "data"
+    with BrokerProcess(directory) as broker:
+        async with warmlog.Admin(broker.address) as admin:
+            await admin.create_topic("t", partitions=2)
+        async with named(broker) as producer:
+            async with producer.transaction():
+                await producer.send("t", b"before", partition=0)
+                broker.kill()
+                broker.start()
+                producer.send("t", b"after", partition=0)
+                producer.send("t", b"after", partition=1)
+            async with producer.transaction():
+                producer.send("t", b"next")
+        assert await read(broker, "t") == [b"after", b"after", b"before", b"next"]
