@@ -2,8 +2,8 @@
 
 The state is kept in the internal topic `__transactions`, a shard for each of its partitions; `transaction` decides
 about it. A decision is one durable record. After it the markers of all partitions and the offsets of all groups are
-written, again and again until each is durable; then the transactional id is free for the next transaction. After a start this
-goes on where it was, and open transactions get their full time again.
+written, again and again until each is durable; then the transactional id is free for the next transaction. After a
+start this goes on where it was, and open transactions get their full time again.
 """
 
 import asyncio

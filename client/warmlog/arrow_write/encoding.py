@@ -25,6 +25,7 @@ from warmlog_protocol.batch import (
     Piece,
     seal_in_pieces,
 )
+from warmlog_protocol.batch.header import TRANSACTIONAL_BIT
 from warmlog_protocol.batch.record_headers import encode_headers
 from warmlog_protocol.codec.compression import Codec
 
@@ -43,6 +44,7 @@ def encode_arrow(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
 ) -> list[Piece]:
     """Encode the records of all `spans`, at least one, as one columnar batch in pieces.
 
@@ -56,7 +58,7 @@ def encode_arrow(
         partition_leader_epoch=NO_LEADER_EPOCH,
         magic=MAGIC_COLUMNS,
         crc=0,
-        attributes=codec,
+        attributes=codec | (TRANSACTIONAL_BIT if is_transactional else 0),
         last_offset_delta=columns.count - 1,
         base_timestamp_ms=columns.base_timestamp_ms,
         max_timestamp_ms=columns.base_timestamp_ms + _largest(columns.timestamp_deltas_ms),

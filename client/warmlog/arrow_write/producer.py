@@ -68,7 +68,9 @@ class ArrowBatch(ProducerBatch):
         self.count = sum(span.count for span in spans)
         self.size_bytes = size_bytes
 
-    def encode(self, codec: Codec, producer: tuple[int, int], base_sequence: int) -> None:
+    def encode(
+        self, codec: Codec, producer: tuple[int, int], base_sequence: int, *, is_transactional: bool = False
+    ) -> None:
         """Encode the records for the wire, with this sequence."""
         self.base_sequence = base_sequence
         pieces = encode_arrow(
@@ -78,6 +80,7 @@ class ArrowBatch(ProducerBatch):
             producer_id=producer[0],
             producer_epoch=producer[1],
             base_sequence=base_sequence,
+            is_transactional=is_transactional,
         )
         self.wire_bytes = sum(map(len, pieces))
         self.pieces = pieces

@@ -8,10 +8,10 @@ from typing import Never
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.membership import Owned
-from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets
+from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets, OffsetTransaction
 from warmlog.consumer.group.options import GroupOptions
 from warmlog.consumer.partition_reader import Place
-from warmlog.errors import TOPIC_IS_GONE, StaleMemberEpoch, WarmlogError
+from warmlog.errors import TOPIC_IS_GONE, InvalidConfig, StaleMemberEpoch, WarmlogError
 from warmlog.points import checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
 from warmlog_protocol.messages import NO_LEADER_EPOCH
@@ -56,15 +56,25 @@ class Committing:
 
     # --- by hand ----------------------------------------------------------------------------------------------------
 
-    async def commit(self, what: Committable | None) -> None:
-        """Commit durably; None: everything that was delivered."""
+    async def commit(self, what: Committable | None, transaction: OffsetTransaction | None = None) -> None:
+        """Commit durably, or with `transaction`; None: everything that was delivered."""
+        if transaction is not None and self._options.commit == "auto":
+            raise InvalidConfig('a consumer whose offsets are committed with a transaction needs commit="manual"')
         places = self._delivered() if what is None else self._places_of(what)
         self._core.steps += 1
         if not places:
             return
-        errors = await self._commit(places)
+        errors = await self._commit(places, transaction)
         for error in errors.values():
             raise error
+
+    async def rewind(self) -> None:
+        """Continue every partition where the group has committed, or where this consumer began."""
+        self._core.steps += 1
+        for owned, at in (await self._offsets.fetch(self._partitions())).items():
+            reader = self._core.readers.get(owned.tp)
+            if reader is not None:
+                self._core.seek_now(owned.tp, *((at.offset, at.leader_epoch) if at.offset >= 0 else (reader.began, -1)))
 
     async def committed(self, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, int | None]:
         """Return what is committed for these partitions, or all that are read; None for nothing."""
@@ -183,7 +193,9 @@ class Committing:
 
     # --- within -----------------------------------------------------------------------------------------------------
 
-    async def _commit(self, places: Mapping[Owned, Place]) -> Errors:
+    async def _commit(self, places: Mapping[Owned, Place], transaction: OffsetTransaction | None = None) -> Errors:
+        if transaction is not None:
+            return await self._offsets.commit_within(transaction, places)
         errors = await self._offsets.commit(places)
         self._committed.update({owned: place[0] for owned, place in places.items() if owned not in errors})
         return errors

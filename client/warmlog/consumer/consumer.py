@@ -14,7 +14,7 @@ from warmlog.cluster.options import ConnectionKeywords, connection_options
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.committing import Committable, Committing
 from warmlog.consumer.consumer_core import ConsumerCore
-from warmlog.consumer.group.offsets import GroupMetadata
+from warmlog.consumer.group.offsets import GroupMetadata, OffsetTransaction
 from warmlog.consumer.group.options import GroupOptions, OnPartitions
 from warmlog.consumer.iterators import ArrowIterator, BatchIterator, RecordIterator, read_table
 from warmlog.consumer.lag import Lag, lags
@@ -267,14 +267,17 @@ class Consumer:
 
     # --- the group --------------------------------------------------------------------------------------------------
 
-    async def commit(self, what: Committable | None = None) -> None:
+    async def commit(self, what: Committable | None = None, *, transaction: OffsetTransaction | None = None) -> None:
         """Commit for the group, and return when that is durable: the group continues after `what`.
 
         `what` is a batch, a record, or a mapping from ("orders", 0) or "orders-0" to the offset of the next record;
         None: everything that was delivered, the batch or record that is being handled included. Raises
         StaleMemberEpoch if a partition is another member's now, and MembershipLost.
+
+        With a `transaction` (see `Producer.transaction`) the offsets are committed when it commits, together with its
+        records. If it is aborted, `seek_to_committed` goes back to what was read for it.
         """
-        await self._commits().commit(what)
+        await self._commits().commit(what, transaction)
 
     async def committed(
         self, partitions: Iterable[TopicPartition | str] | None = None
@@ -357,6 +360,10 @@ class Consumer:
     async def seek_to_end(self, partitions: Iterable[TopicPartition | str] | None = None) -> None:
         """Continue from the next record to be written, in these partitions or in all."""
         await self._seek(LATEST, partitions)
+
+    async def seek_to_committed(self) -> None:
+        """Continue where the group has committed, in all partitions; where it has not, from where this reader began."""
+        await self._commits().rewind()
 
     async def seek_to_time(
         self, when: datetime | int, partitions: Iterable[TopicPartition | str] | None = None

@@ -13,7 +13,7 @@ from warmlog.consumer.committing import Committable, Committing
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.heartbeats import Heartbeats
 from warmlog.consumer.group.membership import NOTHING, Owned, Partitions, Phase, View
-from warmlog.consumer.group.offsets import Errors, GroupMetadata
+from warmlog.consumer.group.offsets import Errors, GroupMetadata, OffsetTransaction
 from warmlog.consumer.group.options import GroupOptions, OnPartitions
 from warmlog.consumer.partition_reader import Place
 from warmlog.consumer.starting import look_up_points
@@ -283,19 +283,19 @@ class Member(Committing):
     def _metadata(self, view: View) -> GroupMetadata:
         return GroupMetadata(self._options.group, self._member_id, view.epoch, self._options.instance_id or "")
 
-    async def commit(self, what: Committable | None) -> None:
+    async def commit(self, what: Committable | None, transaction: OffsetTransaction | None = None) -> None:
         view = self._view
         if view.phase in (Phase.OUT, Phase.LEAVING) and view.life > self._told_life:
             await self._lose(view.life, view.reason)
         try:
-            await super().commit(what)
+            await super().commit(what, transaction)
         except NO_MEMBER as error:
             await self._lose(view.life, error)
 
-    async def _commit(self, places: Mapping[Owned, Place]) -> Errors:
+    async def _commit(self, places: Mapping[Owned, Place], transaction: OffsetTransaction | None = None) -> Errors:
         life = self._view.life
         try:
-            return await super()._commit(places)
+            return await super()._commit(places, transaction)
         except NO_MEMBER as error:
             self._running.lost(life, error)
             raise

@@ -38,7 +38,14 @@ class ProducerOptions:
     transaction_timeout_ms: int = 60_000
 
     def __post_init__(self) -> None:
-        for name in ("batch_bytes", "buffer_bytes", "high_water_bytes", "delivery_timeout_ms", "max_in_flight", "transaction_timeout_ms"):
+        for name in (
+            "batch_bytes",
+            "buffer_bytes",
+            "high_water_bytes",
+            "delivery_timeout_ms",
+            "max_in_flight",
+            "transaction_timeout_ms",
+        ):
             if getattr(self, name) < 1:
                 raise InvalidConfig(f"{name}={getattr(self, name)}: at least 1 expected")
         if self.expired not in get_args(Expired):

@@ -260,9 +260,7 @@ class TopicQueues:
         del self.queues[len(topic.partitions) :]
         for partition in range(len(self.queues), len(topic.partitions)):
             self.queues.append(
-                PartitionQueue(
-                    self.name, partition, is_idempotent=is_idempotent, is_transactional=is_transactional
-                )
+                PartitionQueue(self.name, partition, is_idempotent=is_idempotent, is_transactional=is_transactional)
             )
         self.is_known = True
 

@@ -104,8 +104,8 @@ class Producer(Generic[Value, Key]):
           of `warmlog.serializers`. They are called once for each record, not for None.
         - `partitioner`: function of a record's key (None if it has none) and the number of partitions that returns the
           partition, for records that are sent without `partition`; default: see `partitioner.py`.
-        - `transactional_id`: the name under which the producer writes transactions, see `transaction`; every record must
-          then be sent in one. A new producer with the same name fences the one before it, which gets ProducerFenced.
+        - `transactional_id`: the name under which the producer writes transactions, see `transaction`; every record is
+          then sent in one. A new producer with the same name fences the one before it, which gets ProducerFenced.
         - `transaction_timeout_ms`: the broker aborts a transaction that is open for longer.
         - `connection`: any of the fields of ConnectionOptions.
         """
@@ -175,7 +175,7 @@ class Producer(Generic[Value, Key]):
         self._use_fast_path(running.transactions is None)
         return self
 
-    def _use_fast_path(self, may: bool) -> None:  # noqa: FBT001
+    def _use_fast_path(self, may: bool) -> None:
         """Let `send` put plain records into batches without a call, or not."""
         running = self._running
         self._plain, self._add_keyed = {}, _no_fast_path

@@ -10,19 +10,21 @@ from warmlog.cluster.cluster import Cluster
 from warmlog.errors import ClientError, ProducerFenced, TransactionAborted, WarmlogError
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.options import ProducerOptions
-from warmlog.producer.producer_batch import NO_PRODUCER
 from warmlog.producer.sender import Sender
 from warmlog_protocol.messages import (
     EndTransactionRequest,
     EndTransactionResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    TxnOffsetCommitRequest,
 )
 
 _log = logging.getLogger("warmlog")
 
 ABORT_S = 5.0
-"""How long an abort is waited for. One that has no response by then is done by the next transaction, or by the timeout."""
+"""How long an abort is waited for. Without a response by then, the next transaction or the timeout does it."""
 
 
 class TransactionalId:
@@ -103,6 +105,20 @@ class TransactionalId:
         finally:
             self.is_open = False
 
+    async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """Make offsets part of the open transaction."""
+        self._sender.has_sent = True
+        added = TxnOffsetCommitRequest(
+            self._id,
+            *self._sender.producer,
+            request.group,
+            request.partitions,
+            request.member_id,
+            request.member_epoch,
+            request.instance_id,
+        )
+        return await self._cluster.call(added, OffsetCommitResponse)
+
     async def _end(self, *, commits: bool) -> None:
         if not self._sender.has_sent:
             self._accumulator.first_error = None
@@ -121,11 +137,6 @@ class TransactionalId:
         self._sender.producer = producer_id, epoch
         self._accumulator.begin_epoch()
 
-    @property
-    def is_known(self) -> bool:
-        """Whether the producer has an id."""
-        return self._sender.producer != NO_PRODUCER
-
 
 class Transaction:
     """One transaction, from the beginning to the end of an `async with` block: see `Producer.transaction`."""
@@ -134,16 +145,25 @@ class Transaction:
         """`accept` is called with whether the producer takes records now."""
         self._transactional_id = transactional_id
         self._accept = accept
+        self._is_open = False
+
+    async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """As `OffsetTransaction`: for `Consumer.commit`. ClientError after the end of the block."""
+        if not self._is_open:
+            raise ClientError("this transaction has ended, or has not begun")
+        return await self._transactional_id.add_offsets(request)
 
     async def __aenter__(self) -> Self:
         await self._transactional_id.begin()
         self._accept(True)
+        self._is_open = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._accept(False)
+        self._is_open = False
         if error is None:
             await self._transactional_id.commit()
         else:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from warmlog.cluster.cluster import Cluster
 from warmlog.consumer.group.membership import Owned, messages_of
@@ -85,14 +85,30 @@ class Offsets:
         async with self._in_flight:
             if places is self._pending:
                 self._next = None
-            partitions = [OffsetCommitPartition(*owned, *place) for owned, place in places.items()]
             self._sequence += 1
-            request = OffsetCommitRequest(
-                who.group, partitions, who.member_id, who.member_epoch, who.instance_id, self._sequence
-            )
+            request = _request(places, who, self._sequence)
             response = await self._cluster.call(request, OffsetCommitResponse)
-        return {
-            owned: error_from_code(part.error_code, f"{owned.topic}-{owned.partition}: {part.error_message}")
-            for owned, part in zip(places, response.partitions, strict=True)
-            if part.error_code
-        }
+        return _errors(places, response)
+
+    async def commit_within(self, transaction: "OffsetTransaction", places: Mapping[Owned, Place]) -> Errors:
+        """As `commit`, when `transaction` commits."""
+        return _errors(places, await transaction.add_offsets(_request(places, self._who(), 0)))
+
+
+class OffsetTransaction(Protocol):
+    """What commits offsets together with records."""
+
+    async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse: ...
+
+
+def _request(places: Mapping[Owned, Place], who: GroupMetadata, sequence: int) -> OffsetCommitRequest:
+    partitions = [OffsetCommitPartition(*owned, *place) for owned, place in places.items()]
+    return OffsetCommitRequest(who.group, partitions, who.member_id, who.member_epoch, who.instance_id, sequence)
+
+
+def _errors(places: Mapping[Owned, Place], response: OffsetCommitResponse) -> Errors:
+    return {
+        owned: error_from_code(part.error_code, f"{owned.topic}-{owned.partition}: {part.error_message}")
+        for owned, part in zip(places, response.partitions, strict=True)
+        if part.error_code
+    }
