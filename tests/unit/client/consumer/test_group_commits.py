@@ -112,6 +112,26 @@ async def test_commits_by_hand_of_a_batch_a_record_a_mapping_and_everything(
     assert coordinator.committed == {("t", 0): 9}
 
 
+async def test_metadata_is_kept_with_an_offset_until_the_next_commit(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.initial = FIRST
+    async with consumer(broker, commit="manual") as client:
+        (batch,) = await take(client.batches(), 1)
+        assert await client.committed_metadata(["t-0"]) == {("t", 0): None}
+        await client.commit(batch, metadata="July, ½")
+        assert await client.committed_metadata() == {("t", 0): "July, ½"}
+        await client.commit(metadata="August")
+        assert await client.committed_metadata() == {("t", 0): "August"}, "the same offset with another text"
+        await client.commit()
+        assert await client.committed_metadata() == {("t", 0): "August"}, "there was nothing to commit"
+        await client.commit({"t-0": 2})
+        assert await client.committed_metadata() == {("t", 0): ""}
+        assert await client.committed() == {("t", 0): 2}
+        with pytest.raises(TypeError, match="metadata=17: text is expected"):
+            await client.commit(batch, metadata=17)  # type: ignore[arg-type]
+
+
 async def test_automatic_commits_never_go_back(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     coordinator.initial = FIRST
     async with consumer(broker) as client:
