@@ -11,6 +11,7 @@ from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator, owned
 from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, place, take, until
 from warmlog.consumer import consumer_core
+from warmlog.ranges import range_reader
 from warmlog_protocol.batch import encode_batch
 
 
@@ -217,6 +218,39 @@ async def test_a_partition_may_be_given_up_while_another_task_asks_about_it(
         await client.seek_to("earliest")
         assert client.positions() == {"t-0": 0}
         core.readers["t", 1] = reader
+
+
+@pytest.mark.parametrize("when", ["its end is looked up", "it is read"])
+async def test_a_partition_may_be_given_up_while_a_table_is_read(
+    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    pytest.importorskip("pyarrow")
+    async with consumer(broker, commit="manual") as client:
+        await take(client.batches(), 1)
+        await client.seek_to("earliest")
+        core = client._core
+        assert core is not None
+        given_up = core.readers["t", 1]
+        ends, read = core.ends, range_reader.read_ranges
+
+        async def ends_then_revoked(*args: Any) -> dict[tuple[str, int], int]:
+            found = await ends(*args)
+            del core.readers["t", 1]
+            return found
+
+        def read_then_revoked(*args: Any) -> Any:
+            yield from read(*args)
+            del core.readers["t", 1]
+
+        if when == "it is read":
+            monkeypatch.setattr(range_reader, "read_ranges", read_then_revoked)
+        else:
+            monkeypatch.setattr(core, "ends", ends_then_revoked)
+        table = await client.to_arrow()
+        assert table.num_rows == (16 if when == "it is read" else 8)
+        assert client.positions() == {"t-0": 8}
+        core.readers["t", 1] = given_up
+        assert client.positions() == {"t-0": 8, "t-1": 0}
 
 
 async def test_an_assignment_whose_end_cannot_be_looked_up_is_read_later(
