@@ -14,7 +14,7 @@ from warmlog.consumer.partition_reader import Place
 from warmlog.errors import TOPIC_IS_GONE, StaleMemberEpoch, WarmlogError
 from warmlog.points import checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
-from warmlog_protocol.messages import NO_LEADER_EPOCH
+from warmlog_protocol.messages import NO_LEADER_EPOCH, FetchedOffset
 
 _log = logging.getLogger("warmlog")
 
@@ -56,31 +56,34 @@ class Committing:
 
     # --- by hand ----------------------------------------------------------------------------------------------------
 
-    async def commit(self, what: Committable | None) -> None:
+    async def commit(self, what: Committable | None, metadata: str = "") -> None:
         """Commit durably; None: everything that was delivered."""
-        places = self._delivered() if what is None else self._places_of(what)
+        if not isinstance(metadata, str):
+            raise TypeError(f"metadata={metadata!r}: text is expected")
+        places = self._places_of(what) if what is not None else self._delivered(with_same=bool(metadata))
         self._core.steps += 1
         if not places:
             return
-        errors = await self._commit(places)
+        errors = await self._commit(places, metadata)
         for error in errors.values():
             raise error
 
-    async def committed(self, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, int | None]:
-        """Return what is committed for these partitions, or all that are read; None for nothing."""
+    async def committed(self, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, FetchedOffset]:
+        """Return what is committed for these partitions, or all that are read; offset -1 if nothing is."""
         read = self._core.readers
         given = list(read) if partitions is None else [parse_partition(p, "partitions") for p in partitions]
         names = sorted({topic for topic, number in given if (topic, number) not in read})
         ids = {topic.name: topic.topic_id.bytes for topic in await self._core.cluster.topics(names)} if names else {}
         wanted = [self._with_id(each) if each in read else Owned(ids[each[0]], *each) for each in given]
         found = await self._offsets.fetch(wanted, GroupMetadata(self._options.group))
-        return {owned.tp: at.offset if at.offset >= 0 else None for owned, at in found.items()}
+        return {owned.tp: at for owned, at in found.items()}
 
-    def _delivered(self) -> dict[Owned, Place]:
+    def _delivered(self, *, with_same: bool) -> dict[Owned, Place]:
+        """What was delivered; unless `with_same`, of partitions where something else is committed."""
         return {
             owned: place
             for owned in self._partitions()
-            if (place := self._core.delivered(owned.tp))[0] != self._committed.get(owned)
+            if (place := self._core.delivered(owned.tp))[0] != self._committed.get(owned) or with_same
         }
 
     def _places_of(self, what: Committable) -> dict[Owned, Place]:
@@ -183,7 +186,7 @@ class Committing:
 
     # --- within -----------------------------------------------------------------------------------------------------
 
-    async def _commit(self, places: Mapping[Owned, Place]) -> Errors:
-        errors = await self._offsets.commit(places)
+    async def _commit(self, places: Mapping[Owned, Place], metadata: str = "") -> Errors:
+        errors = await self._offsets.commit(places, metadata)
         self._committed.update({owned: place[0] for owned, place in places.items() if owned not in errors})
         return errors
