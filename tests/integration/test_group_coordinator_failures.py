@@ -12,7 +12,14 @@ from group_member import GroupMember, commit, offsets
 from unit.broker.data_dirs.test_loader import config_of, write_entries
 from warmlog_broker import Broker
 from warmlog_broker.metadata.metadata_log import TopicCreated
-from warmlog_protocol.errors import ApiError, CoordinatorNotAvailable, ErrorCode, SafeMode, StaleMemberEpoch, UnknownMemberId
+from warmlog_protocol.errors import (
+    ApiError,
+    CoordinatorNotAvailable,
+    ErrorCode,
+    SafeMode,
+    StaleMemberEpoch,
+    UnknownMemberId,
+)
 from warmlog_protocol.messages import (
     GroupHeartbeatRequest,
     ListGroupsRequest,
