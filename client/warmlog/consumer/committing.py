@@ -60,6 +60,8 @@ class Committing:
         """Commit durably; None: everything that was delivered."""
         if not isinstance(metadata, str):
             raise TypeError(f"metadata={metadata!r}: text is expected")
+        if any("\ud800" <= letter <= "\udfff" for letter in metadata):
+            raise ValueError(f"metadata={metadata!r}: text that UTF-8 can encode is expected")
         places = self._places_of(what) if what is not None else self._delivered(with_same=bool(metadata))
         self._core.steps += 1
         if not places:

@@ -130,6 +130,8 @@ async def test_metadata_is_kept_with_an_offset_until_the_next_commit(
         assert await client.committed() == {("t", 0): 2}
         with pytest.raises(TypeError, match="metadata=17: text is expected"):
             await client.commit(batch, metadata=17)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="text that UTF-8 can encode is expected"):
+            await client.commit(batch, metadata="\udcff")
 
 
 async def test_automatic_commits_never_go_back(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
