@@ -51,6 +51,7 @@ class FakeCoordinator:
     heartbeats: list[GroupHeartbeatRequest] = field(default_factory=list)
     commits: list[OffsetCommitRequest] = field(default_factory=list)
     offsets: dict[Owned, tuple[int, int]] = field(default_factory=dict)
+    metadata: dict[Owned, str] = field(default_factory=dict)
     left: list[int] = field(default_factory=list)
     """The epochs with which members left."""
     refuses: Callable[[GroupHeartbeatRequest], ApiError | None] = lambda _: None
@@ -128,6 +129,7 @@ class FakeCoordinator:
         if owns is not None and partition not in owns:
             return CommittedPartition(*partition, StaleMemberEpoch.code, "another member owns it")
         self.offsets[partition] = (part.offset, part.leader_epoch)
+        self.metadata[partition] = part.metadata
         return CommittedPartition(*partition, 0, "")
 
     def _fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -139,4 +141,6 @@ class FakeCoordinator:
             for part in request.partitions
             for number in part.partitions
         ]
-        return OffsetFetchResponse([FetchedOffset(*each, *self.offsets.get(each, (-1, -1)), "", 0) for each in asked])
+        return OffsetFetchResponse(
+            [FetchedOffset(*each, *self.offsets.get(each, (-1, -1)), self.metadata.get(each, ""), 0) for each in asked]
+        )

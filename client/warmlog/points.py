@@ -127,9 +127,9 @@ def _point(value: object, name: str) -> Point:
 def parse_partition(key: object, name: str) -> TopicPartition:
     """Return the partition of ("orders", 0) or "orders-0"; ValueError, which begins with `name`, for anything else."""
     if isinstance(key, str) and (found := _PARTITION.fullmatch(key)):
-        return found[1], int(found[2])
+        key = found[1], int(found[2])
     match key:
-        case (str(topic), int(partition)) if not isinstance(partition, bool):
+        case (str(topic), int(partition)) if not isinstance(partition, bool) and partition.bit_length() < 32:
             return topic, partition
     raise ValueError(f'{name} has {key!r}: ("topic", 0) or "topic-0" is expected for a partition')
 

@@ -153,6 +153,7 @@ class GroupCoordinator:
             return heartbeat(groups, request, host=host, principal=member, now_ms=self._now_ms(), limits=limits)
 
         outcome = self._coordinator.run(request.group, decide)
+        self._count_beginning(request.group, outcome)
         if isinstance(outcome, GroupHeartbeatResponse):
             return self._heard(request, outcome, is_waiting)
         return self._heard_when_done(request, outcome, is_waiting)
@@ -190,6 +191,7 @@ class GroupCoordinator:
         if under_way:
             check_sequence(request, under_way[-1])
         outcome = self._coordinator.run(request.group, decide, is_shared=True)
+        self._count_beginning(request.group, outcome)
         if isinstance(outcome, OffsetCommitResponse):
             self._heard_commit(request)
         elif isinstance(outcome, asyncio.Future) and request.member_id and request.sequence > 0:
@@ -265,8 +267,18 @@ class GroupCoordinator:
         """Return the limits for a group. A new one in `groups` must leave all shards within `group.max.groups`."""
         if groups.get(group) is not None:
             return self._limits
-        others = sum(len(shard.state) for shard in self._coordinator.active) - len(groups)
+        states = [shard.state for shard in self._coordinator.active]
+        counted = len(groups) + (group in groups.beginning)
+        others = sum(len(state) + len(state.beginning) for state in states) - counted
         return dataclasses.replace(self._limits, max_groups=max(0, self._limits.max_groups - others))
+
+    def _count_beginning(self, group: str, outcome: object) -> None:
+        """Let a group that `outcome` may create count as existing until that is decided."""
+        if isinstance(outcome, asyncio.Future):
+            groups = self._coordinator.state_of(group)
+            if groups.get(group) is None:
+                groups.beginning.add(group)
+                outcome.add_done_callback(lambda _: groups.beginning.discard(group))
 
     def _steady_ms(self) -> int:
         """The time of day, as it goes on from the start: timers must not follow a clock that is set."""

@@ -41,9 +41,11 @@ def _text(name: str, value: SettingGiven) -> str:
 
 
 def checked_text(value: str, what: str) -> str:
-    """Return `value`; TypeError if it is not a str."""
+    """Return `value`; TypeError if it is not a str, ValueError if it has no UTF-8, as undecodable arguments."""
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a str, not {value!r} ({type(value).__name__})")
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError(f"{what} must be text that UTF-8 can encode, not {value!r}")
     return value
 
 

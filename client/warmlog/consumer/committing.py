@@ -14,7 +14,7 @@ from warmlog.consumer.partition_reader import Place
 from warmlog.errors import TOPIC_IS_GONE, InvalidConfig, StaleMemberEpoch, WarmlogError
 from warmlog.points import checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
-from warmlog_protocol.messages import NO_LEADER_EPOCH
+from warmlog_protocol.messages import NO_LEADER_EPOCH, FetchedOffset
 
 _log = logging.getLogger("warmlog")
 
@@ -56,15 +56,21 @@ class Committing:
 
     # --- by hand ----------------------------------------------------------------------------------------------------
 
-    async def commit(self, what: Committable | None, transaction: OffsetTransaction | None = None) -> None:
+    async def commit(
+        self, what: Committable | None, metadata: str = "", transaction: OffsetTransaction | None = None
+    ) -> None:
         """Commit durably, or with `transaction`; None: everything that was delivered."""
         if transaction is not None and self._options.commit == "auto":
             raise InvalidConfig('a consumer whose offsets are committed with a transaction needs commit="manual"')
-        places = self._delivered() if what is None else self._places_of(what)
+        if not isinstance(metadata, str):
+            raise TypeError(f"metadata={metadata!r}: text is expected")
+        if any("\ud800" <= letter <= "\udfff" for letter in metadata):
+            raise ValueError(f"metadata={metadata!r}: text that UTF-8 can encode is expected")
+        places = self._places_of(what) if what is not None else self._delivered(with_same=bool(metadata))
         self._core.steps += 1
         if not places:
             return
-        errors = await self._commit(places, transaction)
+        errors = await self._commit(places, metadata, transaction)
         for error in errors.values():
             raise error
 
@@ -76,21 +82,22 @@ class Committing:
             if reader is not None:
                 self._core.seek_now(owned.tp, *((at.offset, at.leader_epoch) if at.offset >= 0 else (reader.began, -1)))
 
-    async def committed(self, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, int | None]:
-        """Return what is committed for these partitions, or all that are read; None for nothing."""
+    async def committed(self, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, FetchedOffset]:
+        """Return what is committed for these partitions, or all that are read; offset -1 if nothing is."""
         read = self._core.readers
         given = list(read) if partitions is None else [parse_partition(p, "partitions") for p in partitions]
         names = sorted({topic for topic, number in given if (topic, number) not in read})
         ids = {topic.name: topic.topic_id.bytes for topic in await self._core.cluster.topics(names)} if names else {}
         wanted = [self._with_id(each) if each in read else Owned(ids[each[0]], *each) for each in given]
         found = await self._offsets.fetch(wanted, GroupMetadata(self._options.group))
-        return {owned.tp: at.offset if at.offset >= 0 else None for owned, at in found.items()}
+        return {owned.tp: at for owned, at in found.items()}
 
-    def _delivered(self) -> dict[Owned, Place]:
+    def _delivered(self, *, with_same: bool) -> dict[Owned, Place]:
+        """What was delivered; unless `with_same`, of partitions where something else is committed."""
         return {
             owned: place
             for owned in self._partitions()
-            if (place := self._core.delivered(owned.tp))[0] != self._committed.get(owned)
+            if (place := self._core.delivered(owned.tp))[0] != self._committed.get(owned) or with_same
         }
 
     def _places_of(self, what: Committable) -> dict[Owned, Place]:
@@ -193,9 +200,11 @@ class Committing:
 
     # --- within -----------------------------------------------------------------------------------------------------
 
-    async def _commit(self, places: Mapping[Owned, Place], transaction: OffsetTransaction | None = None) -> Errors:
+    async def _commit(
+        self, places: Mapping[Owned, Place], metadata: str = "", transaction: OffsetTransaction | None = None
+    ) -> Errors:
         if transaction is not None:
-            return await self._offsets.commit_within(transaction, places)
-        errors = await self._offsets.commit(places)
+            return await self._offsets.commit_within(transaction, places, metadata)
+        errors = await self._offsets.commit(places, metadata)
         self._committed.update({owned: place[0] for owned, place in places.items() if owned not in errors})
         return errors

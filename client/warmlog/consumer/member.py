@@ -283,19 +283,23 @@ class Member(Committing):
     def _metadata(self, view: View) -> GroupMetadata:
         return GroupMetadata(self._options.group, self._member_id, view.epoch, self._options.instance_id or "")
 
-    async def commit(self, what: Committable | None, transaction: OffsetTransaction | None = None) -> None:
+    async def commit(
+        self, what: Committable | None, metadata: str = "", transaction: OffsetTransaction | None = None
+    ) -> None:
         view = self._view
         if view.phase in (Phase.OUT, Phase.LEAVING) and view.life > self._told_life:
             await self._lose(view.life, view.reason)
         try:
-            await super().commit(what, transaction)
+            await super().commit(what, metadata, transaction)
         except NO_MEMBER as error:
             await self._lose(view.life, error)
 
-    async def _commit(self, places: Mapping[Owned, Place], transaction: OffsetTransaction | None = None) -> Errors:
+    async def _commit(
+        self, places: Mapping[Owned, Place], metadata: str = "", transaction: OffsetTransaction | None = None
+    ) -> Errors:
         life = self._view.life
         try:
-            return await super()._commit(places, transaction)
+            return await super()._commit(places, metadata, transaction)
         except NO_MEMBER as error:
             self._running.lost(life, error)
             raise

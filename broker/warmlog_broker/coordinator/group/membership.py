@@ -235,6 +235,8 @@ def _leave(group: Group | None, request: GroupHeartbeatRequest, now_ms: int) -> 
         if holder is not None:
             valid_member(group, request.group, request.member_id, request.instance_id)
         return Decision((), response)
+    if request.left_epoch and request.left_epoch not in (member.epoch, member.previous_epoch):
+        return Decision((), response)  # it has joined again since
     if request.member_epoch == LEAVING:
         return Decision(_removal(group, member, now_ms), response)
     if not member.settings.instance_id:

@@ -167,6 +167,8 @@ class Groups:
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
+        self.beginning: set[str] = set()
+        """Soft: names of groups whose first records are not durable yet. They count for the limit."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Groups) and self._groups == other._groups
@@ -199,6 +201,7 @@ class Groups:
             if value is None:
                 return
             group = self._groups[key.group] = Group(key.group)
+            self.beginning.discard(key.group)
         match key:
             case OffsetKey():
                 _replay_offset(group, Partition(key.topic_id, key.partition), value)

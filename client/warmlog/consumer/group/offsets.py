@@ -19,6 +19,8 @@ from warmlog_protocol.messages import (
 )
 
 Errors = dict[Owned, ApiError]
+_Commit = tuple[int, int, str]
+"""An offset, the leader epoch before it, and metadata."""
 
 
 class GroupMetadata(NamedTuple):
@@ -36,7 +38,7 @@ class Offsets:
     def __init__(self, cluster: Cluster, who: Callable[[], GroupMetadata]) -> None:
         self._cluster = cluster
         self._who = who
-        self._pending: dict[Owned, Place] = {}
+        self._pending: dict[Owned, _Commit] = {}
         self._committer: GroupMetadata | None = None
         """Who commits `_pending`."""
         self._next: asyncio.Task[Errors] | None = None
@@ -51,8 +53,8 @@ class Offsets:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def commit(self, places: Mapping[Owned, Place]) -> Errors:
-        """Commit, and return the errors of single partitions; the others are durable.
+    async def commit(self, places: Mapping[Owned, Place], metadata: str = "") -> Errors:
+        """Commit with `metadata`, and return the errors of single partitions; the others are durable.
 
         Raises the error of the whole request. Requests are sent one after another, so that a repeated one cannot undo a
         later one; what is committed meanwhile goes into the next. A commit that is cancelled may still take place. One
@@ -64,7 +66,7 @@ class Offsets:
             self._next = asyncio.create_task(self._send(self._pending, who), name="warmlog commit")
             self._tasks.add(self._next)
             self._next.add_done_callback(self._ended)
-        self._pending.update(places)
+        self._pending.update({owned: (*place, metadata) for owned, place in places.items()})
         errors = await asyncio.shield(self._next)
         return {partition: errors[partition] for partition in places if partition in errors}
 
@@ -81,18 +83,21 @@ class Offsets:
         if not task.cancelled():
             task.exception()  # a caller that was cancelled does not look at it
 
-    async def _send(self, places: Mapping[Owned, Place], who: GroupMetadata) -> Errors:
+    async def _send(self, commits: Mapping[Owned, _Commit], who: GroupMetadata) -> Errors:
         async with self._in_flight:
-            if places is self._pending:
+            if commits is self._pending:
                 self._next = None
             self._sequence += 1
-            request = _request(places, who, self._sequence)
+            request = _request(commits, who, self._sequence)
             response = await self._cluster.call(request, OffsetCommitResponse)
-        return _errors(places, response)
+        return _errors(commits, response)
 
-    async def commit_within(self, transaction: "OffsetTransaction", places: Mapping[Owned, Place]) -> Errors:
+    async def commit_within(
+        self, transaction: "OffsetTransaction", places: Mapping[Owned, Place], metadata: str = ""
+    ) -> Errors:
         """As `commit`, when `transaction` commits."""
-        return _errors(places, await transaction.add_offsets(_request(places, self._who(), 0)))
+        commits = {owned: (*place, metadata) for owned, place in places.items()}
+        return _errors(commits, await transaction.add_offsets(_request(commits, self._who(), 0)))
 
 
 class OffsetTransaction(Protocol):
@@ -101,14 +106,14 @@ class OffsetTransaction(Protocol):
     async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse: ...
 
 
-def _request(places: Mapping[Owned, Place], who: GroupMetadata, sequence: int) -> OffsetCommitRequest:
-    partitions = [OffsetCommitPartition(*owned, *place) for owned, place in places.items()]
+def _request(commits: Mapping[Owned, _Commit], who: GroupMetadata, sequence: int) -> OffsetCommitRequest:
+    partitions = [OffsetCommitPartition(*owned, *commit) for owned, commit in commits.items()]
     return OffsetCommitRequest(who.group, partitions, who.member_id, who.member_epoch, who.instance_id, sequence)
 
 
-def _errors(places: Mapping[Owned, Place], response: OffsetCommitResponse) -> Errors:
+def _errors(commits: Mapping[Owned, _Commit], response: OffsetCommitResponse) -> Errors:
     return {
         owned: error_from_code(part.error_code, f"{owned.topic}-{owned.partition}: {part.error_message}")
-        for owned, part in zip(places, response.partitions, strict=True)
+        for owned, part in zip(commits, response.partitions, strict=True)
         if part.error_code
     }

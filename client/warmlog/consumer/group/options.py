@@ -46,5 +46,9 @@ class GroupOptions:
 
 
 def _check_name(option: str, name: object) -> None:
-    if not isinstance(name, str) or not 1 <= len(name.encode()) <= MAX_NAME_BYTES:
-        raise InvalidConfig(f"{option}={name!r:.80}: a name of 1 to {MAX_NAME_BYTES} bytes is expected")
+    expected = InvalidConfig(f"{option}={name!r:.80}: a name of 1 to {MAX_NAME_BYTES} bytes is expected")
+    try:
+        if not isinstance(name, str) or not 1 <= len(name.encode()) <= MAX_NAME_BYTES:
+            raise expected
+    except UnicodeEncodeError:
+        raise expected from None

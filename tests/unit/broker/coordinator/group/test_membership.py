@@ -299,6 +299,26 @@ class TestLeaving:
             machine.settle(rest)
             assert len(machine.member(rest).assigned) == 4
 
+    @pytest.mark.parametrize("leaving", [-1, -2])
+    def test_a_late_copy_of_a_leave_does_not_remove_a_member_that_joined_again(
+        self, machine: Machine, leaving: int
+    ) -> None:
+        instance = {"instance_id": "i"} if leaving == -2 else {}
+        machine.join("c", "orders", **instance)
+        left = machine.member("c").epoch
+        machine.heartbeat("c", -1, left_epoch=left)
+        machine.join("c", "orders", **instance)
+        machine.settle("c")
+        machine.join("d", "orders")
+        machine.assign()
+        machine.heartbeat("c", machine.member("c").epoch, machine.member("c").assigned)
+        assert machine.member("c").revoking, "what a leave for a while would release"
+        before = len(machine.log)
+        assert machine.heartbeat("c", leaving, left_epoch=left, **instance).member_epoch == leaving
+        assert len(machine.log) == before
+        machine.heartbeat("c", -1, left_epoch=machine.member("c").previous_epoch)
+        assert machine.groups.member(GROUP, "c") is None, "the response with the last epoch may have been lost"
+
     def test_a_repeated_leave_changes_nothing(self, machine: Machine) -> None:
         assert machine.heartbeat("a", -1).member_epoch == -1
         machine.join("a", "orders")
