@@ -73,3 +73,12 @@ async def test_a_commit_that_the_close_of_the_consumer_interrupts_says_so(
     with pytest.raises(warmlog.ClientClosed, match="closed before the commit had a response"):
         await by_hand
     assert coordinator.committed == {}
+
+
+async def test_tables_count_as_reading(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
+    async with consumer(broker, max_poll_interval_ms=150) as client:
+        await take(client.batches(), 1)
+        for _ in range(6):
+            await client.to_arrow()
+            await asyncio.sleep(0.08)
+        assert coordinator.left == []
