@@ -14,6 +14,7 @@ from warmlog.consumer.partition_reader import Place
 from warmlog.errors import TOPIC_IS_GONE, StaleMemberEpoch, WarmlogError
 from warmlog.points import checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
+from warmlog.texts import checked_text
 from warmlog_protocol.messages import NO_LEADER_EPOCH, FetchedOffset
 
 _log = logging.getLogger("warmlog")
@@ -61,10 +62,7 @@ class Committing:
 
     async def commit(self, what: Committable | None, metadata: str = "") -> None:
         """Commit durably; None: everything that was delivered."""
-        if not isinstance(metadata, str):
-            raise TypeError(f"metadata={metadata!r}: text is expected")
-        if any("\ud800" <= letter <= "\udfff" for letter in metadata):
-            raise ValueError(f"metadata={metadata!r}: text that UTF-8 can encode is expected")
+        checked_text(metadata, "metadata")
         places = self._places_of(what) if what is not None else self._delivered(with_same=bool(metadata))
         self._core.steps += 1
         if not places:
