@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 
 from fake_broker import FakeBroker, topic_id
 from warmlog.consumer.group.membership import Owned, messages_of, partitions_of
-from warmlog_protocol.errors import ApiError, FencedInstanceId, NonEmptyGroup, StaleMemberEpoch, UnknownMemberId
+from warmlog_protocol.errors import (
+    ApiError,
+    FencedInstanceId,
+    NonEmptyGroup,
+    OffsetOutOfRange,
+    StaleMemberEpoch,
+    UnknownMemberId,
+)
 from warmlog_protocol.messages import (
     JOINING,
     CommittedPartition,
@@ -47,6 +54,8 @@ class FakeCoordinator:
     broker: FakeBroker
     initial: frozenset[Owned] = frozenset()
     members: dict[str, FakeMember] = field(default_factory=dict)
+    most: int = 1 << 62
+    """The highest offset that may be committed."""
     fenced: set[str] = field(default_factory=set)
     heartbeats: list[GroupHeartbeatRequest] = field(default_factory=list)
     commits: list[OffsetCommitRequest] = field(default_factory=list)
@@ -128,6 +137,8 @@ class FakeCoordinator:
         partition = Owned(part.topic_id, part.topic, part.partition)
         if owns is not None and partition not in owns:
             return CommittedPartition(*partition, StaleMemberEpoch.code, "another member owns it")
+        if part.offset > self.most:
+            return CommittedPartition(*partition, OffsetOutOfRange.code, "past the log end")
         self.offsets[partition] = (part.offset, part.leader_epoch)
         self.metadata[partition] = part.metadata
         return CommittedPartition(*partition, 0, "")

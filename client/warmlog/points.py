@@ -22,6 +22,7 @@ from datetime import UTC, datetime, tzinfo
 from enum import Enum
 from typing import NamedTuple, Protocol, SupportsIndex
 
+from warmlog.texts import checked_text
 from warmlog.times import datetime_of, milliseconds_of
 from warmlog_protocol.errors import did_you_mean
 
@@ -170,10 +171,8 @@ def checked_topics(topics: Sequence[str]) -> Sequence[str]:
 
 
 def checked_topic(name: str) -> str:
-    """Return the name of a topic; TypeError if it is not a str."""
-    if not isinstance(name, str):
-        raise TypeError(f"a topic's name must be a str, not {name!r} ({type(name).__name__})")
-    return name
+    """Return the name of a topic. Raises what `checked_text` raises."""
+    return checked_text(name, "a topic's name")
 
 
 def checked_offset(offset: object) -> int:

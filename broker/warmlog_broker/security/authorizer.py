@@ -7,7 +7,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from warmlog_broker.config.broker_config import Authorization, BrokerConfig
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.config.broker_settings import Authorization
 from warmlog_broker.metadata.metadata_log import AclsCreated, AclsDeleted, MetadataState
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.security.rights import (

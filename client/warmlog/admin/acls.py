@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypedDict, TypeVar, Unpack
 
-from warmlog.admin.arguments import checked_text
 from warmlog.admin.connected import Connected
 from warmlog.cluster.responses import checked
+from warmlog.texts import checked_text
 from warmlog_protocol.errors import did_you_mean
 from warmlog_protocol.messages import (
     CLUSTER_NAME,

@@ -13,7 +13,6 @@ from warmlog.admin.arguments import (
     check_offsets,
     check_partitions,
     checked_count,
-    checked_text,
     checked_texts,
     setting_texts,
 )
@@ -27,6 +26,7 @@ from warmlog.cluster.leader_requests import ask_leaders
 from warmlog.cluster.list_offsets import OffsetAt, located, look_up
 from warmlog.cluster.responses import TopicPartition, checked, partition_range
 from warmlog.errors import ApiError, TopicAlreadyExists, UnknownTopicOrPartition
+from warmlog.texts import checked_text
 from warmlog.times import asked_timestamp
 from warmlog_protocol.durability import Durability
 from warmlog_protocol.messages import (

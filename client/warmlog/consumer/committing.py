@@ -14,11 +14,13 @@ from warmlog.consumer.partition_reader import Place
 from warmlog.errors import TOPIC_IS_GONE, InvalidConfig, StaleMemberEpoch, WarmlogError
 from warmlog.points import checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
+from warmlog.texts import checked_text
 from warmlog_protocol.messages import NO_LEADER_EPOCH, FetchedOffset
 
 _log = logging.getLogger("warmlog")
 
 Committable = Batch | Record | Mapping[TopicPartition | str, int]
+NOTHING_ASKED: Place = (-1, NO_LEADER_EPOCH)
 LAST_COMMIT_TIMEOUT_S = 5.0
 """How long a consumer that is closed tries to commit."""
 
@@ -32,6 +34,8 @@ class Committing:
         self._offsets = Offsets(core.cluster, lambda: self.metadata)
         self._committed: dict[Owned, int] = {}
         """What is committed as far as is known, -1 for nothing. Automatic commits never go below it."""
+        self._asked: dict[Owned, Place] = {}
+        """Commits by hand that are under way, or whose outcome is not known. Nor do they go below these."""
         self._task: asyncio.Task[None] | None = None
         self._told: type[WarmlogError] | None = None
 
@@ -49,7 +53,7 @@ class Committing:
         self._commit_always()
 
     async def stop(self) -> None:
-        """Commit what is finished, unless that is done by hand."""
+        """Commit what is finished, unless that is done by hand, and wait for commits of other tasks."""
         await self._end_task()
         await self._last_commit()
         await self._offsets.close()
@@ -62,15 +66,16 @@ class Committing:
         """Commit durably, or with `transaction`; None: everything that was delivered."""
         if transaction is not None and self._options.commit == "auto":
             raise InvalidConfig('a consumer whose offsets are committed with a transaction needs commit="manual"')
-        if not isinstance(metadata, str):
-            raise TypeError(f"metadata={metadata!r}: text is expected")
-        if any("\ud800" <= letter <= "\udfff" for letter in metadata):
-            raise ValueError(f"metadata={metadata!r}: text that UTF-8 can encode is expected")
+        checked_text(metadata, "metadata")
         places = self._places_of(what) if what is not None else self._delivered(with_same=bool(metadata))
         self._core.steps += 1
         if not places:
             return
+        self._asked.update(places)
         errors = await self._commit(places, metadata, transaction)
+        for owned, place in places.items():
+            if self._asked.get(owned) == place:
+                del self._asked[owned]
         for error in errors.values():
             raise error
 
@@ -159,7 +164,8 @@ class Committing:
         places = {}
         for owned in partitions:
             place = self._core.finished(owned.tp)
-            if place[0] > self._committed.get(owned, -1):
+            asked, _ = self._asked.get(owned, NOTHING_ASKED)
+            if place[0] > max(asked, self._committed.get(owned, -1)):
                 places[owned] = place
         if not places:
             return None
@@ -181,11 +187,11 @@ class Committing:
             _log.warning("group %s: the automatic commit has failed and is tried again: %s", self._options.group, error)
 
     async def _last_commit(self) -> None:
-        if self._options.commit != "auto":
-            return
         try:
             async with asyncio.timeout(LAST_COMMIT_TIMEOUT_S):
-                await self._commit_finished(self._partitions())
+                if self._options.commit == "auto":
+                    await self._commit_finished(self._partitions())
+                await self._offsets.ended()
         except TimeoutError:
             _log.warning(
                 "group %s: the last commit had no response within %g s: records may be handled twice",

@@ -61,9 +61,9 @@ class ConsumerCore:
         self.group: Group | None = None
         """Set if a group assigns the partitions."""
         self.steps = 0
-        """How often a batch was asked for."""
+        """Rises with each batch or table that is asked for, and with each commit by hand."""
         self.is_waiting = False
-        """Whether the user waits for a batch."""
+        """Whether the user waits for a batch or a table."""
         self.has_rest = False
         """Whether a part of the batch that was taken last is not delivered yet."""
         self.arrived = asyncio.Event()

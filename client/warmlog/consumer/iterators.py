@@ -99,6 +99,7 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
             self._delivered = 0
             self._merge(self._first)
         self._delivered += 1
+        self._core.steps += 1
         batch = self._ready.popleft()
         self._core.has_rest = bool(self._ready)
         return batch
@@ -172,10 +173,14 @@ async def read_table(
         connection=connection,
     )
     is_over = Event()
+    core.steps += 1
+    core.is_waiting = True
     try:
         batches = await asyncio.to_thread(lambda: list(read_ranges(ranges, Projection(names), settings, is_over)))
     finally:
         is_over.set()  # a thread cannot be cancelled, and closing the loop waits for it
+        core.is_waiting = False
+        core.steps += 1
     ranges = [planned for planned in ranges if is_read(planned.tp)]
     begun = {planned.tp: core.delivered(planned.tp) for planned in ranges}
     for planned in ranges:

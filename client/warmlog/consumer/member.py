@@ -272,6 +272,7 @@ class Member(Committing):
         for owned in partitions & self._owned:
             self._core.revoke(owned.tp)
             self._committed.pop(owned, None)
+            self._asked.pop(owned, None)
         self._owned -= partitions
 
     # --- commits ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from warmlog.cluster.cluster import Cluster
 from warmlog.consumer.group.membership import Owned, messages_of
 from warmlog.consumer.partition_reader import Place
-from warmlog.errors import ApiError, error_from_code
+from warmlog.errors import ApiError, ClientClosed, error_from_code
 from warmlog_protocol.messages import (
     NO_MEMBER_EPOCH,
     FetchedOffset,
@@ -46,12 +46,16 @@ class Offsets:
         self._sequence = 0
         self._tasks: set[asyncio.Task[Errors]] = set()
 
-    async def close(self) -> None:
-        """End what is under way."""
-        for task in self._tasks:
-            task.cancel()
+    async def ended(self) -> None:
+        """Wait for the end of all commits that are under way."""
         if self._tasks:
             await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """End what is under way: these commits raise ClientClosed."""
+        for task in self._tasks:
+            task.cancel()
+        await self.ended()
 
     async def commit(self, places: Mapping[Owned, Place], metadata: str = "") -> Errors:
         """Commit with `metadata`, and return the errors of single partitions; the others are durable.
@@ -67,7 +71,11 @@ class Offsets:
             self._tasks.add(self._next)
             self._next.add_done_callback(self._ended)
         self._pending.update({owned: (*place, metadata) for owned, place in places.items()})
-        errors = await asyncio.shield(self._next)
+        task = self._next
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise ClientClosed("the consumer was closed before the commit had a response: it may have taken place")
+        errors = task.result()
         return {partition: errors[partition] for partition in places if partition in errors}
 
     async def fetch(self, partitions: Iterable[Owned], who: GroupMetadata | None = None) -> dict[Owned, FetchedOffset]:

@@ -128,9 +128,9 @@ async def test_metadata_is_kept_with_an_offset_until_the_next_commit(
         await client.commit({"t-0": 2})
         assert await client.committed_metadata() == {("t", 0): ""}
         assert await client.committed() == {("t", 0): 2}
-        with pytest.raises(TypeError, match="metadata=17: text is expected"):
+        with pytest.raises(TypeError, match="metadata must be a str, not 17"):
             await client.commit(batch, metadata=17)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="text that UTF-8 can encode is expected"):
+        with pytest.raises(ValueError, match="metadata must be text that UTF-8 can encode"):
             await client.commit(batch, metadata="\udcff")
 
 

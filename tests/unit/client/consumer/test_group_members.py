@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import threading
+import time
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,9 @@ import warmlog
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
 from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, fill, place, take, until
+from warmlog.cluster.cluster import Cluster
 from warmlog_protocol.errors import CoordinatorLoadInProgress, GroupMaxSizeReached
+from warmlog_protocol.messages import GroupHeartbeatRequest, Message
 
 
 @pytest.mark.parametrize("notices_by", ["heartbeat", "commit"])
@@ -178,3 +182,23 @@ async def test_a_consumer_whose_event_loop_has_ended_leaves_the_group(
     await until(lambda: coordinator.left == [-1])
     await until(lambda: "warmlog heartbeats" not in {thread.name for thread in threading.enumerate()})
     gc.collect()  # the connection of the consumer was not closed, which a warning says
+
+
+async def test_a_heartbeat_that_cannot_be_sent_is_repeated_with_pauses_and_the_member_goes_on(
+    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real, failures = Cluster.call, 0
+
+    async def call(self: Cluster, message: Message, *arguments: Any, **options: Any) -> Any:
+        nonlocal failures
+        if isinstance(message, GroupHeartbeatRequest) and failures < 4:
+            failures += 1
+            raise RuntimeError("broken on purpose")
+        return await real(self, message, *arguments, **options)
+
+    monkeypatch.setattr(Cluster, "call", call)
+    began_s = time.monotonic()
+    async with consumer(broker, retry_backoff_ms=100) as client:
+        assert len(await take(client.batches(), 1)) == 1
+    assert time.monotonic() - began_s > 0.1 * 0.5 * (1 + 2 + 4 + 8)
+    assert caplog.text.count("a heartbeat could not be sent") == failures == 4

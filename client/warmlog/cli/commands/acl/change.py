@@ -14,8 +14,8 @@ from warmlog.cli.commands.acl.options import (
     Principal,
     TopicNames,
     TransactionalIds,
+    chosen,
     optional,
-    principal_of,
     required,
     resources_of,
 )
@@ -91,22 +91,19 @@ def delete(
 ) -> None:
     """Remove the rules that all these options fit. Shows them, and asks for confirmation on a terminal."""
     resource = optional(resources_of(topics, groups, transactional_ids, is_cluster))
-    chosen: AclFields = {
-        "principal": None if principal is None else principal_of(principal),
-        "operation": operation,
-        "resource_type": None if resource is None else resource.resource_type,
-        "name": (None if resource is None else resource.name) or None,
+    wanted: AclFields = {
+        **chosen(principal, operation, resource),
         "is_prefix": is_prefix,
         "is_allowed": None if is_denied is None else not is_denied,
     }
-    if all(value is None for value in chosen.values()):
+    if all(value is None for value in wanted.values()):
         raise typer.BadParameter("say which rules to remove, for example --principal or --topic")
     if not is_certain and sys.stdin.isatty():
-        found = run_admin(broker, lambda admin: admin.describe_acls(**chosen))
+        found = run_admin(broker, lambda admin: admin.describe_acls(**wanted))
         rule_table(found)
         if found and not confirmed(f"Delete {counted(len(found), 'rule')}?"):
             raise CommandFailed("the rules were not deleted")
-    acls = run_admin(broker, lambda admin: admin.delete_acls(**chosen))
+    acls = run_admin(broker, lambda admin: admin.delete_acls(**wanted))
     if as_json:
         json_line(acls)
         return

@@ -1,8 +1,11 @@
 """The options of `warmlog acl` that say which rules are meant."""
 
-from typing import Annotated, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
 
 import typer
+
+if TYPE_CHECKING:
+    from warmlog.admin.acls import AclFields
 
 USER_PREFIX = "User:"
 
@@ -82,6 +85,16 @@ def required(resources: list[Resource]) -> list[Resource]:
     if not resources:
         raise typer.BadParameter("name what the rule is about: --topic, --group, --transactional-id or --cluster")
     return resources
+
+
+def chosen(principal: str | None, operation: str | None, resource: Resource | None) -> "AclFields":
+    """Return what rules must have to be those that the options mean."""
+    return {
+        "principal": None if principal is None else principal_of(principal),
+        "operation": operation,
+        "resource_type": None if resource is None else resource.resource_type,
+        "name": (None if resource is None else resource.name) or None,
+    }
 
 
 def optional(resources: list[Resource]) -> Resource | None:

@@ -14,8 +14,8 @@ from warmlog.cli.commands.acl.options import (
     Principal,
     TopicNames,
     TransactionalIds,
+    chosen,
     optional,
-    principal_of,
     required,
     resources_of,
 )
@@ -25,7 +25,7 @@ from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, run_adm
 from warmlog.cli.terminal.output import json_line, line, table
 
 if TYPE_CHECKING:
-    from warmlog.admin.acls import Acl, AclFields
+    from warmlog.admin.acls import Acl
 
 
 @ends_cleanly
@@ -47,18 +47,13 @@ def list_acls(
     from warmlog.admin.acls import acls_of, filter_of
 
     resource = optional(resources_of(topics, groups, transactional_ids, is_cluster))
-    chosen: AclFields = {
-        "principal": None if principal is None else principal_of(principal),
-        "operation": operation,
-        "resource_type": None if resource is None else resource.resource_type,
-        "name": (None if resource is None else resource.name) or None,
-    }
+    wanted = chosen(principal, operation, resource)
     if data_dir is None:
-        acls = run_admin(broker, lambda admin: admin.describe_acls(is_matching=is_matching, **chosen))
+        acls = run_admin(broker, lambda admin: admin.describe_acls(is_matching=is_matching, **wanted))
     else:
         from warmlog_broker.tools.acls import acls_in
 
-        acls = acls_of(acls_in(data_dir, filter_of(is_matching=is_matching, **chosen)))
+        acls = acls_of(acls_in(data_dir, filter_of(is_matching=is_matching, **wanted)))
     if as_json:
         json_line(acls)
     else:
