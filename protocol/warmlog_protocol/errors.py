@@ -105,6 +105,7 @@ class ErrorCode(IntEnum):
     TOO_MANY_CONNECTIONS = 1003
     TOO_MANY_GROUPS = 1004
     TOO_MANY_TRANSACTIONAL_IDS = 1005
+    STALE_JOB_VERSION = 1006
 
 
 _BY_CODE: "dict[int, type[ApiError]]" = {}
@@ -268,6 +269,10 @@ class UnstableOffsetCommit(ApiError, code=ErrorCode.UNSTABLE_OFFSET_COMMIT, retr
 
 class TooManyTransactionalIds(ApiError, code=ErrorCode.TOO_MANY_TRANSACTIONAL_IDS):
     """The broker has as many transactional ids as it allows."""
+
+
+class StaleJobVersion(ApiError, code=ErrorCode.STALE_JOB_VERSION):
+    """A job has committed a higher version: this one comes from an old copy of its state."""
 
 
 class TransactionCoordinatorFenced(ApiError, code=ErrorCode.TRANSACTION_COORDINATOR_FENCED):

@@ -173,6 +173,17 @@ from warmlog_protocol.messages.topics import (
     NewPartitions as NewPartitions,
     NewTopic as NewTopic,
 )
+from warmlog_protocol.messages.jobs import (
+    AbortJobMembersRequest as AbortJobMembersRequest,
+    AbortJobMembersResponse as AbortJobMembersResponse,
+    CommitJobRequest as CommitJobRequest,
+    CommitJobResponse as CommitJobResponse,
+    JobHeartbeatRequest as JobHeartbeatRequest,
+    JobHeartbeatResponse as JobHeartbeatResponse,
+    JobMember as JobMember,
+    JoinJobRequest as JoinJobRequest,
+    JoinJobResponse as JoinJobResponse,
+)
 from warmlog_protocol.messages.transactions import (
     AbortTransactionRequest as AbortTransactionRequest,
     AbortTransactionResponse as AbortTransactionResponse,

@@ -39,6 +39,16 @@ from warmlog_protocol.messages.groups import (
     OffsetFetchResponse,
 )
 from warmlog_protocol.messages.handshake import HandshakeRequest, HandshakeResponse
+from warmlog_protocol.messages.jobs import (
+    AbortJobMembersRequest,
+    AbortJobMembersResponse,
+    CommitJobRequest,
+    CommitJobResponse,
+    JobHeartbeatRequest,
+    JobHeartbeatResponse,
+    JoinJobRequest,
+    JoinJobResponse,
+)
 from warmlog_protocol.messages.log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -145,6 +155,10 @@ APIS: dict[int, Api] = {
         Api(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest, OffsetCommitResponse),
         Api(ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest, ListTransactionsResponse),
         Api(ApiKey.ABORT_TRANSACTION, AbortTransactionRequest, AbortTransactionResponse),
+        Api(ApiKey.JOIN_JOB, JoinJobRequest, JoinJobResponse),
+        Api(ApiKey.JOB_HEARTBEAT, JobHeartbeatRequest, JobHeartbeatResponse),
+        Api(ApiKey.COMMIT_JOB, CommitJobRequest, CommitJobResponse),
+        Api(ApiKey.ABORT_JOB_MEMBERS, AbortJobMembersRequest, AbortJobMembersResponse),
         Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
     )
 }

@@ -69,6 +69,10 @@ class ApiKey(IntEnum):
     FIND_SPLITS = 1000
     CHECK_ACL = 1001
     ABORT_TRANSACTION = 1002
+    JOIN_JOB = 1003
+    JOB_HEARTBEAT = 1004
+    COMMIT_JOB = 1005
+    ABORT_JOB_MEMBERS = 1006
 
 
 class IsolationLevel(IntEnum):
