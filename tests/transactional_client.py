@@ -3,13 +3,28 @@
 import time
 from typing import Self, cast
 
+from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import error_from_code
 from warmlog_protocol.messages import (
     ACKS_ALL,
+    AbortJobMembersRequest,
+    CommitJobRequest,
+    CommitJobResponse,
     EndTransactionRequest,
     EndTransactionResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
+    IsolationLevel,
+    JobHeartbeatRequest,
+    JobMember,
+    JoinJobRequest,
+    JoinJobResponse,
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
     OffsetCommitPartition,
     OffsetCommitResponse,
     ProducePartition,
@@ -89,3 +104,61 @@ class TransactionalClient:
     def _go_on(self, producer_id: int, epoch: int) -> None:
         self.producer = producer_id, epoch
         self._sequences.clear()
+
+
+class JobMemberClient(TransactionalClient):
+    """One member of a job, with a connection of its own."""
+
+    def __init__(self, address: str, transactional_id: str, version: int, *, timeout_ms: int = 60_000) -> None:
+        super().__init__(address, transactional_id, timeout_ms=timeout_ms)
+        self.version = version
+
+    @property
+    def member(self) -> JobMember:
+        return JobMember(*self.producer)
+
+    def join(self) -> bool:
+        """Join; return whether the version is committed."""
+        response = self.client.call(JoinJobRequest(self.transactional_id, self.version, self.timeout_ms))
+        joined = cast("JoinJobResponse", response)
+        self._go_on(joined.producer_id, joined.producer_epoch)
+        return joined.is_committed
+
+    def keep(self) -> None:
+        self.client.call(JobHeartbeatRequest(self.transactional_id, self.version, self.member))
+
+    def commit_job(self, *winners: JobMember, records: int = 0) -> tuple[bool, int]:
+        """Commit as a driver does; return whether it is a repeat, and the number of records."""
+        request = CommitJobRequest(self.transactional_id, self.version, list(winners), records)
+        committed = cast("CommitJobResponse", self.client.call(request))
+        return committed.is_repeat, committed.records
+
+    def abort_members(self, *members: JobMember) -> None:
+        self.client.call(AbortJobMembersRequest(self.transactional_id, self.version, list(members)))
+
+
+def committed(client: WireClient, topic: str, partition: int = 0) -> list[bytes | None]:
+    """What a committed reader gets of a partition."""
+    wanted = FetchPartition(topic, partition, 0, 1 << 20)
+    response, payload = client.receive(
+        client.send(FetchRequest(0, 0, 1 << 20, [wanted], IsolationLevel.READ_COMMITTED))
+    )
+    (fetched,) = cast("FetchResponse", response).partitions
+    aborted = sorted((each.first_offset, each.producer_id) for each in fetched.aborted_transactions)
+    values: list[bytes | None] = []
+    aborting: set[int] = set()
+    for batch in iter_batches(payload):
+        producer_id = batch.header.producer_id
+        aborting |= {who for first, who in aborted if first <= batch.base_offset}
+        aborted = [(first, who) for first, who in aborted if first > batch.base_offset]
+        if batch.header.is_control:
+            aborting.discard(producer_id)
+        elif producer_id not in aborting or not batch.header.is_transactional:
+            values += batch.values()
+    return values
+
+
+def listed(client: WireClient, transactional_id: str) -> ListedTransaction:
+    response = cast("ListTransactionsResponse", client.call(ListTransactionsRequest(transactional_id)))
+    (found,) = response.transactions
+    return found

@@ -7,9 +7,8 @@ from uuid import uuid4
 import pytest
 
 from broker_process import BrokerProcess
-from transactional_client import TransactionalClient
+from transactional_client import TransactionalClient, committed, listed
 from waiting import wait_until
-from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import (
     ApiError,
     InvalidProducerIdMapping,
@@ -25,13 +24,6 @@ from warmlog_protocol.messages import (
     ACKS_LEADER,
     AbortTransactionRequest,
     EndTransactionRequest,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    IsolationLevel,
-    ListedTransaction,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
     ProducePartition,
@@ -70,33 +62,6 @@ def transactional_id() -> str:
 def producer(broker: BrokerProcess, transactional_id: str) -> Iterator[TransactionalClient]:
     with TransactionalClient(broker.address, transactional_id) as transactional:
         yield transactional.initialise()
-
-
-def committed(client: WireClient, topic: str, partition: int = 0) -> list[bytes | None]:
-    """What a committed reader gets of a partition."""
-    wanted = FetchPartition(topic, partition, 0, 1 << 20)
-    response, payload = client.receive(
-        client.send(FetchRequest(0, 0, 1 << 20, [wanted], IsolationLevel.READ_COMMITTED))
-    )
-    (fetched,) = cast("FetchResponse", response).partitions
-    aborted = sorted((each.first_offset, each.producer_id) for each in fetched.aborted_transactions)
-    values: list[bytes | None] = []
-    aborting: set[int] = set()
-    for batch in iter_batches(payload):
-        producer_id = batch.header.producer_id
-        aborting |= {who for first, who in aborted if first <= batch.base_offset}
-        aborted = [(first, who) for first, who in aborted if first > batch.base_offset]
-        if batch.header.is_control:
-            aborting.discard(producer_id)
-        elif producer_id not in aborting or not batch.header.is_transactional:
-            values += batch.values()
-    return values
-
-
-def listed(client: WireClient, transactional_id: str) -> ListedTransaction:
-    response = cast("ListTransactionsResponse", client.call(ListTransactionsRequest(transactional_id)))
-    (found,) = response.transactions
-    return found
 
 
 def test_what_is_committed_is_read_in_all_partitions_and_before_that_in_none(

@@ -365,9 +365,19 @@ class BrokerSettings:
     transaction_coordinator_partitions: int = _integer(
         16, "partitions", "Partitions of __transactions, which holds the state of transactions, when it is created."
     )
-    transaction_max_timeout_ms: int = _ms(15 * MINUTE_MS, "The longest timeout that a transaction may have.")
+    transaction_max_timeout_ms: int = _ms(
+        15 * MINUTE_MS, "The longest timeout that a transaction of a producer may have."
+    )
     transactional_id_expiration_ms: int = _ms(
         7 * DAY_MS, "A transactional id that is not used for this long is forgotten."
+    )
+    transaction_job_max_timeout_ms: int = _ms(
+        DAY_MS, "The longest time that the transaction of a job may be open without a heartbeat of a member."
+    )
+    transaction_job_expiration_ms: int = _ms(
+        90 * DAY_MS,
+        "A job that is not used for this long is forgotten: what it has committed last could be written again.",
+        maximum=MAX_INT64,
     )
     transaction_max_ids: int = _integer(
         100_000, "ids", "The most transactional ids in one partition of __transactions."

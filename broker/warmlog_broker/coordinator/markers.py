@@ -3,16 +3,19 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from itertools import islice
+from typing import Any
 
 from warmlog_broker.coordinator.groups import GroupCoordinator
-from warmlog_broker.coordinator.transaction.records import Status
-from warmlog_broker.coordinator.transaction.state import Enrolled, Producer, Transaction
+from warmlog_broker.coordinator.transaction.state import Enrolled, Outcome, Producer
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.errors import ApiError, InvalidProducerEpoch
 
+WRITES_AT_ONCE = 1000
+"""A job of thousands of members has more markers than should wait for the disk at the same time."""
 RETRY_S = 0.2
 """The pause before an end that could not be written is tried again."""
 COMPLAINT_S = 10.0
@@ -28,18 +31,24 @@ class EndWriter:
         self._groups = groups
         self._now_ms = now_ms
 
-    async def write(self, transaction: Transaction, *, coordinator_epoch: int) -> None:
-        """Return when the end of `transaction`, which is decided, is durable everywhere.
+    async def write(self, outcomes: Iterable[Outcome], *, coordinator_epoch: int) -> None:
+        """Return when `outcomes` are durable everywhere.
 
-        A deleted topic counts as ended. Repeating this has no effect: a marker of the same epoch is not written twice.
+        A deleted topic counts as done. Repeating this has no effect: a marker of the same epoch is not written twice.
         """
-        producer, commits = transaction.producer, transaction.value.status is Status.COMMITTING
-        control_type = ControlType.COMMIT if commits else ControlType.ABORT
-        async with asyncio.TaskGroup() as tasks:
-            for enrolled in list(transaction.partitions):
-                tasks.create_task(self._mark(enrolled, producer, control_type, coordinator_epoch))
-            for group in list(transaction.groups):
-                tasks.create_task(self._end_group(group, producer, commits=commits))
+        writes = self._writes(outcomes, coordinator_epoch)
+        while some := list(islice(writes, WRITES_AT_ONCE)):
+            async with asyncio.TaskGroup() as tasks:
+                for write in some:
+                    tasks.create_task(write)
+
+    def _writes(self, outcomes: Iterable[Outcome], coordinator_epoch: int) -> Iterator[Coroutine[Any, Any, None]]:
+        for marker, commits, partitions, groups in outcomes:
+            control_type = ControlType.COMMIT if commits else ControlType.ABORT
+            for enrolled in partitions:
+                yield self._mark(enrolled, marker, control_type, coordinator_epoch)
+            for group in groups:
+                yield self._end_group(group, marker, commits=commits)
 
     async def _mark(
         self, enrolled: Enrolled, producer: Producer, control_type: ControlType, coordinator_epoch: int

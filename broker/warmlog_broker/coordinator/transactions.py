@@ -8,7 +8,7 @@ start this goes on where it was, and open transactions get their full time again
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -21,8 +21,6 @@ from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
 from warmlog_broker.coordinator.groups import GroupCoordinator
 from warmlog_broker.coordinator.markers import EndWriter
 from warmlog_broker.coordinator.transaction.decisions import (
-    Limits,
-    NeedsProducerId,
     abort,
     check_open,
     complete,
@@ -30,10 +28,13 @@ from warmlog_broker.coordinator.transaction.decisions import (
     enrol,
     expire,
     initialise,
+    is_expired,
     time_out,
 )
+from warmlog_broker.coordinator.transaction.jobs import Committed, abort_members, check_member, commit, join
+from warmlog_broker.coordinator.transaction.limits import Limits, NeedsProducerId
 from warmlog_broker.coordinator.transaction.records import Status
-from warmlog_broker.coordinator.transaction.state import Enrolled, Producer, Transaction, Transactions
+from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Outcome, Producer, Transaction, Transactions
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
@@ -88,6 +89,8 @@ class TransactionCoordinator:
             max_ids=config.transaction_max_ids,
             max_timeout_ms=config.transaction_max_timeout_ms,
             expiration_ms=config.transactional_id_expiration_ms,
+            max_job_timeout_ms=config.transaction_job_max_timeout_ms,
+            job_expiration_ms=config.transaction_job_expiration_ms,
         )
         self._timers = timers
         self._now_ms = now_ms
@@ -178,20 +181,64 @@ class TransactionCoordinator:
                 state, transactional_id, producer, commits=commits, fresh_id=fresh_id, now_ms=self._now_ms()
             ),
         )
-        ending = self._endings.get(transactional_id)
-        if ending is not None:
-            await _within(ending.marked.wait(), transactional_id)
+        await self._wait_for_markers(transactional_id)
         return following
 
     async def abort(self, transactional_id: str) -> None:
-        """Abort the open transaction of a producer that does not end it."""
+        """Abort the open transaction of a producer or a job that does not end it."""
         await self._decide(
             transactional_id,
             lambda state, fresh_id: abort(state, transactional_id, now_ms=self._now_ms(), fresh_id=fresh_id),
         )
         await self._wait_for_end(transactional_id)
 
-    def transactions(self) -> list[Transaction]:
+    async def join_job(self, transactional_id: str, version: int, timeout_ms: int) -> Producer | None:
+        """Return the producer of a new member, as `jobs.join`; None if the version is committed."""
+        await self._wait_for_end(transactional_id)
+        return await self._decide(
+            transactional_id,
+            lambda state, fresh_id: join(
+                state,
+                transactional_id,
+                version,
+                timeout_ms=timeout_ms,
+                fresh_id=fresh_id,
+                now_ms=self._now_ms(),
+                limits=self._limits,
+            ),
+        )
+
+    def keep_job(self, transactional_id: str, version: int, producer: Producer) -> None:
+        """Give the job its full time again. Raises what `jobs.check_member` does."""
+        state = self._coordinator.state_of(transactional_id)
+        check_member(state, transactional_id, version, producer)
+        shard, deadline = self._deadlines.pop(transactional_id, (None, None))
+        if shard is not None and deadline is not None:
+            deadline.cancel()
+            found = state.get(transactional_id)
+            assert found is not None
+            self._watch_time(shard, found)
+
+    async def commit_job(
+        self, transactional_id: str, version: int, winners: Sequence[Producer], records: int
+    ) -> Committed:
+        """Decide the job's transaction, as `jobs.commit`, and wait for the markers, but not longer than WAIT_S."""
+        await self._wait_for_end(transactional_id)
+        committed = await self._decide(
+            transactional_id,
+            lambda state, _: commit(
+                state, transactional_id, version, winners, records=records, now_ms=self._now_ms(), limits=self._limits
+            ),
+        )
+        with suppress(ConcurrentTransactions):
+            await self._wait_for_markers(transactional_id)
+        return committed
+
+    async def abort_job_members(self, transactional_id: str, version: int, members: Sequence[Producer]) -> None:
+        """Abort what these members have written, as `jobs.abort_members`."""
+        await self._decide(transactional_id, lambda state, _: abort_members(state, transactional_id, version, members))
+
+    def transactions(self) -> list[Transaction | Job]:
         """Return all transactional ids. Raises what `Shard.state` does."""
         return [transaction for state in self._coordinator.states() for transaction in state]
 
@@ -204,6 +251,11 @@ class TransactionCoordinator:
                 return await outcome if isinstance(outcome, Awaitable) else outcome
             except NeedsProducerId:
                 fresh_id = await self._producer_ids.give_out()
+
+    async def _wait_for_markers(self, transactional_id: str) -> None:
+        ending = self._endings.get(transactional_id)
+        if ending is not None:
+            await _within(ending.marked.wait(), transactional_id)
 
     async def _wait_for_end(self, transactional_id: str) -> None:
         ending = self._endings.get(transactional_id)
@@ -234,41 +286,51 @@ class TransactionCoordinator:
         if transaction is not None:
             self._follow(shard, transaction)
 
-    def _follow(self, shard: TransactionShard, transaction: Transaction) -> None:
-        """Watch the time of an open transaction, or carry out its end."""
-        key, status = transaction.transactional_id, transaction.value.status
-        if status is Status.ONGOING:
+    def _follow(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
+        """Watch the time of an open transaction, and carry out what is decided."""
+        key = transaction.transactional_id
+        if transaction.value.status is Status.ONGOING:
             if key not in self._deadlines:
-                due_s = asyncio.get_running_loop().time() + transaction.value.timeout_ms / 1000
-                rang = partial(self._rang, key, transaction.producer)
-                self._deadlines[key] = shard, self._timers.schedule(due_s, rang)
-            return
-        _, deadline = self._deadlines.pop(key, (shard, None))
-        if deadline is not None:
-            deadline.cancel()
-        if status is not Status.EMPTY and key not in self._endings:
+                self._watch_time(shard, transaction)
+        else:
+            _, deadline = self._deadlines.pop(key, (shard, None))
+            if deadline is not None:
+                deadline.cancel()
+        if transaction.outcomes and key not in self._endings:
             ending = self._endings[key] = _Ending(shard)
             ending.task = self._tasks.start(self._carry_out(transaction, ending), f"end of {key}")
 
-    def _rang(self, transactional_id: str, producer: Producer) -> None:
-        self._deadlines.pop(transactional_id, None)
-        self._tasks.start(self._time_out(transactional_id, producer), "transaction timeout")
+    def _watch_time(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
+        key = transaction.transactional_id
+        due_s = asyncio.get_running_loop().time() + transaction.value.timeout_ms / 1000
+        self._deadlines[key] = shard, self._timers.schedule(due_s, partial(self._rang, key, transaction.turn))
 
-    async def _time_out(self, transactional_id: str, producer: Producer) -> None:
+    def _rang(self, transactional_id: str, turn: tuple[int, int]) -> None:
+        self._deadlines.pop(transactional_id, None)
+        self._tasks.start(self._time_out(transactional_id, turn), "transaction timeout")
+
+    async def _time_out(self, transactional_id: str, turn: tuple[int, int]) -> None:
         def decide(state: Transactions, fresh_id: int | None) -> Decision[bool]:
-            return time_out(state, transactional_id, producer, now_ms=self._now_ms(), fresh_id=fresh_id)
+            return time_out(state, transactional_id, turn, now_ms=self._now_ms(), fresh_id=fresh_id)
 
         if await self._until_durable(transactional_id, decide):
             _log.warning("transaction of %r aborted: it was open for longer than its timeout", transactional_id)
 
-    async def _carry_out(self, transaction: Transaction, ending: _Ending) -> None:
-        """Write the end of a decided transaction everywhere, then free its transactional id."""
-        key, marked = transaction.transactional_id, transaction.producer
-        await self._ends.write(transaction, coordinator_epoch=ending.shard.partition.leader_epoch)
-        ending.marked.set()
-        await self._until_durable(key, lambda state, _: complete(state, key, marked, now_ms=self._now_ms()))
+    async def _carry_out(self, transaction: Transaction | Job, ending: _Ending) -> None:
+        """Write what is decided everywhere, then free the transactional id or the slots."""
+        key = transaction.transactional_id
+        while outcomes := transaction.outcomes:
+            await self._ends.write(outcomes, coordinator_epoch=ending.shard.partition.leader_epoch)
+            if transaction.outcomes == outcomes:
+                ending.marked.set()
+            await self._until_durable(key, partial(self._completed, key, outcomes))
         if self._endings.get(key) is ending:
             del self._endings[key]
+
+    def _completed(
+        self, transactional_id: str, outcomes: Sequence[Outcome], state: Transactions, _: int | None
+    ) -> Decision[None]:
+        return complete(state, transactional_id, outcomes, now_ms=self._now_ms())
 
     async def _until_durable(
         self, transactional_id: str, decide: Callable[[Transactions, int | None], Decision[R]]
@@ -285,16 +347,14 @@ class TransactionCoordinator:
         while True:
             await asyncio.sleep(EXPIRY_CHECK_S)
             for shard in self._coordinator.active:
-                old = [each.transactional_id for each in shard.state if self._is_old(each)]
+                now_ms = self._now_ms()
+                old = [each.transactional_id for each in shard.state if is_expired(each, now_ms, self._limits)]
                 async for transactional_id in in_turns(old, IDS_A_TURN):
                     with suppress(ApiError):
                         await self._decide(transactional_id, partial(self._expired, transactional_id))
 
     def _expired(self, transactional_id: str, state: Transactions, _: int | None) -> Decision[bool]:
         return expire(state, transactional_id, now_ms=self._now_ms(), limits=self._limits)
-
-    def _is_old(self, transaction: Transaction) -> bool:
-        return self._now_ms() - transaction.value.changed_ms >= self._limits.expiration_ms
 
 
 async def _within(work: Awaitable[object], transactional_id: str) -> None:

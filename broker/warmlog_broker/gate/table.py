@@ -200,6 +200,8 @@ def _known_or_refused(asker: Asker, group: DescribedGroup) -> DescribedGroup:
     return DescribedGroup(error.code, text, group.group)
 
 
+_WRITE_TRANSACTIONS = Whole(Operation.WRITE, TRANSACTIONAL_ID, lambda message: (message.transactional_id,))
+
 RIGHTS: dict[int, tuple[Rule, ...]] = {
     ApiKey.HANDSHAKE: (),
     ApiKey.AUTHENTICATE: (),
@@ -332,9 +334,13 @@ RIGHTS: dict[int, tuple[Rule, ...]] = {
             result_count=lambda each: len(each.partitions),
         ),
     ),
-    ApiKey.END_TRANSACTION: (Whole(Operation.WRITE, TRANSACTIONAL_ID, lambda message: (message.transactional_id,)),),
+    ApiKey.END_TRANSACTION: (_WRITE_TRANSACTIONS,),
+    ApiKey.JOIN_JOB: (_WRITE_TRANSACTIONS,),
+    ApiKey.JOB_HEARTBEAT: (_WRITE_TRANSACTIONS,),
+    ApiKey.COMMIT_JOB: (_WRITE_TRANSACTIONS,),
+    ApiKey.ABORT_JOB_MEMBERS: (_WRITE_TRANSACTIONS,),
     ApiKey.TXN_OFFSET_COMMIT: (
-        Whole(Operation.WRITE, TRANSACTIONAL_ID, lambda message: (message.transactional_id,)),
+        _WRITE_TRANSACTIONS,
         Whole(Operation.READ, GROUP, lambda message: (message.group,)),
         _COMMITTED,
     ),

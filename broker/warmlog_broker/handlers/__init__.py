@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from warmlog_broker.handlers.acls import check_acl, create_acls, delete_acls, describe_acls
+from warmlog_broker.handlers.access.acls import check_acl, create_acls, delete_acls, describe_acls
+from warmlog_broker.handlers.access.users import alter_users, authenticate, list_users
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.fetch import fetch
 from warmlog_broker.handlers.groups import (
@@ -15,6 +16,7 @@ from warmlog_broker.handlers.groups import (
     offset_commit,
     offset_fetch,
 )
+from warmlog_broker.handlers.jobs import abort_job_members, commit_job, job_heartbeat, join_job
 from warmlog_broker.handlers.log_dirs import alter_replica_log_dirs, describe_log_dirs
 from warmlog_broker.handlers.metadata import handshake, metadata
 from warmlog_broker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
@@ -33,7 +35,6 @@ from warmlog_broker.handlers.transactions import (
     list_transactions,
     txn_offset_commit,
 )
-from warmlog_broker.handlers.users import alter_users, authenticate, list_users
 from warmlog_broker.network.codec import ReceivedRequest
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.request_runner import Handler
@@ -74,6 +75,10 @@ HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit,
     ApiKey.LIST_TRANSACTIONS: list_transactions,
     ApiKey.ABORT_TRANSACTION: abort_transaction,
+    ApiKey.JOIN_JOB: join_job,
+    ApiKey.JOB_HEARTBEAT: job_heartbeat,
+    ApiKey.COMMIT_JOB: commit_job,
+    ApiKey.ABORT_JOB_MEMBERS: abort_job_members,
     ApiKey.FIND_SPLITS: find_splits,
 }
 """`handler(services, context, request)` by API key; Produce has the batches of the request as a further argument. For

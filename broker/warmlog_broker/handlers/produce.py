@@ -20,7 +20,7 @@ from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from warmlog_broker.coordinator.transaction.decisions import check_transactional_id
+from warmlog_broker.coordinator.transaction.limits import check_transactional_id
 from warmlog_broker.coordinator.transaction.state import Producer
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items

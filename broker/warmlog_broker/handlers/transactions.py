@@ -1,6 +1,7 @@
 """Transactions: EndTransaction, TxnOffsetCommit, and what tools ask. See `coordinator/transactions`."""
 
-from warmlog_broker.coordinator.transaction.state import Producer, Transaction
+from warmlog_broker.coordinator.transaction.decisions import NOBODY
+from warmlog_broker.coordinator.transaction.state import Job, Producer, Transaction
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_protocol.messages import (
@@ -8,6 +9,7 @@ from warmlog_protocol.messages import (
     AbortTransactionResponse,
     EndTransactionRequest,
     EndTransactionResponse,
+    ListedJob,
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -47,21 +49,30 @@ async def list_transactions(
     return ListTransactionsResponse([_listed(each) for each in sorted(found, key=lambda each: each.transactional_id)])
 
 
-def _listed(transaction: Transaction) -> ListedTransaction:
+def _listed(transaction: Transaction | Job) -> ListedTransaction:
     value = transaction.value
     partitions = [
-        TransactionPartition(each.topic_id, name, each.number) for each, name in sorted(transaction.partitions.items())
+        TransactionPartition(each.topic_id, enrolled.topic, each.number)
+        for each, enrolled in sorted(transaction.partitions.items())
     ]
+    producer = transaction.producer if isinstance(transaction, Transaction) else NOBODY
     return ListedTransaction(
         transaction.transactional_id,
-        value.producer_id,
-        value.epoch,
+        producer.producer_id,
+        producer.epoch,
         value.status.name.lower(),
         value.timeout_ms,
         value.began_ms,
         partitions,
-        sorted(transaction.groups),
+        sorted(transaction.groups) if isinstance(transaction, Transaction) else [],
+        _listed_job(transaction) if isinstance(transaction, Job) else None,
     )
+
+
+def _listed_job(job: Job) -> ListedJob:
+    value = job.value
+    members = len(job.members) - len(job.free)
+    return ListedJob(value.current_version, value.committed_version, value.committed_records, members)
 
 
 async def abort_transaction(

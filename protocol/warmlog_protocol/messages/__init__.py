@@ -191,6 +191,7 @@ from warmlog_protocol.messages.transactions import (
     EndTransactionResponse as EndTransactionResponse,
     ListTransactionsRequest as ListTransactionsRequest,
     ListTransactionsResponse as ListTransactionsResponse,
+    ListedJob as ListedJob,
     ListedTransaction as ListedTransaction,
     TransactionPartition as TransactionPartition,
     TxnOffsetCommitRequest as TxnOffsetCommitRequest,

@@ -57,8 +57,20 @@ class TransactionPartition(Message, frozen=True):
     partition: int
 
 
+class ListedJob(Message, frozen=True):
+    """What only a job has. `version` is that of the open or the last transaction; a version of -1 is none."""
+
+    version: int
+    committed_version: int
+    committed_records: int
+    members: int
+
+
 class ListedTransaction(Message, frozen=True):
-    """`state` is "empty", "ongoing", "committing" or "aborting". `began_ms` is -1 if none is open."""
+    """`state` is "empty", "ongoing", "committing" or "aborting". `began_ms` is -1 if none is open.
+
+    A job has no producer (-1) and no groups of its own; its partitions are those of all members.
+    """
 
     transactional_id: str
     producer_id: int
@@ -68,6 +80,7 @@ class ListedTransaction(Message, frozen=True):
     began_ms: int
     partitions: list[TransactionPartition]
     groups: list[str]
+    job: ListedJob | None = None
 
 
 class ListTransactionsResponse(Message, frozen=True):

@@ -5,11 +5,18 @@ batch or request of an ended transaction can change nothing of the next one. An 
 every other producer that uses it is told that it is fenced.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.transaction.jobs import abort_all, complete_members, enrol_member, forget
+from warmlog_broker.coordinator.transaction.limits import (
+    Limits,
+    NeedsProducerId,
+    check_timeout,
+    check_transactional_id,
+)
 from warmlog_broker.coordinator.transaction.records import (
     End,
     GroupKey,
@@ -22,47 +29,21 @@ from warmlog_broker.coordinator.transaction.records import (
     put,
     remove,
 )
-from warmlog_broker.coordinator.transaction.state import Enrolled, Producer, Transaction, Transactions
+from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Outcome, Producer, Transaction, Transactions
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from warmlog_protocol.errors import (
     ConcurrentTransactions,
     InvalidProducerIdMapping,
-    InvalidRequest,
-    InvalidTransactionTimeout,
     InvalidTxnState,
     ProducerFenced,
-    TooManyTransactionalIds,
     TransactionAbortable,
     TransactionalIdNotFound,
 )
 
-MAX_NAME_BYTES = 249
 NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 _MAY_CONTINUE = (End.COMMITTED, End.ABORTED, End.TIMED_OUT, End.FORCED)
 """After these the producer that had the epoch before may ask for the next one: no other has taken its place."""
 _STATUS = {End.COMMITTED: Status.COMMITTING}
-
-
-class NeedsProducerId(Exception):
-    """The decision needs a producer id that was never assigned: decide again with one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The broker's settings for transactions."""
-
-    max_ids: int = 100_000
-    """Of one `Transactions`."""
-    max_timeout_ms: int = 900_000
-    expiration_ms: int = 7 * 24 * 3600 * 1000
-
-
-def check_transactional_id(transactional_id: str) -> None:
-    """Raise InvalidRequest if there can be no such transactional id."""
-    if not 0 < len(transactional_id.encode()) <= MAX_NAME_BYTES:
-        raise InvalidRequest(
-            f"a transactional id of {len(transactional_id.encode())} bytes: 1 to {MAX_NAME_BYTES} expected"
-        )
 
 
 def initialise(
@@ -82,14 +63,10 @@ def initialise(
     one is ending, ProducerFenced.
     """
     check_transactional_id(transactional_id)
-    if not 1 <= timeout_ms <= limits.max_timeout_ms:
-        raise InvalidTransactionTimeout(
-            f"a transaction timeout of {timeout_ms} ms: 1 to {limits.max_timeout_ms} expected"
-        )
-    found = transactions.get(transactional_id)
+    check_timeout(timeout_ms, limits.max_timeout_ms)
+    found = _of_producer(transactions.get(transactional_id))
     if found is None:
-        if len(transactions) >= limits.max_ids:
-            raise TooManyTransactionalIds("the broker has as many transactional ids as transaction.max.ids allows")
+        limits.check_room(len(transactions))
         if fresh_id is None:
             raise NeedsProducerId
         value = IdValue(fresh_id, 0, Status.EMPTY, End.INITIALISED, *expected, timeout_ms=timeout_ms, changed_ms=now_ms)
@@ -124,6 +101,11 @@ def enrol(
     now_ms: int,
 ) -> Decision[None]:
     """Make a partition, or the offsets of a group, part of the producer's transaction; the first one begins it."""
+    job = transactions.get(transactional_id)
+    if isinstance(job, Job):
+        if partition is None:
+            raise InvalidTxnState(f"{transactional_id!r} is a job, whose members commit no offsets")
+        return enrol_member(job, producer, partition, topic)
     found = _owned(transactions, transactional_id, producer)
     value = found.value
     _check_at_rest(found)
@@ -167,26 +149,30 @@ def end(
 
 def abort(transactions: Transactions, transactional_id: str, *, now_ms: int, fresh_id: int | None) -> Decision[None]:
     """Abort the open transaction, as an operator asks for. TransactionalIdNotFound, InvalidTxnState if none is open."""
-    found = _found(transactions, transactional_id)
+    found = _known(transactions, transactional_id)
     if found.value.status is not Status.ONGOING:
         raise InvalidTxnState(f"{transactional_id!r} has no open transaction")
-    return Decision([_decided(found, End.FORCED, fresh_id, now_ms)], None)
+    return Decision([_aborted(found, End.FORCED, fresh_id, now_ms)], None)
 
 
 def time_out(
-    transactions: Transactions, transactional_id: str, producer: Producer, *, now_ms: int, fresh_id: int | None
+    transactions: Transactions, transactional_id: str, turn: tuple[int, int], *, now_ms: int, fresh_id: int | None
 ) -> Decision[bool]:
-    """Abort the transaction of `producer` if it is still open; whether it was."""
+    """Abort the transaction of this `turn` if it is still open; whether it was."""
     found = transactions.get(transactional_id)
-    if found is None or found.producer != producer or found.value.status is not Status.ONGOING:
+    if found is None or found.turn != turn or found.value.status is not Status.ONGOING:
         return Decision((), False)
-    return Decision([_decided(found, End.TIMED_OUT, fresh_id, now_ms)], True)
+    return Decision([_aborted(found, End.TIMED_OUT, fresh_id, now_ms)], True)
 
 
-def complete(transactions: Transactions, transactional_id: str, marked: Producer, *, now_ms: int) -> Decision[None]:
-    """Close the transaction that was decided for the epoch of `marked`: every part of it has ended."""
+def complete(
+    transactions: Transactions, transactional_id: str, outcomes: Sequence[Outcome], *, now_ms: int
+) -> Decision[None]:
+    """Close what these outcomes were decided for: they are carried out everywhere."""
     found = transactions.get(transactional_id)
-    if found is None or found.producer != marked or found.value.status not in (Status.COMMITTING, Status.ABORTING):
+    if isinstance(found, Job):
+        return Decision(complete_members(found, outcomes, now_ms), None)
+    if found is None or not found.is_ending or [each.marker for each in outcomes] != [found.producer]:
         return Decision((), None)
     value = found.value
     closed = replace(value, status=Status.EMPTY, began_ms=-1, changed_ms=now_ms, next_producer_id=NO_PRODUCER_ID)
@@ -200,11 +186,16 @@ def complete(transactions: Transactions, transactional_id: str, marked: Producer
 def expire(transactions: Transactions, transactional_id: str, *, now_ms: int, limits: Limits) -> Decision[bool]:
     """Forget a transactional id that has not been used for long; whether it is forgotten."""
     found = transactions.get(transactional_id)
-    if found is None or found.value.status is not Status.EMPTY:
+    if found is None or not is_expired(found, now_ms, limits):
         return Decision((), False)
-    if now_ms - found.value.changed_ms < limits.expiration_ms:
-        return Decision((), False)
-    return Decision([remove(IdKey(transactional_id))], True)
+    records = forget(found) if isinstance(found, Job) else [remove(IdKey(transactional_id))]
+    return Decision(records, True)
+
+
+def is_expired(found: Transaction | Job, now_ms: int, limits: Limits) -> bool:
+    """Return whether a transactional id may be forgotten."""
+    after_ms = limits.job_expiration_ms if isinstance(found, Job) else limits.expiration_ms
+    return found.value.status is Status.EMPTY and now_ms - found.value.changed_ms >= after_ms
 
 
 def check_open(transactions: Transactions, transactional_id: str, producer: Producer, group: str) -> None:
@@ -215,7 +206,7 @@ def check_open(transactions: Transactions, transactional_id: str, producer: Prod
         raise InvalidTxnState(f"group {group!r} is not part of the transaction of {transactional_id!r}")
 
 
-def _found(transactions: Transactions, transactional_id: str) -> Transaction:
+def _known(transactions: Transactions, transactional_id: str) -> Transaction | Job:
     check_transactional_id(transactional_id)
     found = transactions.get(transactional_id)
     if found is None:
@@ -223,6 +214,18 @@ def _found(transactions: Transactions, transactional_id: str) -> Transaction:
             f"there is no transactional id {transactional_id!r}: it was never used, or has expired"
         )
     return found
+
+
+def _of_producer(found: Transaction | Job | None) -> Transaction | None:
+    if isinstance(found, Job):
+        raise InvalidTxnState(f"transactional id {found.transactional_id!r} belongs to a job, not to a producer")
+    return found
+
+
+def _found(transactions: Transactions, transactional_id: str) -> Transaction:
+    known = _of_producer(_known(transactions, transactional_id))
+    assert known is not None
+    return known
 
 
 def _owned(transactions: Transactions, transactional_id: str, producer: Producer) -> Transaction:
@@ -248,7 +251,7 @@ def _owned(transactions: Transactions, transactional_id: str, producer: Producer
 
 
 def _check_at_rest(found: Transaction) -> None:
-    if found.value.status in (Status.COMMITTING, Status.ABORTING):
+    if found.is_ending:
         raise ConcurrentTransactions(f"the last transaction of {found.transactional_id!r} is still ending: retry")
 
 
@@ -257,6 +260,11 @@ def _fenced(found: Transaction, producer: Producer) -> ProducerFenced:
         f"transactional id {found.transactional_id!r}: producer {producer.producer_id}, epoch {producer.epoch} is "
         f"fenced by epoch {found.value.epoch}: another producer uses the transactional id"
     )
+
+
+def _aborted(found: Transaction | Job, end: End, fresh_id: int | None, now_ms: int) -> Record:
+    """Return the record that aborts the transaction, or all members."""
+    return abort_all(found, end, now_ms) if isinstance(found, Job) else _decided(found, end, fresh_id, now_ms)
 
 
 def _decided(found: Transaction, end: End, fresh_id: int | None, now_ms: int) -> Record:

@@ -1,14 +1,23 @@
 """The records of `__transactions`: transactional ids, and what belongs to their open transactions.
 
-====  ==============  ===================================  ============================================================
-kind  key             fields of the key                    fields of the value
-====  ==============  ===================================  ============================================================
-1     IdKey           transactional id                     producer id, epoch, state, end, the producer id and epoch
-                                                           before the last change, timeout, time of the beginning, time
-                                                           of the last change, producer id that comes next
-2     PartitionKey    transactional id, topic id, number   name of the topic
-3     GroupKey        transactional id, group              (none)
-====  ==============  ===================================  ============================================================
+A transactional id belongs to a producer, or to a job with many producers, its members. Each member has a slot, which
+later transactions of the job use again.
+
+====  ==============  =========================================  ======================================================
+kind  key             fields of the key                          fields of the value
+====  ==============  =========================================  ======================================================
+1     IdKey           transactional id                           producer id, epoch, state, end, the producer id and
+                                                                 epoch before the last change, timeout, time of the
+                                                                 beginning, time of the last change, producer id that
+                                                                 comes next
+2     PartitionKey    transactional id, topic id, number, slot   name of the topic
+                      (0 for a plain producer)
+3     GroupKey        transactional id, group                    (none)
+4     JobKey          transactional id                           version, state, end, the version that was committed
+                                                                 last and its records, slots of the winners, timeout,
+                                                                 time of the beginning, time of the last change
+5     MemberKey       transactional id, slot                     producer id, epoch, state
+====  ==============  =========================================  ======================================================
 
 A tombstone removes what the key stands for. Times are in milliseconds. See `framework/record_codec` for the encoding.
 """
@@ -17,6 +26,9 @@ from enum import IntEnum
 
 from warmlog_broker.coordinator.framework.record_codec import VERSION, Key, RecordCodec, Value
 from warmlog_protocol.batch.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+NO_VERSION = -1
+"""No version of a job was committed."""
 
 
 class Status(IntEnum):
@@ -45,6 +57,16 @@ class End(IntEnum):
     """Aborted by an operator."""
 
 
+class MemberStatus(IntEnum):
+    """The state of a slot, until the job is decided."""
+
+    FREE = 0
+    """It belongs to no member."""
+    WRITING = 1
+    ABORTING = 2
+    """Its member is aborted before the others are decided."""
+
+
 class OfId(Key, frozen=True, gc=False):
     transactional_id: str
 
@@ -56,10 +78,19 @@ class IdKey(OfId, frozen=True, tag=1, gc=False):
 class PartitionKey(OfId, frozen=True, tag=2, gc=False):
     topic_id: bytes
     partition: int
+    slot: int = 0
 
 
 class GroupKey(OfId, frozen=True, tag=3, gc=False):
     group: str
+
+
+class JobKey(OfId, frozen=True, tag=4, gc=False):
+    pass
+
+
+class MemberKey(OfId, frozen=True, tag=5, gc=False):
+    slot: int
 
 
 class IdValue(Value, frozen=True, tag=VERSION, gc=False):
@@ -86,5 +117,28 @@ class GroupValue(Value, frozen=True, tag=VERSION, gc=False):
     pass
 
 
-CODEC: RecordCodec[OfId] = RecordCodec({IdKey: IdValue, PartitionKey: PartitionValue, GroupKey: GroupValue})
+class JobValue(Value, frozen=True, tag=VERSION, gc=False):
+    current_version: int
+    """Of the transaction that is open or ending, else of the last one."""
+    status: Status
+    end: End = End.INITIALISED
+    committed_version: int = NO_VERSION
+    committed_records: int = 0
+    winners: tuple[int, ...] = ()
+    """Slots of the members to commit, while that is carried out."""
+    timeout_ms: int = 0
+    began_ms: int = -1
+    changed_ms: int = -1
+
+
+class MemberValue(Value, frozen=True, tag=VERSION, gc=False):
+    producer_id: int
+    epoch: int
+    """That of its batches; while it is free, that of the next one."""
+    status: MemberStatus
+
+
+CODEC: RecordCodec[OfId] = RecordCodec(
+    {IdKey: IdValue, PartitionKey: PartitionValue, GroupKey: GroupValue, JobKey: JobValue, MemberKey: MemberValue}
+)
 put, remove, read = CODEC.put, CODEC.remove, CODEC.read

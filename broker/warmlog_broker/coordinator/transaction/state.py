@@ -1,11 +1,31 @@
 """What the records of one partition of `__transactions` result in: transactional ids and their transactions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.transaction.records import GroupKey, IdKey, IdValue, PartitionKey, read
+from warmlog_broker.coordinator.transaction.records import (
+    GroupKey,
+    GroupValue,
+    IdKey,
+    IdValue,
+    JobKey,
+    JobValue,
+    MemberKey,
+    MemberStatus,
+    MemberValue,
+    OfId,
+    PartitionKey,
+    PartitionValue,
+    Status,
+    read,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_DECIDED = (Status.COMMITTING, Status.ABORTING)
 
 
 class Producer(NamedTuple):
@@ -22,15 +42,34 @@ class Enrolled(NamedTuple):
     number: int
 
 
+class Outcome(NamedTuple):
+    """What is decided about one producer, and where that has to be written."""
+
+    marker: Producer
+    """With the epoch of the markers."""
+    commits: bool
+    partitions: tuple[Enrolled, ...]
+    groups: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class Transaction:
-    """A transactional id, and what belongs to its transaction until that has ended everywhere."""
+    """The transactional id of a producer, and what belongs to its transaction until that has ended everywhere."""
 
     transactional_id: str
     value: IdValue
-    partitions: dict[Enrolled, str] = field(default_factory=dict)
-    """With the names of their topics."""
-    groups: dict[str, None] = field(default_factory=dict)
+    partitions: dict[Enrolled, PartitionValue] = field(default_factory=dict)
+    groups: dict[str, GroupValue] = field(default_factory=dict)
+
+    def replay(self, key: OfId, value: Any) -> None:
+        """Change what is known by a record; None for a tombstone."""
+        match key:
+            case IdKey():
+                self.value = value
+            case PartitionKey():
+                _set(self.partitions, Enrolled(key.topic_id, key.partition), value)
+            case GroupKey():
+                _set(self.groups, key.group, value)
 
     @property
     def producer(self) -> Producer:
@@ -41,27 +80,129 @@ class Transaction:
         """Whom the last change was made for."""
         return Producer(self.value.previous_producer_id, self.value.previous_epoch)
 
+    @property
+    def turn(self) -> tuple[int, int]:
+        """What no other transaction of this id has."""
+        return self.producer
+
+    @property
+    def is_ending(self) -> bool:
+        return self.value.status in _DECIDED
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """What is decided and not carried out."""
+        if not self.is_ending:
+            return []
+        commits = self.value.status is Status.COMMITTING
+        return [Outcome(self.producer, commits, tuple(self.partitions), tuple(self.groups))]
+
+
+@dataclass(slots=True)
+class Member:
+    """A slot of a job, and the partitions that its producer writes to."""
+
+    value: MemberValue
+    partitions: dict[Enrolled, PartitionValue] = field(default_factory=dict)
+
+    @property
+    def producer(self) -> Producer:
+        return Producer(self.value.producer_id, self.value.epoch)
+
+    @property
+    def marker(self) -> Producer:
+        """With the epoch of its markers, and of the next producer with this slot."""
+        return Producer(self.value.producer_id, self.value.epoch + 1)
+
+
+@dataclass(slots=True)
+class Job:
+    """The transactional id of a job: the open transaction of one version, and its members."""
+
+    transactional_id: str
+    value: JobValue
+    members: dict[int, Member] = field(default_factory=dict)
+    """By slot, those that are free included."""
+    slots: dict[int, int] = field(default_factory=dict)
+    """By producer id."""
+    free: dict[int, MemberValue] = field(default_factory=dict)
+    """The slots that belong to no member."""
+
+    def replay(self, key: OfId, value: Any) -> None:
+        """Change what is known by a record; None for a tombstone."""
+        match key:
+            case JobKey():
+                self.value = value
+            case MemberKey():
+                self._replay_member(key.slot, value)
+            case PartitionKey() if key.slot in self.members:
+                _set(self.members[key.slot].partitions, Enrolled(key.topic_id, key.partition), value)
+
+    def _replay_member(self, slot: int, value: MemberValue | None) -> None:
+        found = self.members.get(slot)
+        _set(self.free, slot, value if value is not None and value.status is MemberStatus.FREE else None)
+        if value is None:
+            if found is not None:
+                del self.members[slot], self.slots[found.value.producer_id]
+        elif found is None:
+            self.members[slot] = Member(value)
+            self.slots[value.producer_id] = slot
+        else:
+            found.value = value
+
+    @property
+    def partitions(self) -> Mapping[Enrolled, PartitionValue]:
+        """Those of all members."""
+        return {each: value for member in self.members.values() for each, value in member.partitions.items()}
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """What no other transaction of this job has."""
+        return self.value.current_version, self.value.began_ms
+
+    @property
+    def is_ending(self) -> bool:
+        return self.value.status in _DECIDED
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """What is decided and not carried out."""
+        winners = frozenset(self.value.winners if self.value.status is Status.COMMITTING else ())
+        decided = (MemberStatus.WRITING, MemberStatus.ABORTING) if self.is_ending else (MemberStatus.ABORTING,)
+        return [
+            Outcome(member.marker, slot in winners, tuple(member.partitions))
+            for slot, member in self.members.items()
+            if member.value.status in decided
+        ]
+
+
+def _set(known: dict[K, V], key: K, value: V | None) -> None:
+    if value is None:
+        known.pop(key, None)
+    else:
+        known[key] = value
+
 
 class Transactions:
     """The transactional ids of one partition of `__transactions`: what a replay of its records results in."""
 
     def __init__(self) -> None:
-        self._transactions: dict[str, Transaction] = {}
+        self._found: dict[str, Transaction | Job] = {}
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Transactions) and self._transactions == other._transactions
+        return isinstance(other, Transactions) and self._found == other._found
 
     __hash__ = None  # type: ignore[assignment]
 
     def __len__(self) -> int:
-        return len(self._transactions)
+        return len(self._found)
 
-    def __iter__(self) -> Iterator[Transaction]:
-        return iter(self._transactions.values())
+    def __iter__(self) -> Iterator[Transaction | Job]:
+        return iter(self._found.values())
 
-    def get(self, transactional_id: str) -> Transaction | None:
+    def get(self, transactional_id: str) -> Transaction | Job | None:
         """Return what is known of a transactional id."""
-        return self._transactions.get(transactional_id)
+        return self._found.get(transactional_id)
 
     def replay(self, record: Record) -> None:
         """Change the state by the next record of the log. ValueError for a damaged record."""
@@ -69,23 +210,12 @@ class Transactions:
         if entry is None:
             return
         key, value = entry
-        found = self._transactions.get(key.transactional_id)
-        match key:
-            case IdKey():
-                if value is None:
-                    self._transactions.pop(key.transactional_id, None)
-                elif found is None:
-                    self._transactions[key.transactional_id] = Transaction(key.transactional_id, value)
-                else:
-                    found.value = value
-            case PartitionKey() if found is not None:
-                enrolled = Enrolled(key.topic_id, key.partition)
-                if value is None:
-                    found.partitions.pop(enrolled, None)
-                else:
-                    found.partitions[enrolled] = value.topic
-            case GroupKey() if found is not None:
-                if value is None:
-                    found.groups.pop(key.group, None)
-                else:
-                    found.groups[key.group] = None
+        found = self._found.get(key.transactional_id)
+        if isinstance(key, (IdKey, JobKey)) and value is None:
+            self._found.pop(key.transactional_id, None)
+        elif isinstance(key, IdKey) and not isinstance(found, Transaction):
+            self._found[key.transactional_id] = Transaction(key.transactional_id, value)
+        elif isinstance(key, JobKey) and not isinstance(found, Job):
+            self._found[key.transactional_id] = Job(key.transactional_id, value)
+        elif found is not None:
+            found.replay(key, value)

@@ -1,0 +1,43 @@
+"""What bounds transactional ids, and what a decision may need from outside."""
+
+from dataclasses import dataclass
+
+from warmlog_protocol.errors import InvalidRequest, InvalidTransactionTimeout, TooManyTransactionalIds
+
+MAX_NAME_BYTES = 249
+MAX_MEMBERS = 20_000
+"""Of one job."""
+
+
+class NeedsProducerId(Exception):
+    """The decision needs a producer id that was never assigned: decide again with one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The broker's settings for transactions."""
+
+    max_ids: int = 100_000
+    """Of one `Transactions`."""
+    max_timeout_ms: int = 900_000
+    expiration_ms: int = 7 * 24 * 3600 * 1000
+    max_job_timeout_ms: int = 24 * 3600 * 1000
+    job_expiration_ms: int = 90 * 24 * 3600 * 1000
+
+    def check_room(self, count: int) -> None:
+        """Raise TooManyTransactionalIds if there are `count` ids and one more is wanted."""
+        if count >= self.max_ids:
+            raise TooManyTransactionalIds("the broker has as many transactional ids as transaction.max.ids allows")
+
+
+def check_timeout(timeout_ms: int, maximum_ms: int) -> None:
+    """Raise InvalidTransactionTimeout unless a transaction may stay open for `timeout_ms`."""
+    if not 1 <= timeout_ms <= maximum_ms:
+        raise InvalidTransactionTimeout(f"a transaction timeout of {timeout_ms} ms: 1 to {maximum_ms} expected")
+
+
+def check_transactional_id(transactional_id: str) -> None:
+    """Raise InvalidRequest if there can be no such transactional id."""
+    size_bytes = len(transactional_id.encode())
+    if not 0 < size_bytes <= MAX_NAME_BYTES:
+        raise InvalidRequest(f"a transactional id of {size_bytes} bytes: 1 to {MAX_NAME_BYTES} expected")

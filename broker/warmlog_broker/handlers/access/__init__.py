@@ -1,0 +1,1 @@
+"""Requests about users and their rights, and authentication."""
