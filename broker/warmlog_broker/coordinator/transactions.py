@@ -8,7 +8,7 @@ start this goes on where it was, and open transactions get their full time again
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -29,6 +29,7 @@ from warmlog_broker.coordinator.transaction.decisions import (
     expire,
     initialise,
     is_expired,
+    may_go_on,
     time_out,
 )
 from warmlog_broker.coordinator.transaction.jobs import Committed, abort_members, check_member, commit, join
@@ -46,6 +47,7 @@ TOPIC = "__transactions"
 IDS_A_TURN = 100
 WAIT_S = 30.0
 """How long a request waits for the end of a transaction; after that the producer is told to come again."""
+LINGER_S = 0.05
 RETRY_S = 0.2
 """The pause before a change that the log did not take is decided again."""
 EXPIRY_CHECK_S = 600.0
@@ -57,13 +59,46 @@ _log = logging.getLogger(__name__)
 
 
 class _Ending:
-    """A decided transaction that is being carried out."""
+    """A decided transaction that is being carried out.
 
-    def __init__(self, shard: TransactionShard) -> None:
+    Its last record says that the transactional id is free. A producer that goes on at once need not wait for it: for
+    LINGER_S after the markers are durable it may write to partitions of the ended transaction, and the record then says
+    that the next one is open there. Should that record be lost, the next coordinator finds it out: it repeats the
+    markers, and a partition with an open transaction of their epoch refuses them.
+    """
+
+    def __init__(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
         self.shard = shard
+        self._transaction = transaction
         self.marked = asyncio.Event()
         """Set when everything is durable except that the transactional id is free."""
         self.task: asyncio.Task[None] | None = None
+        self._lingers = False
+        self._claimed: set[Enrolled] = set()
+        self._is_over = asyncio.Event()
+
+    def claim(self, producer: Producer, enrolled: Enrolled) -> bool:
+        """Make a partition part of the producer's next transaction, if that may begin before the record is written."""
+        if not self._lingers or producer != self._transaction.turn or enrolled not in self._transaction.partitions:
+            return False
+        self._claimed.add(enrolled)
+        self._is_over.set()
+        return True
+
+    async def linger(self) -> set[Enrolled]:
+        """Return the partitions of the next transaction; none if no such has begun within LINGER_S."""
+        self._lingers = True
+        try:
+            async with asyncio.timeout(LINGER_S):
+                await self._is_over.wait()
+        except TimeoutError:
+            pass
+        self._lingers = False
+        return self._claimed
+
+    def hurry(self) -> None:
+        """Write the last record now."""
+        self._is_over.set()
 
 
 class TransactionCoordinator:
@@ -142,13 +177,35 @@ class TransactionCoordinator:
             if producer is not None:
                 return producer
 
-    async def enrol_partition(self, transactional_id: str, producer: Producer, topic: str, partition: int) -> None:
-        """Make a partition part of the producer's transaction, before its first batch is appended there."""
+    def enrol_partition(
+        self, transactional_id: str, producer: Producer, topic: str, partition: int
+    ) -> Awaitable[None] | None:
+        """Make a partition part of the producer's transaction, before its first batch is appended there.
+
+        Return what is to be awaited for that; None if the partition is part of it already, or can be at once.
+        """
         enrolled = Enrolled(self._topics.get(topic).topic_id, partition)
+        ending = self._endings.get(transactional_id)
+        if ending is not None:
+            return (
+                None
+                if ending.claim(producer, enrolled)
+                else self._enrol_later(transactional_id, producer, enrolled, topic)
+            )
+        return self._enrol(transactional_id, producer, enrolled, topic)
+
+    async def _enrol_later(self, transactional_id: str, producer: Producer, enrolled: Enrolled, topic: str) -> None:
         await self._wait_for_end(transactional_id)
-        await self._decide(
+        enrolling = self._enrol(transactional_id, producer, enrolled, topic)
+        if enrolling is not None:
+            await enrolling
+
+    def _enrol(
+        self, transactional_id: str, producer: Producer, enrolled: Enrolled, topic: str
+    ) -> Awaitable[None] | None:
+        return self._coordinator.run(
             transactional_id,
-            lambda state, _: enrol(
+            lambda state: enrol(
                 state, transactional_id, producer, partition=enrolled, topic=topic, now_ms=self._now_ms()
             ),
         )
@@ -260,6 +317,7 @@ class TransactionCoordinator:
     async def _wait_for_end(self, transactional_id: str) -> None:
         ending = self._endings.get(transactional_id)
         if ending is not None and ending.task is not None:
+            ending.hurry()
             await _within(asyncio.shield(ending.task), transactional_id)
 
     # --- duties -----------------------------------------------------------------------------------------------------
@@ -297,7 +355,7 @@ class TransactionCoordinator:
             if deadline is not None:
                 deadline.cancel()
         if transaction.outcomes and key not in self._endings:
-            ending = self._endings[key] = _Ending(shard)
+            ending = self._endings[key] = _Ending(shard, transaction)
             ending.task = self._tasks.start(self._carry_out(transaction, ending), f"end of {key}")
 
     def _watch_time(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
@@ -320,17 +378,24 @@ class TransactionCoordinator:
         """Write what is decided everywhere, then free the transactional id or the slots."""
         key = transaction.transactional_id
         while outcomes := transaction.outcomes:
-            await self._ends.write(outcomes, coordinator_epoch=ending.shard.partition.leader_epoch)
+            begun = await self._ends.write(outcomes, coordinator_epoch=ending.shard.partition.leader_epoch)
             if transaction.outcomes == outcomes:
                 ending.marked.set()
-            await self._until_durable(key, partial(self._completed, key, outcomes))
+            if not begun and may_go_on(transaction):
+                begun = await ending.linger()
+            await self._until_durable(key, partial(self._completed, key, outcomes, begun))
         if self._endings.get(key) is ending:
             del self._endings[key]
 
     def _completed(
-        self, transactional_id: str, outcomes: Sequence[Outcome], state: Transactions, _: int | None
+        self,
+        transactional_id: str,
+        outcomes: Sequence[Outcome],
+        begun: Collection[Enrolled],
+        state: Transactions,
+        _: int | None,
     ) -> Decision[None]:
-        return complete(state, transactional_id, outcomes, now_ms=self._now_ms())
+        return complete(state, transactional_id, outcomes, begun=begun, now_ms=self._now_ms())
 
     async def _until_durable(
         self, transactional_id: str, decide: Callable[[Transactions, int | None], Decision[R]]

@@ -5,7 +5,7 @@ batch or request of an ended transaction can change nothing of the next one. An 
 every other producer that uses it is told that it is fenced.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -165,22 +165,40 @@ def time_out(
     return Decision([_aborted(found, End.TIMED_OUT, fresh_id, now_ms)], True)
 
 
+def may_go_on(found: Transaction | Job) -> bool:
+    """Return whether a producer may go on with partitions of its decided transaction as soon as that is carried out."""
+    if not isinstance(found, Transaction) or not found.is_ending:
+        return False
+    return found.value.end in (End.COMMITTED, End.ABORTED) and found.value.next_producer_id == NO_PRODUCER_ID
+
+
 def complete(
-    transactions: Transactions, transactional_id: str, outcomes: Sequence[Outcome], *, now_ms: int
+    transactions: Transactions,
+    transactional_id: str,
+    outcomes: Sequence[Outcome],
+    *,
+    begun: Collection[Enrolled] = (),
+    now_ms: int,
 ) -> Decision[None]:
-    """Close what these outcomes were decided for: they are carried out everywhere."""
+    """Close what these outcomes were decided for: they are carried out everywhere.
+
+    The next transaction of the producer has `begun` in these partitions, if any.
+    """
     found = transactions.get(transactional_id)
     if isinstance(found, Job):
         return Decision(complete_members(found, outcomes, now_ms), None)
     if found is None or not found.is_ending or [each.marker for each in outcomes] != [found.producer]:
         return Decision((), None)
     value = found.value
-    closed = replace(value, status=Status.EMPTY, began_ms=-1, changed_ms=now_ms, next_producer_id=NO_PRODUCER_ID)
-    if value.next_producer_id != NO_PRODUCER_ID:
-        closed = replace(closed, producer_id=value.next_producer_id, epoch=0)
-    records = [remove(PartitionKey(transactional_id, *each)) for each in found.partitions]
+    if begun:
+        changed = replace(value, status=Status.ONGOING, began_ms=now_ms, changed_ms=now_ms)
+    else:
+        changed = replace(value, status=Status.EMPTY, began_ms=-1, changed_ms=now_ms, next_producer_id=NO_PRODUCER_ID)
+        if value.next_producer_id != NO_PRODUCER_ID:
+            changed = replace(changed, producer_id=value.next_producer_id, epoch=0)
+    records = [remove(PartitionKey(transactional_id, *each)) for each in found.partitions if each not in begun]
     records += [remove(GroupKey(transactional_id, group)) for group in found.groups]
-    return Decision([*records, put(IdKey(transactional_id), closed)], None)
+    return Decision([*records, put(IdKey(transactional_id), changed)], None)
 
 
 def expire(transactions: Transactions, transactional_id: str, *, now_ms: int, limits: Limits) -> Decision[bool]:
