@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from rich.console import Console
 
 from benchmarks import auth, blocking, consume, groups, limits, metrics, pairs, produce, rights, transactions
+from benchmarks.loading import Load
 from benchmarks.measurement import (
     BROKER_CPU,
     CLIENT_CPU,
@@ -236,7 +237,24 @@ class Bench:
             Benchmark(
                 "group.load",
                 self.settings(groups=groups.GROUPS, record="a committed offset, ten of each group"),
-                groups.Load(self._directory / "groups").run,
+                Load(
+                    self._directory / "groups",
+                    groups.fill,
+                    groups.listed,
+                    expected=groups.GROUPS,
+                    records=groups.GROUPS * groups.PARTITIONS_PER_GROUP,
+                ).run,
+            ),
+            Benchmark(
+                "transaction.load",
+                self.settings(record="an open transaction with a transactional id of its own"),
+                Load(
+                    self._directory / "transactions",
+                    transactions.fill,
+                    transactions.listed,
+                    expected=transactions.IDS,
+                    records=transactions.IDS,
+                ).run,
             ),
             *(
                 Benchmark(

@@ -1,16 +1,32 @@
 """Transactions: `send_many` within them and without, in turns, and how long a commit takes."""
 
+import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from statistics import median, quantiles
 from typing import Any
 from uuid import uuid4
 
+from benchmarks.loading import open_connection
 from benchmarks.measurement import Run
 from benchmarks.produce import distinct_values
-from warmlog import Producer
+from warmlog import Admin, Producer
+from warmlog.cluster.connection import Connection
+from warmlog_protocol.messages import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    OffsetCommitPartition,
+    OffsetCommitResponse,
+    TxnOffsetCommitRequest,
+)
 
 PAIRS = 8
+IDS = 10_000
+CONNECTIONS = 50
+TIMEOUT_MS = 900_000
 
 
 async def against_plain(bootstrap: str, topic: str, call_records: int, calls: int) -> Run:
@@ -53,3 +69,28 @@ async def _timed(work: Callable[[], Coroutine[Any, Any, None]]) -> float:
     began_s = time.perf_counter()
     await work()
     return time.perf_counter() - began_s
+
+
+async def fill(bootstrap: str) -> None:
+    """Begin IDS transactions, each with a transactional id of its own, and leave them open."""
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic("bench-transactions", partitions=1)
+    async with AsyncExitStack() as exits:
+        connections = [await open_connection(bootstrap, exits) for _ in range(CONNECTIONS)]
+        await asyncio.gather(*(_begin(c, range(n, IDS, CONNECTIONS)) for n, c in enumerate(connections)))
+
+
+async def _begin(connection: Connection, numbers: Sequence[int]) -> None:
+    offset = OffsetCommitPartition(b"", "bench-transactions", 0, 0)
+    for number in numbers:
+        name = f"bench-{number}"
+        given = await connection.call(InitProducerIdRequest(name, TIMEOUT_MS), InitProducerIdResponse)
+        request = TxnOffsetCommitRequest(name, given.producer_id, given.producer_epoch, f"group-{name}", [offset])
+        response = await connection.call(request, OffsetCommitResponse)
+        assert not response.partitions[0].error_code
+
+
+async def listed(connection: Connection) -> int:
+    """Return the number of open transactions."""
+    found = await connection.call(ListTransactionsRequest(), ListTransactionsResponse)
+    return sum(each.state == "ongoing" for each in found.transactions)

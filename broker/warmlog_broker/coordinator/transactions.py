@@ -10,11 +10,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TypeVar
 
 from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.ending import Ending
 from warmlog_broker.coordinator.framework.coordinator import Coordinator
 from warmlog_broker.coordinator.framework.decision import Decision
 from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
@@ -47,7 +48,6 @@ TOPIC = "__transactions"
 IDS_A_TURN = 100
 WAIT_S = 30.0
 """How long a request waits for the end of a transaction; after that the producer is told to come again."""
-LINGER_S = 0.05
 RETRY_S = 0.2
 """The pause before a change that the log did not take is decided again."""
 EXPIRY_CHECK_S = 600.0
@@ -56,49 +56,6 @@ TransactionShard = Shard[Transactions]
 R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
-
-
-class _Ending:
-    """A decided transaction that is being carried out.
-
-    Its last record says that the transactional id is free. A producer that goes on at once need not wait for it: for
-    LINGER_S after the markers are durable it may write to partitions of the ended transaction, and the record then says
-    that the next one is open there. Should that record be lost, the next coordinator finds it out: it repeats the
-    markers, and a partition with an open transaction of their epoch refuses them.
-    """
-
-    def __init__(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
-        self.shard = shard
-        self._transaction = transaction
-        self.marked = asyncio.Event()
-        """Set when everything is durable except that the transactional id is free."""
-        self.task: asyncio.Task[None] | None = None
-        self._lingers = False
-        self._claimed: set[Enrolled] = set()
-        self._is_over = asyncio.Event()
-
-    def claim(self, producer: Producer, enrolled: Enrolled) -> bool:
-        """Make a partition part of the producer's next transaction, if that may begin before the record is written."""
-        if not self._lingers or producer != self._transaction.turn or enrolled not in self._transaction.partitions:
-            return False
-        self._claimed.add(enrolled)
-        self._is_over.set()
-        return True
-
-    async def linger(self) -> set[Enrolled]:
-        """Return the partitions of the next transaction; none if no such has begun within LINGER_S."""
-        self._lingers = True
-        try:
-            async with asyncio.timeout(LINGER_S):
-                await self._is_over.wait()
-        except TimeoutError:
-            pass
-        self._lingers = False
-        return self._claimed
-
-    def hurry(self) -> None:
-        """Write the last record now."""
-        self._is_over.set()
 
 
 class TransactionCoordinator:
@@ -132,7 +89,7 @@ class TransactionCoordinator:
         self._tasks = Tasks()
         self._deadlines: dict[str, tuple[TransactionShard, Timer]] = {}
         """The timers of open transactions."""
-        self._endings: dict[str, _Ending] = {}
+        self._endings: dict[str, Ending] = {}
         self._ends = EndWriter(topics, groups, now_ms)
         self._coordinator = Coordinator(
             TOPIC,
@@ -232,17 +189,29 @@ class TransactionCoordinator:
         On return every record of it can be read by committed readers, or by none. ConcurrentTransactions if a partition
         has taken no marker for WAIT_S: the decision stands.
         """
-        following = await self._decide(
-            transactional_id,
-            lambda state, fresh_id: end(
-                state, transactional_id, producer, commits=commits, fresh_id=fresh_id, now_ms=self._now_ms()
-            ),
-        )
+        ending = self._endings.get(transactional_id)
+        if ending is not None and not ending.has_begun(producer):
+            await self._wait_for_end(transactional_id)
+            ending = None
+        with nullcontext(()) if ending is None else ending.superseded() as begun:
+            following = await self._decide(
+                transactional_id,
+                lambda state, fresh_id: end(
+                    state,
+                    transactional_id,
+                    producer,
+                    commits=commits,
+                    begun=begun,
+                    fresh_id=fresh_id,
+                    now_ms=self._now_ms(),
+                ),
+            )
         await self._wait_for_markers(transactional_id)
         return following
 
     async def abort(self, transactional_id: str) -> None:
         """Abort the open transaction of a producer or a job that does not end it."""
+        await self._wait_for_end(transactional_id)
         await self._decide(
             transactional_id,
             lambda state, fresh_id: abort(state, transactional_id, now_ms=self._now_ms(), fresh_id=fresh_id),
@@ -297,7 +266,12 @@ class TransactionCoordinator:
 
     def transactions(self) -> list[Transaction | Job]:
         """Return all transactional ids. Raises what `Shard.state` does."""
-        return [transaction for state in self._coordinator.states() for transaction in state]
+        return [self._seen(transaction) for state in self._coordinator.states() for transaction in state]
+
+    def _seen(self, transaction: Transaction | Job) -> Transaction | Job:
+        """Return `transaction` as its next record will have it, if everything before that is durable."""
+        ending = self._endings.get(transaction.transactional_id)
+        return transaction if ending is None else ending.seen
 
     async def _decide(self, transactional_id: str, decide: Callable[[Transactions, int | None], Decision[R]]) -> R:
         """Run a decision, again with a new producer id if it needs one."""
@@ -354,8 +328,9 @@ class TransactionCoordinator:
             _, deadline = self._deadlines.pop(key, (shard, None))
             if deadline is not None:
                 deadline.cancel()
-        if transaction.outcomes and key not in self._endings:
-            ending = self._endings[key] = _Ending(shard, transaction)
+        ending = self._endings.get(key)
+        if transaction.outcomes and (ending is None or ending.is_superseded):
+            ending = self._endings[key] = Ending(shard, transaction)
             ending.task = self._tasks.start(self._carry_out(transaction, ending), f"end of {key}")
 
     def _watch_time(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
@@ -374,10 +349,10 @@ class TransactionCoordinator:
         if await self._until_durable(transactional_id, decide):
             _log.warning("transaction of %r aborted: it was open for longer than its timeout", transactional_id)
 
-    async def _carry_out(self, transaction: Transaction | Job, ending: _Ending) -> None:
+    async def _carry_out(self, transaction: Transaction | Job, ending: Ending) -> None:
         """Write what is decided everywhere, then free the transactional id or the slots."""
         key = transaction.transactional_id
-        while outcomes := transaction.outcomes:
+        while self._endings.get(key) is ending and (outcomes := transaction.outcomes):
             begun = await self._ends.write(outcomes, coordinator_epoch=ending.shard.partition.leader_epoch)
             if transaction.outcomes == outcomes:
                 ending.marked.set()
