@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -16,7 +17,7 @@ from warmlog_broker.coordinator.group.state import Limits as GroupLimits
 from warmlog_broker.coordinator.transaction import decisions, jobs
 from warmlog_broker.coordinator.transaction.limits import Limits, NeedsProducerId
 from warmlog_broker.coordinator.transaction.records import Status
-from warmlog_broker.coordinator.transaction.state import Job, Outcome, Producer, Transaction, Transactions
+from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Outcome, Producer, Transaction, Transactions
 from warmlog_broker.storage.producer.verification import NO_GUARD
 from warmlog_protocol.batch import BatchHeader
 from warmlog_protocol.errors import (
@@ -24,6 +25,7 @@ from warmlog_protocol.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
     InvalidProducerEpoch,
+    InvalidTxnState,
     UnknownTopicId,
 )
 from warmlog_protocol.messages.groups import OffsetCommitRequest
@@ -106,6 +108,24 @@ class Shard(Generic[S]):
         self._log = kept + self._log[end:]
 
 
+@dataclass(slots=True)
+class Ending:
+    """How far the end of a transaction has been carried out, and what follows it at once."""
+
+    done: set[tuple[Producer, object]] = field(default_factory=set)
+    """What of it is durable."""
+    lingers: bool = False
+    """Whether the next transaction may begin without a record."""
+    begun: set[Enrolled] = field(default_factory=set)
+    """Where it has begun."""
+    is_superseded: bool = False
+    is_completing: bool = False
+
+    def completed(self, _: Any) -> None:
+        """Go on with what was decided since, or again after an error."""
+        self.is_completing = False
+
+
 class Coordinator:
     """Both coordinators of one broker, and the partitions that they write to."""
 
@@ -126,11 +146,11 @@ class Coordinator:
         """Timers that have rung, of which late copies may ring."""
         self._refused: list[tuple[str, tuple[int, int]]] = []
         """Timers that have rung, and for which nothing was decided yet."""
-        self._endings: dict[str, set[tuple[Producer, object]]] = {}
-        """What of the outcomes of an id is durable."""
+        self._endings: dict[str, Ending] = {}
         self._late_markers: deque[tuple[Partition, Outcome, int]] = deque(maxlen=30)
         self._verified: list[Callable[[], None]] = []
         """Batches that may be appended."""
+        self._stalled: list[Callable[[], None]] = []
         self._last_id = FIRST_FREE_ID
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -173,13 +193,22 @@ class Coordinator:
 
     def end(self, name: str, producer: Producer, commits: bool, then: Then) -> None:
         """EndTransaction."""
+        ending = self._endings.get(name)
+        begun: set[Enrolled] = set()
+        if ending is not None and ending.lingers and ending.begun and self._turn(name) == producer:
+            ending.lingers, ending.is_superseded = False, True
+            begun = ending.begun
         self.decide(
             name,
             lambda state, fresh_id: decisions.end(
-                state, name, producer, commits=commits, fresh_id=fresh_id, now_ms=self.now_ms
+                state, name, producer, commits=commits, begun=begun, fresh_id=fresh_id, now_ms=self.now_ms
             ),
             then,
         )
+
+    def _turn(self, name: str) -> tuple[int, int] | None:
+        found = self.ids.state.get(name)
+        return None if found is None else found.turn
 
     def commit_offsets(self, name: str, producer: Producer, request: OffsetCommitRequest, then: Then) -> None:
         """TxnOffsetCommit."""
@@ -194,7 +223,7 @@ class Coordinator:
 
         def enrolled(result: Any) -> None:
             if result is None:
-                self._verified.append(lambda: self.groups.run(request.group, decide, then))
+                self._admit(lambda: self.groups.run(request.group, decide, then))
             else:
                 then(result)
 
@@ -222,7 +251,7 @@ class Coordinator:
 
         def enrolled(result: Any) -> None:
             if result is None:
-                self._verified.append(append)
+                self._admit(append)
             else:
                 then(result)
 
@@ -230,6 +259,9 @@ class Coordinator:
             append()
             return
         producer = Producer(header.producer_id, header.producer_epoch)
+        if self._may_begin(name, producer, partition):
+            self._admit(append)
+            return
         self.decide(
             name,
             lambda state, _: decisions.enrol(
@@ -237,6 +269,16 @@ class Coordinator:
             ),
             enrolled,
         )
+
+    def _may_begin(self, name: str, producer: Producer, partition: Partition) -> bool:
+        """Make a partition of the ended transaction part of the next one, for which there is no record yet."""
+        ending, found = self._endings.get(name), self.ids.state.get(name)
+        if ending is None or not ending.lingers or not isinstance(found, Transaction) or found.producer != producer:
+            return False
+        if partition.enrolled not in found.partitions:
+            return False
+        ending.begun.add(partition.enrolled)
+        return True
 
     def join(self, name: str, version: int, timeout_ms: int, then: Then) -> None:
         """JoinJob."""
@@ -314,40 +356,55 @@ class Coordinator:
             self.timers.setdefault(name, (found.turn, self.now_ms + found.value.timeout_ms))
         else:
             self.timers.pop(name, None)
-        if found.outcomes:
-            self._endings.setdefault(name, set())
+        if not found.outcomes:
+            self._endings.pop(name, None)
+        elif name not in self._endings or self._endings[name].is_superseded:
+            self._endings[name] = Ending()
+
+    def _admit(self, append: Callable[[], None]) -> None:
+        (self._stalled if self.random.random() < 0.1 else self._verified).append(append)
 
     def append_verified(self) -> None:
         """Append one of the batches, or commit some of the offsets, whose enrolment is durable."""
         if self._verified:
             self._verified.pop(self.random.randrange(len(self._verified)))()
 
+    def append_stalled(self) -> None:
+        """The same for one that took long."""
+        if self._stalled:
+            self._stalled.pop(self.random.randrange(len(self._stalled)))()
+
     def carry_out(self) -> None:
         """Write one marker, or the end of one group; when all are durable, complete the transaction."""
         if self.is_loading or not self._endings:
             return
         name = self.random.choice(list(self._endings))
-        done = self._endings[name]
-        found = self.ids.state.get(name)
-        outcomes = found.outcomes if found is not None else []
-        if not outcomes:
-            del self._endings[name]
+        ending = self._endings[name]
+        if ending.is_completing:
             return
+        found = self.ids.state.get(name)
+        assert found is not None
+        outcomes = found.outcomes
         left = [(each, place) for each in outcomes for place in (*each.partitions, *each.groups)]
-        left = [(each, place) for each, place in left if (each.marker, place) not in done]
+        left = [(each, place) for each, place in left if (each.marker, place) not in ending.done]
         if left:
-            self._write(*self.random.choice(left), done)
+            self._write(*self.random.choice(left), ending)
+        elif not ending.lingers and not ending.begun and decisions.may_go_on(found) and self.random.random() < 0.7:
+            ending.lingers = True
         else:
+            ending.lingers, ending.is_completing = False, True
             self.decide(
                 name,
-                lambda state, _: decisions.complete(state, name, outcomes, now_ms=self.now_ms),
-                lambda _: None,
+                lambda state, _: decisions.complete(state, name, outcomes, begun=ending.begun, now_ms=self.now_ms),
+                ending.completed,
             )
 
-    def _write(self, outcome: Outcome, place: object, done: set[tuple[Producer, object]]) -> None:
+    def _write(self, outcome: Outcome, place: str | Enrolled, ending: "Ending") -> None:
         def written(result: Any) -> None:
-            if result is None:
-                done.add((outcome.marker, place))
+            if isinstance(result, InvalidTxnState) and isinstance(place, Enrolled):
+                ending.begun.add(place)
+            if result is None or isinstance(result, InvalidTxnState):
+                ending.done.add((outcome.marker, place))
 
         if isinstance(place, str):
             self.groups.run(

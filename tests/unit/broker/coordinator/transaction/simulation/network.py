@@ -11,7 +11,7 @@ Call = Callable[[Then], None]
 """A request as it arrives; takes what is to be done with the response."""
 
 MAX_IN_FLIGHT = 40
-PATIENCE_MS = 300
+PATIENCES_MS = (300, 3000)
 _SHARES = ((0, 0.02, 0.2), (0, 0.1, 0.4), (0, 0.1, 0.5))
 
 
@@ -25,6 +25,8 @@ class Network:
         """Requests that have arrived, of which late copies may arrive."""
         self._responses: list[tuple[Then, Any]] = []
         self._loss, self._copies, self._disorder = (random.choice(shares) for shares in _SHARES)
+        self.patience_ms = random.choice(PATIENCES_MS)
+        """After this time without a response a client asks again."""
 
     def be_perfect(self) -> None:
         """Lose all that is on its way, and nothing from now on."""
@@ -100,7 +102,7 @@ class Client:
 
     def ask_again(self) -> None:
         """Send the request again if the response takes long."""
-        if self._asked is not None and self.coordinator.now_ms - self._asked_ms > PATIENCE_MS:
+        if self._asked is not None and self.coordinator.now_ms - self._asked_ms > self.network.patience_ms:
             self.ask(*self._asked)
 
     def step(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from unit.broker.coordinator.group.simulation.checks import require
 from unit.broker.coordinator.group.simulation.process import Process
 from unit.broker.coordinator.transaction.simulation.coordinator import GROUP_LIMITS, Coordinator
-from unit.broker.coordinator.transaction.simulation.network import PATIENCE_MS, Client, Network
+from unit.broker.coordinator.transaction.simulation.network import Client, Network
 from unit.broker.coordinator.transaction.simulation.partition import make_header
 from unit.broker.coordinator.transaction.simulation.truth import Note, Token
 from warmlog_broker.coordinator.group import membership, offsets
@@ -76,7 +76,7 @@ class Writer(Client):
     def write_again(self) -> None:
         """Send the batches again that are not acknowledged for long."""
         for batch in self.sent:
-            if not batch.is_acknowledged and self.coordinator.now_ms - batch.sent_ms > PATIENCE_MS:
+            if not batch.is_acknowledged and self.coordinator.now_ms - batch.sent_ms > self.network.patience_ms:
                 self._send(batch)
 
     def _send(self, batch: Sent) -> None:

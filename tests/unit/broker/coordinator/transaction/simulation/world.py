@@ -197,6 +197,7 @@ class World:
         for _ in range(400):
             coordinator.now_ms += 100
             coordinator.append_verified()
+            coordinator.append_stalled()
             coordinator.carry_out()
             coordinator.fire_timers()
             self.make_durable()
@@ -246,6 +247,7 @@ class World:
             self.network.deliver_request()
             self.network.deliver_response()
             self.coordinator.append_verified()
+            self.coordinator.append_stalled()
             self.coordinator.carry_out()
         self.make_durable()
         self.coordinator.fire_timers()
@@ -275,11 +277,12 @@ _EVENTS: dict[Callable[[World], None], int] = {
     lambda world: world.network.deliver_request(): 250,
     lambda world: world.network.deliver_response(): 200,
     lambda world: world.coordinator.append_verified(): 120,
+    lambda world: world.coordinator.append_stalled(): 3,
     lambda world: world.coordinator.carry_out(): 150,
     lambda world: world.coordinator.repeat_marker(): 5,
     lambda world: world.coordinator.fire_timers(): 10,
     lambda world: world.coordinator.expire(): 1,
-    lambda world: world.coordinator.fail_over(): 2,
+    lambda world: world.coordinator.fail_over(): 3,
     World.end_loading: 10,
     World.make_durable: 100,
     World.flush: 120,
