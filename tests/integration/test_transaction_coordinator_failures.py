@@ -1,4 +1,4 @@
-"""The transaction coordinator when the disk of its own topic fails."""
+"""The transaction coordinator when a topic is gone, or the disk of its own topic fails."""
 
 from pathlib import Path
 
@@ -8,7 +8,12 @@ from broker_thread import BrokerThread
 from transactional_client import TransactionalClient
 from waiting import wait_until
 from warmlog_protocol.errors import CoordinatorNotAvailable
-from warmlog_protocol.messages import EndTransactionRequest, InitProducerIdRequest
+from warmlog_protocol.messages import (
+    LATEST_TIMESTAMP,
+    DeleteTopicsRequest,
+    EndTransactionRequest,
+    InitProducerIdRequest,
+)
 from wire_client import WireClient
 
 
@@ -27,3 +32,17 @@ def test_requests_that_wait_for_the_end_of_a_transaction_are_refused_when_its_lo
                 client.receive(waiting)
             with pytest.raises(CoordinatorNotAvailable, match="is decided"):
                 producer.client.receive(ending)
+
+
+def test_a_deleted_topic_does_not_keep_a_transaction_from_ending(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker, WireClient(broker.address) as client:
+        client.create_topic("gone")
+        client.create_topic("kept")
+        with TransactionalClient(broker.address, "id").initialise() as producer:
+            for _ in range(2):
+                producer.send("gone", b"value")
+                producer.send("kept", b"value")
+                client.call(DeleteTopicsRequest(["gone"]))
+                producer.commit()
+                client.create_topic("gone")
+        assert client.offset_at("kept", LATEST_TIMESTAMP) == 4

@@ -289,8 +289,7 @@ class TransactionCoordinator:
             await _within(ending.marked.wait(), transactional_id)
             if ending.task.cancelling():
                 raise CoordinatorNotAvailable(
-                    f"the transaction of {transactional_id!r} is decided, and its coordinator stopped while it was ending: "
-                    "retry"
+                    f"the transaction of {transactional_id!r} is decided; its coordinator stopped before the end: retry"
                 )
 
     async def _wait_for_end(self, transactional_id: str) -> None:
