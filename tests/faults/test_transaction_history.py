@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from faults.history.transaction_checking import COMMITTED, UNCOMMITTED, check_transactions, check_views_again
-from faults.history.transaction_notes import Outcome, Record, Transaction, TransactionNotes, Views
+from faults.history.transactional.checking import COMMITTED, UNCOMMITTED, check_transactions, check_views_again
+from faults.history.transactional.notes import Outcome, Record, Transaction, TransactionNotes, Views
 
 DONE, UNDONE, UNKNOWN = Outcome.COMMITTED, Outcome.ABORTED, Outcome.UNKNOWN
 TWO = [(0, b"a"), (1, b"b")]

@@ -57,7 +57,7 @@ def history_member() -> Callable[[], object]:
 
 def history_pair() -> Callable[[], object]:
     """The program of a consumer and producer that copy, in a history with faults."""
-    return _of_tests("faults.history.pair")
+    return _of_tests("faults.history.transactional.pair")
 
 
 def _of_tests(module: str) -> Callable[[], object]:
@@ -71,7 +71,7 @@ PROGRAMS = {
     "warmlog_broker": broker,
     "integration.member_program": member,
     "faults.history.member": history_member,
-    "faults.history.pair": history_pair,
+    "faults.history.transactional.pair": history_pair,
 }
 
 

@@ -17,8 +17,8 @@ from faults.history.members import Members
 from faults.history.nemesis import FAULTS, NEED_POWER_DISK
 from faults.history.notes import Notes, WriterNotes
 from faults.history.target import Target
-from faults.history.transaction_notes import Outcome as TransactionOutcome
-from faults.history.transactions import TransactionWork
+from faults.history.transactional.notes import Outcome as TransactionOutcome
+from faults.history.transactional.work import TransactionWork
 
 STEADY_TOPIC = "steady"
 SHORT_TOPIC = "short-lived"

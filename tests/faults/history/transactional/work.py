@@ -9,8 +9,8 @@ from random import Random
 
 from faults.history import workload
 from faults.history.members import SESSION_TIMEOUT_MS, STATIC, Members
-from faults.history.transaction_checking import COMMITTED, UNCOMMITTED, check_transactions, check_views_again
-from faults.history.transaction_notes import Outcome, Record, Transaction, TransactionNotes, Views
+from faults.history.transactional.checking import COMMITTED, UNCOMMITTED, check_transactions, check_views_again
+from faults.history.transactional.notes import Outcome, Record, Transaction, TransactionNotes, Views
 from warmlog import Consumer, Producer
 from warmlog.errors import ProducerFenced, TransactionAbortable, TransactionAborted, WarmlogError
 
@@ -26,7 +26,7 @@ LOOK_S = 0.5
 class Pairs(Members):
     """Processes that copy. The successors of one of them have its transactional id, and fence what it has left."""
 
-    program = "faults.history.pair"
+    program = "faults.history.transactional.pair"
 
     def arguments(self, name: str, kind: str) -> list[str]:
         transactional_id = f"copying-{kind if kind == STATIC else name}"

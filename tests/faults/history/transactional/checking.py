@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from faults.history.transaction_notes import Outcome, Record, Transaction, TransactionNotes, Views
+from faults.history.transactional.notes import Outcome, Record, Transaction, TransactionNotes, Views
 
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 

@@ -1,4 +1,4 @@
-"""A consumer and a producer that copy records exactly once, in a process: `python -m faults.history.pair`.
+"""A consumer and a producer that copy exactly once, in a process: `python -m faults.history.transactional.pair`.
 
 Each batch is a transaction, with the offset after it. After an error it begins again where the group has committed.
 """
