@@ -1,1 +1,1 @@
-"""Transactions in a run: `work` has the clients, `pair` a process that copies, `notes` what they saw; see `checking`."""
+"""Transactions in a run: `work` has the clients, `pair` a process that copies, `checking` what must be true."""
