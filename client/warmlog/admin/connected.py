@@ -1,5 +1,6 @@
 """The life of an admin client: its connections, from `start` to `close`."""
 
+import asyncio
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, Unpack
@@ -29,13 +30,13 @@ class Connected:
         try:
             await cluster.start()
         except BaseException:
-            await cluster.close()
+            await asyncio.shield(cluster.close())
             raise
         self._cluster = cluster
         return self
 
     async def close(self) -> None:
-        """Disconnect; closing twice is allowed."""
+        """Disconnect; closing twice is allowed, and cancelling the call does not end that."""
         if self._cluster is not None:
             cluster, self._cluster = self._open(), None
             await cluster.close()
