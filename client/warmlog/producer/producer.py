@@ -5,6 +5,7 @@ it, because none awaited the record or the wait was cancelled before, the next `
 raises the first such error, with each further one in a note on it (PEP 678).
 """
 
+import asyncio
 import logging
 import time
 import warnings
@@ -183,7 +184,7 @@ class Producer(Generic[Value, Key]):
             if has_failed:
                 raise ClientClosed(_HAS_FAILED)
         finally:
-            await closing.stop()
+            await asyncio.shield(closing.stop())
         self._closing = None
 
     async def __aenter__(self) -> Self:

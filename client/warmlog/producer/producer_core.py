@@ -71,7 +71,7 @@ class ProducerCore:
         return self.sender.has_ended and not self._is_stopped
 
     async def stop(self) -> None:
-        """Give up what is not acknowledged and end all tasks. May be called again if it was cancelled."""
+        """Give up what is not acknowledged, end all tasks and disconnect. May be called again."""
         self._is_stopped = self.sender.is_stopping = True
         tasks = [self._sending, *self._learning.values()]
         for task in tasks:
