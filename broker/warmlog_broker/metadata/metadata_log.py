@@ -1,4 +1,4 @@
-"""The metadata log: topics, their directories and leader epochs, producer ids, and users, in one crash-safe file.
+"""The metadata log: topics, their directories, leader epochs, producer ids, users and quotas, in one crash-safe file.
 
 `metadata.log` in the data directory::
 
@@ -34,6 +34,8 @@ kind   entry                 fields
                              before these, and the time until which they are valid
 21     UserDeleted           name
 22     UserSecretMade        random bytes, from which the salts of users that do not exist are made
+70     QuotaAltered          user or nil, client id or nil, all limits of this quota from now on, by their keys; none if
+                             it was removed
 =====  ====================  ========================================================================================
 
 An entry is in force once the file is flushed, and responses that depend on it are sent after that. Entries are appended
@@ -175,6 +177,12 @@ class UserSecretMade(Entry, frozen=True, tag=22):
         return "UserSecretMade(…)"
 
 
+class QuotaAltered(Entry, frozen=True, tag=70):
+    user: str | None
+    client_id: str | None
+    limits: dict[str, int]
+
+
 AnyEntry = (
     ClusterCreated
     | TopicCreated
@@ -192,6 +200,7 @@ AnyEntry = (
     | UserAltered
     | UserDeleted
     | UserSecretMade
+    | QuotaAltered
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -219,6 +228,8 @@ class MetadataState:
     users: dict[str, UserAltered] = field(default_factory=dict)
     """By name."""
     user_secret: bytes = field(default=b"", repr=False)
+    quotas: dict[tuple[str | None, str | None], dict[str, int]] = field(default_factory=dict)
+    """The limits of each quota by their keys; quotas by user and client id."""
 
     def apply(self, entry: AnyEntry) -> None:
         """Change the state by `entry`."""
@@ -243,8 +254,8 @@ class MetadataState:
                 self._assign(entry)
             case TopicAltered() | PartitionsAdded():
                 self._alter(entry)
-            case UserAltered() | UserDeleted() | UserSecretMade():
-                self._alter_users(entry)
+            case UserAltered() | UserDeleted() | UserSecretMade() | QuotaAltered():
+                self._alter_access(entry)
 
     def _delete(self, entry: TopicDeleted) -> None:
         if entry.name in self.topics and self.topics[entry.name].topic_id == entry.topic_id:
@@ -265,13 +276,18 @@ class MetadataState:
         _forget_from(entry.partitions, self.leader_epochs, topic.topic_id)
         _forget_from(entry.partitions, self.assignments, topic.topic_id)
 
-    def _alter_users(self, entry: UserAltered | UserDeleted | UserSecretMade) -> None:
-        if isinstance(entry, UserAltered):
-            self.users[entry.name] = entry
-        elif isinstance(entry, UserDeleted):
-            self.users.pop(entry.name, None)
-        else:
-            self.user_secret = entry.secret
+    def _alter_access(self, entry: UserAltered | UserDeleted | UserSecretMade | QuotaAltered) -> None:
+        match entry:
+            case UserAltered():
+                self.users[entry.name] = entry
+            case UserDeleted():
+                self.users.pop(entry.name, None)
+            case UserSecretMade():
+                self.user_secret = entry.secret
+            case QuotaAltered():
+                self.quotas.pop((entry.user, entry.client_id), None)
+                if entry.limits:
+                    self.quotas[entry.user, entry.client_id] = entry.limits
 
     def _begin_epochs(self, entry: UncleanStart | LeaderEpochsBegun) -> None:
         if isinstance(entry, UncleanStart):
@@ -313,6 +329,7 @@ class MetadataState:
             entries.append(PartitionMoved(topic_id, partition, from_id, self.assignments[topic_id][partition]))
         entries += [UserSecretMade(self.user_secret)] if self.user_secret else []
         entries += self.users.values()
+        entries += [QuotaAltered(*entity, limits) for entity, limits in self.quotas.items()]
         return entries
 
 

@@ -49,6 +49,7 @@ from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.threads import ThreadPools
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authentication import Authentication, AuthenticationRules
+from warmlog_broker.security.quotas import Quotas
 from warmlog_broker.security.users import Users
 from warmlog_broker.server.crash_guard import CrashGuard
 from warmlog_broker.server.listener import BoundListener, CannotListen
@@ -448,6 +449,7 @@ class Broker:
                 write_refusal=self._guard.write_refusal,
             ),
             users=self._make_users(),
+            quotas=Quotas(self._metadata, self._loop.time, config.quota_max_throttle_ms),
             cold_readers=self._threads.cold_readers,
             bodies=BodyThreads(self._threads.preparers, self._memory),
             write_refusal=self._guard.write_refusal,
@@ -483,6 +485,7 @@ class Broker:
             tasks=self._tasks,
             timers=self._timers,
             counters=self._counters,
+            quotas=self.services.quotas,
             handlers=handlers,
             make_authentication=self._authentication_of(listener),
             make_codec=WarmlogCodec.for_broker,

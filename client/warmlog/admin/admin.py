@@ -1,4 +1,4 @@
-"""The admin client: topics and their settings, data directories, offsets; groups are in `groups`, users in `users`."""
+"""The admin client: topics and their settings, data directories, offsets. `groups`, `users`, `quotas` have others."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from warmlog.admin.arguments import (
 from warmlog.admin.groups import GroupAdmin
 from warmlog.admin.log_dirs import LogDirDescription, describe_log_dir
 from warmlog.admin.partition_description import PartitionDescription, describe_partitions
+from warmlog.admin.quotas import QuotaAdmin
 from warmlog.admin.users import UserAdmin
 from warmlog.cluster.broker_link import BrokerLink
 from warmlog.cluster.cluster import Topic
@@ -100,8 +101,8 @@ class BrokerInfo:
     """Why it refuses records and new topics (safe mode); "" if it accepts them."""
 
 
-class Admin(GroupAdmin, UserAdmin):
-    """Manages topics, partitions, consumer groups and users. Every call ends within `request_timeout_ms`."""
+class Admin(GroupAdmin, UserAdmin, QuotaAdmin):
+    """Manages topics, partitions, consumer groups, users and quotas. Every call ends within `request_timeout_ms`."""
 
     # --- topics -----------------------------------------------------------------------------------------------------
 

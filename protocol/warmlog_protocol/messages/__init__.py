@@ -11,6 +11,17 @@ Names and meanings are those of Kafka's APIs of the same key (https://kafka.apac
 otherwise. Timestamps are milliseconds since 1970 (UTC), `-1` where there is none. Error codes are `errors.ErrorCode`.
 """
 
+from warmlog_protocol.messages.access.quotas import (
+    EVERY_OTHER as EVERY_OTHER,
+    AlterClientQuotasRequest as AlterClientQuotasRequest,
+    AlterClientQuotasResponse as AlterClientQuotasResponse,
+    AlteredClientQuota as AlteredClientQuota,
+    ClientQuota as ClientQuota,
+    DescribeClientQuotasRequest as DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse as DescribeClientQuotasResponse,
+    QuotaKey as QuotaKey,
+    QuotaLimit as QuotaLimit,
+)
 from warmlog_protocol.messages.apis import (
     API_OF_REQUEST as API_OF_REQUEST,
     APIS as APIS,

@@ -2,6 +2,12 @@
 
 from msgspec import Struct
 
+from warmlog_protocol.messages.access.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
 from warmlog_protocol.messages.authenticate import (
     AlterUsersRequest,
     AlterUsersResponse,
@@ -118,6 +124,8 @@ APIS: dict[int, Api] = {
         Api(ApiKey.DELETE_OFFSETS, DeleteOffsetsRequest, DeleteOffsetsResponse),
         Api(ApiKey.LIST_USERS, ListUsersRequest, ListUsersResponse),
         Api(ApiKey.ALTER_USERS, AlterUsersRequest, AlterUsersResponse),
+        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+        Api(ApiKey.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest, AlterClientQuotasResponse),
         Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
     )
 }

@@ -33,9 +33,13 @@ class ProducedPartition(Message, frozen=True):
 
 
 class ProduceResponse(Message, frozen=True):
-    """One result for each partition, in the order of the request."""
+    """One result for each partition, in the order of the request.
+
+    If a quota is exceeded, the broker does not read the connection for `throttle_ms`: send nothing for as long.
+    """
 
     partitions: list[ProducedPartition]
+    throttle_ms: int = 0
 
 
 class InitProducerIdRequest(Message, frozen=True):
