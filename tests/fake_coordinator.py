@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 
 from fake_broker import FakeBroker, topic_id
 from warmlog.consumer.group.membership import Owned, messages_of, partitions_of
-from warmlog_protocol.errors import ApiError, FencedInstanceId, NonEmptyGroup, StaleMemberEpoch, UnknownMemberId
+from warmlog_protocol.errors import (
+    ApiError,
+    FencedInstanceId,
+    NonEmptyGroup,
+    OffsetOutOfRange,
+    StaleMemberEpoch,
+    UnknownMemberId,
+)
 from warmlog_protocol.messages import (
     JOINING,
     CommittedPartition,
@@ -47,10 +54,13 @@ class FakeCoordinator:
     broker: FakeBroker
     initial: frozenset[Owned] = frozenset()
     members: dict[str, FakeMember] = field(default_factory=dict)
+    most: int = 1 << 62
+    """The highest offset that may be committed."""
     fenced: set[str] = field(default_factory=set)
     heartbeats: list[GroupHeartbeatRequest] = field(default_factory=list)
     commits: list[OffsetCommitRequest] = field(default_factory=list)
     offsets: dict[Owned, tuple[int, int]] = field(default_factory=dict)
+    metadata: dict[Owned, str] = field(default_factory=dict)
     left: list[int] = field(default_factory=list)
     """The epochs with which members left."""
     refuses: Callable[[GroupHeartbeatRequest], ApiError | None] = lambda _: None
@@ -127,7 +137,10 @@ class FakeCoordinator:
         partition = Owned(part.topic_id, part.topic, part.partition)
         if owns is not None and partition not in owns:
             return CommittedPartition(*partition, StaleMemberEpoch.code, "another member owns it")
+        if part.offset > self.most:
+            return CommittedPartition(*partition, OffsetOutOfRange.code, "past the log end")
         self.offsets[partition] = (part.offset, part.leader_epoch)
+        self.metadata[partition] = part.metadata
         return CommittedPartition(*partition, 0, "")
 
     def _fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -139,4 +152,6 @@ class FakeCoordinator:
             for part in request.partitions
             for number in part.partitions
         ]
-        return OffsetFetchResponse([FetchedOffset(*each, *self.offsets.get(each, (-1, -1)), "", 0) for each in asked])
+        return OffsetFetchResponse(
+            [FetchedOffset(*each, *self.offsets.get(each, (-1, -1)), self.metadata.get(each, ""), 0) for each in asked]
+        )

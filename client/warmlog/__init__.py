@@ -24,6 +24,7 @@ from warmlog.errors import *  # noqa: F403 - the tree of errors
 
 if TYPE_CHECKING:
     from warmlog import serializers
+    from warmlog.admin.acls import Acl, AclDecision
     from warmlog.admin.admin import Admin, BrokerInfo, ConfigValue, TopicDescription
     from warmlog.admin.group_descriptions import CommittedOffset, GroupDescription, GroupListing, MemberDescription
     from warmlog.admin.group_lag import GroupLag
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "Acl",
+    "AclDecision",
     "Admin",
     "Batch",
     "BrokerInfo",
@@ -85,6 +88,7 @@ __all__ = [
 __all__ += _errors.__all__
 
 _MODULES = {
+    "warmlog.admin.acls": ("Acl", "AclDecision"),
     "warmlog.admin.admin": ("Admin", "BrokerInfo", "ConfigValue", "TopicDescription"),
     "warmlog.admin.group_descriptions": ("CommittedOffset", "GroupDescription", "GroupListing", "MemberDescription"),
     "warmlog.admin.group_lag": ("GroupLag",),

@@ -22,6 +22,7 @@ from datetime import UTC, datetime, tzinfo
 from enum import Enum
 from typing import NamedTuple, Protocol, SupportsIndex
 
+from warmlog.texts import checked_text
 from warmlog.times import datetime_of, milliseconds_of
 from warmlog_protocol.errors import did_you_mean
 
@@ -127,9 +128,9 @@ def _point(value: object, name: str) -> Point:
 def parse_partition(key: object, name: str) -> TopicPartition:
     """Return the partition of ("orders", 0) or "orders-0"; ValueError, which begins with `name`, for anything else."""
     if isinstance(key, str) and (found := _PARTITION.fullmatch(key)):
-        return found[1], int(found[2])
+        key = found[1], int(found[2])
     match key:
-        case (str(topic), int(partition)) if not isinstance(partition, bool):
+        case (str(topic), int(partition)) if not isinstance(partition, bool) and partition.bit_length() < 32:
             return topic, partition
     raise ValueError(f'{name} has {key!r}: ("topic", 0) or "topic-0" is expected for a partition')
 
@@ -163,10 +164,15 @@ def _unread(named: TopicPartition, partitions: Collection[TopicPartition]) -> st
 
 
 def checked_topics(topics: Sequence[str]) -> Sequence[str]:
-    """Return `topics`. TypeError for a single name, whose letters would be taken as names."""
-    if isinstance(topics, str):
+    """Return `topics`. TypeError for a single name, whose letters would be taken as names, and for other types."""
+    if isinstance(topics, str) or not isinstance(topics, Iterable):
         raise TypeError(f"topics must be a list of names: topics=[{topics!r}]")
-    return topics
+    return [checked_topic(topic) for topic in topics]
+
+
+def checked_topic(name: str) -> str:
+    """Return the name of a topic. Raises what `checked_text` raises."""
+    return checked_text(name, "a topic's name")
 
 
 def checked_offset(offset: object) -> int:

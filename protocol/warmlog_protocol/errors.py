@@ -11,6 +11,11 @@
     │   ├── SaslAuthenticationFailed
     │   │   ├── UnsupportedSaslMechanism
     │   │   └── IllegalSaslState
+    │   ├── AuthorizationFailed
+    │   │   ├── TopicAuthorizationFailed
+    │   │   ├── GroupAuthorizationFailed
+    │   │   ├── ClusterAuthorizationFailed
+    │   │   └── TransactionalIdAuthorizationFailed
     │   ├── CorruptBatch … (one class for each ErrorCode below)
     ├── ProtocolError
     │   ├── LocalProtocolError          we used the protocol wrongly: a bug of ours
@@ -47,6 +52,9 @@ class ErrorCode(IntEnum):
     INVALID_GROUP_ID = 24
     UNKNOWN_MEMBER_ID = 25
     INVALID_SESSION_TIMEOUT = 26
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_SASL_MECHANISM = 33
     ILLEGAL_SASL_STATE = 34
@@ -62,6 +70,7 @@ class ErrorCode(IntEnum):
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
     TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
     SASL_AUTHENTICATION_FAILED = 58
@@ -348,6 +357,26 @@ class UnsupportedSaslMechanism(SaslAuthenticationFailed, code=ErrorCode.UNSUPPOR
 
 class IllegalSaslState(SaslAuthenticationFailed, code=ErrorCode.ILLEGAL_SASL_STATE):
     """The listener authenticates, and a request came before that, or the messages are not in their order."""
+
+
+class AuthorizationFailed(ApiError):
+    """The principal of the connection has no right to do this: the broker's log says why, the response does not."""
+
+
+class TopicAuthorizationFailed(AuthorizationFailed, code=ErrorCode.TOPIC_AUTHORIZATION_FAILED):
+    """The principal has no right to this operation on the topic, which may or may not exist."""
+
+
+class GroupAuthorizationFailed(AuthorizationFailed, code=ErrorCode.GROUP_AUTHORIZATION_FAILED):
+    """The principal has no right to this operation on the consumer group."""
+
+
+class ClusterAuthorizationFailed(AuthorizationFailed, code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED):
+    """The principal has no right to this operation on the cluster."""
+
+
+class TransactionalIdAuthorizationFailed(AuthorizationFailed, code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED):
+    """The principal has no right to this operation on the transactional id."""
 
 
 class ResourceNotFound(ApiError, code=ErrorCode.RESOURCE_NOT_FOUND):

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from benchmarks import auth, blocking, consume, groups, limits, metrics, produce
+from benchmarks import auth, blocking, consume, groups, limits, metrics, pairs, produce, rights
 from benchmarks.measurement import (
     BROKER_CPU,
     CLIENT_CPU,
@@ -239,8 +239,18 @@ class Bench:
             ),
             Benchmark(
                 "metrics.cost",
-                self.settings(**producer, scrape_s=metrics.SCRAPE_S, pairs_in_a_run=metrics.PAIRS),
+                self.settings(**producer, scrape_s=metrics.SCRAPE_S, pairs_in_a_run=pairs.PAIRS),
                 lambda: metrics.cost(self._directory / "metrics", scale.metrics_records),
+            ),
+            Benchmark(
+                "rights.decision",
+                self.settings(rules=rights.RULES, topics=rights.TOPICS, record="a decision about one topic"),
+                lambda: rights.decisions(scale.single_records),
+            ),
+            Benchmark(
+                "rights.cost",
+                self.settings(**producer, pairs_in_a_run=pairs.PAIRS),
+                lambda: rights.cost(self._directory / "rights", scale.metrics_records),
             ),
         ]
 

@@ -2,15 +2,17 @@
 
 import asyncio
 import concurrent.futures
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 
 from warmlog.blocking import Admin, Consumer, Producer
-from warmlog.errors import ClientClosed, MessageTooLarge
+from warmlog.errors import ClientClosed, DeliveryTimeout, MessageTooLarge
 from warmlog.testing import EmbeddedBroker, embedded
 
 
@@ -125,3 +127,68 @@ def test_a_wait_for_futures_beside_a_close_ends(shared: EmbeddedBroker) -> None:
             with suppress(ClientClosed):
                 producer.close()
             assert [one.result(20) for one in sending] == [0] * 6
+
+
+@contextmanager
+def senders(producer: Producer, errors: list[Exception]) -> Iterator[None]:
+    """Two threads that send without a pause until the block ends or a `send` fails."""
+    has_ended = threading.Event()
+
+    def send() -> None:
+        try:
+            while not has_ended.is_set():
+                producer.send("t", bytes(1000))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=send) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        for thread in threads:
+            thread.join(10)
+        assert not any(thread.is_alive() for thread in threads)
+
+
+def test_records_are_acknowledged_while_other_threads_send_without_a_pause(shared: EmbeddedBroker) -> None:
+    errors: list[Exception] = []
+    with Producer(shared.address) as producer, senders(producer, errors):
+        for _ in range(3):
+            assert producer.send("t", b"mine").result(10).topic == "t"
+        producer.flush()
+    assert errors == []
+
+
+def test_close_ends_while_other_threads_send_to_a_broker_that_is_away() -> None:
+    errors: list[Exception] = []
+    with embedded() as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t")
+        producer = Producer(broker.address, delivery_timeout_ms=1000, buffer_bytes=64 * 1024 * 1024).start()
+        producer.send("t", b"first").result()
+        broker.kill()
+        with senders(producer, errors):
+            time.sleep(0.5)  # until they wait for room
+            with pytest.raises(DeliveryTimeout):
+                producer.close()
+    assert [type(error) for error in errors] == [ClientClosed, ClientClosed]
+
+
+@pytest.mark.parametrize("topic", [5, None, b"t"])
+def test_a_topic_that_is_no_text_does_not_reach_the_broker(shared: EmbeddedBroker, topic: Any) -> None:
+    with Producer(shared.address) as producer:
+        for wrong in (producer.send(topic, b"x").result, lambda: producer.send_many(topic, [b"x"])):
+            with pytest.raises(TypeError, match=r"^a topic's name must be a str, not "):
+                wrong()
+
+
+def test_headers_and_values_that_are_no_collection_are_named(shared: EmbeddedBroker) -> None:
+    wrong: Any = 5
+    with Producer(shared.address) as producer:
+        with pytest.raises(TypeError, match=r"^headers must be pairs of a name .*, not 5$"):
+            producer.send("t", b"x", headers=wrong)
+        with pytest.raises(TypeError, match=r"^a list of values expected, not one int$"):
+            producer.send_many("t", wrong)

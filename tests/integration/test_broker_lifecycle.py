@@ -19,7 +19,7 @@ from warmlog_broker.data_dirs.loader import LogOpener, StartGivenUp
 from warmlog_broker.runtime.systemd import ServiceManager
 from warmlog_broker.runtime.threads import CannotStartThreads
 from warmlog_broker.server import broker as server
-from warmlog_broker.server import listening
+from warmlog_broker.server import engine, listening
 from warmlog_broker.server.crash_journal import FILE_NAME
 from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DirectoryLocked
 from warmlog_protocol.errors import StorageError
@@ -337,9 +337,9 @@ IN_WORDS, NO_THREADS, RAW = StorageError("in words"), CannotStartThreads("none l
         (server, "lock_and_read", IN_WORDS),
         (startup, "find_assignments", RAW),
         (startup, "_reserve_adopted_producers", IN_WORDS),
-        (server, "Metadata", RAW),
-        (server, "LogCleaner", NO_THREADS),
-        (server, "ProducerIds", RAW),
+        (engine, "Metadata", RAW),
+        (engine, "LogCleaner", NO_THREADS),
+        (engine, "ProducerIds", RAW),
         (server, "bind_handlers", NO_THREADS),
     ],
 )
@@ -360,7 +360,7 @@ async def test_what_fails_for_the_second_directory_leaves_nothing_of_the_first(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(server, "ServedDirectory", SecondFails(server.ServedDirectory, NO_THREADS))
+        patch.setattr(engine, "ServedDirectory", SecondFails(engine.ServedDirectory, NO_THREADS))
         with pytest.raises(CannotStartThreads):
             await room.broker().start()
     await room.check_released()
@@ -386,7 +386,7 @@ async def test_a_stop_that_fails_half_way_gives_back_threads_and_locks(
     broker = room.broker()
     await broker.start()
     error = ZeroDivisionError("a bug")
-    monkeypatch.setattr(broker, "_close_logs", failing(error))
+    monkeypatch.setattr(broker._engine, "close_logs", failing(error))
     with pytest.raises(ZeroDivisionError):
         await broker.stop()
     await room.check_released()

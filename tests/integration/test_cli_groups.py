@@ -12,7 +12,7 @@ from broker_process import BrokerProcess
 from group_member import GroupMember, member_of
 from integration.command_line import TERMINAL_COLUMNS, CommandLine, Done, at_terminal, error_line, succeeded
 from integration.test_cli_operating import completed
-from warmlog import GroupSubscribedToTopic, NonEmptyGroup
+from warmlog import GroupSubscribedToTopic, NonEmptyGroup, OffsetMetadataTooLarge
 
 LONG = "a-group-of-a-name-that-no-table-of-eighty-columns-can-show-in-full-" + "x" * 60
 
@@ -29,6 +29,10 @@ def commit(member: GroupMember, *offsets: int) -> None:
     """Commit these offsets for partitions 0, 1, … of the topic that it owns."""
     results = member.commit(member.owned[0].topic_id, *enumerate(offsets))
     assert [each.error_code for each in results] == [0] * len(offsets)
+
+
+def reading(broker: BrokerProcess, topic: str) -> warmlog.blocking.Consumer:
+    return warmlog.blocking.Consumer(broker.address, topics=[topic], group=topic, commit="manual")
 
 
 def reset(warmlog: CommandLine, group: str, topic: str, to: object = "earliest") -> Done:
@@ -59,7 +63,7 @@ def test_a_group_is_reset_described_and_deleted(warmlog: CommandLine, filled: st
     }
     assert lags == {0: (40, 100, 60), 1: (0, 0, 0)}
 
-    shifted = document(warmlog("group", "reset", group, "--to", "-10", "--json"))
+    shifted = document(warmlog("group", "reset", group, "--to", "-10", "--dry-run", "--json"))
     (first, _) = shifted["partitions"]
     assert (shifted["executed"], first["committed"], first["offset"], first["repeated"]) == (False, 40, 30, 10)
     assert document(warmlog("group", "describe", group, "--json"))["lag_records"] == 60, "a dry run"
@@ -197,6 +201,33 @@ def test_status_shows_the_groups_by_their_lag(warmlog: CommandLine, filled: str)
     assert by_name[f"behind-{filled}"]["lag_seconds"] > 0
     _, lines = at_terminal(warmlog, "status", "--interval", "0s")
     assert any(re.search(r"empty +0 +90 +[0-9.]+ (s|min)$", line) for line in lines)
+
+
+def test_metadata_of_commits_is_described(broker: BrokerProcess, warmlog: CommandLine, filled: str) -> None:
+    with reading(broker, filled) as consumer:
+        next(consumer.batches())
+        with pytest.raises(OffsetMetadataTooLarge, match="metadata of 4097 bytes: at most 4096 are allowed"):
+            consumer.commit(metadata="x" * 4097)
+        assert b"\tmetadata\n" not in succeeded(warmlog("group", "describe", filled))
+        consumer.commit(metadata="a ½\tb\nc")
+        assert consumer.committed_metadata([f"{filled}-0"]) == {(filled, 0): "a ½\tb\nc"}
+    described = document(warmlog("group", "describe", filled, "--json"))
+    first = described["partitions"][0]
+    assert (first["committed"], first["metadata"]) == (100, "a ½\tb\nc")
+    lines = succeeded(warmlog("group", "describe", filled)).decode().splitlines()
+    (heading,) = (line for line in lines if line.startswith("topic\t"))
+    (row,) = (line for line in lines if line.startswith(f"{filled}\t0\t"))
+    assert dict(zip(heading.split("\t"), row.split("\t"), strict=True))["metadata"] == "a ½\\tb\\nc"
+
+
+def test_names_with_control_characters_stay_in_one_line(warmlog: CommandLine, filled: str) -> None:
+    group = f"{filled}\na\tb\x1b[31m"
+    succeeded(reset(warmlog, group, filled))
+    assert f"{filled}\\na\\tb\\x1b[31m" in succeeded(warmlog("group", "list")).decode().splitlines()
+    assert group in [each["name"] for each in document(warmlog("group", "list", "--json"))]
+    exit_code, lines = at_terminal(warmlog, "group", "list")
+    assert exit_code == 0
+    assert not any("\x1b[31m" in line for line in lines)
 
 
 @pytest.mark.parametrize(

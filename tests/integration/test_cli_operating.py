@@ -390,6 +390,7 @@ def test_the_profile_names_broker_and_options(broker: BrokerProcess, tmp_path: P
         ("client_name = 5\n", "", "client_name=5"),
         ('broker = "a:b"\n', "", "'a:b' is not HOST:PORT"),
         ("broker\n", "", "cannot read the profile"),
+        ("broker = 5\n", "", "broker=5: a str expected"),
         (None, "", "there is no such file"),
     ],
 )

@@ -8,6 +8,7 @@ from msgspec.structs import astuple
 
 import warmlog
 from broker_process import BrokerProcess
+from warmlog.testing import embedded
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 START_MS = int(START.timestamp() * 1000)
@@ -203,3 +204,22 @@ async def test_a_deleted_topic_ends_waiting_readers_and_writers(broker: BrokerPr
             await asyncio.wait_for(waiting, 20)
         with pytest.raises(warmlog.UnknownTopicOrPartition):
             await asyncio.wait_for(producer.send(topic, b"y"), 20)
+
+
+@pytest.mark.parametrize("group", [None, "readers"])
+async def test_tasks_that_read_records_at_the_same_time_lose_none(group: str | None) -> None:
+    async with embedded(num_partitions=2) as broker, warmlog.Admin(broker.address) as admin:
+        await admin.create_topic("t")
+        async with warmlog.Producer(broker.address) as producer:
+            for partition in range(2):
+                await producer.send_many("t", [b"%d" % number for number in range(5000)], partition=partition)
+        read: list[tuple[int, int]] = []
+        async with warmlog.Consumer(broker.address, topics=["t"], group=group, start="earliest") as consumer:
+
+            async def read_records() -> None:
+                async for record in consumer.records(until="latest"):
+                    read.append((record.partition, record.offset))
+                    await asyncio.sleep(0)
+
+            await asyncio.wait_for(asyncio.gather(*(read_records() for _ in range(3))), 30)
+        assert sorted(read) == [(partition, offset) for partition in range(2) for offset in range(5000)]

@@ -1,6 +1,8 @@
 """The coordinator of consumer groups in a real broker process, by raw requests."""
 
+import os
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -520,6 +522,31 @@ def test_groups_have_a_bound_over_all_shards(tmp_path: Path) -> None:
         assert codes(commit(client, "g3", topic_id, (0, 2))) == [0]
         client.call(DeleteGroupsRequest(["g0"]))
         assert codes(commit(client, "one more", topic_id, (0, 1))) == [0]
+
+
+def test_groups_that_begin_at_the_same_time_stay_within_the_bound(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, **QUICK, group_max_groups=10) as broker, WireClient(broker.address) as client:
+        topic_id = fill(client, "t", 1)
+        commit(client, "g", topic_id, (0, 1))
+        commits = [OffsetCommitRequest(f"c{n}", [OffsetCommitPartition(topic_id, "", 0, 1)]) for n in range(30)]
+        joins = [GroupHeartbeatRequest(f"j{n}", "m", 0, topics=[], owned=[]) for n in range(30)]
+        outcomes = []
+        with ExitStack() as stack:
+            clients = [stack.enter_context(WireClient(broker.address)) for _ in range(60)]
+            os.kill(broker.pid, signal.SIGSTOP)
+            sent = [own.send(request) for own, request in zip(clients, [*commits, *joins], strict=True)]
+            os.kill(broker.pid, signal.SIGCONT)
+            for own, correlation_id in zip(clients, sent, strict=True):
+                try:
+                    own.receive(correlation_id)
+                    outcomes.append("taken")
+                except TooManyGroups:
+                    outcomes.append("refused")
+        assert outcomes.count("taken") == 9
+        client.call(DeleteGroupsRequest(["g"]))
+        assert codes(commit(client, "one more", topic_id, (0, 1))) == [0]
+        with pytest.raises(TooManyGroups):
+            commit(client, "and another", topic_id, (0, 1))
 
 
 def test_random_requests_do_not_disturb_a_member(

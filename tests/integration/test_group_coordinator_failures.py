@@ -12,7 +12,14 @@ from group_member import GroupMember, commit, offsets
 from unit.broker.data_dirs.test_loader import config_of, write_entries
 from warmlog_broker import Broker
 from warmlog_broker.metadata.metadata_log import TopicCreated
-from warmlog_protocol.errors import ApiError, CoordinatorNotAvailable, SafeMode, StaleMemberEpoch, UnknownMemberId
+from warmlog_protocol.errors import (
+    ApiError,
+    CoordinatorNotAvailable,
+    ErrorCode,
+    SafeMode,
+    StaleMemberEpoch,
+    UnknownMemberId,
+)
 from warmlog_protocol.messages import (
     GroupHeartbeatRequest,
     ListGroupsRequest,
@@ -130,6 +137,18 @@ def test_after_an_error_of_the_disk_groups_of_that_partition_are_not_available_a
         assert set(outcomes) == {"done", "not available"}
         with pytest.raises(CoordinatorNotAvailable, match="offline"):
             client.call(ListGroupsRequest())
+
+
+def test_what_was_read_of_a_partition_that_is_offline_now_can_be_committed(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path, **QUICK) as broker, WireClient(broker.address) as client:
+        topic_id = client.create_topic("t")
+        client.produce("t", batch_of([b"x"] * 10))
+        broker.in_loop(lambda it: it.topics.partition("t", 0).take_offline("the disk fails"))
+        assert commit(client, "g", topic_id, (0, 10))[0].error_code == 0
+        (refused,) = commit(client, "g", topic_id, (0, -1))
+        assert refused.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert refused.error_message == "offset -1 of t-0: expected 0 or more"
+        assert offsets(client, "g") == {("t", 0): 10}
 
 
 def test_a_heartbeat_that_waits_is_told_that_the_coordinator_is_gone(tmp_path: Path) -> None:

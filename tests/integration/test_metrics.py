@@ -10,13 +10,17 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker_process import BrokerFailed, BrokerProcess, port_to_keep
-from warmlog_protocol.errors import UnknownTopicOrPartition
+from warmlog_broker.tools.acls import create_acls
+from warmlog_protocol.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
 from warmlog_protocol.messages import (
+    AclBinding,
     DeleteTopicsRequest,
     GroupHeartbeatRequest,
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitResponse,
+    Operation,
+    ResourceType,
 )
 from wire_client import WireClient, batch_of
 
@@ -89,6 +93,20 @@ def test_errors_are_counted_by_api_and_kind(broker: BrokerProcess, port: int) ->
     with WireClient(broker.address) as client, pytest.raises(UnknownTopicOrPartition):
         client.produce("missing", batch_of(VALUES))
     assert Metrics(port).of("warmlog_request_errors_total", api="Produce", error="UnknownTopicOrPartition") == 1
+
+
+def test_what_is_refused_is_counted_by_api_and_reason(tmp_path: Path, port: int) -> None:
+    rule = AclBinding("User:*", Operation.WRITE, ResourceType.TOPIC, "secret", is_allowed=False)
+    create_acls(tmp_path / "data", [rule])
+    settings = {"authorization": "acl", "admin_listen": f"127.0.0.1:{port}"}
+    with BrokerProcess(tmp_path / "data", **settings) as broker, WireClient(broker.address) as client:
+        for topic in ("a", "b", "secret"):
+            with pytest.raises(TopicAuthorizationFailed):
+                client.produce(topic, batch_of(VALUES))
+        metrics = Metrics(port)
+    assert metrics.of("warmlog_requests_denied_total", api="Produce", reason="no rule") == 2
+    assert metrics.of("warmlog_requests_denied_total", api="Produce", reason="denied") == 1
+    assert metrics.of("warmlog_request_errors_total", api="Produce", error="TopicAuthorizationFailed") == 3
 
 
 def test_topics_beyond_the_limit_are_added_up(broker: BrokerProcess, port: int) -> None:

@@ -36,6 +36,7 @@ from warmlog_broker.coordinator.topics_view import BrokerTopics
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import TimerWheel
+from warmlog_broker.security.authorizer import Authorizer
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import (
@@ -73,6 +74,7 @@ class GroupCoordinator:
         topics: Topics,
         config: BrokerConfig,
         *,
+        authorizer: Authorizer,
         timers: TimerWheel,
         lines: RepeatedLines,
         threads: Executor,
@@ -87,10 +89,12 @@ class GroupCoordinator:
         self._retention_now_ms = retention_now_ms
         self._config = config
         self._limits = _limits_of(config)
+        self._asks_for_rights = authorizer.is_on
         self._tasks = Tasks()
         self._topics_changed = asyncio.Event()
         topics.on_changed.append(lambda _: self._topics_changed.set())
-        self._topics = BrokerTopics(topics)
+        authorizer.on_changed.append(self._topics_changed.set)
+        self._topics = BrokerTopics(topics, authorizer)
         self._started_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._now_s = loop.time
         self._sessions = Sessions(timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms, lines=lines)
@@ -135,18 +139,19 @@ class GroupCoordinator:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def heartbeat(
-        self, request: GroupHeartbeatRequest, *, host: str, is_waiting: bool = False
+        self, request: GroupHeartbeatRequest, *, host: str, principal: str, is_waiting: bool = False
     ) -> GroupHeartbeatResponse | Awaitable[GroupHeartbeatResponse]:
-        """Carry out one heartbeat; an awaitable, if that changes the group.
+        """Carry out one heartbeat; an awaitable, if that changes the group. `principal` is the peer's.
 
         `is_waiting`: it arrived earlier, and is decided again. If there is still no news, that is no sign of life.
         """
 
         def decide(groups: Groups) -> Decision[GroupHeartbeatResponse]:
-            limits = self._limits_for(groups, request.group)
-            return heartbeat(groups, request, host=host, now_ms=self._now_ms(), limits=limits)
+            limits, member = self._limits_for(groups, request.group), principal if self._asks_for_rights else ""
+            return heartbeat(groups, request, host=host, principal=member, now_ms=self._now_ms(), limits=limits)
 
         outcome = self._coordinator.run(request.group, decide)
+        self._count_beginning(request.group, outcome)
         if isinstance(outcome, GroupHeartbeatResponse):
             return self._heard(request, outcome, is_waiting)
         return self._heard_when_done(request, outcome, is_waiting)
@@ -184,6 +189,7 @@ class GroupCoordinator:
         if under_way:
             check_sequence(request, under_way[-1])
         outcome = self._coordinator.run(request.group, decide, is_shared=True)
+        self._count_beginning(request.group, outcome)
         if isinstance(outcome, OffsetCommitResponse):
             self._heard_commit(request)
         elif isinstance(outcome, asyncio.Future) and request.member_id and request.sequence > 0:
@@ -233,8 +239,18 @@ class GroupCoordinator:
         """Return the limits for a group. A new one in `groups` must leave all shards within `group.max.groups`."""
         if groups.get(group) is not None:
             return self._limits
-        others = sum(len(shard.state) for shard in self._coordinator.active) - len(groups)
+        states = [shard.state for shard in self._coordinator.active]
+        counted = len(groups) + (group in groups.beginning)
+        others = sum(len(state) + len(state.beginning) for state in states) - counted
         return dataclasses.replace(self._limits, max_groups=max(0, self._limits.max_groups - others))
+
+    def _count_beginning(self, group: str, outcome: object) -> None:
+        """Let a group that `outcome` may create count as existing until that is decided."""
+        if isinstance(outcome, asyncio.Future):
+            groups = self._coordinator.state_of(group)
+            if groups.get(group) is None:
+                groups.beginning.add(group)
+                outcome.add_done_callback(lambda _: groups.beginning.discard(group))
 
     def _steady_ms(self) -> int:
         """The time of day, as it goes on from the start: timers must not follow a clock that is set."""
@@ -270,7 +286,7 @@ class GroupCoordinator:
                 self._targets.consider(shard, name)
 
     async def _follow_topics(self) -> None:
-        """After topics have changed, compute the targets of groups that subscribe to them.
+        """After topics or rights have changed, compute the targets of groups that subscribe to them.
 
         Each group has a turn of the event loop: a pattern is matched against all topics.
         """

@@ -3,18 +3,25 @@
 from collections.abc import Iterable
 
 from warmlog_broker.coordinator.group.state import KnownTopic, Partition
+from warmlog_broker.security.authorizer import Authorizer
 from warmlog_broker.topics.topics import Topic, Topics
 from warmlog_protocol.errors import ApiError
+from warmlog_protocol.messages import Operation, ResourceType
 
 
 class BrokerTopics:
     """A `TopicsView` of `Topics`."""
 
-    def __init__(self, topics: Topics) -> None:
+    def __init__(self, topics: Topics, authorizer: Authorizer) -> None:
         self._topics = topics
+        self._authorizer = authorizer
 
     def names(self) -> Iterable[str]:
         return [topic.name for topic in self._topics if not topic.is_internal]
+
+    def may_describe(self, principal: str, name: str) -> bool:
+        authorizer = self._authorizer
+        return not authorizer.is_on or authorizer.may(principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
 
     def by_name(self, name: str) -> KnownTopic | None:
         return _known(self._topics.find(name))

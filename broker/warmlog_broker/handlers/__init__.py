@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from warmlog_broker.handlers.acls import check_acl, create_acls, delete_acls, describe_acls
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.fetch import fetch
 from warmlog_broker.handlers.groups import (
@@ -60,6 +61,10 @@ HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.DELETE_OFFSETS: delete_offsets,
     ApiKey.LIST_USERS: list_users,
     ApiKey.ALTER_USERS: alter_users,
+    ApiKey.CREATE_ACLS: create_acls,
+    ApiKey.DELETE_ACLS: delete_acls,
+    ApiKey.DESCRIBE_ACLS: describe_acls,
+    ApiKey.CHECK_ACL: check_acl,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas,
     ApiKey.ALTER_CLIENT_QUOTAS: alter_client_quotas,
     ApiKey.FIND_SPLITS: find_splits,

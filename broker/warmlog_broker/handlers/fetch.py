@@ -76,7 +76,7 @@ class FetchResult:
         self.has_error = True
         if isinstance(error, LostIndex):
             self.rebuilds.append(error.rebuild)
-        return ReadPartition(_failed(request, error), [])
+        return ReadPartition(failed(request, error), [])
 
     def response(self) -> MessageWithSlices:
         message = FetchResponse([each.fetched for each in self.partitions])
@@ -273,7 +273,7 @@ async def _warm(services: Services, result: FetchResult) -> MessageWithSlices:
         message = f"{fetched.topic}-{fetched.partition} cannot be read: {error}"
         _log.error("%s", message)
         failure = StorageError(message) if isinstance(error, ApiError) else storage_error(message, error)
-        result.partitions[index] = ReadPartition(_failed(fetched, failure), [])
+        result.partitions[index] = ReadPartition(failed(fetched, failure), [])
     return result.response()
 
 
@@ -289,7 +289,8 @@ def _read_all(partitions: Sequence[Sequence[FileSlice]]) -> dict[int, OSError | 
     return errors
 
 
-def _failed(request: FetchPartition | FetchedPartition, error: ApiError) -> FetchedPartition:
+def failed(request: FetchPartition | FetchedPartition, error: ApiError) -> FetchedPartition:
+    """Return the result of a partition that cannot be read."""
     return FetchedPartition(
         topic=request.topic,
         partition=request.partition,

@@ -63,7 +63,7 @@ async def metadata(services: Services, context: RequestContext, request: Metadat
 
 
 def _not_described(name: str, error: ApiError) -> TopicMetadata:
-    return TopicMetadata(error.code, name, NO_TOPIC_ID, [])
+    return TopicMetadata(error.code, name, NO_TOPIC_ID, [], str(error))
 
 
 def _describe(topic: Topic, cluster: ClusterView) -> TopicMetadata:

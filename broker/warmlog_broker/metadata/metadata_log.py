@@ -1,4 +1,4 @@
-"""The metadata log: topics, their directories, leader epochs, producer ids, users and quotas, in one crash-safe file.
+"""The metadata log: topics, directories, leader epochs, producer ids, users, rights, quotas, in one crash-safe file.
 
 `metadata.log` in the data directory::
 
@@ -34,6 +34,8 @@ kind   entry                 fields
                              before these, and the time until which they are valid
 21     UserDeleted           name
 22     UserSecretMade        random bytes, from which the salts of users that do not exist are made
+60     AclsCreated           rules (protocol messages/access/acls), none of which was there
+61     AclsDeleted           rules, all of which were there
 70     QuotaAltered          user or nil, client id or nil, all limits of this quota from now on, by their keys; none if
                              it was removed
 =====  ====================  ========================================================================================
@@ -61,6 +63,7 @@ from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_protocol.codec.crc import crc32c
 from warmlog_protocol.errors import StorageError
+from warmlog_protocol.messages import AclBinding
 from warmlog_protocol.sasl.credential import Credential
 
 FILE_NAME = "metadata.log"
@@ -70,6 +73,8 @@ FILE_HEAD = FILE_FAMILY + b"1\n"
 MAX_BODY_BYTES = 16 * 1024 * 1024
 PRIVATE = 0o600
 """The mode of a file with users: who reads their credentials can try passwords."""
+RULES_AN_ENTRY = 1000
+"""Each has at most 6 KiB."""
 HISTORY_RECORDS = 256
 """The file is rewritten when it holds more records than twice those of the state and this number."""
 
@@ -177,6 +182,14 @@ class UserSecretMade(Entry, frozen=True, tag=22):
         return "UserSecretMade(…)"
 
 
+class AclsCreated(Entry, frozen=True, tag=60):
+    rules: list[AclBinding]
+
+
+class AclsDeleted(Entry, frozen=True, tag=61):
+    rules: list[AclBinding]
+
+
 class QuotaAltered(Entry, frozen=True, tag=70):
     user: str | None
     client_id: str | None
@@ -200,6 +213,8 @@ AnyEntry = (
     | UserAltered
     | UserDeleted
     | UserSecretMade
+    | AclsCreated
+    | AclsDeleted
     | QuotaAltered
 )
 
@@ -228,6 +243,8 @@ class MetadataState:
     users: dict[str, UserAltered] = field(default_factory=dict)
     """By name."""
     user_secret: bytes = field(default=b"", repr=False)
+    acls: dict[AclBinding, None] = field(default_factory=dict)
+    """The rules about rights, each once, in the order in which they were added."""
     quotas: dict[tuple[str | None, str | None], dict[str, int]] = field(default_factory=dict)
     """The limits of each quota by their keys; quotas by user and client id."""
 
@@ -254,7 +271,7 @@ class MetadataState:
                 self._assign(entry)
             case TopicAltered() | PartitionsAdded():
                 self._alter(entry)
-            case UserAltered() | UserDeleted() | UserSecretMade() | QuotaAltered():
+            case UserAltered() | UserDeleted() | UserSecretMade() | AclsCreated() | AclsDeleted() | QuotaAltered():
                 self._alter_access(entry)
 
     def _delete(self, entry: TopicDeleted) -> None:
@@ -276,7 +293,9 @@ class MetadataState:
         _forget_from(entry.partitions, self.leader_epochs, topic.topic_id)
         _forget_from(entry.partitions, self.assignments, topic.topic_id)
 
-    def _alter_access(self, entry: UserAltered | UserDeleted | UserSecretMade | QuotaAltered) -> None:
+    def _alter_access(
+        self, entry: UserAltered | UserDeleted | UserSecretMade | AclsCreated | AclsDeleted | QuotaAltered
+    ) -> None:
         match entry:
             case UserAltered():
                 self.users[entry.name] = entry
@@ -284,6 +303,11 @@ class MetadataState:
                 self.users.pop(entry.name, None)
             case UserSecretMade():
                 self.user_secret = entry.secret
+            case AclsCreated():
+                self.acls |= dict.fromkeys(entry.rules)
+            case AclsDeleted():
+                for rule in entry.rules:
+                    self.acls.pop(rule, None)
             case QuotaAltered():
                 self.quotas.pop((entry.user, entry.client_id), None)
                 if entry.limits:
@@ -329,6 +353,8 @@ class MetadataState:
             entries.append(PartitionMoved(topic_id, partition, from_id, self.assignments[topic_id][partition]))
         entries += [UserSecretMade(self.user_secret)] if self.user_secret else []
         entries += self.users.values()
+        rules = list(self.acls)
+        entries += [AclsCreated(rules[at : at + RULES_AN_ENTRY]) for at in range(0, len(rules), RULES_AN_ENTRY)]
         entries += [QuotaAltered(*entity, limits) for entity, limits in self.quotas.items()]
         return entries
 

@@ -95,6 +95,12 @@ class BrokerMetrics:
         for (api, error), count in counters.errors.items():
             errors.add_metric([api, error], count)
         yield errors
+        denied = CounterMetricFamily(
+            "warmlog_requests_denied", "Requests and items without a right", labels=["api", "reason"]
+        )
+        for (api, reason), count in counters.denied.items():
+            denied.add_metric([api, reason], count)
+        yield denied
         yield _gauge("warmlog_connections", "Open connections", len(self._connections))
         yield _gauge("warmlog_connections_limit", "The most that may be open", self._connections.limit)
         yield _gauge("warmlog_waiting_fetches", "Fetches that wait for data", len(self._services.delayed_fetches))

@@ -37,6 +37,8 @@ class Counters:
         """By API key: from a complete request to its response. A fetch includes its wait for data."""
         self.errors: Counter[tuple[str, str]] = Counter()
         """By the names of the API and of the error class: of requests, and of single items of a request."""
+        self.denied: Counter[tuple[str, str]] = Counter()
+        """By the name of the API, and why: what principals have no right to."""
         self.appended_batches: Counter[str] = Counter()
         """By topic, as the others."""
         self.appended_records: Counter[str] = Counter()

@@ -13,32 +13,22 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from enum import Enum
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import Listener, format_address, parse_address
-from warmlog_broker.coordinator.groups import GroupCoordinator
-from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
+from warmlog_broker.gate.gate import guarded
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.maintenance.housekeeping import Housekeeping
-from warmlog_broker.maintenance.log_cleaner import LogCleaner
-from warmlog_broker.metadata.store import Metadata, ProducerIds
-from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.codec import WarmlogCodec
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.network.request_runner import Handler
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Session, SessionContext
-from warmlog_broker.replica.cluster_view import ClusterView
-from warmlog_broker.replica.delayed_fetch import DelayedFetches
-from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
-from warmlog_broker.runtime.clock import start_clock
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.file_limit import RESERVED, raise_file_limit, share_files
 from warmlog_broker.runtime.malloc import MemoryReturn, trim
@@ -49,18 +39,14 @@ from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.threads import ThreadPools
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authentication import Authentication, AuthenticationRules
-from warmlog_broker.security.quotas import Quotas
-from warmlog_broker.security.users import Users
 from warmlog_broker.server.crash_guard import CrashGuard
+from warmlog_broker.server.engine import Engine, Runtime
 from warmlog_broker.server.listener import BoundListener, CannotListen
 from warmlog_broker.server.listening import Listening
-from warmlog_broker.server.shutdown import close_logs
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.topics.replica_mover import Moves
-from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
-from warmlog_protocol.errors import StorageError, WarmlogError
+from warmlog_protocol.errors import WarmlogError
 
 if TYPE_CHECKING:
     from warmlog_broker.server.admin_port import AdminPort
@@ -72,14 +58,6 @@ EXTENSION_INTERVAL_S = 10.0
 """A third of the time that `extend_timeout` requests."""
 
 _log = logging.getLogger(__name__)
-
-
-def broker_version() -> str:
-    """Return the version of the installed distribution."""
-    try:
-        return version("warmlog")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 class Stage(Enum):
@@ -120,11 +98,7 @@ class Broker:
         self._start_is_given_up = threading.Event()
         self._stopping: asyncio.Task[bool] | None = None
         self._guard = CrashGuard(config)
-        self._directories: DataDirectories
-        self._metadata: Metadata
-        self._moves: Moves
-        self._housekeeping: Housekeeping
-        self._log_cleaner: LogCleaner
+        self._engine: Engine
         self.topics: Topics
         self.services: Services
 
@@ -191,16 +165,18 @@ class Broker:
                 progress = LoadingProgress(self._report_progress)
                 load = partial(load_partitions, locked, metadata_log, opener, self._start_config, progress)
                 stored = await self._extending_timeout(self._loop.run_in_executor(self._threads.disk, load))
-            self._assemble(stored, opener, undo)
+            self._engine = self._make_engine(stored, opener, undo)
+            self.topics, self.services = self._engine.topics, self._engine.services
+            self.services.users.on_deleted.append(self._connections.dismiss)
             undo.callback(self._stop_listening)
             await self._listen(bound)
             self._publish_metrics()
             self._held = undo.pop_all()
         self._recovering = self._loop.call_later(self._guard.serving(), self._has_recovered)
-        self._moves.resume(stored.futures)
-        self._housekeeping.start()
+        self._engine.moves.resume(stored.futures)
+        self._engine.housekeeping.start()
         if self._guard.loop is None:
-            self._log_cleaner.start()
+            self._engine.log_cleaner.start()
         self._ticking = self._loop.create_task(self._tick(), name="tick")
 
     async def stop(self) -> bool:
@@ -233,17 +209,15 @@ class Broker:
             self._ticking.cancel()
             await asyncio.wait([self._ticking])
         self._lines.finish(self._loop.time())
-        await self.services.groups.stop()
+        await self._engine.stop_coordinators()
         await self._tasks.finish(TASKS_TIMEOUT_S)
-        await self._log_cleaner.stop()
-        await self._moves.stop()
-        await self._housekeeping.stop()
+        await self._engine.stop_maintenance()
         self._service_manager.tell(status("flushing"))
-        await self._directories.flush_all()
-        is_clean = await self._close_logs()
-        if self._directories.served[0].is_live:
+        await self._engine.directories.flush_all()
+        is_clean = await self._engine.close_logs()
+        if self._engine.directories.served[0].is_live:
             await self._loop.run_in_executor(self._threads.disk, partial(self._guard.journal.forget, is_all=True))
-        self._directories.close()
+        self._engine.directories.close()
         return is_clean
 
     async def abort(self) -> None:
@@ -295,11 +269,11 @@ class Broker:
         was_safe = self._guard.loop is not None
         self._guard.recovered()
         if was_safe:
-            self._log_cleaner.start()
+            self._engine.log_cleaner.start()
 
     async def wait_for_failure(self) -> None:
         """Return when every data directory has failed."""
-        await self._directories.all_have_failed.wait()
+        await self._engine.directories.all_have_failed.wait()
 
     def tell_ready(self) -> None:
         """Tell the service manager that the broker serves."""
@@ -348,122 +322,26 @@ class Broker:
             connections=self._connections,
             request_memory=self._memory,
             response_memory=self._response_memory,
-            housekeeping=self._housekeeping,
-            log_cleaner=self._log_cleaner,
+            housekeeping=self._engine.housekeeping,
+            log_cleaner=self._engine.log_cleaner,
         )
         self._admin.serve(self.services, metrics)
 
-    def _assemble(self, stored: Stored, opener: LogOpener, undo: ExitStack) -> None:
-        """Create the parts; `undo` ends the threads that they start."""
-        config = self.config
-        self._metadata = Metadata(stored.metadata_log, self._threads.disk)
-        served = []
-        for data in stored.directories.live:
-            served.append(ServedDirectory(data, config, threads=self._threads.disk, trying=self._threads.trying))
-            undo.callback(served[-1].flusher.close)
-        self._directories = DataDirectories(served, stored.directories.offline)
-        remover = DirectoryRemover(self._threads.disk)
-        remover.add(stored.deleted_paths, 0)
-        self.topics = self._make_topics(stored, opener, remover)
-        last_written = [data.last_written_ms for data in stored.directories.live]
-        now_ms = start_clock(
-            max((each for each in last_written if each is not None), default=None),
-            config.log_retention_clock_settle_ms,
-        )
-        self._moves = Moves(
-            config,
-            topics=self.topics,
-            directories=self._directories,
-            metadata=self._metadata,
-            threads=self._threads.disk,
-            on_deleted=remover.add,
-        )
-        self._housekeeping = Housekeeping(
-            config=config,
-            topics=self.topics,
-            directories=self._directories,
-            remover=remover,
-            threads=self._threads.disk,
-            now_ms=now_ms,
-        )
-        self._log_cleaner = LogCleaner(
-            config=config,
-            topics=self.topics,
-            on_replaced=self._housekeeping.segments_changed,
-            now_ms=now_ms,
-            working_on=self._guard.working_on,
-        )
-        undo.callback(self._log_cleaner.close)
-        self.services = self._make_services(stored, retention_now_ms=now_ms)
-        undo.callback(self.services.groups.close)
-        self.services.groups.start()
-
-    def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
-        """Return the topics in the metadata log, with the logs that could be opened."""
-        topics = Topics(
-            self._metadata,
-            config=self.config,
-            directories=self._directories,
-            open_log=opener.create,
-            threads=self._threads.disk,
-            on_deleted=remover.add,
-        )
-        for entry, loaded in stored.topics:
-            topics.add(entry, loaded)
-        topics.on_changed.append(self._topic_changed)
-        return topics
-
-    def _topic_changed(self, name: str) -> None:
-        if self.topics.find(name) is None:
-            self._counters.forget_topic(name)
-
-    def _make_services(self, stored: Stored, *, retention_now_ms: Callable[[], int]) -> Services:
-        config = self.config
-        cluster = stored.metadata_log.state.cluster
-        assert cluster is not None
-        return Services(
+    def _make_engine(self, stored: Stored, opener: LogOpener, undo: ExitStack) -> Engine:
+        runtime = Runtime(
             loop=self._loop,
-            config=config,
-            cluster=ClusterView(cluster.cluster_id, config.node_id, config.all_listeners),
-            version=broker_version(),
-            topics=self.topics,
-            topic_changes=TopicChanges(
-                self.topics,
-                self._metadata,
-                config=config,
-                directories=self._directories,
-                on_altered=self._housekeeping.keep_retention_soon,
-            ),
-            directories=self._directories,
-            moves=self._moves,
-            delayed_fetches=DelayedFetches(config.fetch_max_waits, config.fetch_max_wait_partitions),
-            producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
-            groups=GroupCoordinator(
-                self.topics,
-                config,
-                timers=self._timers,
-                lines=self._lines,
-                threads=self._threads.cold_readers,
-                now_ms=Services.now_ms,
-                retention_now_ms=retention_now_ms,
-                write_refusal=self._guard.write_refusal,
-            ),
-            users=self._make_users(),
-            quotas=Quotas(self._metadata, self._loop.time, config.quota_max_throttle_ms),
-            cold_readers=self._threads.cold_readers,
-            bodies=BodyThreads(self._threads.preparers, self._memory),
-            write_refusal=self._guard.write_refusal,
-            counters=self._counters,
+            config=self.config,
+            threads=self._threads,
+            timers=self._timers,
             lines=self._lines,
+            counters=self._counters,
+            guard=self._guard,
+            memory=self._memory,
         )
-
-    def _make_users(self) -> Users:
-        users = Users(self._metadata, Services.now_ms)
-        users.on_deleted.append(self._connections.dismiss)
-        return users
+        return Engine(runtime, stored, opener, undo)
 
     async def _listen(self, bound: list[BoundListener]) -> None:
-        handlers = bind_handlers(self.services)
+        handlers = guarded(self.services, bind_handlers(self.services))
         contexts = {each.listener: self._session_context(each.listener, handlers) for each in bound}
         await self.listening.accept(bound, lambda listener: Session(contexts[listener]))
 
@@ -511,39 +389,11 @@ class Broker:
         self.services.groups.waits.expire_all()
         for session in self._connections:
             session.stop()
-        flushing = self._loop.create_task(self._directories.flush_all())
+        flushing = self._loop.create_task(self._engine.directories.flush_all())
         await self._connections.wait_until_gone(self.config.shutdown_drain_ms / 1000)
         self._stop_listening()
         await self._connections.wait_until_gone(CLOSE_TIMEOUT_S)
         await flushing
-
-    async def _close_logs(self) -> bool:
-        """Close the logs of each directory, and store their ends there."""
-        closed = await asyncio.gather(*(self._close_directory(directory) for directory in self._directories))
-        try:
-            await self._metadata.close()
-        except StorageError as error:
-            _log.error("the metadata log could not be closed; the next start will check it: %s", error)
-            return False
-        return all(closed) and self._directories.are_all_live
-
-    async def _close_directory(self, directory: ServedDirectory) -> bool:
-        """Return whether all its logs were closed without an error, and a marker for the next start was written."""
-        await directory.wait_for_probe()
-        partitions = list(directory.partitions)
-        try:
-            ends = await self._loop.run_in_executor(
-                self._threads.disk, close_logs, directory.path, partitions, self.config
-            )
-            directory.checkpoints.note(partitions)
-            if not directory.is_live:
-                return False
-            await directory.checkpoints.write()
-            await self._loop.run_in_executor(self._threads.disk, directory.data.mark_clean, ends)
-        except OSError as error:
-            _log.error("the next start will check all logs in %s: %s", directory.path, error)
-            return False
-        return len(ends) == len(partitions)
 
     async def _tick(self) -> None:
         """Run the timers, and keep the service manager's watchdog alive."""

@@ -24,13 +24,13 @@ def change_user(data_dir: Path, change: Callable[[list[ListedUser]], AlteredUser
     A directory that is new is prepared for a broker. Raises DirectoryLocked if one is running, another
     DataDirectoryError, StorageError, or the errors of `user_entries`.
     """
-    with _metadata_log(data_dir) as log:
+    with metadata_log(data_dir) as log:
         wanted = change(list_of_users(log.state, _now_ms()))
         commit(log, user_entries(log.state, wanted, _now_ms()))
 
 
 @contextmanager
-def _metadata_log(data_dir: Path) -> Iterator[MetadataLog]:
+def metadata_log(data_dir: Path) -> Iterator[MetadataLog]:
     """Yield the metadata log of a directory that is locked meanwhile: the first one, if a broker has several."""
     if not (data_dir / FILE_NAME).exists():
         directories, log = lock_and_read(BrokerConfig(data_dir=str(data_dir)))

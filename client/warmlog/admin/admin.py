@@ -1,4 +1,5 @@
-"""The admin client: topics and their settings, data directories, offsets. `groups`, `users`, `quotas` have others."""
+"""The admin client: topics and their settings, data directories, offsets; groups, users, rights and quotas are in
+modules of their own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,12 +7,12 @@ from datetime import datetime
 from os import PathLike, fspath
 from uuid import UUID
 
+from warmlog.admin.acls import AclAdmin
 from warmlog.admin.arguments import (
     SettingGiven,
     check_offsets,
     check_partitions,
     checked_count,
-    checked_text,
     checked_texts,
     setting_texts,
 )
@@ -26,6 +27,7 @@ from warmlog.cluster.leader_requests import ask_leaders
 from warmlog.cluster.list_offsets import OffsetAt, located, look_up
 from warmlog.cluster.responses import TopicPartition, checked, partition_range
 from warmlog.errors import ApiError, TopicAlreadyExists, UnknownTopicOrPartition
+from warmlog.texts import checked_text
 from warmlog.times import asked_timestamp
 from warmlog_protocol.durability import Durability
 from warmlog_protocol.messages import (
@@ -101,8 +103,8 @@ class BrokerInfo:
     """Why it refuses records and new topics (safe mode); "" if it accepts them."""
 
 
-class Admin(GroupAdmin, UserAdmin, QuotaAdmin):
-    """Manages topics, partitions, consumer groups, users and quotas. Every call ends within `request_timeout_ms`."""
+class Admin(GroupAdmin, UserAdmin, AclAdmin, QuotaAdmin):
+    """Manages topics, partitions, groups, users, rights and quotas. Every call ends within `request_timeout_ms`."""
 
     # --- topics -----------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from warmlog.cluster.responses import TopicPartition
+from warmlog.texts import checked_text
 
 SettingGiven = str | int | float | bool | timedelta
 """A value of a setting as Python code has it: `"7d"`, `1000`, `0.5`, `True`, `timedelta(days=7)`."""
@@ -38,13 +39,6 @@ def _text(name: str, value: SettingGiven) -> str:
         f"{name}: {value!r} is a {type(value).__name__}; a setting is a str such as '7d', an int, a float, a bool or a "
         f"timedelta"
     )
-
-
-def checked_text(value: str, what: str) -> str:
-    """Return `value`; TypeError if it is not a str."""
-    if not isinstance(value, str):
-        raise TypeError(f"{what} must be a str, not {value!r} ({type(value).__name__})")
-    return value
 
 
 def checked_count(value: int, what: str) -> int:

@@ -28,6 +28,8 @@ class GroupLag:
     """The age of the first record that is left to read; 0 if there is none."""
     error: ApiError | None = None
     """Why the offsets are not known."""
+    metadata: str = ""
+    """What the last commit has left with the offset."""
 
 
 async def measure_lags(cluster: Cluster, offsets: Sequence[CommittedOffset], *, with_age: bool) -> list[GroupLag]:
@@ -42,9 +44,17 @@ async def measure_lags(cluster: Cluster, offsets: Sequence[CommittedOffset], *, 
     found = [unread for unread in left if isinstance(unread, Unread)]
     ages = await ages_s(cluster, found if with_age else [unread for unread in found if not unread.records])
     return [
-        GroupLag(*tp, each.offset, None, None, None, None, unread)
+        GroupLag(*tp, each.offset, None, None, None, None, unread, each.metadata)
         if isinstance(unread, ApiError)
-        else GroupLag(*tp, each.offset, located(starts[tp]).offset, unread.end, unread.records, ages.get(unread))
+        else GroupLag(
+            *tp,
+            each.offset,
+            located(starts[tp]).offset,
+            unread.end,
+            unread.records,
+            ages.get(unread),
+            metadata=each.metadata,
+        )
         for each, tp, unread in zip(offsets, places, left, strict=True)
     ]
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection, Sequence
 
-from warmlog.admin.arguments import checked_text, checked_texts
+from warmlog.admin.arguments import checked_texts
 from warmlog.admin.connected import Connected
 from warmlog.admin.group_descriptions import (
     CommittedOffset,
@@ -18,6 +18,7 @@ from warmlog.cluster.cluster import Topic
 from warmlog.cluster.responses import TopicPartition, checked, occupied, partition_range
 from warmlog.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition, error_from_code
 from warmlog.points import Shift, Target, Where
+from warmlog.texts import checked_text
 from warmlog_protocol.messages import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,

@@ -79,6 +79,7 @@ class Consumer(BlockingClient[consumer.Consumer]):
 
     commit = waiting(consumer.Consumer.commit)
     committed = waiting(consumer.Consumer.committed)
+    committed_metadata = waiting(consumer.Consumer.committed_metadata)
     group_metadata = in_loop(consumer.Consumer.group_metadata)
     pause = in_loop(consumer.Consumer.pause)
     resume = in_loop(consumer.Consumer.resume)

@@ -129,6 +129,7 @@ class SendQueue:
         self._taken: deque[DeliveryFuture] = deque()
         self._size_bytes = 0
         self._is_awake = False
+        self._is_closed = False
         self._emptying = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
         self._unseen: list[DeliveryFuture] = []
@@ -139,10 +140,12 @@ class SendQueue:
         return len(self._taken) + len(self._waiting)
 
     def put(self, record: tuple[Any, ...], size_bytes: int) -> DeliveryFuture:
-        """Queue a record; waits while too much is queued."""
+        """Queue a record; waits while too much is queued. Raises ClientClosed if the producer is being closed."""
         future = DeliveryFuture(self, record)
         while True:
             with self._lock:
+                if self._is_closed:
+                    raise ClientClosed("the producer is closed")
                 if self._size_bytes <= QUEUE_BYTES:
                     self._waiting.append(future)
                     self._size_bytes += size_bytes + OVERHEAD_BYTES
@@ -154,6 +157,14 @@ class SendQueue:
                 room.acquire()
                 self._senders.append(room)
             room.acquire()
+
+    def close(self) -> None:
+        """Accept no more records. Each `send` that waits for room raises ClientClosed."""
+        with self._lock:
+            self._is_closed = True
+            senders, self._senders = self._senders, []
+        for room in senders:
+            room.release()
 
     async def empty(self) -> None:
         """Hand all records that are queued now to the producer. In the loop. A cancelled call does not stop it."""
@@ -209,12 +220,12 @@ class SendQueue:
     async def _empty(self) -> None:
         async with self._emptying:
             try:
-                while self._take():
-                    core = self._client._open()
-                    while self._taken:
-                        if core.accumulator.drain_flag.is_set:
-                            await core.make_room()
-                        self._hand_over(self._taken.popleft())
+                self._take()
+                core = self._client._open()
+                while self._taken:
+                    if core.accumulator.drain_flag.is_set:
+                        await core.make_room()
+                    self._hand_over(self._taken.popleft())
             except asyncio.CancelledError:  # the loop ends
                 self._take()
                 self._refuse_taken(ClientClosed("the producer was closed before this was sent"))
@@ -222,20 +233,17 @@ class SendQueue:
             except WarmlogError as error:
                 self._refuse_taken(error)
 
-    def _take(self) -> bool:
-        """Take what is queued; return False if there is nothing."""
+    def _take(self) -> None:
+        """Take what is queued now; the next record that is queued begins another round."""
         with self._lock:
             self._taken.extend(self._waiting)
             self._waiting, self._size_bytes = [], 0
-            self._is_awake = bool(self._taken)
+            self._is_awake = False
             senders, self._senders = self._senders, []
         for room in senders:
             room.release()
-        return bool(self._taken)
 
     def _refuse_taken(self, error: WarmlogError) -> None:
-        with self._lock:
-            self._is_awake = False
         while self._taken:
             self._refuse(self._taken.popleft(), error)
 
@@ -327,6 +335,7 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
         client, queue = self._client, self._made_queue()
 
         async def close() -> None:
+            queue.close()
             try:
                 await queue.empty()
             finally:
@@ -344,6 +353,7 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
         limit_s = None if isinstance(error, Exception) else INTERRUPTED_EXIT_S
 
         async def end() -> None:
+            queue.close()
             with suppress(TimeoutError):
                 async with asyncio.timeout(limit_s):
                     await queue.empty()

@@ -23,6 +23,8 @@ from warmlog.cli.commands import (
     spark_export,
     status,
 )
+from warmlog.cli.commands.acl import change as acl_change
+from warmlog.cli.commands.acl import show as acl_show
 from warmlog.cli.commands.group import delete as group_delete
 from warmlog.cli.commands.group import describe as group_describe
 from warmlog.cli.commands.group import reset as group_reset
@@ -105,6 +107,15 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
             "list": user_list.list_users,
             "rotate": user_change.rotate,
             "delete": user_change.delete,
+        },
+    ),
+    "acl": (
+        "Add, list, delete and check rights.",
+        {
+            "add": acl_change.add,
+            "list": acl_show.list_acls,
+            "delete": acl_change.delete,
+            "check": acl_show.check,
         },
     ),
     "log": (

@@ -23,6 +23,8 @@ class Address(NamedTuple):
 def parse_address(text: str) -> Address:
     """Parse `host`, `host:port` or `[ipv6]:port`; the default port is 7400. Raises ValueError."""
     text = text.strip()
+    if "://" in text:
+        raise ValueError(f"address {text!r}: HOST:PORT expected, without {text.partition('://')[0]}://")
     host, separator, port = text.rpartition(":")
     if not separator or text.endswith("]"):
         host, port = text, str(DEFAULT_PORT)

@@ -61,7 +61,8 @@ def topic_error(topic: TopicMetadata) -> ApiError | None:
     """Why the response has no metadata of this topic, if so."""
     if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownTopicOrPartition(f"topic {topic.name!r} does not exist")
-    return error_from_code(topic.error_code, f"topic {topic.name!r}: no metadata") if topic.error_code else None
+    text = topic.error_message or f"topic {topic.name!r}: no metadata"
+    return error_from_code(topic.error_code, text) if topic.error_code else None
 
 
 def max_message_bytes(configs: DescribeConfigsResponse) -> int:

@@ -14,11 +14,13 @@ from warmlog.consumer.partition_reader import Place
 from warmlog.errors import TOPIC_IS_GONE, StaleMemberEpoch, WarmlogError
 from warmlog.points import checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
-from warmlog_protocol.messages import NO_LEADER_EPOCH
+from warmlog.texts import checked_text
+from warmlog_protocol.messages import NO_LEADER_EPOCH, FetchedOffset
 
 _log = logging.getLogger("warmlog")
 
 Committable = Batch | Record | Mapping[TopicPartition | str, int]
+NOTHING_ASKED: Place = (-1, NO_LEADER_EPOCH)
 LAST_COMMIT_TIMEOUT_S = 5.0
 """How long a consumer that is closed tries to commit."""
 
@@ -32,6 +34,8 @@ class Committing:
         self._offsets = Offsets(core.cluster, lambda: self.metadata)
         self._committed: dict[Owned, int] = {}
         """What is committed as far as is known, -1 for nothing. Automatic commits never go below it."""
+        self._asked: dict[Owned, Place] = {}
+        """Commits by hand that are under way, or whose outcome is not known. Nor do they go below these."""
         self._task: asyncio.Task[None] | None = None
         self._told: type[WarmlogError] | None = None
 
@@ -49,38 +53,44 @@ class Committing:
         self._commit_always()
 
     async def stop(self) -> None:
-        """Commit what is finished, unless that is done by hand."""
+        """Commit what is finished, unless that is done by hand, and wait for commits of other tasks."""
         await self._end_task()
         await self._last_commit()
         await self._offsets.close()
 
     # --- by hand ----------------------------------------------------------------------------------------------------
 
-    async def commit(self, what: Committable | None) -> None:
+    async def commit(self, what: Committable | None, metadata: str = "") -> None:
         """Commit durably; None: everything that was delivered."""
-        places = self._delivered() if what is None else self._places_of(what)
+        checked_text(metadata, "metadata")
+        places = self._places_of(what) if what is not None else self._delivered(with_same=bool(metadata))
         self._core.steps += 1
         if not places:
             return
-        errors = await self._commit(places)
+        self._asked.update(places)
+        errors = await self._commit(places, metadata)
+        for owned, place in places.items():
+            if self._asked.get(owned) == place:
+                del self._asked[owned]
         for error in errors.values():
             raise error
 
-    async def committed(self, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, int | None]:
-        """Return what is committed for these partitions, or all that are read; None for nothing."""
+    async def committed(self, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, FetchedOffset]:
+        """Return what is committed for these partitions, or all that are read; offset -1 if nothing is."""
         read = self._core.readers
         given = list(read) if partitions is None else [parse_partition(p, "partitions") for p in partitions]
         names = sorted({topic for topic, number in given if (topic, number) not in read})
         ids = {topic.name: topic.topic_id.bytes for topic in await self._core.cluster.topics(names)} if names else {}
         wanted = [self._with_id(each) if each in read else Owned(ids[each[0]], *each) for each in given]
         found = await self._offsets.fetch(wanted, GroupMetadata(self._options.group))
-        return {owned.tp: at.offset if at.offset >= 0 else None for owned, at in found.items()}
+        return {owned.tp: at for owned, at in found.items()}
 
-    def _delivered(self) -> dict[Owned, Place]:
+    def _delivered(self, *, with_same: bool) -> dict[Owned, Place]:
+        """What was delivered; unless `with_same`, of partitions where something else is committed."""
         return {
             owned: place
             for owned in self._partitions()
-            if (place := self._core.delivered(owned.tp))[0] != self._committed.get(owned)
+            if (place := self._core.delivered(owned.tp))[0] != self._committed.get(owned) or with_same
         }
 
     def _places_of(self, what: Committable) -> dict[Owned, Place]:
@@ -142,7 +152,8 @@ class Committing:
         places = {}
         for owned in partitions:
             place = self._core.finished(owned.tp)
-            if place[0] > self._committed.get(owned, -1):
+            asked, _ = self._asked.get(owned, NOTHING_ASKED)
+            if place[0] > max(asked, self._committed.get(owned, -1)):
                 places[owned] = place
         if not places:
             return None
@@ -164,11 +175,11 @@ class Committing:
             _log.warning("group %s: the automatic commit has failed and is tried again: %s", self._options.group, error)
 
     async def _last_commit(self) -> None:
-        if self._options.commit != "auto":
-            return
         try:
             async with asyncio.timeout(LAST_COMMIT_TIMEOUT_S):
-                await self._commit_finished(self._partitions())
+                if self._options.commit == "auto":
+                    await self._commit_finished(self._partitions())
+                await self._offsets.ended()
         except TimeoutError:
             _log.warning(
                 "group %s: the last commit had no response within %g s: records may be handled twice",
@@ -183,7 +194,7 @@ class Committing:
 
     # --- within -----------------------------------------------------------------------------------------------------
 
-    async def _commit(self, places: Mapping[Owned, Place]) -> Errors:
-        errors = await self._offsets.commit(places)
+    async def _commit(self, places: Mapping[Owned, Place], metadata: str = "") -> Errors:
+        errors = await self._offsets.commit(places, metadata)
         self._committed.update({owned: place[0] for owned, place in places.items() if owned not in errors})
         return errors

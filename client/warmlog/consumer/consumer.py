@@ -267,14 +267,15 @@ class Consumer:
 
     # --- the group --------------------------------------------------------------------------------------------------
 
-    async def commit(self, what: Committable | None = None) -> None:
+    async def commit(self, what: Committable | None = None, *, metadata: str = "") -> None:
         """Commit for the group, and return when that is durable: the group continues after `what`.
 
         `what` is a batch, a record, or a mapping from ("orders", 0) or "orders-0" to the offset of the next record;
-        None: everything that was delivered, the batch or record that is being handled included. Raises
-        StaleMemberEpoch if a partition is another member's now, and MembershipLost.
+        None: everything that was delivered, the batch or record that is being handled included. `metadata` is kept with
+        the offsets until the next commit. Raises StaleMemberEpoch if a partition is another member's now,
+        MembershipLost, and OffsetMetadataTooLarge for more than the broker's offset.metadata.max.bytes.
         """
-        await self._commits().commit(what)
+        await self._commits().commit(what, metadata)
 
     async def committed(
         self, partitions: Iterable[TopicPartition | str] | None = None
@@ -283,7 +284,18 @@ class Consumer:
 
         None if it has committed none.
         """
-        return await self._commits().committed(partitions)
+        found = await self._commits().committed(partitions)
+        return {partition: at.offset if at.offset >= 0 else None for partition, at in found.items()}
+
+    async def committed_metadata(
+        self, partitions: Iterable[TopicPartition | str] | None = None
+    ) -> dict[TopicPartition, str | None]:
+        """Return the metadata of the last commit for each of these partitions, or of those that are read.
+
+        It is empty if the commit had none, as automatic ones; None if there was no commit.
+        """
+        found = await self._commits().committed(partitions)
+        return {partition: at.metadata if at.offset >= 0 else None for partition, at in found.items()}
 
     def group_metadata(self) -> GroupMetadata:
         """Return the group, and this member's id and epoch in it."""

@@ -57,12 +57,13 @@ class ConsumerCore:
         self.cluster = Cluster(bootstrap, connection_options, self._changed.set)
         self.readers: dict[TopicPartition, PartitionReader] = {}
         self.hand: Iterator[Record] = iter(self._hand)
+        self._taking_hand = asyncio.Lock()
         self.group: Group | None = None
         """Set if a group assigns the partitions."""
         self.steps = 0
-        """How often a batch was asked for."""
+        """Rises with each batch or table that is asked for, and with each commit by hand."""
         self.is_waiting = False
-        """Whether the user waits for a batch."""
+        """Whether the user waits for a batch or a table."""
         self.has_rest = False
         """Whether a part of the batch that was taken last is not delivered yet."""
         self.arrived = asyncio.Event()
@@ -320,14 +321,20 @@ class ConsumerCore:
     # --- records in hand --------------------------------------------------------------------------------------------
 
     async def next_hand(self) -> bool:
-        """Take the records of the next batch in hand; False when every partition has reached its end."""
-        batch = await self.next_batch()
-        if batch is None:
-            return False
-        self._hand_reader = self.readers[batch.topic, batch.partition]
-        self._hand = list(batch)
-        self.hand = iter(self._hand)
-        return True
+        """Take the records of the next batch in hand; False when every partition has reached its end.
+
+        No-op if another task has taken some while this one waited: they would be lost.
+        """
+        async with self._taking_hand:
+            if length_hint(self.hand):
+                return True
+            batch = await self.next_batch()
+            if batch is None:
+                return False
+            self._hand_reader = self.readers[batch.topic, batch.partition]
+            self._hand = list(batch)
+            self.hand = iter(self._hand)
+            return True
 
     def put_back_hand(self) -> None:
         """Leave the records in hand, the rest of a batch, to the next read. Another thread may be taking them."""

@@ -99,6 +99,7 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
             self._delivered = 0
             self._merge(self._first)
         self._delivered += 1
+        self._core.steps += 1
         batch = self._ready.popleft()
         self._core.has_rest = bool(self._ready)
         return batch
@@ -136,7 +137,10 @@ async def read_table(
     options: ConsumerOptions,
     connection: ConnectionOptions,
 ) -> "pa.Table":
-    """Return everything from the positions up to `until` as one table, and move the positions after it."""
+    """Return everything from the positions up to `until` as one table, and move the positions after it.
+
+    A partition that another task gives up meanwhile has no position to move: what was read of it is in the table.
+    """
     import pyarrow as pa
 
     from warmlog.arrow.reader import KAFKA_COLUMNS, arrow_schema
@@ -145,10 +149,15 @@ async def read_table(
 
     if core.group is not None:
         await core.group.turn(waits=True)
+    readers = dict(core.readers)
+
+    def is_read(partition: TopicPartition) -> bool:
+        return core.readers.get(partition) is readers[partition]
+
     ends = await core.ends(core.parsed_end(until))
-    wanted = {partition: end for partition, end in ends.items() if end > core.position(partition)}
+    wanted = {each: end for each, end in ends.items() if is_read(each) and end > core.position(each)}
     latest = await list_offsets(core.cluster, dict.fromkeys(wanted, LATEST_TIMESTAMP))
-    ranges = [_range_of(core, partition, end, latest[partition]) for partition, end in wanted.items()]
+    ranges = [_range_of(core, each, end, latest[each]) for each, end in wanted.items() if is_read(each)]
     names = KAFKA_COLUMNS if columns is None else tuple(columns)
     settings = ReadSettings(
         max_wait_ms=options.max_wait_ms,
@@ -164,10 +173,15 @@ async def read_table(
         connection=connection,
     )
     is_over = Event()
+    core.steps += 1
+    core.is_waiting = True
     try:
         batches = await asyncio.to_thread(lambda: list(read_ranges(ranges, Projection(names), settings, is_over)))
     finally:
         is_over.set()  # a thread cannot be cancelled, and closing the loop waits for it
+        core.is_waiting = False
+        core.steps += 1
+    ranges = [planned for planned in ranges if is_read(planned.tp)]
     begun = {planned.tp: core.delivered(planned.tp) for planned in ranges}
     for planned in ranges:
         core.seek_now(planned.tp, planned.end, planned.leader_epoch)

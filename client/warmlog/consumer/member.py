@@ -272,6 +272,7 @@ class Member(Committing):
         for owned in partitions & self._owned:
             self._core.revoke(owned.tp)
             self._committed.pop(owned, None)
+            self._asked.pop(owned, None)
         self._owned -= partitions
 
     # --- commits ------------------------------------------------------------------------------------------------
@@ -283,19 +284,19 @@ class Member(Committing):
     def _metadata(self, view: View) -> GroupMetadata:
         return GroupMetadata(self._options.group, self._member_id, view.epoch, self._options.instance_id or "")
 
-    async def commit(self, what: Committable | None) -> None:
+    async def commit(self, what: Committable | None, metadata: str = "") -> None:
         view = self._view
         if view.phase in (Phase.OUT, Phase.LEAVING) and view.life > self._told_life:
             await self._lose(view.life, view.reason)
         try:
-            await super().commit(what)
+            await super().commit(what, metadata)
         except NO_MEMBER as error:
             await self._lose(view.life, error)
 
-    async def _commit(self, places: Mapping[Owned, Place]) -> Errors:
+    async def _commit(self, places: Mapping[Owned, Place], metadata: str = "") -> Errors:
         life = self._view.life
         try:
-            return await super()._commit(places)
+            return await super()._commit(places, metadata)
         except NO_MEMBER as error:
             self._running.lost(life, error)
             raise

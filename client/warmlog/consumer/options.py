@@ -64,6 +64,7 @@ def parse_pattern(pattern: str) -> str:
     """Return a regular expression; InvalidConfig if it is not one."""
     try:
         re.compile(pattern)
-    except (re.error, TypeError) as error:
+        pattern.encode()
+    except (re.error, TypeError, AttributeError, UnicodeEncodeError) as error:
         raise InvalidConfig(f"pattern={pattern!r}: {error}; a Python regular expression is expected") from None
     return pattern

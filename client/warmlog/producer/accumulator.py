@@ -15,6 +15,7 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from warmlog.errors import BufferFull, MessageTooLarge, RecordExpired, WarmlogError
+from warmlog.points import checked_topic
 from warmlog.producer.delivery import DeliveryFuture, FailedRecord, WaitingRecord
 from warmlog.producer.intake.bulk_records import BulkRecords
 from warmlog.producer.intake.partitioner import chosen_partition, partition_of_key
@@ -52,7 +53,7 @@ class _Topics(dict[str, TopicQueues]):
     """The queues of each topic, created on first use."""
 
     def __missing__(self, name: str) -> TopicQueues:
-        queues = self[name] = TopicQueues(name)
+        queues = self[checked_topic(name)] = TopicQueues(name)
         return queues
 
 

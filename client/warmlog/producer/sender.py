@@ -17,6 +17,7 @@ from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.connection import Connection
 from warmlog.errors import (
     ApiError,
+    AuthorizationFailed,
     BrokerUnavailable,
     ClientClosed,
     ClientError,
@@ -287,9 +288,16 @@ class Sender:
             request = InitProducerIdRequest(None, 60_000, *self._producer)
             try:
                 given = await self._cluster.call(request, InitProducerIdResponse)
+            except AuthorizationFailed:
+                raise
             except ApiError:
                 given = await self._cluster.call(InitProducerIdRequest(), InitProducerIdResponse)
             self._producer = (given.producer_id, given.producer_epoch)
+        except AuthorizationFailed as error:
+            for batch, queue in list(self._accumulator.incomplete.items()):
+                if queue.awaits_producer:
+                    self._give_up(queue, batch, error)
+                    self._accumulator.ready.pop(queue, None)
         except WarmlogError as error:
             _log.warning("no producer id: %s; trying again", error)
             await asyncio.sleep(self._cluster.options.retry_backoff_max_ms / 1000)

@@ -11,6 +11,37 @@ Names and meanings are those of Kafka's APIs of the same key (https://kafka.apac
 otherwise. Timestamps are milliseconds since 1970 (UTC), `-1` where there is none. Error codes are `errors.ErrorCode`.
 """
 
+from warmlog_protocol.messages.access.acls import (
+    ANY_NAME as ANY_NAME,
+    ANY_PRINCIPAL as ANY_PRINCIPAL,
+    CLUSTER_NAME as CLUSTER_NAME,
+    AclBinding as AclBinding,
+    AclFilter as AclFilter,
+    CheckAclRequest as CheckAclRequest,
+    CheckAclResponse as CheckAclResponse,
+    CreateAclsRequest as CreateAclsRequest,
+    CreateAclsResponse as CreateAclsResponse,
+    CreatedAcl as CreatedAcl,
+    DeleteAclsRequest as DeleteAclsRequest,
+    DeleteAclsResponse as DeleteAclsResponse,
+    DescribeAclsRequest as DescribeAclsRequest,
+    DescribeAclsResponse as DescribeAclsResponse,
+    Operation as Operation,
+    ResourceType as ResourceType,
+)
+from warmlog_protocol.messages.access.authenticate import (
+    AlteredUser as AlteredUser,
+    AlterUserResult as AlterUserResult,
+    AlterUsersRequest as AlterUsersRequest,
+    AlterUsersResponse as AlterUsersResponse,
+    AuthenticateRequest as AuthenticateRequest,
+    AuthenticateResponse as AuthenticateResponse,
+    ListedCredential as ListedCredential,
+    ListedUser as ListedUser,
+    ListUsersRequest as ListUsersRequest,
+    ListUsersResponse as ListUsersResponse,
+    UserChange as UserChange,
+)
 from warmlog_protocol.messages.access.quotas import (
     EVERY_OTHER as EVERY_OTHER,
     AlterClientQuotasRequest as AlterClientQuotasRequest,
@@ -27,19 +58,6 @@ from warmlog_protocol.messages.apis import (
     APIS as APIS,
     Api as Api,
     ErrorResponse as ErrorResponse,
-)
-from warmlog_protocol.messages.authenticate import (
-    AlteredUser as AlteredUser,
-    AlterUserResult as AlterUserResult,
-    AlterUsersRequest as AlterUsersRequest,
-    AlterUsersResponse as AlterUsersResponse,
-    AuthenticateRequest as AuthenticateRequest,
-    AuthenticateResponse as AuthenticateResponse,
-    ListedCredential as ListedCredential,
-    ListedUser as ListedUser,
-    ListUsersRequest as ListUsersRequest,
-    ListUsersResponse as ListUsersResponse,
-    UserChange as UserChange,
 )
 from warmlog_protocol.messages.base import (
     ACKS_ALL as ACKS_ALL,

@@ -2,19 +2,29 @@
 
 from msgspec import Struct
 
-from warmlog_protocol.messages.access.quotas import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
+from warmlog_protocol.messages.access.acls import (
+    CheckAclRequest,
+    CheckAclResponse,
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
 )
-from warmlog_protocol.messages.authenticate import (
+from warmlog_protocol.messages.access.authenticate import (
     AlterUsersRequest,
     AlterUsersResponse,
     AuthenticateRequest,
     AuthenticateResponse,
     ListUsersRequest,
     ListUsersResponse,
+)
+from warmlog_protocol.messages.access.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
 )
 from warmlog_protocol.messages.base import ApiKey, Message
 from warmlog_protocol.messages.fetch import FetchRequest, FetchResponse
@@ -124,6 +134,10 @@ APIS: dict[int, Api] = {
         Api(ApiKey.DELETE_OFFSETS, DeleteOffsetsRequest, DeleteOffsetsResponse),
         Api(ApiKey.LIST_USERS, ListUsersRequest, ListUsersResponse),
         Api(ApiKey.ALTER_USERS, AlterUsersRequest, AlterUsersResponse),
+        Api(ApiKey.CREATE_ACLS, CreateAclsRequest, CreateAclsResponse),
+        Api(ApiKey.DELETE_ACLS, DeleteAclsRequest, DeleteAclsResponse),
+        Api(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse),
+        Api(ApiKey.CHECK_ACL, CheckAclRequest, CheckAclResponse),
         Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest, DescribeClientQuotasResponse),
         Api(ApiKey.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest, AlterClientQuotasResponse),
         Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),

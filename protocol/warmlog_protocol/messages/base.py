@@ -48,6 +48,9 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     DESCRIBE_CONFIGS = 32
     ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
@@ -63,6 +66,7 @@ class ApiKey(IntEnum):
     GROUP_HEARTBEAT = 68
     DESCRIBE_GROUPS = 69
     FIND_SPLITS = 1000
+    CHECK_ACL = 1001
 
 
 class IsolationLevel(IntEnum):

@@ -56,6 +56,8 @@ class GroupHeartbeatRequest(Message, frozen=True):
     max_wait_ms: Int32 = 0
     """How long the response may wait for something to tell: a new assignment, or an error. At most a third of the
     session timeout counts. The next heartbeat of the member ends the wait, on the same connection as well."""
+    left_epoch: Int32 = 0
+    """The epoch of a member that leaves, 0 if unknown: a late copy does not remove one that joined again."""
 
 
 class GroupHeartbeatResponse(Message, frozen=True):

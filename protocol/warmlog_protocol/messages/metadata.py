@@ -36,6 +36,7 @@ class TopicMetadata(Message, frozen=True):
     name: str
     topic_id: bytes
     partitions: list[PartitionMetadata]
+    error_message: str = ""
 
 
 class MetadataResponse(Message, frozen=True):

@@ -133,3 +133,9 @@ def test_a_single_name_is_no_list_of_topics() -> None:
     with pytest.raises(TypeError, match=r"^topics must be a list of names: topics=\['orders'\]$"):
         checked_topics("orders")
     assert checked_topics(["orders"]) == ["orders"]
+
+
+@pytest.mark.parametrize("given", [5, None, [5], [b"orders"], ["orders", None]])
+def test_what_is_no_name_is_refused_as_a_topic(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"^(topics must be a list of names|a topic's name must be a str, not )"):
+        checked_topics(given)

@@ -52,7 +52,13 @@ Heartbeat = Decision[GroupHeartbeatResponse]
 
 
 def heartbeat(
-    groups: Groups, request: GroupHeartbeatRequest, *, host: str, now_ms: int, limits: Limits
+    groups: Groups,
+    request: GroupHeartbeatRequest,
+    *,
+    host: str,
+    principal: str = "",
+    now_ms: int,
+    limits: Limits,
 ) -> Decision[GroupHeartbeatResponse]:
     """Decide a heartbeat. One that changes nothing has no records. Call `groups.heard` once its records are applied.
 
@@ -64,14 +70,14 @@ def heartbeat(
     if request.member_epoch == JOINING:
         if group is None and len(groups) >= limits.max_groups:
             raise TooManyGroups(f"the broker has as many groups as it allows, {limits.max_groups}: delete unused ones")
-        return _join(group or Group(request.group), request, host, limits)
+        return _join(group or Group(request.group), request, host, principal, limits)
     if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
         return _leave(group, request, now_ms)
     if request.member_epoch < LEAVING_FOR_A_WHILE:
         raise InvalidRequest(f"a member epoch of {request.member_epoch}: expected -2 or more")
     member = valid_member(group, request.group, request.member_id, request.instance_id)
     assert group is not None
-    return _continue(group, member, request, limits)
+    return _continue(group, member, request, principal, limits)
 
 
 def expire_member(groups: Groups, group: str, member_id: str, *, now_ms: int) -> Decision[bool]:
@@ -117,7 +123,7 @@ def _check_names(request: GroupHeartbeatRequest) -> None:
             raise InvalidRequest(f"the {what} has {size} bytes: at most {MAX_NAME_BYTES} are allowed")
 
 
-def _join(group: Group, request: GroupHeartbeatRequest, host: str, limits: Limits) -> Heartbeat:
+def _join(group: Group, request: GroupHeartbeatRequest, host: str, principal: str, limits: Limits) -> Heartbeat:
     """Add a member, or let it take the place of the one with its instance id. Of a member it changes the settings."""
     old = group.members.get(request.member_id)
     holder = group.instances.get(request.instance_id) if request.instance_id else None
@@ -134,7 +140,7 @@ def _join(group: Group, request: GroupHeartbeatRequest, host: str, limits: Limit
         rebalance_timeout_ms=limits.rebalance_timeout_ms,
         session_timeout_ms=limits.session_timeout_ms,
     )
-    settings = _settings(old.settings if old else defaults, request, limits)
+    settings = _settings(old.settings if old else defaults, request, principal, limits)
     settings = msgspec.structs.replace(settings, host=host, client_id=request.client_id)
     if old is not None:
         return _rejoin(group, old, settings, limits)
@@ -182,12 +188,14 @@ def _replace(group: Group, old: Member, member_id: str, settings: MemberValue, l
     return Decision(records, _response(group, holding, settings, limits, is_resent=True))
 
 
-def _continue(group: Group, member: Member, request: GroupHeartbeatRequest, limits: Limits) -> Heartbeat:
+def _continue(
+    group: Group, member: Member, request: GroupHeartbeatRequest, principal: str, limits: Limits
+) -> Heartbeat:
     """Decide the heartbeat of a member that knows its epoch, or the one before: then the last response was lost."""
     claimed = None if request.owned is None else as_partitions(request.owned)
     _check_claim(group, member, request.member_epoch, claimed)
     owned = member.owned if claimed is None else claimed
-    settings = _settings(member.settings, request, limits)
+    settings = _settings(member.settings, request, principal, limits)
     before = holding = Holding.of(member)
     if request.member_epoch != member.epoch:
         return Decision((), _response(group, holding, member.settings, limits, is_resent=True))
@@ -227,6 +235,8 @@ def _leave(group: Group | None, request: GroupHeartbeatRequest, now_ms: int) -> 
         if holder is not None:
             valid_member(group, request.group, request.member_id, request.instance_id)
         return Decision((), response)
+    if request.left_epoch and request.left_epoch not in (member.epoch, member.previous_epoch):
+        return Decision((), response)  # it has joined again since
     if request.member_epoch == LEAVING:
         return Decision(_removal(group, member, now_ms), response)
     if not member.settings.instance_id:
@@ -247,7 +257,7 @@ def _tombstones(group: Group, member: Member) -> list[Record]:
     return [remove(key(name, member_id)) for key in (AssignmentKey, ShareKey, MemberKey)]
 
 
-def _settings(old: MemberValue, request: GroupHeartbeatRequest, limits: Limits) -> MemberValue:
+def _settings(old: MemberValue, request: GroupHeartbeatRequest, principal: str, limits: Limits) -> MemberValue:
     """Return the member's settings with what the request changes of them."""
     if request.assignor and request.assignor not in ASSIGNORS:
         raise UnsupportedAssignor(f"there is no assignor {request.assignor!r}: expected one of {', '.join(ASSIGNORS)}")
@@ -268,6 +278,7 @@ def _settings(old: MemberValue, request: GroupHeartbeatRequest, limits: Limits) 
         assignor=old.assignor if request.assignor is None else request.assignor,
         rebalance_timeout_ms=_given(request.rebalance_timeout_ms, old.rebalance_timeout_ms),
         session_timeout_ms=_given(session_ms, old.session_timeout_ms),
+        principal=principal,
     )
 
 
@@ -285,8 +296,8 @@ def _given(value: int, old: int) -> int:
     return old if value == -1 else value
 
 
-def _subscription(settings: MemberValue) -> tuple[tuple[str, ...], str, str]:
-    return settings.topics, settings.pattern, settings.assignor
+def _subscription(settings: MemberValue) -> tuple[tuple[str, ...], str, str, str]:
+    return settings.topics, settings.pattern, settings.assignor, settings.principal if settings.pattern else ""
 
 
 def _settings_records(group: Group, member: Member, settings: MemberValue) -> list[Record]:

@@ -123,9 +123,8 @@ def _check_commit(item: OffsetCommitPartition, topic: KnownTopic, topics: Topics
         raise UnknownTopicOrPartition(f"topic {topic.name!r} has {topic.partitions} partitions, none {item.partition}")
     end = topics.log_end(Partition(topic.topic_id, item.partition))
     if item.offset < 0 or (end is not None and item.offset > end):
-        raise OffsetOutOfRange(
-            f"offset {item.offset} of {topic.name}-{item.partition}: expected 0 to {end}, the log end"
-        )
+        bounds = "0 or more" if end is None else f"0 to {end}, the log end"
+        raise OffsetOutOfRange(f"offset {item.offset} of {topic.name}-{item.partition}: expected {bounds}")
     size = len(item.metadata.encode())
     if size > limits.metadata_max_bytes:
         raise OffsetMetadataTooLarge(f"metadata of {size} bytes: at most {limits.metadata_max_bytes} are allowed")

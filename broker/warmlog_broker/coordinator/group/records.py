@@ -7,7 +7,8 @@ kind  key             fields of the key            fields of the value
 ====  ==============  ===========================  ====================================================================
 1     GroupKey        group                        epoch, since when it has no members (-1 if it has some)
 2     MemberKey       group, member id             instance id, client id, host, topics, pattern, assignor, rebalance
-                                                   timeout, session timeout, member ids that had the instance id before
+                                                   timeout, session timeout, member ids that had the instance id before,
+                                                   principal (empty if the broker asks for no rights)
 3     TargetKey       group                        epoch, assignor, topics (id, name, number of partitions) that the
                                                    target was computed for; 0 partitions: deleted, but still held
 4     ShareKey        group, member id             partitions (topic id, numbers) that the target gives to the member
@@ -85,6 +86,7 @@ class MemberValue(Value, frozen=True, tag=VERSION, gc=False):
     rebalance_timeout_ms: int = 0
     session_timeout_ms: int = 0
     predecessors: tuple[str, ...] = ()
+    principal: str = ""
 
 
 class KnownTopic(NamedTuple):

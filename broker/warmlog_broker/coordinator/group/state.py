@@ -56,6 +56,10 @@ class TopicsView(Protocol):
         """Return the names of all topics."""
         ...
 
+    def may_describe(self, principal: str, name: str) -> bool:
+        """Return whether the principal of a member may know of the topic."""
+        ...
+
     def by_name(self, name: str) -> KnownTopic | None:
         """Return the topic that has this name now."""
         ...
@@ -159,6 +163,8 @@ class Groups:
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
+        self.beginning: set[str] = set()
+        """Soft: names of groups whose first records are not durable yet. They count for the limit."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Groups) and self._groups == other._groups
@@ -191,6 +197,7 @@ class Groups:
             if value is None:
                 return
             group = self._groups[key.group] = Group(key.group)
+            self.beginning.discard(key.group)
         match key:
             case OffsetKey():
                 _replay_offset(group, Partition(key.topic_id, key.partition), value)

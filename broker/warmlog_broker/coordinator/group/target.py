@@ -64,8 +64,13 @@ def _subscribed(resolved: Resolved) -> dict[bytes, KnownTopic]:
 
 
 def _topics_changed(group: Group, resolved: Resolved) -> bool:
+    """Return whether the topics are others than those of the target, or no longer those of a member that has some."""
     known = {topic_id: topic for topic_id, topic in group.topics.items() if topic.partitions}
-    return known != _subscribed(resolved)
+    return known != _subscribed(resolved) or any(
+        partition.topic_id not in resolved[member_id]
+        for member_id, member in group.members.items()
+        for partition in member.target
+    )
 
 
 def _known_topics(group: Group, resolved: Resolved) -> tuple[KnownTopic, ...]:

@@ -4,7 +4,8 @@ import logging
 import ssl
 from pathlib import Path
 
-from warmlog_broker.config.broker_config import BrokerConfig, ClientAuth
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.config.broker_settings import ClientAuth
 from warmlog_protocol.errors import InvalidConfig
 
 _VERIFY = {

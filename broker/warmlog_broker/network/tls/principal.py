@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from warmlog_broker.config.broker_config import PrincipalRule
+from warmlog_broker.config.broker_settings import PrincipalRule
 
 _SHORT = {
     "commonName": "CN",

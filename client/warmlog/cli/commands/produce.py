@@ -14,6 +14,7 @@ from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, 
 from warmlog.cli.terminal.output import json_line, note
 from warmlog.cli.terminal.templates import unescape
 from warmlog.cli.terminal.times import parse_time_ms
+from warmlog.texts import is_encodable
 
 if TYPE_CHECKING:
     from warmlog import Producer
@@ -252,7 +253,7 @@ def parse_separator(text: str) -> bytes:
 def parse_header(text: str) -> "Header":
     """Return name and value of NAME=VALUE; NAME alone has the value null. ValueError without a name."""
     name, equals, value = text.partition("=")
-    if not name or any("\ud800" <= character <= "\udfff" for character in name):
+    if not name or not is_encodable(name):
         raise ValueError(f"{text!r} is not NAME=VALUE, such as source=import, with a name in UTF-8")
     return name, _bytes(value) if equals else None
 

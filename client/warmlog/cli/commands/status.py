@@ -263,7 +263,7 @@ def _problems(found: BrokerStatus) -> list[str]:
 def _show(found: BrokerStatus, max_topics: int) -> None:
     broker = found.broker
     records = sum(topic.records for topic in found.topics)
-    size_bytes = sum(topic.size_bytes for topic in found.topics)
+    size_bytes = sum(max(topic.size_bytes, 0) for topic in found.topics)
     partitions = sum(topic.partitions for topic in found.topics)
     offline = sum(len(topic.offline_partitions) for topic in found.topics)
     facts(

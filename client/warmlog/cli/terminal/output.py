@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from shutil import get_terminal_size
+from unicodedata import category
 
 from warmlog.cli.terminal.tables import Row, draw, draw_facts
 
@@ -74,11 +75,18 @@ def remark(text: str) -> None:
 
 
 def table(headings: Sequence[str], rows: Sequence[Row]) -> None:
-    """Write a table to stdout; on a terminal it has the terminal's width."""
+    """Write a table to stdout; on a terminal it has the terminal's width, elsewhere a line for each row."""
     if is_terminal():
         _write_lines(draw(headings, rows, get_terminal_size().columns))
     else:
-        _write_lines(["\t".join(map(str, row)) for row in (headings, *rows)])
+        _write_lines(["\t".join(escaped(str(cell)) for cell in row) for row in (headings, *rows)])
+
+
+def escaped(text: str) -> str:
+    """Return `text` with its control characters as backslash escapes, so that it stays one cell of one line."""
+    if text.isprintable():
+        return text
+    return "".join(letter.encode("unicode_escape").decode() if category(letter) == "Cc" else letter for letter in text)
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:

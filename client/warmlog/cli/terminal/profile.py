@@ -171,7 +171,9 @@ def _check(path: Path, table: str, settings: Mapping[str, Any]) -> None:
         if not isinstance(settings.get(PASSWORD_FILE_KEY, ""), str):
             raise InvalidConfig(f"{PASSWORD_FILE_KEY}: a str expected")
         if BROKER_KEY in settings:
-            parse_addresses(str(settings[BROKER_KEY]))
+            if not isinstance(settings[BROKER_KEY], str):
+                raise InvalidConfig(f'{BROKER_KEY}={settings[BROKER_KEY]!r}: a str expected, as in "127.0.0.1:7400"')
+            parse_addresses(settings[BROKER_KEY])
     except (InvalidConfig, ValueError) as error:
         raise ProfileError(f"{where}: {error}") from None
 

@@ -170,6 +170,10 @@ class Heartbeats:
         except WarmlogError as error:
             self.failure = error
             self._membership.failed(request, error)
+        except Exception as bug:
+            _log.exception("a heartbeat could not be sent")
+            self.failure = ClientError(f"a heartbeat could not be sent: {bug!r}")
+            self._membership.failed(request, self.failure)
         else:
             self.failure = None
             self.heard_at = datetime.now(UTC)

@@ -175,7 +175,7 @@ class Membership:
             case Phase.JOINING:
                 return replace(self._first)
             case Phase.LEAVING:
-                return self._plain(self._leaving_epoch, None, 0)
+                return replace(self._plain(self._leaving_epoch, None, 0), left_epoch=self._epoch)
             case Phase.MEMBER if self._is_confirmed:
                 return self._plain(self._epoch, None, max_wait_ms)
             case Phase.MEMBER:

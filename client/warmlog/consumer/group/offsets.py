@@ -7,7 +7,7 @@ from typing import NamedTuple
 from warmlog.cluster.cluster import Cluster
 from warmlog.consumer.group.membership import Owned, messages_of
 from warmlog.consumer.partition_reader import Place
-from warmlog.errors import ApiError, error_from_code
+from warmlog.errors import ApiError, ClientClosed, error_from_code
 from warmlog_protocol.messages import (
     NO_MEMBER_EPOCH,
     FetchedOffset,
@@ -19,6 +19,8 @@ from warmlog_protocol.messages import (
 )
 
 Errors = dict[Owned, ApiError]
+_Commit = tuple[int, int, str]
+"""An offset, the leader epoch before it, and metadata."""
 
 
 class GroupMetadata(NamedTuple):
@@ -36,7 +38,7 @@ class Offsets:
     def __init__(self, cluster: Cluster, who: Callable[[], GroupMetadata]) -> None:
         self._cluster = cluster
         self._who = who
-        self._pending: dict[Owned, Place] = {}
+        self._pending: dict[Owned, _Commit] = {}
         self._committer: GroupMetadata | None = None
         """Who commits `_pending`."""
         self._next: asyncio.Task[Errors] | None = None
@@ -44,15 +46,19 @@ class Offsets:
         self._sequence = 0
         self._tasks: set[asyncio.Task[Errors]] = set()
 
-    async def close(self) -> None:
-        """End what is under way."""
-        for task in self._tasks:
-            task.cancel()
+    async def ended(self) -> None:
+        """Wait for the end of all commits that are under way."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def commit(self, places: Mapping[Owned, Place]) -> Errors:
-        """Commit, and return the errors of single partitions; the others are durable.
+    async def close(self) -> None:
+        """End what is under way: these commits raise ClientClosed."""
+        for task in self._tasks:
+            task.cancel()
+        await self.ended()
+
+    async def commit(self, places: Mapping[Owned, Place], metadata: str = "") -> Errors:
+        """Commit with `metadata`, and return the errors of single partitions; the others are durable.
 
         Raises the error of the whole request. Requests are sent one after another, so that a repeated one cannot undo a
         later one; what is committed meanwhile goes into the next. A commit that is cancelled may still take place. One
@@ -64,8 +70,12 @@ class Offsets:
             self._next = asyncio.create_task(self._send(self._pending, who), name="warmlog commit")
             self._tasks.add(self._next)
             self._next.add_done_callback(self._ended)
-        self._pending.update(places)
-        errors = await asyncio.shield(self._next)
+        self._pending.update({owned: (*place, metadata) for owned, place in places.items()})
+        task = self._next
+        await asyncio.wait([task])
+        if task.cancelled():
+            raise ClientClosed("the consumer was closed before the commit had a response: it may have taken place")
+        errors = task.result()
         return {partition: errors[partition] for partition in places if partition in errors}
 
     async def fetch(self, partitions: Iterable[Owned], who: GroupMetadata | None = None) -> dict[Owned, FetchedOffset]:
@@ -81,11 +91,11 @@ class Offsets:
         if not task.cancelled():
             task.exception()  # a caller that was cancelled does not look at it
 
-    async def _send(self, places: Mapping[Owned, Place], who: GroupMetadata) -> Errors:
+    async def _send(self, commits: Mapping[Owned, _Commit], who: GroupMetadata) -> Errors:
         async with self._in_flight:
-            if places is self._pending:
+            if commits is self._pending:
                 self._next = None
-            partitions = [OffsetCommitPartition(*owned, *place) for owned, place in places.items()]
+            partitions = [OffsetCommitPartition(*owned, *commit) for owned, commit in commits.items()]
             self._sequence += 1
             request = OffsetCommitRequest(
                 who.group, partitions, who.member_id, who.member_epoch, who.instance_id, self._sequence
@@ -93,6 +103,6 @@ class Offsets:
             response = await self._cluster.call(request, OffsetCommitResponse)
         return {
             owned: error_from_code(part.error_code, f"{owned.topic}-{owned.partition}: {part.error_message}")
-            for owned, part in zip(places, response.partitions, strict=True)
+            for owned, part in zip(commits, response.partitions, strict=True)
             if part.error_code
         }

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from warmlog.errors import InvalidConfig
 from warmlog.points import TopicPartition
+from warmlog.texts import is_encodable
 
 OnPartitions = Callable[[list[TopicPartition]], Awaitable[None] | None]
 """A callback with partitions: a function or a coroutine function."""
@@ -46,5 +47,5 @@ class GroupOptions:
 
 
 def _check_name(option: str, name: object) -> None:
-    if not isinstance(name, str) or not 1 <= len(name.encode()) <= MAX_NAME_BYTES:
+    if not isinstance(name, str) or not is_encodable(name) or not 1 <= len(name.encode()) <= MAX_NAME_BYTES:
         raise InvalidConfig(f"{option}={name!r:.80}: a name of 1 to {MAX_NAME_BYTES} bytes is expected")

@@ -160,7 +160,7 @@ def _as_sequence(what: str, items: Any) -> Sequence[object]:
     """Return the items as a sequence. TypeError for text, bytes, and collections without an order."""
     if is_column(items):
         return bytes_of_column(f"{what}s", items)
-    if isinstance(items, (str, bytes, bytearray, memoryview, Set, Mapping)):
+    if isinstance(items, (str, bytes, bytearray, memoryview, Set, Mapping)) or not isinstance(items, Iterable):
         raise TypeError(f"a list of {what}s expected, not one {type(items).__name__}")
     return items if isinstance(items, Sequence) else list(items)
 

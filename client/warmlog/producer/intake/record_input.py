@@ -72,15 +72,21 @@ def as_headers(headers: Headers | None) -> list[Header] | None:
     if not headers:
         return None
     pairs = headers.items() if isinstance(headers, Mapping) else headers
+    if not hasattr(pairs, "__iter__"):
+        raise _not_headers(pairs)
     checked: list[Header] = []
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise TypeError(f"headers must be pairs of a name and bytes or None, or a mapping, not {pair!r:.40}")
+            raise _not_headers(pair)
         name, value = pair
         if not isinstance(name, str):
             raise TypeError(f"a header's name must be str, not {type(name).__name__}")
         checked.append((name, as_bytes(f"the value of header {name!r}", value)))
     return checked
+
+
+def _not_headers(given: object) -> TypeError:
+    return TypeError(f"headers must be pairs of a name and bytes or None, or a mapping, not {given!r:.40}")
 
 
 def as_timestamp(timestamp_ms: object) -> int:

@@ -33,6 +33,9 @@ class FourPartitions:
     def names(self) -> list[str]:
         return ["t"]
 
+    def may_describe(self, principal: str, name: str) -> bool:
+        return True
+
     def by_name(self, name: str) -> KnownTopic | None:
         return self.topic if name == "t" else None
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from warmlog_broker.config.broker_config import MIB, BrokerConfig
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.config.broker_settings import MIB
 from warmlog_broker.replica.disk_space import DiskRoom, reserve_bytes
 from warmlog_protocol.errors import DiskFull
 

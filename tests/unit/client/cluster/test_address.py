@@ -25,6 +25,11 @@ def test_what_is_no_address_is_refused_by_name(text: str) -> None:
         parse_address(text)
 
 
+def test_a_url_is_told_from_an_ipv6_address() -> None:
+    with pytest.raises(ValueError, match="HOST:PORT expected, without http://"):
+        parse_address("http://127.0.0.1:7400")
+
+
 def test_several_addresses_are_a_list_or_separated_by_commas() -> None:
     expected = [Address("a", 1), Address("b", 2)]
     assert parse_addresses("a:1,b:2") == expected

@@ -8,7 +8,7 @@ import pytest
 import warmlog
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator, owned
-from unit.client.consumer.test_group_consumer import consumer, fill, place
+from group_consumer import consumer, fill, place
 
 
 @pytest.fixture

@@ -35,3 +35,10 @@ def test_callbacks_of_the_blocking_consumer_are_plain_functions() -> None:
 
     with pytest.raises(warmlog.InvalidConfig, match="a plain function is expected, not a coroutine function"):
         warmlog.blocking.Consumer("127.0.0.1:1", topics=["t"], group="etl", on_revoked=revoked)
+
+
+@pytest.mark.parametrize("option", ["group", "instance_id", "pattern"])
+def test_text_without_utf_8_is_refused_before_a_broker_is_asked(option: str) -> None:
+    options = {"group": "g", **({} if option == "pattern" else {"topics": ["t"]}), option: "\udcff"}
+    with pytest.raises(warmlog.InvalidConfig, match=option):
+        warmlog.Consumer("127.0.0.1:1", **options)  # type: ignore[arg-type]

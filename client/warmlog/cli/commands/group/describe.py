@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from warmlog.cli.commands.group.lag import age_cell, lag_document, total_lag
 from warmlog.cli.terminal.exits import CommandFailed, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Group, run_admin
-from warmlog.cli.terminal.output import counted, facts, is_terminal, json_line, line, table
+from warmlog.cli.terminal.output import counted, escaped, facts, is_terminal, json_line, line, table
 from warmlog.cli.terminal.tables import Cell, Count, Instant, human_age
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def list_groups(broker: Broker = DEFAULT_BROKER, as_json: AsJson = False) -> Non
         table(("group", "state", "members"), [(each.name, each.state, Count(each.member_count)) for each in found])
     else:
         for each in found:
-            line(each.name)
+            line(escaped(each.name))
 
 
 @ends_cleanly
@@ -88,18 +88,21 @@ def _show(found: "GroupDescription", lags: "dict[TopicPartition, GroupLag]") -> 
         ]
     )
     readers = {tp: each.instance_id or each.member_id for each in found.members for tp in each.assigned}
-    rows = [_row(tp, lags.get(tp), readers.get(tp, "")) for tp in sorted({*lags, *readers})]
+    headings = ["topic", "partition", "committed", "end", "lag", "behind", "member"]
+    if any(lag.metadata for lag in lags.values()):
+        headings.append("metadata")
+    rows = [_row(tp, lags.get(tp), readers.get(tp, ""))[: len(headings)] for tp in sorted({*lags, *readers})]
     if rows:
         line()
-        table(("topic", "partition", "committed", "end", "lag", "behind", "member"), rows)
+        table(headings, rows)
 
 
 def _row(tp: TopicPartition, lag: "GroupLag | None", reader: str) -> tuple[Cell, ...]:
     if lag is None:
-        return (*tp, "", "", "", "", reader)
+        return (*tp, "", "", "", "", reader, "")
     end: Cell = "" if lag.high_watermark is None else lag.high_watermark
     records: Cell = "" if lag.records is None else Count(lag.records)
-    return (*tp, lag.committed, end, records, age_cell(lag.seconds), reader)
+    return (*tp, lag.committed, end, records, age_cell(lag.seconds), reader, lag.metadata)
 
 
 def partitions_text(partitions: Sequence[TopicPartition]) -> str:

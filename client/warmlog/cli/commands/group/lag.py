@@ -37,5 +37,6 @@ def lag_document(lag: "GroupLag") -> dict[str, Any]:
         "high_watermark": lag.high_watermark,
         "lag_records": lag.records,
         "lag_seconds": lag.seconds,
+        "metadata": lag.metadata,
         "error": None if lag.error is None else str(lag.error),
     }

@@ -42,7 +42,7 @@ def reset(
         list[int] | None, typer.Option(min=0, metavar="N", help="Only this partition of the --topic. Repeatable.")
     ] = None,
     executes: Annotated[
-        bool, typer.Option("--execute", help="Commit the new offsets; without it they are only shown.")
+        bool, typer.Option("--execute/--dry-run", help="Commit the new offsets, or only show them.")
     ] = False,
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,

@@ -23,19 +23,29 @@ class Figures:
 
 
 def total(figures: Collection[Figures]) -> Figures:
-    """Return the sums, and the latest of the times; an unknown size counts as none."""
+    """Return the sums, and the latest of the times; an unknown size counts as none, unless all are."""
+    sizes = [each.size_bytes for each in figures if each.size_bytes != UNKNOWN]
     return Figures(
         sum(each.records for each in figures),
-        sum(max(each.size_bytes, 0) for each in figures),
+        sum(sizes) if sizes or not figures else UNKNOWN,
         max((each.last_record_ms for each in figures), default=NO_TIME),
     )
 
 
 async def sizes_on_disk(admin: "Admin", topics: list[str] | None = None) -> dict[tuple[str, int], int]:
-    """Return the size of each partition's log; without those that are offline and copies that are being moved."""
+    """Return the size of each partition's log; without those that are offline and copies that are being moved.
+
+    Empty if the user has no right to see the data directories.
+    """
+    from warmlog.errors import ClusterAuthorizationFailed
+
+    try:
+        directories = await admin.describe_log_dirs(topics)
+    except ClusterAuthorizationFailed:
+        return {}
     return {
         (replica.topic, replica.partition): replica.size_bytes
-        for directory in await admin.describe_log_dirs(topics)
+        for directory in directories
         for replica in directory.replicas
         if not replica.is_future and replica.offset_lag >= 0
     }

@@ -35,10 +35,14 @@ class Machine:
         self.log += decision.records
         return decision.result
 
-    def heartbeat(self, member_id: str, epoch: int, owned: object = None, **fields: Any) -> GroupHeartbeatResponse:
+    def heartbeat(
+        self, member_id: str, epoch: int, owned: object = None, *, principal: str = "", **fields: Any
+    ) -> GroupHeartbeatResponse:
         """Send a heartbeat; `owned` is a response's assignment, or partitions."""
         request = GroupHeartbeatRequest(GROUP, member_id, epoch, owned=as_message(owned), **fields)
-        decision = membership.heartbeat(self.groups, request, host="host", now_ms=self.now_ms, limits=self.limits)
+        decision = membership.heartbeat(
+            self.groups, request, host="host", principal=principal, now_ms=self.now_ms, limits=self.limits
+        )
         self.decided(decision)
         self.groups.heard(GROUP, member_id, now_ms=self.now_ms, epoch=epoch, owned=request.owned)
         return decision.result

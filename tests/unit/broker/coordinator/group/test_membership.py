@@ -205,6 +205,24 @@ def test_new_partitions_deleted_topics_and_recreated_ones_are_noticed(machine: M
         assert sorted(machine.member("a").assigned) == expected
 
 
+def test_a_pattern_stands_for_topics_that_its_principal_may_describe(machine: Machine) -> None:
+    orders, secret = machine.topics.create("orders.eu", 2), machine.topics.create("orders.secret", 4)
+    machine.topics.hidden = {("User:bob", "orders.secret")}
+    machine.join("a", pattern="orders[.].*", principal="User:alice")
+    machine.join("b", pattern="orders[.].*", principal="User:bob")
+    machine.assign()
+    assert {partition.topic_id for partition in machine.member("b").target} <= {orders.topic_id}
+    assert {partition.topic_id for partition in machine.member("a").target} >= {secret.topic_id}
+    epoch = machine.member("b").epoch
+    machine.heartbeat("b", epoch, [], principal="User:carol")
+    assert machine.assign()
+    assert secret.topic_id in {partition.topic_id for partition in machine.member("b").target}
+    machine.topics.hidden = {("User:carol", "orders.secret")}
+    assert machine.assign()
+    assert secret.topic_id not in {partition.topic_id for partition in machine.member("b").target}
+    assert not machine.assign()
+
+
 def test_a_pattern_stands_for_topics_that_come_later_and_for_whole_names(machine: Machine) -> None:
     machine.join("a", pattern="orders[.].*")
     machine.settle("a")
@@ -280,6 +298,26 @@ class TestLeaving:
             rest = "b" if gone == "a" else "a"
             machine.settle(rest)
             assert len(machine.member(rest).assigned) == 4
+
+    @pytest.mark.parametrize("leaving", [-1, -2])
+    def test_a_late_copy_of_a_leave_does_not_remove_a_member_that_joined_again(
+        self, machine: Machine, leaving: int
+    ) -> None:
+        instance = {"instance_id": "i"} if leaving == -2 else {}
+        machine.join("c", "orders", **instance)
+        left = machine.member("c").epoch
+        machine.heartbeat("c", -1, left_epoch=left)
+        machine.join("c", "orders", **instance)
+        machine.settle("c")
+        machine.join("d", "orders")
+        machine.assign()
+        machine.heartbeat("c", machine.member("c").epoch, machine.member("c").assigned)
+        assert machine.member("c").revoking, "what a leave for a while would release"
+        before = len(machine.log)
+        assert machine.heartbeat("c", leaving, left_epoch=left, **instance).member_epoch == leaving
+        assert len(machine.log) == before
+        machine.heartbeat("c", -1, left_epoch=machine.member("c").previous_epoch)
+        assert machine.groups.member(GROUP, "c") is None, "the response with the last epoch may have been lost"
 
     def test_a_repeated_leave_changes_nothing(self, machine: Machine) -> None:
         assert machine.heartbeat("a", -1).member_epoch == -1

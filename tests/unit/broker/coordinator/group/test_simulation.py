@@ -56,8 +56,8 @@ def epochs_of_heartbeats_are_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         membership,
         "_continue",
-        lambda group, member, request, limits: proceed(
-            group, member, msgspec.structs.replace(request, member_epoch=member.epoch), limits
+        lambda group, member, request, principal, limits: proceed(
+            group, member, msgspec.structs.replace(request, member_epoch=member.epoch), principal, limits
         ),
     )
 

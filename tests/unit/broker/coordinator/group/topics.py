@@ -12,6 +12,8 @@ class Topics:
 
     def __init__(self, **partitions: int) -> None:
         self._created = 0
+        self.hidden: set[tuple[str, str]] = set()
+        """Principals and topics that they may not describe."""
         self._by_name: dict[str, KnownTopic] = {}
         self._by_id: dict[bytes, KnownTopic] = {}
         for name, count in partitions.items():
@@ -44,6 +46,9 @@ class Topics:
 
     def names(self) -> Iterable[str]:
         return list(self._by_name)
+
+    def may_describe(self, principal: str, name: str) -> bool:
+        return (principal, name) not in self.hidden
 
     def by_name(self, name: str) -> KnownTopic | None:
         return self._by_name.get(name)

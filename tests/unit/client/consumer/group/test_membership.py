@@ -177,7 +177,7 @@ def test_leaving_is_repeated_until_there_is_a_response(for_a_while: bool, epoch:
     member.responded(late, response(1, ORDERS))
     assert member.view.phase is Phase.LEAVING
     assert exchange(member, CoordinatorLoadInProgress("loading")).member_epoch == epoch
-    assert exchange(member, response(epoch)) == GroupHeartbeatRequest("g", "m", epoch)
+    assert exchange(member, response(epoch)) == GroupHeartbeatRequest("g", "m", epoch, left_epoch=1)
     assert member.view == (1, Phase.OUT, 1, NOTHING, None, False)
 
 

@@ -1,0 +1,106 @@
+"""Settings that contradict each other, or lack another one."""
+
+import os
+from pathlib import Path
+
+from warmlog_broker.config.broker_settings import BrokerSettings, ClientAuth
+from warmlog_broker.config.listeners import format_address, parse_address
+from warmlog_protocol.errors import InvalidConfig
+from warmlog_protocol.sasl.credential import MECHANISMS
+
+
+def check_consistency(config: BrokerSettings) -> None:
+    """Raise InvalidConfig if settings contradict each other."""
+    for principal in config.super_user_principals:
+        if not principal.startswith("User:") or principal in ("User:", "User:*"):
+            raise InvalidConfig(
+                f"super.users: {principal!r} is not a principal: User: and a name is, with semicolons between "
+                "several of them"
+            )
+    _check_data_paths(config)
+    _check_listeners(config)
+    if not config.offered_mechanisms or not set(config.offered_mechanisms) <= MECHANISMS.keys():
+        raise InvalidConfig(
+            f"sasl.mechanisms: {config.sasl_mechanisms!r} is not allowed, it must name some of {', '.join(MECHANISMS)}"
+        )
+    if config.admin_listen:
+        parse_address(config.admin_listen, "admin.listen")
+    if config.queued_max_request_bytes < config.socket_request_max_bytes:
+        raise InvalidConfig(
+            f"queued.max.request.bytes: {config.queued_max_request_bytes} is not allowed, it must be at least "
+            f"socket.request.max.bytes = {config.socket_request_max_bytes}"
+        )
+    if config.log_cleaner_io_max_bytes_per_second == 0:
+        raise InvalidConfig("log.cleaner.io.max.bytes.per.second: 0 is not allowed, use -1 for no limit")
+    shortest_ms, longest_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    if not shortest_ms <= config.group_session_timeout_ms <= longest_ms:
+        raise InvalidConfig(
+            f"group.session.timeout.ms: {config.group_session_timeout_ms} is not allowed, it must be from "
+            f"group.min.session.timeout.ms = {shortest_ms} to group.max.session.timeout.ms = {longest_ms}"
+        )
+    if config.num_partitions > config.max_partitions_per_topic:
+        raise InvalidConfig(
+            f"num.partitions: {config.num_partitions} is not allowed, it must be at most "
+            f"max.partitions.per.topic = {config.max_partitions_per_topic}"
+        )
+
+
+def _check_data_paths(config: BrokerSettings) -> None:
+    """Raise InvalidConfig unless there is a directory, and none is given twice or is inside another."""
+    if config.data_dir and config.data_dirs:
+        raise InvalidConfig(
+            f"data.dir ({config.data_dir}) and data.dirs ({config.data_dirs}) are both set: remove one of them"
+        )
+    if not config.data_paths:
+        raise InvalidConfig("data.dir is not set: give the broker a directory for its data")
+    resolved = [Path(os.path.realpath(path)) for path in config.data_paths]  # resolve() may raise for a loop of links
+    for number, path in enumerate(resolved):
+        for other in resolved[:number]:
+            if path == other:
+                raise InvalidConfig(f"data.dirs: {path} is given twice")
+            if path.is_relative_to(other) or other.is_relative_to(path):
+                raise InvalidConfig(f"data.dirs: one of {path} and {other} is inside the other")
+
+
+def _check_listeners(config: BrokerSettings) -> None:
+    """Raise InvalidConfig if a listener is wrong, or lets other machines connect without having to authenticate."""
+    for listener in config.all_listeners:
+        shows_certificate = listener.uses_tls and config.tls_client_auth == ClientAuth.REQUIRED
+        is_private = listener.is_local or listener.authenticates or shows_certificate
+        if not (is_private or config.allow_unauthenticated):
+            address = format_address(listener.host, listener.port)
+            raise InvalidConfig(
+                f"listener {listener.name} at {address} accepts connections from other machines without "
+                "authentication: all who reach it can read, write and delete everything. Bind it to 127.0.0.1, "
+                "have clients show certificates (ssl with tls.client.auth=required), or allow it with "
+                "allow.unauthenticated=true"
+            )
+    _check_tls(config)
+
+
+def _check_tls(config: BrokerSettings) -> None:
+    """Raise InvalidConfig if a listener with TLS lacks a setting, or a setting lacks such a listener."""
+    if not any(listener.uses_tls for listener in config.all_listeners):
+        files = {
+            "tls.cert.file": config.tls_cert_file,
+            "tls.key.file": config.tls_key_file,
+            "tls.key.password.file": config.tls_key_password_file,
+            "tls.ca.file": config.tls_ca_file,
+        }
+        for name, path in files.items():
+            if path:
+                raise InvalidConfig(
+                    f"{name}: {path} is set, but no listener uses TLS: give one in listeners, such as "
+                    "listeners=secure=ssl://127.0.0.1:7400"
+                )
+    elif not config.tls_cert_file:
+        raise InvalidConfig("tls.cert.file is not set: a listener with TLS needs a certificate and its key")
+    if config.tls_client_auth != ClientAuth.NONE and not config.tls_ca_file:
+        raise InvalidConfig(
+            f"tls.client.auth: {config.tls_client_auth} needs tls.ca.file, the issuers of clients' certificates"
+        )
+    if config.tls_client_auth == ClientAuth.NONE and config.tls_ca_file:
+        raise InvalidConfig(
+            f"tls.ca.file: {config.tls_ca_file} is set, but clients are not asked for certificates: set "
+            "tls.client.auth to optional or required"
+        )

@@ -1,0 +1,163 @@
+"""What a row of the table of rights is made of.
+
+A rule takes a request and returns what of it the handler gets, and how its response is changed. It raises
+AuthorizationFailed if all is refused.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import replace
+
+from warmlog_broker.gate.asker import Asker
+from warmlog_broker.handlers.items import PartitionItem
+from warmlog_broker.network.codec import Slices
+from warmlog_protocol.errors import AuthorizationFailed
+from warmlog_protocol.messages import (
+    CLUSTER_NAME,
+    AlteredTopic,
+    Message,
+    NewPartitions,
+    NewTopic,
+    Operation,
+    ResourceType,
+)
+
+Revise = Callable[[Message | None, Slices], tuple[Message, Slices]]
+"""Changes a response and its batches. It is given None if no handler has run."""
+Admitted = tuple[Message | None, Revise | None]
+"""What the handler gets, None for nothing at all; and how its response is changed, None for not at all."""
+Rule = Callable[[Asker, Any], Admitted]
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The whole request needs one operation on each resource that `names` returns."""
+
+    operation: Operation
+    resource_type: ResourceType
+    names: Callable[[Any], Iterable[str]]
+
+    def __call__(self, asker: Asker, message: Message) -> Admitted:
+        for name in self.names(message):
+            asker.require(self.operation, self.resource_type, name)
+        return message, None
+
+
+def on_cluster(operation: Operation) -> Whole:
+    """The whole request needs an operation on the cluster."""
+    return Whole(operation, ResourceType.CLUSTER, lambda _: (CLUSTER_NAME,))
+
+
+def _itself(_asker: Asker, item: str) -> str:
+    return item
+
+
+def topic_of(_asker: Asker, item: PartitionItem) -> str:
+    """The topic of an item."""
+    return item.topic
+
+
+def name_of(_asker: Asker, item: NewTopic | AlteredTopic | NewPartitions) -> str:
+    """The name of an item."""
+    return item.name
+
+
+def identified_topic_of(asker: Asker, item: Any) -> str:
+    """The topic of an item whose id decides."""
+    return asker.topic_name(item.topic_id, item.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """Each item needs one of the `operations` on its resource. Refused ones have their results at their places.
+
+    The handler gets the other items, if there are any, or if it `runs_without` them.
+    """
+
+    operations: tuple[Operation, ...]
+    resource_type: ResourceType
+    items: str
+    """The field of the request, a list."""
+    results: str
+    """The field of the response."""
+    refused: Callable[[Any, AuthorizationFailed], list[Any]]
+    """Return the results of a refused item."""
+    named: Callable[[Asker, Any], str] = _itself
+    result_count: Callable[[Any], int] = lambda _: 1
+    """Return how many results an item has."""
+    is_distinct: bool = False
+    """Whether items that are equal have one result."""
+    runs_without: bool = False
+    changes: dict[str, Any] = field(default_factory=dict)
+    """Other fields of a request that is refused in part."""
+
+    def __call__(self, asker: Asker, message: Message) -> Admitted:
+        items = getattr(message, self.items)
+        may, named, resource_type, operation = asker.may, self.named, self.resource_type, self.operations[0]
+        last = None
+        for item in items:
+            name = named(asker, item)
+            if name != last and not may(operation, resource_type, name):
+                return self._sorted_out(asker, message, items)
+            last = name
+        return message, None
+
+    def _sorted_out(self, asker: Asker, message: Message, items: Sequence[Any]) -> Admitted:
+        """Return what of the request may be handled, which may be all of it."""
+        errors: dict[str, AuthorizationFailed] = {}
+        for name in dict.fromkeys([self.named(asker, item) for item in items]):
+            if not any(asker.may(operation, self.resource_type, name) for operation in self.operations):
+                errors[name] = asker.refusal(self.operations[0], self.resource_type, name)
+        if not errors:
+            return message, None
+        if self.is_distinct:
+            items = list(dict.fromkeys(items))
+        verdicts = [(item, errors.get(self.named(asker, item))) for item in items]
+        for _, error in verdicts:
+            if error is not None:
+                asker.count(error)
+        kept = [item for item, error in verdicts if error is None]
+        reduced = replace(message, **{self.items: kept}, **self.changes) if kept or self.runs_without else None
+        return reduced, lambda response, slices: self._merged(asker, verdicts, response, slices)
+
+    def _merged(
+        self,
+        asker: Asker,
+        verdicts: Sequence[tuple[Any, AuthorizationFailed | None]],
+        response: Message | None,
+        slices: Slices,
+    ) -> tuple[Message, Slices]:
+        done = iter(() if response is None else getattr(response, self.results))
+        done_slices = iter(slices)
+        results: list[Any] = []
+        all_slices: list[Any] = []
+        for item, error in verdicts:
+            own = [next(done) for _ in range(self.result_count(item))] if error is None else self.refused(item, error)
+            results += own
+            if slices:
+                all_slices += [next(done_slices) if error is None else [] for _ in own]
+        if response is None:
+            return asker.api.response(**{self.results: results}), ()
+        return replace(response, **{self.results: results}), all_slices
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The response leaves out what the principal may not describe."""
+
+    resource_type: ResourceType
+    results: str
+    named: Callable[[Any], str]
+
+    def __call__(self, asker: Asker, message: Message) -> Admitted:
+        return message, lambda response, slices: (self._without_hidden(asker, response), slices)
+
+    def _without_hidden(self, asker: Asker, response: Any) -> Any:
+        shown = [
+            each
+            for each in getattr(response, self.results)
+            if asker.may(Operation.DESCRIBE, self.resource_type, self.named(each))
+        ]
+        return replace(response, **{self.results: shown})

@@ -1,0 +1,355 @@
+"""Which rights each API needs. The operations are Kafka's."""
+
+from operator import attrgetter
+from typing import Any
+
+from msgspec.structs import replace
+
+from warmlog_broker.gate.asker import Asker
+from warmlog_broker.gate.rules import (
+    Admitted,
+    Each,
+    Listed,
+    Rule,
+    Whole,
+    identified_topic_of,
+    name_of,
+    on_cluster,
+    topic_of,
+)
+from warmlog_broker.handlers.fetch import failed
+from warmlog_broker.handlers.metadata import NO_TOPIC_ID
+from warmlog_broker.handlers.offsets import NOT_FOUND
+from warmlog_broker.network.response import ConnectionEnds
+from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET
+from warmlog_protocol.messages import (
+    ACKS_NONE,
+    APIS,
+    CLUSTER_NAME,
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
+    AlterTopicResult,
+    ApiKey,
+    CommittedPartition,
+    CreatedPartitions,
+    CreatedTopic,
+    DeletedGroup,
+    DeletedOffset,
+    DeletedRecords,
+    DeletedTopic,
+    DescribeConfigsRequest,
+    DescribedConfigs,
+    DescribedGroup,
+    EpochEndOffset,
+    FetchRequest,
+    FoundSplits,
+    InitProducerIdRequest,
+    ListedOffset,
+    ListGroupsRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+    OffsetFetchRequest,
+    Operation,
+    ProducedPartition,
+    ProduceRequest,
+    ResourceType,
+    TopicMetadata,
+)
+
+TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
+)
+_DESCRIBED_TOPICS = Each(
+    (Operation.DESCRIBE,),
+    TOPIC,
+    "topics",
+    "topics",
+    lambda name, error: [TopicMetadata(error.code, name, NO_TOPIC_ID, [], str(error))],
+    is_distinct=True,
+    runs_without=True,
+)
+_ALL_TOPICS = Listed(TOPIC, "topics", attrgetter("name"))
+_CREATED_TOPICS = Each(
+    (Operation.CREATE,),
+    TOPIC,
+    "topics",
+    "topics",
+    lambda new, error: [CreatedTopic(error.code, str(error), new.name, NO_TOPIC_ID, 0)],
+    name_of,
+)
+_DESCRIBED_CONFIGS = Each(
+    (Operation.DESCRIBE_CONFIGS, Operation.WRITE),  # a producer needs the limits of batches
+    TOPIC,
+    "topics",
+    "resources",
+    lambda name, error: [DescribedConfigs(error.code, str(error), name, [])],
+)
+_PRODUCED = Each(
+    (Operation.WRITE,),
+    TOPIC,
+    "partitions",
+    "partitions",
+    lambda part, error: [ProducedPartition(part.topic, part.partition, error.code, str(error))],
+    topic_of,
+)
+_GROUPS = Listed(GROUP, "groups", attrgetter("group"))
+
+
+def _metadata(asker: Asker, message: MetadataRequest) -> Admitted:
+    return (_ALL_TOPICS if message.topics is None else _DESCRIBED_TOPICS)(asker, message)
+
+
+def _create_topics(asker: Asker, message: Any) -> Admitted:
+    return (message, None) if asker.may_in_cluster(Operation.CREATE) else _CREATED_TOPICS(asker, message)
+
+
+def _describe_configs(asker: Asker, message: DescribeConfigsRequest) -> Admitted:
+    """Without topics it asks for the settings of the broker."""
+    return (_DESCRIBED_CONFIGS if message.topics else on_cluster(Operation.DESCRIBE_CONFIGS))(asker, message)
+
+
+def _produce(asker: Asker, message: ProduceRequest) -> Admitted:
+    if message.transactional_id is not None:
+        asker.require(Operation.WRITE, TRANSACTIONAL_ID, message.transactional_id)
+    admitted = _PRODUCED(asker, message)
+    if admitted[1] is not None and message.acks == ACKS_NONE:
+        raise ConnectionEnds("acks=0, and a topic may not be written to")
+    return admitted
+
+
+def _init_producer_id(asker: Asker, message: InitProducerIdRequest) -> Admitted:
+    """An idempotent producer needs a right to write, to whatever topic."""
+    if message.transactional_id is not None:
+        asker.require(Operation.WRITE, TRANSACTIONAL_ID, message.transactional_id)
+    elif not asker.may_in_cluster(Operation.IDEMPOTENT_WRITE):
+        asker.require(Operation.WRITE, TOPIC, None)
+    return message, None
+
+
+def _fetch(asker: Asker, message: FetchRequest) -> Admitted:
+    """What replicas tell with a fetch is not for clients."""
+    is_replica = message.replica_id not in (CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID)
+    for part in message.partitions:
+        if is_replica or part.flushed_offset >= 0 or part.log_start_offset >= 0:
+            asker.require(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
+    return message, None
+
+
+def _list_offsets(asker: Asker, message: ListOffsetsRequest) -> Admitted:
+    if message.replica_id not in (CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID):
+        asker.require(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
+    return message, None
+
+
+def _offset_fetch(asker: Asker, message: OffsetFetchRequest) -> Admitted:
+    """A result has no error of its own, and without an offset a reader would begin at the start: all is refused."""
+    if message.partitions is None:
+        return message, lambda response, slices: (_described_offsets(asker, response), slices)
+    for name in {identified_topic_of(asker, each) for each in message.partitions}:
+        asker.require(Operation.DESCRIBE, TOPIC, name)
+    return message, None
+
+
+def _described_offsets(asker: Asker, response: Any) -> Any:
+    return replace(
+        response,
+        partitions=[
+            each
+            for each in response.partitions
+            if asker.may(Operation.DESCRIBE, TOPIC, identified_topic_of(asker, each))
+        ],
+    )
+
+
+def _list_groups(asker: Asker, message: ListGroupsRequest) -> Admitted:
+    return (message, None) if asker.may_in_cluster(Operation.DESCRIBE) else _GROUPS(asker, message)
+
+
+def _members_topics(asker: Asker, message: Any) -> Admitted:
+    """A group is described only to a principal that may describe the topics of its members."""
+    return message, lambda response, slices: (_with_known_topics(asker, response), slices)
+
+
+def _with_known_topics(asker: Asker, response: Any) -> Any:
+    return replace(response, groups=[_known_or_refused(asker, group) for group in response.groups])
+
+
+def _known_or_refused(asker: Asker, group: DescribedGroup) -> DescribedGroup:
+    names: set[str] = set()
+    for member in group.members:
+        names.update(member.topics)
+        for owned in (*member.assigned, *member.revoking, *member.target):
+            names.add(asker.topic_name(owned.topic_id, owned.topic))
+    hidden = next((name for name in sorted(names) if not asker.may(Operation.DESCRIBE, TOPIC, name)), None)
+    if hidden is None:
+        return group
+    error = asker.refusal(Operation.DESCRIBE, TOPIC, hidden)
+    asker.count(error)
+    text = f"members of group {group.group!r} read topics that you may not describe"
+    return DescribedGroup(error.code, text, group.group)
+
+
+RIGHTS: dict[int, tuple[Rule, ...]] = {
+    ApiKey.HANDSHAKE: (),
+    ApiKey.AUTHENTICATE: (),
+    ApiKey.METADATA: (_metadata,),
+    ApiKey.CREATE_TOPICS: (_create_topics,),
+    ApiKey.DELETE_TOPICS: (
+        Each(
+            (Operation.DELETE,),
+            TOPIC,
+            "names",
+            "topics",
+            lambda name, error: [DeletedTopic(error.code, str(error), name)],
+        ),
+    ),
+    ApiKey.ALTER_TOPICS: (
+        Each(
+            (Operation.ALTER_CONFIGS,),
+            TOPIC,
+            "topics",
+            "topics",
+            lambda each, error: [AlterTopicResult(error.code, str(error), each.name)],
+            name_of,
+        ),
+    ),
+    ApiKey.CREATE_PARTITIONS: (
+        Each(
+            (Operation.ALTER,),
+            TOPIC,
+            "topics",
+            "topics",
+            lambda each, error: [CreatedPartitions(error.code, str(error), each.name)],
+            name_of,
+        ),
+    ),
+    ApiKey.DESCRIBE_CONFIGS: (_describe_configs,),
+    ApiKey.ALTER_REPLICA_LOG_DIRS: (on_cluster(Operation.ALTER),),
+    ApiKey.DESCRIBE_LOG_DIRS: (on_cluster(Operation.DESCRIBE),),
+    ApiKey.INIT_PRODUCER_ID: (_init_producer_id,),
+    ApiKey.PRODUCE: (_produce,),
+    ApiKey.FETCH: (
+        _fetch,
+        Each(
+            (Operation.READ,),
+            TOPIC,
+            "partitions",
+            "partitions",
+            lambda part, error: [failed(part, error)],
+            topic_of,
+            changes={"max_wait_ms": 0},
+        ),
+    ),
+    ApiKey.LIST_OFFSETS: (
+        _list_offsets,
+        Each(
+            (Operation.DESCRIBE,),
+            TOPIC,
+            "partitions",
+            "partitions",
+            lambda part, error: [ListedOffset(part.topic, part.partition, error.code, str(error), *NOT_FOUND)],
+            topic_of,
+        ),
+    ),
+    ApiKey.DELETE_RECORDS: (
+        Each(
+            (Operation.DELETE,),
+            TOPIC,
+            "partitions",
+            "partitions",
+            lambda part, error: [DeletedRecords(part.topic, part.partition, error.code, str(error), NO_OFFSET)],
+            topic_of,
+        ),
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: (
+        Each(
+            (Operation.DESCRIBE,),
+            TOPIC,
+            "partitions",
+            "partitions",
+            lambda part, error: [
+                EpochEndOffset(
+                    part.topic, part.partition, error.code, str(error), NO_LEADER_EPOCH, NO_OFFSET, NO_OFFSET
+                )
+            ],
+            topic_of,
+        ),
+    ),
+    ApiKey.OFFSET_COMMIT: (
+        Whole(Operation.READ, GROUP, lambda message: (message.group,)),
+        Each(
+            (Operation.READ,),
+            TOPIC,
+            "partitions",
+            "partitions",
+            lambda part, error: [CommittedPartition(part.topic_id, part.topic, part.partition, error.code, str(error))],
+            identified_topic_of,
+        ),
+    ),
+    ApiKey.OFFSET_FETCH: (
+        Whole(Operation.DESCRIBE, GROUP, lambda message: (message.group,)),
+        _offset_fetch,
+    ),
+    ApiKey.GROUP_HEARTBEAT: (
+        Whole(Operation.READ, GROUP, lambda message: (message.group,)),
+        Whole(Operation.DESCRIBE, TOPIC, lambda message: message.topics or ()),
+    ),
+    ApiKey.LIST_GROUPS: (_list_groups,),
+    ApiKey.DESCRIBE_GROUPS: (
+        Each(
+            (Operation.DESCRIBE,),
+            GROUP,
+            "groups",
+            "groups",
+            lambda name, error: [DescribedGroup(error.code, str(error), name)],
+        ),
+        _members_topics,
+    ),
+    ApiKey.DELETE_GROUPS: (
+        Each(
+            (Operation.DELETE,),
+            GROUP,
+            "groups",
+            "groups",
+            lambda name, error: [DeletedGroup(error.code, str(error), name)],
+        ),
+    ),
+    ApiKey.DELETE_OFFSETS: (
+        Whole(Operation.DELETE, GROUP, lambda message: (message.group,)),
+        Each(
+            (Operation.READ,),
+            TOPIC,
+            "partitions",
+            "partitions",
+            lambda each, error: [
+                DeletedOffset(each.topic_id, each.topic, number, error.code, str(error)) for number in each.partitions
+            ],
+            identified_topic_of,
+            result_count=lambda each: len(each.partitions),
+        ),
+    ),
+    ApiKey.LIST_USERS: (on_cluster(Operation.DESCRIBE),),
+    ApiKey.ALTER_USERS: (on_cluster(Operation.ALTER),),
+    ApiKey.CREATE_ACLS: (on_cluster(Operation.ALTER),),
+    ApiKey.DELETE_ACLS: (on_cluster(Operation.ALTER),),
+    ApiKey.DESCRIBE_ACLS: (on_cluster(Operation.DESCRIBE),),
+    ApiKey.CHECK_ACL: (on_cluster(Operation.DESCRIBE),),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: (on_cluster(Operation.DESCRIBE_CONFIGS),),
+    ApiKey.ALTER_CLIENT_QUOTAS: (on_cluster(Operation.ALTER_CONFIGS),),
+    ApiKey.FIND_SPLITS: (
+        Each(
+            (Operation.READ,),
+            TOPIC,
+            "partitions",
+            "partitions",
+            lambda part, error: [FoundSplits(part.topic, part.partition, error.code, str(error))],
+            topic_of,
+        ),
+    ),
+}
+"""The rules of each API, which are asked in order."""
+
+assert RIGHTS.keys() == APIS.keys()

@@ -1,0 +1,236 @@
+"""The decision about rights: principal, operation and resource in, allowed or not out. Pure.
+
+A rule (`AclBinding`) concerns a resource by its name, by a prefix of it, or as `*`. Of those that concern resource and
+principal, a rule that denies the operation wins over all that allow it; without one that allows it, it is refused. As
+in Kafka, READ, WRITE, DELETE and ALTER allow DESCRIBE as well, and ALTER_CONFIGS allows DESCRIBE_CONFIGS; to deny them
+denies nothing else.
+
+The rules are indexed by the resource that they name, and within that by principal, each as two sets of operations. A
+decision looks up the name, `*`, and the prefixes of the name that have a length for which there is a rule.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from warmlog_broker.metadata.topic_names import check_topic_name
+from warmlog_protocol.errors import InvalidTopic
+from warmlog_protocol.messages import (
+    ANY_NAME,
+    ANY_PRINCIPAL,
+    CLUSTER_NAME,
+    AclBinding,
+    AclFilter,
+    Operation,
+    ResourceType,
+)
+
+Operations = int
+"""A set of operations: the sum of 1 << operation."""
+MAX_NAME_CHARACTERS = 255
+MAX_PRINCIPAL_CHARACTERS = 1024
+"""A distinguished name is long."""
+USER_PREFIX = "User:"
+
+NO_OPERATIONS: Operations = 0
+EVERY_OPERATION: Operations = sum(1 << operation for operation in Operation if operation is not Operation.ALL)
+_CONCERNED = {
+    ResourceType.TOPIC: "READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS",
+    ResourceType.GROUP: "READ DELETE DESCRIBE",
+    ResourceType.CLUSTER: "CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE",
+    ResourceType.TRANSACTIONAL_ID: "WRITE DESCRIBE",
+}
+OPERATIONS_ON = {
+    kind: (Operation.ALL, *(Operation[name] for name in names.split())) for kind, names in _CONCERNED.items()
+}
+"""The operations that rules for each type of resource may name."""
+
+Resource = tuple[int, bool, str]
+"""What a rule names: the type, whether the name is a prefix, the name."""
+
+
+def _set_of(*operations: Operation) -> Operations:
+    return sum(1 << operation for operation in operations)
+
+
+_ALL = _set_of(Operation.ALL)
+_DESCRIBING = _set_of(Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER)
+_DESCRIBE = _set_of(Operation.DESCRIBE)
+_ALTER_CONFIGS = _set_of(Operation.ALTER_CONFIGS)
+_DESCRIBE_CONFIGS = _set_of(Operation.DESCRIBE_CONFIGS)
+
+
+def _effective(allowed: Operations, denied: Operations) -> Operations:
+    """Return what rules that allow and deny these operations permit in the end."""
+    if denied & _ALL:
+        return NO_OPERATIONS
+    if allowed & _ALL:
+        allowed = EVERY_OPERATION
+    if allowed & _DESCRIBING:
+        allowed |= _DESCRIBE
+    if allowed & _ALTER_CONFIGS:
+        allowed |= _DESCRIBE_CONFIGS
+    return allowed & ~denied & ~_ALL
+
+
+@dataclass(slots=True)
+class _OnResource:
+    """The operations that are allowed and denied on a resource, by principal."""
+
+    allowed: dict[str, Operations] = field(default_factory=dict)
+    denied: dict[str, Operations] = field(default_factory=dict)
+
+    def change(self, rule: AclBinding) -> None:
+        """Add a rule that is not there, or remove one that is."""
+        changed = self.allowed if rule.is_allowed else self.denied
+        operations = changed.get(rule.principal, NO_OPERATIONS) ^ (1 << rule.operation)
+        if operations:
+            changed[rule.principal] = operations
+        else:
+            del changed[rule.principal]
+
+
+class Rights:
+    """The rules, indexed. Each is there once."""
+
+    def __init__(self, rules: Iterable[AclBinding] = (), *, allows_without_rules: bool = False) -> None:
+        """`allows_without_rules`: everything is allowed on a resource that no rule of any principal concerns."""
+        self._allows_without_rules = allows_without_rules
+        self._index: dict[Resource, _OnResource] = {}
+        self._prefix_lengths: dict[int, Counter[int]] = {}
+        """By type: how many indexed prefixes have each length."""
+        for rule in rules:
+            self.add(rule)
+
+    def add(self, rule: AclBinding) -> None:
+        """Add a rule that is not there."""
+        resource = _resource_of(rule)
+        if resource not in self._index:
+            self._index[resource] = _OnResource()
+            if rule.is_prefix:
+                self._prefix_lengths.setdefault(rule.resource_type, Counter())[len(rule.name)] += 1
+        self._index[resource].change(rule)
+
+    def remove(self, rule: AclBinding) -> None:
+        """Remove a rule that is there."""
+        resource = _resource_of(rule)
+        on_resource = self._index[resource]
+        on_resource.change(rule)
+        if not (on_resource.allowed or on_resource.denied):
+            del self._index[resource]
+            if rule.is_prefix:
+                lengths = self._prefix_lengths[rule.resource_type]
+                lengths[len(rule.name)] -= 1
+                if not lengths[len(rule.name)]:
+                    del lengths[len(rule.name)]
+
+    def operations(self, principal: str, resource_type: int, name: str) -> Operations:
+        """Return what the principal may do with the resource."""
+        return self._operations(principal, (resource_type, False, name))
+
+    def is_denied(self, principal: str, operation: Operation, resource_type: int, name: str) -> bool:
+        """Return whether a rule denies this, rather than that none allows it."""
+        covering = self._covering((resource_type, False, name))
+        return any(_of_principal(each.denied, principal) & (1 << operation | _ALL) for each in covering)
+
+    def operations_on_any(self, principal: str, resource_type: int) -> Operations:
+        """Return what the principal may do with at least one name of this type, whether or not it exists."""
+        found = self._operations(principal, (resource_type, False, ANY_NAME))
+        for resource, on_resource in self._index.items():
+            if resource[0] == resource_type and _of_principal(on_resource.allowed, principal):
+                found |= self._operations(principal, resource)
+        return found
+
+    def _operations(self, principal: str, resource: Resource) -> Operations:
+        """Return what the principal may do with all names that `resource` stands for."""
+        covering = list(self._covering(resource))
+        if not covering and self._allows_without_rules:
+            return EVERY_OPERATION
+        allowed = denied = NO_OPERATIONS
+        for each in covering:
+            allowed |= _of_principal(each.allowed, principal)
+            denied |= _of_principal(each.denied, principal)
+        return _effective(allowed, denied)
+
+    def _covering(self, resource: Resource) -> Iterator[_OnResource]:
+        """Yield the entries that concern all names that `resource` stands for."""
+        resource_type, is_prefix, name = resource
+        index = self._index
+        if not is_prefix and (exact := index.get(resource)) is not None:
+            yield exact
+        if (is_prefix or name != ANY_NAME) and (every := index.get((resource_type, False, ANY_NAME))) is not None:
+            yield every
+        for length in self._prefix_lengths.get(resource_type, ()):
+            if length <= len(name) and (prefix := index.get((resource_type, True, name[:length]))) is not None:
+                yield prefix
+
+
+def _resource_of(rule: AclBinding) -> Resource:
+    return rule.resource_type, rule.is_prefix, rule.name
+
+
+def _of_principal(operations: dict[str, Operations], principal: str) -> Operations:
+    return operations.get(principal, NO_OPERATIONS) | operations.get(ANY_PRINCIPAL, NO_OPERATIONS)
+
+
+def concerns(rule: AclBinding, resource_type: int, name: str) -> bool:
+    """Return whether the rule concerns this resource."""
+    if rule.resource_type != resource_type:
+        return False
+    return name.startswith(rule.name) if rule.is_prefix else rule.name in (name, ANY_NAME)
+
+
+def fits(rule: AclBinding, wanted: AclFilter) -> bool:
+    """Return whether the filter selects the rule."""
+    if wanted.is_matching and wanted.name is not None:
+        has_name = concerns(rule, rule.resource_type, wanted.name)
+    else:
+        has_name = wanted.name in (None, rule.name)
+    return (
+        has_name
+        and wanted.principal in (None, rule.principal)
+        and wanted.operation in (None, rule.operation)
+        and wanted.resource_type in (None, rule.resource_type)
+        and wanted.is_prefix in (None, rule.is_prefix)
+        and wanted.is_allowed in (None, rule.is_allowed)
+    )
+
+
+def decided_by(rules: Iterable[AclBinding], principal: str, operation: int) -> list[AclBinding]:
+    """Return those of the rules about one resource that decide: those that deny, else those that allow."""
+    own = [rule for rule in rules if rule.principal in (principal, ANY_PRINCIPAL)]
+    wanted = 1 << operation
+    denying = [rule for rule in own if not rule.is_allowed and rule.operation in (operation, Operation.ALL)]
+    return denying or [rule for rule in own if rule.is_allowed and _effective(1 << rule.operation, 0) & wanted]
+
+
+def why_unacceptable(rule: AclBinding) -> str:
+    """Return why this cannot be a rule; empty if it can."""
+    kind, name = rule.resource_type, rule.name
+    if not is_principal(rule.principal):
+        return (
+            f"principal {rule.principal[:80]!r}: {USER_PREFIX} and the name of a user was expected, or {ANY_PRINCIPAL}"
+        )
+    if kind not in OPERATIONS_ON:
+        return f"resource type {kind}: {', '.join(f'{each.value} ({each.name})' for each in OPERATIONS_ON)} exist"
+    if rule.operation not in OPERATIONS_ON[ResourceType(kind)]:
+        allowed = ", ".join(each.name for each in OPERATIONS_ON[ResourceType(kind)])
+        shown = Operation(rule.operation).name if rule.operation in set(Operation) else rule.operation
+        return f"operation {shown} on a {ResourceType(kind).name}: {allowed} exist"
+    if kind == ResourceType.CLUSTER and (rule.is_prefix or name != CLUSTER_NAME):
+        return f"the cluster is called {CLUSTER_NAME!r}, not {name[:80]!r}"
+    if not 0 < len(name) <= MAX_NAME_CHARACTERS:
+        return f"a name of {len(name)} characters: 1 to {MAX_NAME_CHARACTERS} are allowed"
+    if rule.is_prefix and name == ANY_NAME:
+        return "* stands for all names: it is not a prefix"
+    if kind == ResourceType.TOPIC and name != ANY_NAME:
+        try:
+            check_topic_name(name)
+        except InvalidTopic as error:
+            return f"{error}; for all names that begin alike, give the beginning as a prefix"
+    return ""
+
+
+def is_principal(text: str) -> bool:
+    """Return whether a rule may name this principal."""
+    return text.startswith(USER_PREFIX) and len(USER_PREFIX) < len(text) <= MAX_PRINCIPAL_CHARACTERS

@@ -1,0 +1,210 @@
+"""What a broker serves, without the network: directories, topics, coordinators, and the work on their logs."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.groups import GroupCoordinator
+from warmlog_broker.data_dirs.deletion import DirectoryRemover
+from warmlog_broker.data_dirs.loader import LogOpener, Stored
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.maintenance.housekeeping import Housekeeping
+from warmlog_broker.maintenance.log_cleaner import LogCleaner
+from warmlog_broker.metadata.store import Metadata, ProducerIds
+from warmlog_broker.network.body_threads import BodyThreads
+from warmlog_broker.network.memory_pool import MemoryPool
+from warmlog_broker.replica.cluster_view import ClusterView
+from warmlog_broker.replica.delayed_fetch import DelayedFetches
+from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
+from warmlog_broker.runtime.clock import start_clock
+from warmlog_broker.runtime.counters import Counters
+from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_broker.runtime.threads import ThreadPools
+from warmlog_broker.runtime.timer_wheel import TimerWheel
+from warmlog_broker.security.authorizer import Authorizer
+from warmlog_broker.security.quotas import Quotas
+from warmlog_broker.security.users import Users
+from warmlog_broker.server.crash_guard import CrashGuard
+from warmlog_broker.server.shutdown import close_logs
+from warmlog_broker.topics.replica_mover import Moves
+from warmlog_broker.topics.topic_changes import TopicChanges
+from warmlog_broker.topics.topics import Topics
+from warmlog_protocol.errors import StorageError
+
+_log = logging.getLogger(__name__)
+
+
+def broker_version() -> str:
+    """Return the version of the installed distribution."""
+    try:
+        return version("warmlog")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What the parts of one broker share."""
+
+    loop: asyncio.AbstractEventLoop
+    config: BrokerConfig
+    threads: ThreadPools
+    timers: TimerWheel
+    lines: RepeatedLines
+    counters: Counters
+    guard: CrashGuard
+    memory: MemoryPool
+
+
+class Engine:
+    """The parts of one broker that requests work on; `undo` of the constructor ends the threads that they start."""
+
+    def __init__(self, runtime: Runtime, stored: Stored, opener: LogOpener, undo: ExitStack) -> None:
+        config, threads = runtime.config, runtime.threads
+        self._runtime = runtime
+        self._metadata = Metadata(stored.metadata_log, threads.disk)
+        served = []
+        for data in stored.directories.live:
+            served.append(ServedDirectory(data, config, threads=threads.disk, trying=threads.trying))
+            undo.callback(served[-1].flusher.close)
+        self.directories = DataDirectories(served, stored.directories.offline)
+        remover = DirectoryRemover(threads.disk)
+        remover.add(stored.deleted_paths, 0)
+        self.topics = self._make_topics(stored, opener, remover)
+        last_written = [data.last_written_ms for data in stored.directories.live]
+        now_ms = start_clock(
+            max((each for each in last_written if each is not None), default=None),
+            config.log_retention_clock_settle_ms,
+        )
+        self.moves = Moves(
+            config,
+            topics=self.topics,
+            directories=self.directories,
+            metadata=self._metadata,
+            threads=threads.disk,
+            on_deleted=remover.add,
+        )
+        self.housekeeping = Housekeeping(
+            config=config,
+            topics=self.topics,
+            directories=self.directories,
+            remover=remover,
+            threads=threads.disk,
+            now_ms=now_ms,
+        )
+        self.log_cleaner = LogCleaner(
+            config=config,
+            topics=self.topics,
+            on_replaced=self.housekeeping.segments_changed,
+            now_ms=now_ms,
+            working_on=runtime.guard.working_on,
+        )
+        undo.callback(self.log_cleaner.close)
+        self.services = self._make_services(stored, retention_now_ms=now_ms)
+        undo.callback(self.services.groups.close)
+        self.services.groups.start()
+
+    def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
+        """Return the topics in the metadata log, with the logs that could be opened."""
+        topics = Topics(
+            self._metadata,
+            config=self._runtime.config,
+            directories=self.directories,
+            open_log=opener.create,
+            threads=self._runtime.threads.disk,
+            on_deleted=remover.add,
+        )
+        for entry, loaded in stored.topics:
+            topics.add(entry, loaded)
+        topics.on_changed.append(self._topic_changed)
+        return topics
+
+    def _topic_changed(self, name: str) -> None:
+        if self.topics.find(name) is None:
+            self._runtime.counters.forget_topic(name)
+
+    def _make_services(self, stored: Stored, *, retention_now_ms: Callable[[], int]) -> Services:
+        runtime, config = self._runtime, self._runtime.config
+        cluster = stored.metadata_log.state.cluster
+        assert cluster is not None
+        authorizer = Authorizer(self._metadata, config)
+        return Services(
+            loop=runtime.loop,
+            config=config,
+            cluster=ClusterView(cluster.cluster_id, config.node_id, config.all_listeners),
+            version=broker_version(),
+            topics=self.topics,
+            topic_changes=TopicChanges(
+                self.topics,
+                self._metadata,
+                config=config,
+                directories=self.directories,
+                on_altered=self.housekeeping.keep_retention_soon,
+            ),
+            directories=self.directories,
+            moves=self.moves,
+            delayed_fetches=DelayedFetches(config.fetch_max_waits, config.fetch_max_wait_partitions),
+            producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
+            groups=GroupCoordinator(
+                self.topics,
+                config,
+                authorizer=authorizer,
+                timers=runtime.timers,
+                lines=runtime.lines,
+                threads=runtime.threads.cold_readers,
+                now_ms=Services.now_ms,
+                retention_now_ms=retention_now_ms,
+                write_refusal=runtime.guard.write_refusal,
+            ),
+            users=Users(self._metadata, Services.now_ms),
+            quotas=Quotas(self._metadata, runtime.loop.time, config.quota_max_throttle_ms),
+            authorizer=authorizer,
+            cold_readers=runtime.threads.cold_readers,
+            bodies=BodyThreads(runtime.threads.preparers, runtime.memory),
+            write_refusal=runtime.guard.write_refusal,
+            counters=runtime.counters,
+            lines=runtime.lines,
+        )
+
+    async def stop_coordinators(self) -> None:
+        """Finish the changes that coordinators write; their requests have ended before."""
+        await self.services.groups.stop()
+
+    async def stop_maintenance(self) -> None:
+        """Finish or interrupt compaction, moves and housekeeping."""
+        await self.log_cleaner.stop()
+        await self.moves.stop()
+        await self.housekeeping.stop()
+
+    async def close_logs(self) -> bool:
+        """Close the logs of each directory, and store their ends there; return whether all were closed in order."""
+        closed = await asyncio.gather(*(self._close_directory(directory) for directory in self.directories))
+        try:
+            await self._metadata.close()
+        except StorageError as error:
+            _log.error("the metadata log could not be closed; the next start will check it: %s", error)
+            return False
+        return all(closed) and self.directories.are_all_live
+
+    async def _close_directory(self, directory: ServedDirectory) -> bool:
+        """Return whether all its logs were closed without an error, and a marker for the next start was written."""
+        await directory.wait_for_probe()
+        partitions = list(directory.partitions)
+        loop, disk = self._runtime.loop, self._runtime.threads.disk
+        try:
+            closing = partial(close_logs, directory.path, partitions, self._runtime.config)
+            ends = await loop.run_in_executor(disk, closing)
+            directory.checkpoints.note(partitions)
+            if not directory.is_live:
+                return False
+            await directory.checkpoints.write()
+            await loop.run_in_executor(disk, directory.data.mark_clean, ends)
+        except OSError as error:
+            _log.error("the next start will check all logs in %s: %s", directory.path, error)
+            return False
+        return len(ends) == len(partitions)

@@ -1,0 +1,1 @@
+"""`warmlog acl`: what principals may do."""

@@ -1,0 +1,52 @@
+"""What rights cost: a decision alone, and `send_many` to a broker that asks for rights and to one that does not."""
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from benchmarks import pairs
+from benchmarks.measurement import Run
+from broker_process import BrokerProcess
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.metadata.metadata_log import MetadataState
+from warmlog_broker.security.authorizer import Authorizer
+from warmlog_broker.tools.acls import create_acls
+from warmlog_protocol.messages import ANY_NAME, ANY_PRINCIPAL, CLUSTER_NAME, AclBinding, Operation, ResourceType
+
+RULES = 10_000
+TOPICS = 1_000
+
+
+def decisions(count: int) -> Run:
+    """Decide `count` times about TOPICS topics, with RULES rules; a record is a decision. Then without remembering."""
+    state = MetadataState()
+    for number in range(RULES):
+        rule = AclBinding(f"User:{number % 100}", Operation.READ, ResourceType.TOPIC, f"topic-{number // 100}", True)
+        state.acls[rule] = None
+    config = BrokerConfig.from_settings({"data.dir": "none", "authorization": "acl", "super.users": "User:root"})
+    rights = Authorizer(cast("Any", SimpleNamespace(state=state)), config)
+    names = [f"topic-{number}" for number in range(TOPICS)]
+    seconds = {}
+    for kind in ("first", "repeated"):
+        began_s = time.perf_counter()
+        for _ in range(1 if kind == "first" else count // TOPICS):
+            for name in names:
+                rights.may("User:7", Operation.READ, ResourceType.TOPIC, name)
+        seconds[kind] = time.perf_counter() - began_s
+    figures = {"decision_ns": seconds["repeated"] / count * 1e9, "first_decision_ns": seconds["first"] / TOPICS * 1e9}
+    return Run(count, seconds["repeated"], figures)
+
+
+async def cost(directory: Path, records: int) -> Run:
+    """Return the runs with rights, compared with those without."""
+    everything = [
+        AclBinding(ANY_PRINCIPAL, Operation.ALL, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else ANY_NAME)
+        for kind in ResourceType
+    ]
+    create_acls(directory / "guarded", everything)
+    with (
+        BrokerProcess(directory / "open") as plain,
+        BrokerProcess(directory / "guarded", authorization="acl") as guarded,
+    ):
+        return await pairs.cost(plain, guarded, records)

@@ -1,0 +1,115 @@
+"""`warmlog acl`: the first right without a broker, then rights of a running one."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker_process import BrokerProcess
+from integration.command_line import CommandLine
+
+OFFLINE = CommandLine("127.0.0.1:1")
+
+
+def ok(commands: CommandLine, *arguments: object, **more: Any) -> str:
+    done = commands(*arguments, **more)
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout.decode())
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    directory = tmp_path / "data"
+    for name in ("root", "bob"):
+        ok(OFFLINE, "user", "add", name, "--data-dir", directory, given=b"geheim\n")
+    ok(OFFLINE, "acl", "add", "root", "all", "--cluster", "--topic", "*", "--group", "*", "--data-dir", directory)
+    return directory
+
+
+@pytest.fixture
+def broker(data: Path) -> Iterator[BrokerProcess]:
+    listeners = "main=sasl_plaintext://127.0.0.1:0"
+    with BrokerProcess(data, listeners=listeners, authorization="acl") as running:
+        yield running
+
+
+def user(broker: BrokerProcess, name: str) -> CommandLine:
+    return CommandLine(broker.address, WARMLOG_USERNAME=name, WARMLOG_PASSWORD="geheim")
+
+
+def test_the_first_right_is_given_without_a_broker(data: Path) -> None:
+    listed = ok(OFFLINE, "acl", "list", "--data-dir", data)
+    assert listed.splitlines() == [
+        "resource\tname\tprincipal\trule\toperation",
+        "topic\t*\tUser:root\tallow\tall",
+        "group\t*\tUser:root\tallow\tall",
+        "cluster\tkafka-cluster\tUser:root\tallow\tall",
+    ]
+    clusters = json.loads(ok(OFFLINE, "acl", "list", "--cluster", "--data-dir", data, "--json"))
+    assert [each["operation"] for each in clusters] == ["all"]
+
+
+def test_rights_of_a_running_broker_are_not_changed_in_its_directory(broker: BrokerProcess, data: Path) -> None:
+    added = OFFLINE("acl", "add", "bob", "all", "--topic", "*", "--data-dir", data)
+    assert added.returncode == 1
+    assert len(json.loads(ok(OFFLINE, "acl", "list", "--data-dir", data, "--json"))) == 3
+
+
+def test_a_user_is_given_rights_and_loses_them(broker: BrokerProcess) -> None:
+    root, bob = user(broker, "root"), user(broker, "bob")
+    ok(root, "topic", "create", "orders.eu")
+    refused = bob("produce", "orders.eu", given=b"one\n")
+    assert refused.returncode == 1
+    assert b"User:bob lacks the right" in refused.stderr
+    assert b"Traceback" not in refused.stderr
+    ok(root, "acl", "add", "bob", "read", "write", "--topic", "orders.", "--prefix")
+    ok(bob, "produce", "orders.eu", given=b"one\n")
+    assert ok(bob, "topic", "list", "--json").count("orders.eu") == 1
+    ok(root, "acl", "add", "*", "write", "--topic", "orders.eu", "--deny")
+    assert bob("produce", "orders.eu", given=b"one\n").returncode == 1
+    deleted = ok(root, "acl", "delete", "--deny", "--yes", "--json")
+    assert [each["principal"] for each in json.loads(deleted)] == ["User:*"]
+    ok(bob, "produce", "orders.eu", given=b"one\n")
+    ok(root, "acl", "delete", "--principal", "bob", "--yes")
+    assert bob("produce", "orders.eu", given=b"one\n").returncode == 1
+    own = bob("acl", "list")
+    assert (own.returncode, b"DESCRIBE on the cluster" in own.stderr) == (1, True)
+
+
+def test_a_check_says_why_and_ends_with_it(broker: BrokerProcess) -> None:
+    root = user(broker, "root")
+    ok(root, "acl", "add", "User:bob", "read", "--topic", "orders")
+    allowed = ok(root, "acl", "check", "bob", "describe", "--topic", "orders")
+    assert allowed.splitlines() == ["allowed: a rule allows it", "  allow User:bob read on topic orders"]
+    refused = root("acl", "check", "bob", "write", "--topic", "orders", "--json")
+    assert refused.returncode == 1
+    assert json.loads(refused.stdout) == {"is_allowed": False, "reason": "no rule allows it", "acls": []}
+    matching = ok(root, "acl", "list", "--topic", "orders", "--matching", "--json")
+    assert len(json.loads(matching)) == 2
+    assert len(json.loads(ok(root, "acl", "list", "--topic", "orders", "--json"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("add", "bob", "raed", "--topic", "t"), b"raed"),
+        (("add", "bob", "read"), b"--topic"),
+        (("add", "bob"), b"OPERATION"),
+        (("delete",), b"which rules"),
+        (("check", "bob", "read", "--topic", "a", "--group", "b"), b"once"),
+        (("list", "--topic", "a", "--topic", "b"), b"once"),
+    ],
+)
+def test_a_wrong_command_is_a_usage_error(arguments: tuple[str, ...], told: bytes) -> None:
+    done = OFFLINE("acl", *arguments)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_a_rule_that_cannot_be_one_is_refused_and_nothing_is_added(data: Path) -> None:
+    done = OFFLINE("acl", "add", "bob", "read", "write", "--group", "g", "--data-dir", data)
+    assert done.returncode == 1
+    assert b"WRITE on a GROUP" in done.stderr
+    assert "bob" not in ok(OFFLINE, "acl", "list", "--data-dir", data)

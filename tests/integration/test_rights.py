@@ -1,0 +1,573 @@
+"""Rights over real sockets: every API with and without each right that it needs, and what clients are told."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec import Struct, structs
+
+from broker_thread import BrokerThread
+from warmlog_broker.gate.table import RIGHTS
+from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL
+from warmlog_protocol.errors import (
+    ApiError,
+    AuthorizationFailed,
+    CoordinatorLoadInProgress,
+    ErrorCode,
+    TransactionalIdAuthorizationFailed,
+)
+from warmlog_protocol.messages import (
+    ACKS_ALL,
+    ACKS_NONE,
+    API_OF_REQUEST,
+    APIS,
+    CLUSTER_NAME,
+    EARLIEST_TIMESTAMP,
+    JOINING,
+    LEAVING,
+    AclBinding,
+    AclFilter,
+    AlterClientQuotasRequest,
+    AlteredTopic,
+    AlteredUser,
+    AlterReplicaLogDirsRequest,
+    AlterTopicsRequest,
+    AlterUsersRequest,
+    ApiKey,
+    AuthenticateRequest,
+    CheckAclRequest,
+    CreateAclsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteAclsRequest,
+    DeleteGroupsRequest,
+    DeleteOffsetsRequest,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteTopicsRequest,
+    DescribeAclsRequest,
+    DescribeClientQuotasRequest,
+    DescribeConfigsRequest,
+    DescribeGroupsRequest,
+    DescribeLogDirsRequest,
+    FetchPartition,
+    FetchRequest,
+    FindSplitsPartition,
+    FindSplitsRequest,
+    GroupHeartbeatRequest,
+    HandshakeRequest,
+    InitProducerIdRequest,
+    ListGroupsRequest,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListUsersRequest,
+    Message,
+    MetadataRequest,
+    NewPartitions,
+    NewTopic,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetForLeaderEpochPartition,
+    OffsetForLeaderEpochRequest,
+    Operation,
+    ProducePartition,
+    ProduceRequest,
+    ReplicaLogDir,
+    ResourceType,
+    TopicPartitions,
+    UserChange,
+)
+from wire_client import WireClient, batch_of
+
+T, SECRET, GROUP = "t", "secret", "g"
+BATCH = batch_of([b"value"])
+ALL_RULES = tuple(
+    AclBinding(ANONYMOUS_PRINCIPAL, Operation.ALL, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else "*")
+    for kind in ResourceType
+)
+REFUSED = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+
+
+class Right(NamedTuple):
+    operation: Operation
+    kind: ResourceType
+    name: str
+
+    def __repr__(self) -> str:
+        return f"{self.operation.name}-{self.kind.name}"
+
+
+def on_topic(operation: Operation, name: str = T) -> Right:
+    return Right(operation, ResourceType.TOPIC, name)
+
+
+def on_group(operation: Operation) -> Right:
+    return Right(operation, ResourceType.GROUP, GROUP)
+
+
+def on_cluster(operation: Operation) -> Right:
+    return Right(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+class Case(NamedTuple):
+    """A request and the rights that it needs, all of them."""
+
+    request: Message
+    needs: tuple[Right, ...]
+    payload: bytes = b""
+
+
+def fetch_of(*names: str, max_wait_ms: int = 0, **fields: Any) -> FetchRequest:
+    return FetchRequest(max_wait_ms, 1, 1 << 20, [FetchPartition(name, 0, 0, 1 << 20) for name in names], **fields)
+
+
+def commit_of(*names: str) -> OffsetCommitRequest:
+    return OffsetCommitRequest(GROUP, [OffsetCommitPartition(b"", name, 0, 1) for name in names])
+
+
+def heartbeat_of(*names: str, epoch: int = JOINING) -> GroupHeartbeatRequest:
+    return GroupHeartbeatRequest(
+        GROUP, "member-1", epoch, topics=list(names), pattern="", assignor="", owned=[], client_id="c"
+    )
+
+
+def produce_of(*names: str, acks: int = ACKS_ALL) -> Case:
+    parts = [ProducePartition(name, 0, len(BATCH)) for name in names]
+    return Case(ProduceRequest(acks, 10_000, parts), (on_topic(Operation.WRITE),), BATCH * len(names))
+
+
+WRITE_ID = Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
+Op = Operation
+CASES = [
+    Case(MetadataRequest([T]), (on_topic(Op.DESCRIBE),)),
+    Case(CreateTopicsRequest([NewTopic(T)]), (on_topic(Op.CREATE),)),
+    Case(CreateTopicsRequest([NewTopic(T)]), (on_cluster(Op.CREATE),)),
+    Case(DeleteTopicsRequest(["gone"]), (on_topic(Op.DELETE, "gone"),)),
+    Case(AlterTopicsRequest([AlteredTopic(T)], validate_only=True), (on_topic(Op.ALTER_CONFIGS),)),
+    Case(CreatePartitionsRequest([NewPartitions(T, 1)], validate_only=True), (on_topic(Op.ALTER),)),
+    Case(DescribeConfigsRequest([T]), (on_topic(Op.DESCRIBE_CONFIGS),)),
+    Case(DescribeConfigsRequest([T]), (on_topic(Op.WRITE),)),
+    Case(DescribeConfigsRequest([]), (on_cluster(Op.DESCRIBE_CONFIGS),)),
+    Case(AlterReplicaLogDirsRequest([ReplicaLogDir(T, 0, "/nowhere")]), (on_cluster(Op.ALTER),)),
+    Case(DescribeLogDirsRequest(), (on_cluster(Op.DESCRIBE),)),
+    Case(InitProducerIdRequest(), (on_cluster(Op.IDEMPOTENT_WRITE),)),
+    Case(InitProducerIdRequest(), (on_topic(Op.WRITE, "any"),)),
+    Case(InitProducerIdRequest("tx"), (WRITE_ID,)),
+    produce_of(T),
+    Case(fetch_of(T), (on_topic(Op.READ),)),
+    Case(fetch_of(T, replica_id=2), (on_topic(Op.READ), on_cluster(Op.CLUSTER_ACTION))),
+    Case(
+        FetchRequest(0, 1, 1, [FetchPartition(T, 0, 0, 1, flushed_offset=0)]),
+        (on_topic(Op.READ), on_cluster(Op.CLUSTER_ACTION)),
+    ),
+    Case(
+        FetchRequest(0, 1, 1, [FetchPartition(T, 0, 0, 1, log_start_offset=0)]),
+        (on_topic(Op.READ), on_cluster(Op.CLUSTER_ACTION)),
+    ),
+    Case(ListOffsetsRequest([ListOffsetsPartition(T, 0, EARLIEST_TIMESTAMP)]), (on_topic(Op.DESCRIBE),)),
+    Case(
+        ListOffsetsRequest([ListOffsetsPartition(T, 0, EARLIEST_TIMESTAMP)], replica_id=2),
+        (on_topic(Op.DESCRIBE), on_cluster(Op.CLUSTER_ACTION)),
+    ),
+    Case(DeleteRecordsRequest([DeleteRecordsPartition(T, 0, 0)]), (on_topic(Op.DELETE),)),
+    Case(OffsetForLeaderEpochRequest([OffsetForLeaderEpochPartition(T, 0, 0)]), (on_topic(Op.DESCRIBE),)),
+    Case(commit_of(T), (on_group(Op.READ), on_topic(Op.READ))),
+    Case(OffsetFetchRequest(GROUP, [TopicPartitions(b"", T, [0])]), (on_group(Op.DESCRIBE), on_topic(Op.DESCRIBE))),
+    Case(OffsetFetchRequest(GROUP), (on_group(Op.DESCRIBE),)),
+    Case(heartbeat_of(T), (on_group(Op.READ), on_topic(Op.DESCRIBE))),
+    Case(heartbeat_of(epoch=LEAVING), (on_group(Op.READ),)),
+    Case(DescribeGroupsRequest([GROUP]), (on_group(Op.DESCRIBE),)),
+    Case(DeleteGroupsRequest([GROUP]), (on_group(Op.DELETE),)),
+    Case(DeleteOffsetsRequest(GROUP, [TopicPartitions(b"", T, [0])]), (on_group(Op.DELETE), on_topic(Op.READ))),
+    Case(ListUsersRequest(), (on_cluster(Op.DESCRIBE),)),
+    Case(AlterUsersRequest([AlteredUser("nobody", UserChange.DELETE)]), (on_cluster(Op.ALTER),)),
+    Case(CreateAclsRequest([]), (on_cluster(Op.ALTER),)),
+    Case(DeleteAclsRequest([]), (on_cluster(Op.ALTER),)),
+    Case(DescribeAclsRequest(AclFilter()), (on_cluster(Op.DESCRIBE),)),
+    Case(
+        CheckAclRequest(ANONYMOUS_PRINCIPAL, Op.READ, ResourceType.TOPIC, T),
+        (on_cluster(Op.DESCRIBE),),
+    ),
+    Case(DescribeClientQuotasRequest(), (on_cluster(Op.DESCRIBE_CONFIGS),)),
+    Case(AlterClientQuotasRequest([]), (on_cluster(Op.ALTER_CONFIGS),)),
+    Case(FindSplitsRequest([FindSplitsPartition(T, 0, 0, 1)], 4096), (on_topic(Op.READ),)),
+]
+FREE = {HandshakeRequest, AuthenticateRequest}
+LISTS = {ListGroupsRequest}
+"""Their responses leave out what may not be described: see the tests below."""
+
+
+def name_of(case: Case) -> str:
+    return f"{API_OF_REQUEST[type(case.request)].name}-{'+'.join(map(repr, case.needs))}"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
+    """A broker with topics t and secret of one record each, and a committed offset of group g in both."""
+    directory = tmp_path_factory.mktemp("rights") / "data"
+    with BrokerThread(directory, authorization="acl", group_initial_rebalance_delay_ms=0) as running:
+        give(running, *ALL_RULES)
+        with WireClient(running.address) as client:
+            for topic in (T, SECRET):
+                client.create_topic(topic)
+                client.produce(topic, BATCH)
+            _commit_when_loaded(client)
+        yield running
+
+
+def _commit_when_loaded(client: WireClient) -> None:
+    while True:
+        try:
+            client.call(commit_of(T, SECRET))
+        except CoordinatorLoadInProgress:
+            continue
+        return
+
+
+def give(broker: BrokerThread, *rules: AclBinding | Right) -> None:
+    """Make these the only rules."""
+    wanted = [
+        AclBinding(ANONYMOUS_PRINCIPAL, rule.operation, rule.kind, rule.name) if isinstance(rule, Right) else rule
+        for rule in rules
+    ]
+    authorizer = broker.in_loop(lambda running: running.services.authorizer)
+    broker.run(authorizer.delete([AclFilter()], "User:test"))
+    assert broker.run(authorizer.create(wanted, "User:test")) == [None] * len(wanted)
+
+
+def ask(broker: BrokerThread, case: Case) -> Message:
+    with WireClient(broker.address) as client:
+        return client.call(case.request, case.payload)
+
+
+def codes_in(value: object) -> Iterator[int]:
+    """All error codes in a response, in order."""
+    if isinstance(value, Struct):
+        for field in structs.fields(value):
+            inner = getattr(value, field.name)
+            if field.name == "error_code":
+                yield inner
+            else:
+                yield from codes_in(inner)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from codes_in(each)
+
+
+def is_refused(broker: BrokerThread, case: Case) -> bool:
+    try:
+        response = ask(broker, case)
+    except ApiError as error:  # others than AuthorizationFailed are the handler's
+        return isinstance(error, AuthorizationFailed) and ANONYMOUS_PRINCIPAL in str(error)
+    return bool(REFUSED & set(codes_in(response)))
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def test_every_api_is_in_the_table_and_in_these_tests() -> None:
+    assert RIGHTS.keys() == APIS.keys()
+    assert {type(case.request) for case in CASES} | FREE | LISTS == set(API_OF_REQUEST)
+    assert {key for key, rules in RIGHTS.items() if not rules} == {ApiKey.HANDSHAKE, ApiKey.AUTHENTICATE}
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_a_request_needs_its_rights_and_no_others(broker: BrokerThread, case: Case) -> None:
+    give(broker)
+    assert is_refused(broker, case)
+    give(broker, *case.needs)
+    assert not is_refused(broker, case)
+    for missing in case.needs:
+        give(broker, *(right for right in case.needs if right != missing))
+        assert is_refused(broker, case)
+        denying = AclBinding("User:*", missing.operation, missing.kind, missing.name, is_allowed=False)
+        give(broker, *case.needs, denying)
+        assert is_refused(broker, case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+def test_rights_of_others_and_on_others_do_not_help(broker: BrokerThread, case: Case) -> None:
+    strange = [AclBinding("User:alice", *right) for right in case.needs]
+    strange += [
+        AclBinding(ANONYMOUS_PRINCIPAL, right.operation, right.kind, f"other-{right.name}")
+        for right in case.needs
+        if right.kind is not ResourceType.CLUSTER and "any" not in right.name
+    ]
+    if isinstance(case.request, InitProducerIdRequest):  # a right to write to whatever topic is enough
+        strange = [rule for rule in strange if rule.principal == "User:alice"]
+    give(broker, *strange)
+    assert is_refused(broker, case)
+
+
+def test_the_handshake_needs_no_right(broker: BrokerThread) -> None:
+    give(broker)
+    with WireClient(broker.address):
+        pass
+
+
+# --- requests that name several resources ---------------------------------------------------------------------------
+
+
+class Mixed(NamedTuple):
+    """A request for secret, t and secret again; the rights are those for t."""
+
+    request: Message
+    needs: tuple[Right, ...]
+    results: Callable[[Any], Sequence[Any]]
+    name: Callable[[Any], str] = lambda result: str(result.topic)
+    payload: bytes = b""
+    names: tuple[str, ...] = (SECRET, T, SECRET)
+
+
+def partitions(response: Any) -> Sequence[Any]:
+    return list(response.partitions)
+
+
+def topics(response: Any) -> Sequence[Any]:
+    return list(response.topics)
+
+
+def named(result: Any) -> str:
+    return str(result.name)
+
+
+def three(make: Callable[[str], Any]) -> list[Any]:
+    return [make(name) for name in (SECRET, T, SECRET)]
+
+
+MIXED = [
+    Mixed(MetadataRequest([SECRET, T, SECRET]), (on_topic(Op.DESCRIBE),), topics, named, names=(SECRET, T)),
+    Mixed(CreateTopicsRequest(three(NewTopic)), (on_topic(Op.CREATE),), topics, named),
+    Mixed(AlterTopicsRequest(three(AlteredTopic), validate_only=True), (on_topic(Op.ALTER_CONFIGS),), topics, named),
+    Mixed(
+        CreatePartitionsRequest(three(lambda name: NewPartitions(name, 2)), validate_only=True),
+        (on_topic(Op.ALTER),),
+        topics,
+        named,
+    ),
+    Mixed(DescribeConfigsRequest([SECRET, T, SECRET]), (on_topic(Op.DESCRIBE_CONFIGS),), lambda r: r.resources, named),
+    Mixed(fetch_of(SECRET, T, SECRET), (on_topic(Op.READ),), partitions),
+    Mixed(
+        ListOffsetsRequest(three(lambda name: ListOffsetsPartition(name, 0, EARLIEST_TIMESTAMP))),
+        (on_topic(Op.DESCRIBE),),
+        partitions,
+    ),
+    Mixed(
+        DeleteRecordsRequest(three(lambda name: DeleteRecordsPartition(name, 0, 0))),
+        (on_topic(Op.DELETE),),
+        partitions,
+    ),
+    Mixed(
+        OffsetForLeaderEpochRequest(three(lambda name: OffsetForLeaderEpochPartition(name, 0, 0))),
+        (on_topic(Op.DESCRIBE),),
+        partitions,
+    ),
+    Mixed(commit_of(SECRET, T, SECRET), (on_group(Op.READ), on_topic(Op.READ)), partitions),
+    Mixed(
+        DeleteOffsetsRequest(GROUP, three(lambda name: TopicPartitions(b"", name, [0]))),
+        (on_group(Op.DELETE), on_topic(Op.READ)),
+        partitions,
+    ),
+    Mixed(
+        FindSplitsRequest(three(lambda name: FindSplitsPartition(name, 0, 0, 1)), 4096),
+        (on_topic(Op.READ),),
+        partitions,
+    ),
+    Mixed(produce_of(SECRET, T).request, (on_topic(Op.WRITE),), partitions, payload=BATCH * 2, names=(SECRET, T)),
+]
+
+
+@pytest.mark.parametrize("mixed", MIXED, ids=lambda mixed: API_OF_REQUEST[type(mixed.request)].name)
+def test_each_refused_resource_has_its_error_at_its_place(broker: BrokerThread, mixed: Mixed) -> None:
+    give(broker, *mixed.needs)
+    results = mixed.results(ask(broker, Case(mixed.request, (), mixed.payload)))
+    assert tuple(map(mixed.name, results)) == mixed.names
+    for result in results:
+        is_secret = mixed.name(result) == SECRET
+        assert (result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED) == is_secret
+        if is_secret:
+            assert "lacks the right" in result.error_message
+            assert repr(SECRET) in result.error_message
+
+
+def test_a_fetch_has_the_batches_of_the_topics_that_may_be_read(broker: BrokerThread) -> None:
+    give(broker, on_topic(Op.READ))
+    with WireClient(broker.address) as client:
+        message, payload = client.receive(client.send(fetch_of(SECRET, T, SECRET)))
+        sizes = [part.size_bytes for part in partitions(message)]
+    assert sizes[0] == sizes[2] == 0
+    assert sizes[1] == len(payload) > 0
+
+
+def test_a_fetch_that_is_refused_in_part_does_not_wait(broker: BrokerThread) -> None:
+    give(broker, on_topic(Op.READ))
+    wanted = [FetchPartition(name, 0, 1_000, 1 << 20) for name in (SECRET,)]
+    end = FetchPartition(T, 0, broker.in_loop(lambda b: b.topics.partition(T, 0).log.log_end_offset), 1 << 20)
+    began_s = time.monotonic()
+    response = ask(broker, Case(FetchRequest(19_000, 1, 1 << 20, [*wanted, end]), ()))
+    assert time.monotonic() - began_s < 10
+    assert [part.error_code for part in partitions(response)] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0]
+
+
+def test_a_batch_for_a_refused_topic_is_not_written(broker: BrokerThread) -> None:
+    give(broker, on_topic(Op.WRITE))
+
+    def ends() -> list[int]:
+        return broker.in_loop(lambda b: [b.topics.partition(name, 0).log.log_end_offset for name in (SECRET, T)])
+
+    before = ends()
+    response = ask(broker, produce_of(SECRET, T))
+    assert [part.base_offset for part in partitions(response)] == [-1, before[1]]
+    assert ends() == [before[0], before[1] + 1]
+
+
+def test_without_acknowledgements_a_refused_topic_ends_the_connection(broker: BrokerThread) -> None:
+    give(broker, on_topic(Op.WRITE))
+    refused = produce_of(SECRET, acks=ACKS_NONE)
+    with WireClient(broker.address) as client:
+        client.send(refused.request, refused.payload, has_response=False)
+        client.wait_for_end()
+
+
+def test_a_topic_that_does_not_exist_and_one_that_does_are_refused_alike(broker: BrokerThread) -> None:
+    give(broker)
+    response: Any = ask(broker, Case(MetadataRequest([SECRET, "nonexistent"]), ()))
+    secret, missing = response.topics
+    assert secret.error_code == missing.error_code
+    assert secret.topic_id == missing.topic_id
+    assert secret.error_message.replace(SECRET, "") == missing.error_message.replace("nonexistent", "")
+
+
+def test_the_id_of_a_topic_decides_and_not_the_name_beside_it(broker: BrokerThread) -> None:
+    secret_id = broker.in_loop(lambda b: b.topics.get(SECRET).topic_id)
+    give(broker, on_group(Op.READ), on_group(Op.DELETE), on_topic(Op.READ))
+    disguised = TopicPartitions(secret_id, T, [0])
+    commit = OffsetCommitRequest(GROUP, [OffsetCommitPartition(secret_id, T, 0, 1)])
+    for request in (
+        OffsetFetchRequest(GROUP, [disguised]),
+        DeleteOffsetsRequest(GROUP, [disguised]),
+        commit,
+    ):
+        assert is_refused(broker, Case(request, ()))
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+
+
+def test_lists_leave_out_what_may_not_be_described(broker: BrokerThread) -> None:
+    give(broker, *ALL_RULES)
+    assert {topic.name for topic in topics(ask(broker, Case(MetadataRequest(), ())))} == {T, SECRET}
+    ask(broker, Case(commit_of(T, SECRET), ()))
+    give(broker)
+    assert topics(ask(broker, Case(MetadataRequest(), ()))) == []
+    assert _groups(broker) == []
+    give(broker, on_topic(Op.READ), on_group(Op.READ))
+    assert {topic.name for topic in topics(ask(broker, Case(MetadataRequest(), ())))} == {T}
+    assert _groups(broker) == [GROUP]
+    offsets = partitions(ask(broker, Case(OffsetFetchRequest(GROUP), ())))
+    assert [each.topic for each in offsets] == [T]
+    give(broker, on_cluster(Op.DESCRIBE))
+    assert _groups(broker) == [GROUP]
+
+
+def _groups(broker: BrokerThread) -> list[str]:
+    response: Any = ask(broker, Case(ListGroupsRequest(), ()))
+    return [each.group for each in response.groups]
+
+
+def test_a_group_whose_topics_may_not_be_described_is_not_described(broker: BrokerThread) -> None:
+    give(broker, *ALL_RULES)
+    ask(broker, Case(heartbeat_of(SECRET), ()))
+    give(broker, on_group(Op.DESCRIBE))
+    response: Any = ask(broker, Case(DescribeGroupsRequest([GROUP, "other"]), ()))
+    assert [each.error_code for each in response.groups] == [
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ]
+    assert SECRET not in str(response)
+    give(broker, on_group(Op.READ), on_topic(Op.DESCRIBE, SECRET))
+    shown: Any = ask(broker, Case(DescribeGroupsRequest([GROUP]), ()))
+    assert shown.groups[0].members[0].topics == [SECRET]
+    give(broker, *ALL_RULES)
+    ask(broker, Case(heartbeat_of(epoch=LEAVING), ()))
+
+
+def test_a_pattern_of_a_group_finds_no_topic_that_may_not_be_described(broker: BrokerThread) -> None:
+    def heartbeat(client: WireClient, epoch: int, **fields: Any) -> Any:
+        joining = {"topics": [], "pattern": ".*", "assignor": "", "owned": []} if epoch == JOINING else {}
+        return client.call(GroupHeartbeatRequest("patterns", "m", epoch, **joining, **fields))
+
+    def topics_at(client: WireClient, expected: set[str]) -> None:
+        response = heartbeat(client, JOINING)
+        while {each.topic for each in response.assignment or ()} != expected:
+            response = heartbeat(client, response.member_epoch, owned=response.assignment or [])
+
+    group = Right(Op.READ, ResourceType.GROUP, "patterns")
+    give(broker, group, on_topic(Op.DESCRIBE))
+    with WireClient(broker.address) as client:
+        topics_at(client, {T})
+        give(broker, group, on_topic(Op.DESCRIBE), on_topic(Op.DESCRIBE, SECRET))
+        topics_at(client, {T, SECRET})
+        give(broker, group, on_topic(Op.DESCRIBE))
+        topics_at(client, {T})
+        heartbeat(client, LEAVING)
+
+
+# --- what is told ----------------------------------------------------------------------------------------------------
+
+
+def test_the_operator_sees_why_and_the_client_only_that(broker: BrokerThread, caplog: pytest.LogCaptureFixture) -> None:
+    def denied() -> dict[tuple[str, str], int]:
+        return broker.in_loop(lambda b: dict(b.services.counters.denied))
+
+    broker.in_loop(lambda b: b.services.counters.denied.clear())
+    broker.in_loop(lambda b: b.services.lines.finish(0.0))
+    texts = []
+    for rules in ((), (AclBinding("User:*", Op.ALL, ResourceType.TOPIC, "sec", is_prefix=True, is_allowed=False),)):
+        give(broker, *rules)
+        response: Any = ask(broker, Case(fetch_of(SECRET), ()))
+        texts.append(response.partitions[0].error_message)
+    assert texts[0] == texts[1]
+    assert denied() == {("Fetch", "no rule"): 1, ("Fetch", "denied"): 1}
+    lines = [record.getMessage() for record in caplog.records if "Fetch" in record.getMessage()]
+    assert "no rule allows it" in lines[0]
+    assert "a rule denies it" in lines[1]
+    for text in lines:
+        for told in (ANONYMOUS_PRINCIPAL, "from 127.0.0.1:", f"READ on topic '{SECRET}'"):
+            assert told in text
+
+
+def test_refusals_do_not_flood_the_log(broker: BrokerThread, caplog: pytest.LogCaptureFixture) -> None:
+    give(broker)
+    broker.in_loop(lambda b: b.services.lines.finish(0.0))
+    with WireClient(broker.address) as client:
+        for _ in range(100):
+            client.call(MetadataRequest([SECRET]))
+    assert len([record for record in caplog.records if "was refused" in record.getMessage()]) <= 20
+
+
+def test_a_request_with_many_refusals_has_one_line_and_counts_all(
+    broker: BrokerThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    give(broker)
+    broker.in_loop(lambda b: b.services.counters.denied.clear())
+    broker.in_loop(lambda b: b.services.lines.finish(0.0))
+    names = [f"secret-{number}" for number in range(500)]
+    response: Any = ask(broker, Case(MetadataRequest(names), ()))
+    assert [topic.name for topic in response.topics] == names
+    assert len([record for record in caplog.records if "was refused" in record.getMessage()]) == 1
+    assert broker.in_loop(lambda b: dict(b.services.counters.denied)) == {("Metadata", "no rule"): 500}
+
+
+def test_transactional_ids_have_rights_of_their_own(broker: BrokerThread) -> None:
+    give(broker, on_topic(Op.WRITE))
+    request = ProduceRequest(ACKS_ALL, 10_000, [ProducePartition(T, 0, len(BATCH))], transactional_id="tx")
+    with pytest.raises(TransactionalIdAuthorizationFailed, match="WRITE on transactional id 'tx'"):
+        ask(broker, Case(request, (), BATCH))

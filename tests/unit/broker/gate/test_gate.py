@@ -1,0 +1,186 @@
+"""The gate: how responses are changed that come at once, later, or with batches; and the table's completeness."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from warmlog_broker.config.listeners import DEFAULT_LISTENER
+from warmlog_broker.gate import gate
+from warmlog_broker.gate.gate import guarded
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.response import Deferred, MessageWithSlices, Response
+from warmlog_broker.runtime.counters import Counters
+from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_protocol.errors import GroupAuthorizationFailed
+from warmlog_protocol.messages import (
+    ApiKey,
+    DeletedGroup,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    Message,
+    Operation,
+    ResourceType,
+)
+
+CONTEXT = RequestContext(DEFAULT_LISTENER, "c", "User:alice", "127.0.0.1:4711", is_replica=False)
+REFUSED = GroupAuthorizationFailed.code
+
+
+class FakeAuthorizer:
+    """Allows everything on names that begin with "my"."""
+
+    def __init__(self, *, is_on: bool = True) -> None:
+        self.is_on = is_on
+
+    def may(self, principal: str, operation: Operation, kind: ResourceType, name: str | None) -> bool:
+        return (name or "").startswith("my")
+
+    def is_denied_by_rule(self, *_: object) -> bool:
+        return False
+
+
+def services(*, is_on: bool = True) -> Services:
+    fake = SimpleNamespace(
+        authorizer=FakeAuthorizer(is_on=is_on),
+        counters=Counters(),
+        lines=RepeatedLines(logging.getLogger("warmlog_broker")),
+        loop=SimpleNamespace(time=lambda: 0.0),
+    )
+    return cast("Services", fake)
+
+
+def ask(handler: Callable[[Message], Response], message: Message, key: ApiKey = ApiKey.DELETE_GROUPS) -> Any:
+    """What the guarded handler returns."""
+    handlers = guarded(services(), {key: lambda _, request: handler(request.message)})
+    return handlers[key](CONTEXT, cast("Any", SimpleNamespace(message=message)))
+
+
+def deleted(message: Message) -> DeleteGroupsResponse:
+    assert isinstance(message, DeleteGroupsRequest)
+    return DeleteGroupsResponse([DeletedGroup(0, "", name) for name in message.groups])
+
+
+MIXED = DeleteGroupsRequest(["theirs", "my1", "theirs", "my2"])
+EXPECTED = [(REFUSED, "theirs"), (0, "my1"), (REFUSED, "theirs"), (0, "my2")]
+
+
+def results(response: Any) -> list[tuple[int, str]]:
+    return [(each.error_code, each.group) for each in response.groups]
+
+
+def test_a_handler_gets_only_what_is_allowed() -> None:
+    seen = []
+
+    def handler(message: Message) -> Response:
+        seen.append(cast("DeleteGroupsRequest", message).groups)
+        return deleted(message)
+
+    assert results(ask(handler, MIXED)) == EXPECTED
+    assert seen == [["my1", "my2"]]
+
+
+def test_a_handler_is_not_called_if_nothing_is_left() -> None:
+    def handler(message: Message) -> Response:
+        raise AssertionError
+
+    assert results(ask(handler, DeleteGroupsRequest(["a", "b"]))) == [(REFUSED, "a"), (REFUSED, "b")]
+
+
+def test_a_request_that_is_allowed_is_passed_on_as_it_is() -> None:
+    message = DeleteGroupsRequest(["my1"])
+    response = DeleteGroupsResponse([])
+
+    def handler(given: Message) -> Response:
+        assert given is message
+        return response
+
+    assert ask(handler, message) is response
+
+
+async def test_the_response_of_a_coroutine_is_changed() -> None:
+    async def later(message: Message) -> Response:
+        await asyncio.sleep(0)
+        return deleted(message)
+
+    assert results(await ask(later, MIXED)) == EXPECTED
+
+
+class Owner:
+    """Collects what a deferred response ends with."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[Deferred, Callable[[], Response]]] = []
+
+    def end(self, deferred: Deferred, work: Callable[[], Response]) -> None:
+        self.ended.append((deferred, work))
+
+
+@pytest.mark.parametrize("is_early", [True, False])
+def test_a_deferred_response_is_changed_when_it_comes(is_early: bool) -> None:
+    inner = Deferred(7.0)
+    if is_early:
+        inner.complete(deleted(DeleteGroupsRequest(["my1", "my2"])))
+    deferred = ask(lambda _: inner, MIXED)
+    owner = Owner()
+    assert isinstance(deferred, Deferred)
+    assert deferred.deadline_s == 7.0
+    deferred.begin(owner)
+    if not is_early:
+        assert owner.ended == []
+        inner.complete(deleted(DeleteGroupsRequest(["my1", "my2"])))
+    ((ended, work),) = owner.ended
+    assert ended is deferred
+    assert results(work()) == EXPECTED
+
+
+def test_a_deferred_response_passes_on_what_happens_to_it() -> None:
+    class Inner(Deferred):
+        expired = dropped = 0
+
+        def expire(self) -> None:
+            self.expired += 1
+
+        def drop(self) -> bool:
+            self.dropped += 1
+            return True
+
+    inner = Inner()
+    deferred = ask(lambda _: inner, MIXED)
+    deferred.expire()
+    assert deferred.drop()
+    assert (inner.expired, inner.dropped) == (1, 1)
+
+
+def test_batches_stay_with_their_partitions() -> None:
+    def part(topic: str) -> FetchedPartition:
+        return FetchedPartition(topic, 0, 0, "", 0, 0, 0, 0, bytes(16), 0)
+
+    def fetched(message: Message) -> Response:
+        names = [each.topic for each in cast("FetchRequest", message).partitions]
+        assert cast("FetchRequest", message).max_wait_ms == 0
+        return MessageWithSlices(FetchResponse([part(name) for name in names]), cast("Any", [[name] for name in names]))
+
+    wanted = [FetchPartition(name, 0, 0, 1) for name in ("my1", "theirs", "my2")]
+    response = ask(fetched, FetchRequest(500, 1, 1, wanted), ApiKey.FETCH)
+    assert response.slices == [["my1"], [], ["my2"]]
+    assert [each.topic for each in response.message.partitions] == ["my1", "theirs", "my2"]
+
+
+def test_without_authorization_the_handlers_are_called_as_they_are() -> None:
+    handlers = {ApiKey.DELETE_GROUPS: lambda _context, _request: None}
+    assert guarded(services(is_on=False), handlers) is handlers
+
+
+def test_an_api_without_a_row_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(gate.RIGHTS, ApiKey.DELETE_GROUPS)
+    with pytest.raises(KeyError):
+        guarded(services(), {ApiKey.DELETE_GROUPS: lambda _context, _request: None})

@@ -1,0 +1,233 @@
+"""What a consumer commits for its group, and where it continues, against a coordinator in memory."""
+
+import asyncio
+import logging
+
+import pytest
+
+import warmlog
+from fake_broker import FakeBroker
+from fake_coordinator import FakeCoordinator
+from group_consumer import ALL, FIRST, PATIENCE_S, consumer, fill, place, take, until
+from warmlog_protocol.batch import encode_batch
+
+
+async def test_it_starts_where_the_group_has_committed_and_elsewhere_at_start(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.offsets[next(iter(FIRST))] = (6, 0)
+    async with consumer(broker, start=7) as client:
+        batches = await take(client.batches(), 2)
+        assert {batch.partition: batch.values for batch in batches} == {0: [b"6", b"7"], 1: [b"7"]}
+        assert await client.committed() == {("t", 0): 6, ("t", 1): None}
+        assert await client.committed(["t-1", ("t", 0)]) == {("t", 1): None, ("t", 0): 6}
+
+
+async def test_what_the_loop_has_finished_with_is_committed_and_not_what_it_is_handling(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.initial = FIRST
+    async with consumer(broker, commit_interval_ms=10) as client:
+        batches = client.batches()
+        await take(batches, 1)
+        await until(lambda: coordinator.committed == {("t", 0): 0})
+        await asyncio.sleep(0.05)
+        assert coordinator.committed == {("t", 0): 0}
+        await take(batches, 1)
+        await until(lambda: coordinator.committed == {("t", 0): 4})
+        waiting = asyncio.ensure_future(anext(batches))
+        await until(lambda: coordinator.committed == {("t", 0): 8})
+        fill(broker, 0, 2)
+        await waiting
+    assert coordinator.committed == {("t", 0): 8}
+
+
+async def test_the_record_in_hand_is_not_committed(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
+    coordinator.initial = FIRST
+    async with consumer(broker) as client:
+        seen = []
+        async for record in client:
+            seen.append(record.offset)
+            if record.offset == 5:
+                break
+        assert client.position("t", 0) == 6
+    assert seen == [0, 1, 2, 3, 4, 5]
+    assert coordinator.committed == {("t", 0): 5}
+
+
+async def test_a_loop_that_ends_by_itself_commits_all(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
+    async with consumer(broker) as client:
+        assert len([batch async for batch in client.batches(until="latest")]) == 4
+    assert coordinator.committed == {("t", 0): 8, ("t", 1): 8}
+
+
+async def test_an_error_in_the_loop_commits_what_was_finished_before(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.initial = FIRST
+
+    async def handle() -> None:
+        async with consumer(broker) as client:
+            async for batch in client.batches():
+                if batch.next_offset == 8:
+                    raise RuntimeError("in the handler")
+
+    with pytest.raises(RuntimeError, match="in the handler"):
+        await handle()
+    assert coordinator.committed == {("t", 0): 4}
+
+
+async def test_commits_by_hand_of_a_batch_a_record_a_mapping_and_everything(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.initial = FIRST
+    async with consumer(broker, commit="manual") as client:
+        batches = client.batches()
+        (batch,) = await take(batches, 1)
+        assert coordinator.commits == []
+        await client.commit(batch)
+        assert coordinator.committed == {("t", 0): 4}
+        assert coordinator.commits[-1].partitions[0].leader_epoch == batch.leader_epoch
+        await client.commit(next(iter(batch)))
+        assert coordinator.committed == {("t", 0): 1}
+        await client.commit({"t-0": 3})
+        assert coordinator.committed == {("t", 0): 3}
+        await client.commit()
+        assert coordinator.committed == {("t", 0): 4}
+        sent = len(coordinator.commits)
+        await client.commit()
+        assert len(coordinator.commits) == sent
+        await take(batches, 1)
+        records = client.records()
+        fill(broker, 0, 3)
+        assert (await anext(records)).offset == 8
+        await client.commit()
+        assert coordinator.committed == {("t", 0): 9}
+        with pytest.raises(warmlog.StaleMemberEpoch, match="t-1 is not assigned to this consumer"):
+            await client.commit({("t", 1): 3})
+        with pytest.raises(TypeError, match="a Batch, a Record or a mapping"):
+            await client.commit(17)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="offset -1"):
+            await client.commit({("t", 0): -1})
+    assert coordinator.committed == {("t", 0): 9}
+
+
+async def test_metadata_is_kept_with_an_offset_until_the_next_commit(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.initial = FIRST
+    async with consumer(broker, commit="manual") as client:
+        (batch,) = await take(client.batches(), 1)
+        assert await client.committed_metadata(["t-0"]) == {("t", 0): None}
+        await client.commit(batch, metadata="July, ½")
+        assert await client.committed_metadata() == {("t", 0): "July, ½"}
+        await client.commit(metadata="August")
+        assert await client.committed_metadata() == {("t", 0): "August"}, "the same offset with another text"
+        await client.commit()
+        assert await client.committed_metadata() == {("t", 0): "August"}, "there was nothing to commit"
+        await client.commit({"t-0": 2})
+        assert await client.committed_metadata() == {("t", 0): ""}
+        assert await client.committed() == {("t", 0): 2}
+        with pytest.raises(TypeError, match="metadata must be a str, not 17"):
+            await client.commit(batch, metadata=17)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="metadata must be text that UTF-8 can encode"):
+            await client.commit(batch, metadata="\udcff")
+
+
+async def test_automatic_commits_never_go_back(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
+    coordinator.initial = FIRST
+    async with consumer(broker) as client:
+        batches = client.batches()
+        (batch,) = await take(batches, 1)
+        await client.commit(batch)
+        client.seek("t", 0, 1)
+        (batch,) = await take(batches, 1)
+        assert batch.values == [b"1", b"2", b"3"]
+        await client.seek_to_beginning()
+    assert coordinator.committed == {("t", 0): 4}
+
+
+async def test_a_batch_that_was_read_before_the_partition_was_given_up_takes_no_offset_back(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.initial = FIRST
+    async with consumer(broker, commit="manual") as client:
+        batches = client.batches()
+        (old,) = await take(batches, 1)
+        coordinator.assign(ALL - FIRST)
+        await until(lambda: client.group_metadata().member_epoch == 2)
+        await take(batches, 1)
+        coordinator.offsets[next(iter(FIRST))] = (6, 0)
+        coordinator.assign(FIRST)
+        await until(lambda: client.group_metadata().member_epoch == 3)
+        (new,) = await take(batches, 1)
+        assert new.base_offset == 6
+        for stale in (old, next(iter(old))):
+            with pytest.raises(warmlog.StaleMemberEpoch, match="the group has come to offset 6 since"):
+                await client.commit(stale)
+        await client.commit(new)
+        client.seek("t", 0, 2)
+        await client.commit(old)
+        assert coordinator.committed == {("t", 0): 4}
+
+
+async def test_a_committed_offset_that_is_gone_is_an_error_or_a_reset_with_a_warning(
+    broker: FakeBroker, coordinator: FakeCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    coordinator.initial = FIRST
+    coordinator.offsets[next(iter(FIRST))] = (2, -1)
+    partition = broker.topics["t"][0]
+    partition.log_start_offset = 4
+    async with consumer(broker) as client:
+        with pytest.raises(warmlog.OffsetOutOfRange, match="offset 2 is not in the log, which goes from 4 to 8"):
+            await take(client.batches(), 1)
+    assert coordinator.committed == {("t", 0): 2}
+    with caplog.at_level(logging.WARNING):
+        async with consumer(broker, on_out_of_range="earliest") as client:
+            assert place((await take(client.batches(), 1))[0]) == (0, 8)
+    assert "t-0: offset 2 is not in the log; continuing at its earliest offset, 4" in caplog.text
+
+
+async def test_a_consumer_of_given_partitions_commits_from_outside(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.offsets[next(iter(FIRST))] = (4, 0)
+    async with consumer(broker, partitions=["t-0"]) as client:
+        assert client.position("t", 0) == 4
+        assert [batch.values async for batch in client.batches(until="latest")] == [[b"4", b"5", b"6", b"7"]]
+        assert client.group_metadata() == ("etl", "", -1, "")
+    assert coordinator.committed == {("t", 0): 8}
+    assert coordinator.heartbeats == []
+    async with consumer(broker), consumer(broker, partitions=["t-0"], commit="manual") as outside:
+        with pytest.raises(warmlog.NonEmptyGroup):
+            await outside.commit({"t-0": 1})
+        with pytest.raises(ValueError, match="does not read t-1"):
+            await outside.commit({"t-1": 1})
+
+
+async def test_commits_at_the_same_time_share_requests_and_keep_their_order(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.initial = FIRST
+    async with consumer(broker, commit="manual") as client:
+        await take(client.batches(), 1)
+        before = len(coordinator.commits)
+        await asyncio.gather(*(client.commit({"t-0": offset}) for offset in range(100)))
+        assert coordinator.committed == {("t", 0): 99}
+        assert len(coordinator.commits) - before <= 3
+
+
+async def test_stored_batches_that_are_taken_together_and_delivered_apart_are_committed_after_the_last(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    pytest.importorskip("pyarrow")
+    coordinator.initial = FIRST
+    for count in (900, 3500):
+        broker.add_batch("t", 0, encode_batch([b"x" * 1000] * count, timestamps_ms=[1000] * count))
+    async with consumer(broker, start=8, commit="manual", partition_max_bytes=8 * 1024 * 1024) as client:
+        parts = client.arrow(until="latest")
+        for rows, committed in ((900, 8), (3500, 8 + 4400)):
+            part = await asyncio.wait_for(anext(parts), PATIENCE_S)
+            assert part.num_rows == rows
+            await client.commit()
+            assert coordinator.committed == {("t", 0): committed}

@@ -1,0 +1,73 @@
+"""Commits by hand of a consumer that also commits automatically."""
+
+import asyncio
+
+import pytest
+
+import warmlog
+from fake_broker import FakeBroker
+from fake_coordinator import FakeCoordinator
+from group_consumer import FIRST, consumer, take
+from warmlog.consumer import committing
+
+
+@pytest.fixture
+def coordinator(broker: FakeBroker) -> FakeCoordinator:
+    return FakeCoordinator(broker, FIRST)
+
+
+async def test_an_automatic_commit_takes_no_commit_by_hand_back_that_is_under_way(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async with consumer(broker) as client:
+        (batch,) = await take(client.batches(), 1)
+        by_hand = asyncio.ensure_future(client.commit(batch))
+        await asyncio.sleep(0)
+    await by_hand
+    assert coordinator.committed == {("t", 0): 4}
+
+
+async def test_an_automatic_commit_takes_no_commit_by_hand_back_that_was_cancelled(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async with consumer(broker) as client:
+        (batch,) = await take(client.batches(), 1)
+        by_hand = asyncio.ensure_future(client.commit(batch))
+        await asyncio.sleep(0)
+        assert by_hand.cancel()
+    assert coordinator.committed == {("t", 0): 4}
+
+
+async def test_an_automatic_commit_is_made_after_a_commit_by_hand_was_refused(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async with consumer(broker) as client:
+        batches = client.batches()
+        await take(batches, 2)
+        coordinator.most = 8
+        with pytest.raises(warmlog.OffsetOutOfRange):
+            await client.commit({"t-0": 100})
+    assert coordinator.committed == {("t", 0): 4}
+
+
+async def test_a_commit_that_the_close_of_the_consumer_interrupts_says_so(
+    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committing, "LAST_COMMIT_TIMEOUT_S", 0.1)
+    async with consumer(broker, commit="manual") as client:
+        (batch,) = await take(client.batches(), 1)
+        broker.is_silent = True
+        by_hand = asyncio.ensure_future(client.commit(batch))
+        await asyncio.sleep(0)
+    with pytest.raises(warmlog.ClientClosed, match="closed before the commit had a response"):
+        await by_hand
+    assert coordinator.committed == {}
+
+
+async def test_tables_count_as_reading(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
+    async with consumer(broker, max_poll_interval_ms=150) as client:
+        await take(client.batches(), 1)
+        for _ in range(6):
+            await client.to_arrow()
+            await asyncio.sleep(0.08)
+        assert coordinator.left == []
