@@ -163,7 +163,7 @@ class BrokerSettings:
     quota_max_throttle_ms: int = _ms(
         10 * SECOND_MS,
         "How long at most the connection of a client that exceeds a quota is not read after one request.",
-        maximum=MINUTE_MS,
+        maximum=20 * SECOND_MS,  # clients wait 30 s for a response that does not tell the delay
     )
     handshake_timeout_ms: int = _ms(
         10 * SECOND_MS,

@@ -21,11 +21,13 @@ from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_broker.security.authentication import SessionExpired
 from warmlog_broker.security.quotas import Quotas
 from warmlog_protocol.errors import ApiError, SaslAuthenticationFailed, TooManyConnections
-from warmlog_protocol.messages import AuthenticateRequest, FetchResponse, HandshakeRequest, Message, ProduceResponse
+from warmlog_protocol.messages import APIS, AuthenticateRequest, HandshakeRequest, Message
 from warmlog_protocol.wire.connection import RefusedRequest
 
 Handler = Callable[[RequestContext, ReceivedRequest], Response]
 T = TypeVar("T")
+
+_TELLING = frozenset(api.response for api in APIS.values() if "throttle_ms" in api.response.__struct_fields__)
 
 
 class Channel(Protocol):
@@ -203,7 +205,7 @@ class RequestRunner:
         if size_bytes and not context.is_replica:
             self._channel.throttle(self._quotas.charge_fetch(context.principal, context.client_id, size_bytes))
         throttle_ms = self._channel.throttled_ms
-        if throttle_ms and isinstance(message, ProduceResponse | FetchResponse):
+        if throttle_ms and type(message) in _TELLING:
             return structs.replace(message, throttle_ms=throttle_ms)
         return message
 

@@ -23,6 +23,8 @@ MAX_MEASURED_USERS = 1000
 OTHER_USERS = "~other"
 NOT_LIMITED = frozenset({ApiKey.HANDSHAKE, ApiKey.AUTHENTICATE})
 """A client has no name before the one, and no user before the other."""
+MAX_HEARTBEAT_DELAY_S = 0.5
+"""Members of groups would lose their partitions by longer ones: the shortest session is of 2 s."""
 _USER_PREFIX = "User:"
 
 _log = logging.getLogger(__name__)
@@ -68,7 +70,7 @@ class Quotas:
         if buckets.produced is not None and payload_bytes:
             produced_s = self._take(buckets.produced, payload_bytes, principal, QuotaKey.PRODUCER_BYTE_RATE)
             delay_s = max(delay_s, produced_s)
-        return delay_s
+        return min(delay_s, MAX_HEARTBEAT_DELAY_S) if api_key == ApiKey.GROUP_HEARTBEAT else delay_s
 
     def charge_fetch(self, principal: str, client_id: str, size_bytes: int) -> float:
         """Count the batches of a response; return as `charge_request`."""

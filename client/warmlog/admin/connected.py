@@ -1,6 +1,6 @@
 """The life of an admin client: its connections, from `start` to `close`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -19,6 +19,7 @@ class Connected:
         self._options = connection_options(connection, type(self))
         self._is_started = False
         self._cluster: Cluster | None = None
+        self._throttled_s: Callable[[], float] = float
 
     async def start(self) -> Self:
         """Connect. Raises BrokerUnavailable if no bootstrap address responds."""
@@ -32,6 +33,7 @@ class Connected:
             await cluster.close()
             raise
         self._cluster = cluster
+        self._throttled_s = cluster.throttled_s
         return self
 
     async def close(self) -> None:
@@ -39,6 +41,11 @@ class Connected:
         if self._cluster is not None:
             cluster, self._cluster = self._open(), None
             await cluster.close()
+
+    @property
+    def throttled_ms(self) -> int:
+        """For how long brokers have delayed it because of quotas."""
+        return int(self._throttled_s() * 1000)
 
     async def __aenter__(self) -> Self:
         return await self.start()

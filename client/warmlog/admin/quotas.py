@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from warmlog.admin.arguments import checked_count, checked_text
+from warmlog.admin.arguments import checked_count
 from warmlog.admin.connected import Connected
 from warmlog.cluster.responses import checked
+from warmlog.texts import checked_text
 from warmlog_protocol.messages import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -40,9 +41,10 @@ class QuotaAdmin(Connected):
         `connections`. As `user` or `client_id`, "*" means each one that has no quota of its own. Limits that are not
         named stay as they are. Raises InvalidRequest, TypeError, and ValueError for a limit below 1.
         """
-        for name, what in ((user, "user"), (client_id, "client_id")):
-            if name is not None:
-                checked_text(name, what)
+        if user is not None:
+            user = checked_text(user, "user").removeprefix("User:")
+        if client_id is not None:
+            checked_text(client_id, "client_id")
         request = AlterClientQuotasRequest([ClientQuota(user, client_id, _limits(limits))])
         response = await self._open().call(request, AlterClientQuotasResponse)
         checked(*response.quotas)

@@ -139,6 +139,11 @@ class Cluster:
         for link in list(self._links.values()):
             await link.close()
 
+    def throttled_s(self) -> float:
+        """Return for how long brokers have delayed this client because of quotas, until now."""
+        now_s = self.home.loop.time()
+        return sum(link.throttle.elapsed_s(now_s) for link in list(self._links.values()))
+
     # --- what is known ----------------------------------------------------------------------------------------------
 
     def topic_error(self, name: str) -> WarmlogError | None:

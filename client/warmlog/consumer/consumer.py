@@ -4,7 +4,7 @@ It starts where `start` says; with a group, where the group has committed, and i
 members.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -162,6 +162,7 @@ class Consumer:
         self._is_started = False
         self._is_closing = False
         self._core: ConsumerCore | None = None
+        self._throttled_s: Callable[[], float] = float
         self._committing: Committing | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -188,6 +189,7 @@ class Consumer:
             await self._stop(core)
             raise
         self._core = core
+        self._throttled_s = core.cluster.throttled_s
         return self
 
     async def _join(self, core: ConsumerCore) -> None:
@@ -222,6 +224,11 @@ class Consumer:
         finally:
             self._core = None
             await core.stop()
+
+    @property
+    def throttled_ms(self) -> int:
+        """For how long brokers have delayed it because of quotas."""
+        return int(self._throttled_s() * 1000)
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -141,6 +141,7 @@ class Producer(Generic[Value, Key]):
         self._closing: ProducerCore | None = None
         self._plain: dict[str, ProducerBatch] = {}
         self._drain_flag = DrainFlag()
+        self._throttled_s: Callable[[], float] = float
         self._add_keyed: Callable[[str, bytes, bytes, int | None], DeliveryFuture | None] = _no_fast_path
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -157,6 +158,7 @@ class Producer(Generic[Value, Key]):
             await running.stop()
             raise
         self._running = running
+        self._throttled_s = running.cluster.throttled_s
         if not (self._key_serializer or self._value_serializer or self._options.partitioner):
             self._plain = running.accumulator.plain
             self._add_keyed = running.accumulator.add_keyed
@@ -185,6 +187,11 @@ class Producer(Generic[Value, Key]):
         finally:
             await closing.stop()
         self._closing = None
+
+    @property
+    def throttled_ms(self) -> int:
+        """For how long brokers have delayed it because of quotas."""
+        return int(self._throttled_s() * 1000)
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -96,10 +96,7 @@ class FetchedPartition(Message, frozen=True):
 
 
 class FetchResponse(Message, frozen=True):
-    """One result for each partition, in the order of the request.
-
-    If a quota is exceeded, the broker does not read the connection for `throttle_ms`: send nothing for as long.
-    """
+    """One result for each partition, in the order of the request."""
 
     partitions: list[FetchedPartition]
     throttle_ms: int = 0

@@ -33,10 +33,7 @@ class ProducedPartition(Message, frozen=True):
 
 
 class ProduceResponse(Message, frozen=True):
-    """One result for each partition, in the order of the request.
-
-    If a quota is exceeded, the broker does not read the connection for `throttle_ms`: send nothing for as long.
-    """
+    """One result for each partition, in the order of the request."""
 
     partitions: list[ProducedPartition]
     throttle_ms: int = 0

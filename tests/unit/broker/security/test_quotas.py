@@ -46,6 +46,13 @@ async def test_requests_are_counted_but_not_those_that_begin_a_connection(room: 
     assert [room.quotas.charge_request(ALICE, "c", key, 0) for key in keys] == [0.0, 0.0, 0.0, 0.0, 0.5, 1.0]
 
 
+async def test_a_heartbeat_is_counted_and_hardly_delayed(room: Room) -> None:
+    await room.set(quota("alice", request_rate=1))
+    delays = [room.quotas.charge_request(ALICE, "c", ApiKey.GROUP_HEARTBEAT, 0) for _ in range(5)]
+    assert delays == [0.0, 0.5, 0.5, 0.5, 0.5]
+    assert room.quotas.charge_request(ALICE, "c", ApiKey.METADATA, 0) == 5.0
+
+
 async def test_the_longer_of_two_delays_counts(room: Room) -> None:
     await room.set(quota("alice", request_rate=1, producer_byte_rate=1000))
     room.produce(ALICE, 0)
