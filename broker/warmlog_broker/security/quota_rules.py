@@ -54,6 +54,15 @@ def applied_limit(quotas: QuotasByEntity, key: QuotaKey, user: str, client_id: s
     return None
 
 
+def list_of_quotas(quotas: QuotasByEntity) -> list[ClientQuota]:
+    """Return all quotas, by user and client id."""
+    in_order = sorted(quotas.items(), key=lambda item: [name or "" for name in item[0]])
+    return [
+        ClientQuota(user, client_id, [QuotaLimit(key, value) for key, value in sorted(limits.items())])
+        for (user, client_id), limits in in_order
+    ]
+
+
 def _by_precedence(user: str, client_id: str) -> Sequence[QuotaEntity]:
     """Return the entities that a client belongs to, the most specific first, in Kafka's order."""
     of_user = [QuotaEntity(name, each) for name in (user, EVERY_OTHER) for each in (client_id, EVERY_OTHER, None)]

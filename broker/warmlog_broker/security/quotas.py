@@ -10,11 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from warmlog_broker.metadata.metadata_log import QuotaAltered
+from warmlog_broker.metadata.metadata_log import MetadataState, QuotaAltered
 from warmlog_broker.metadata.store import Metadata
-from warmlog_broker.security.quota_rules import QuotaEntity, applied_limit, changed_limits
+from warmlog_broker.security.quota_rules import QuotaEntity, applied_limit, changed_limits, list_of_quotas
 from warmlog_broker.security.token_bucket import TokenBucket
-from warmlog_protocol.messages import ApiKey, ClientQuota, QuotaKey, QuotaLimit
+from warmlog_protocol.messages import ApiKey, ClientQuota, QuotaKey
 
 MAX_CLIENTS = 10_000
 """Pairs of user and client id whose buckets are kept, half a KiB each. Clients choose their ids."""
@@ -84,21 +84,17 @@ class Quotas:
 
     def listed(self) -> list[ClientQuota]:
         """Return all quotas, by user and client id."""
-        quotas = sorted(self._metadata.state.quotas.items(), key=lambda item: [name or "" for name in item[0]])
-        return [
-            ClientQuota(user, client_id, [QuotaLimit(key, value) for key, value in sorted(limits.items())])
-            for (user, client_id), limits in quotas
-        ]
+        return list_of_quotas(self._metadata.state.quotas)
 
     async def alter(self, wanted: ClientQuota, by: str) -> None:
         """Change one quota durably, and at once. InvalidRequest; `by` is the principal, for the log."""
         async with self._changing:
-            limits = changed_limits(self._metadata.state.quotas, wanted)
-            await self._metadata.commit([QuotaAltered(wanted.user, wanted.client_id, limits)])
+            entry = quota_entry(self._metadata.state, wanted)
+            await self._metadata.commit([entry])
             self.is_set = bool(self._metadata.state.quotas)
             self._clients.clear()
             self._buckets.clear()
-        text = ", ".join(f"{key}={value}" for key, value in sorted(limits.items())) or "removed"
+        text = ", ".join(f"{key}={value}" for key, value in sorted(entry.limits.items())) or "removed"
         _log.info("the quota of %s was changed by %s: %s", QuotaEntity(wanted.user, wanted.client_id), by, text)
 
     def _buckets_of(self, principal: str, client_id: str) -> _Buckets:
@@ -147,6 +143,11 @@ class Quotas:
                 return OTHER_USERS
             self._measured.add(principal)
         return _user_of(principal)
+
+
+def quota_entry(state: MetadataState, wanted: ClientQuota) -> QuotaAltered:
+    """Return the entry that makes a change; InvalidRequest if it is not allowed."""
+    return QuotaAltered(wanted.user, wanted.client_id, changed_limits(state.quotas, wanted))
 
 
 def _user_of(principal: str) -> str:

@@ -1,6 +1,6 @@
 """The part of the admin client for quotas."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from warmlog.admin.arguments import checked_count
@@ -41,21 +41,35 @@ class QuotaAdmin(Connected):
         `connections`. As `user` or `client_id`, "*" means each one that has no quota of its own. Limits that are not
         named stay as they are. Raises InvalidRequest, TypeError, and ValueError for a limit below 1.
         """
-        if user is not None:
-            user = checked_text(user, "user").removeprefix("User:")
-        if client_id is not None:
-            checked_text(client_id, "client_id")
-        request = AlterClientQuotasRequest([ClientQuota(user, client_id, _limits(limits))])
+        request = AlterClientQuotasRequest([wanted_quota(limits, user, client_id)])
         response = await self._open().call(request, AlterClientQuotasResponse)
         checked(*response.quotas)
 
     async def describe_quotas(self) -> list[QuotaDescription]:
         """All quotas, sorted by user and client id."""
         response = await self._open().call(DescribeClientQuotasRequest(), DescribeClientQuotasResponse)
-        return [
-            QuotaDescription(quota.user, quota.client_id, {limit.key: limit.value for limit in quota.limits})
-            for quota in response.quotas
-        ]
+        return quota_descriptions(response.quotas)
+
+
+def wanted_quota(limits: Mapping[str, int | None], user: str | None, client_id: str | None) -> ClientQuota:
+    """Return the change that `alter_quotas` asks for."""
+    if user is not None:
+        user = checked_text(user, "user").removeprefix("User:")
+    if client_id is not None:
+        checked_text(client_id, "client_id")
+    return ClientQuota(user, client_id, _limits(limits))
+
+
+def quota_descriptions(quotas: Sequence[ClientQuota]) -> list[QuotaDescription]:
+    return [
+        QuotaDescription(quota.user, quota.client_id, {limit.key: limit.value for limit in quota.limits})
+        for quota in quotas
+    ]
+
+
+def quota_of(entity: tuple[str | None, str | None], quotas: Sequence[QuotaDescription]) -> QuotaDescription:
+    """Return the quota of a user and client id, without limits if there is none."""
+    return next((quota for quota in quotas if (quota.user, quota.client_id) == entity), QuotaDescription(*entity, {}))
 
 
 def _limits(limits: Mapping[str, int | None]) -> list[QuotaLimit]:
