@@ -50,7 +50,7 @@ class Throttle:
 
     def elapsed_s(self, now_s: float) -> float:
         """Return for how long the broker has delayed the client until now, over all connections."""
-        return self._total_s - max(0.0, self.until_s - now_s)
+        return self._total_s and self._total_s - max(0.0, self.until_s - now_s)
 
     def reset(self, now_s: float) -> None:
         """Note that the connection is lost: the broker reads the next one at once."""

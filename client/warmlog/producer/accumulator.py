@@ -354,17 +354,18 @@ class Accumulator:
 
     def expired(self, now: float) -> list[ProducerBatch]:
         """The batches whose delivery timeout is over, oldest first."""
-        return list(takewhile(lambda batch: self._expiry_at(batch) <= now, self.incomplete))
+        return list(takewhile(lambda batch: self._expiry_at(batch, now) <= now, self.incomplete))
 
     def next_expiry_at(self) -> float | None:
-        """When the delivery timeout of the oldest batch is over."""
+        """When the delivery timeout of the oldest batch is over, or has to be looked at again."""
         for batch in self.incomplete:
-            return self._expiry_at(batch)
+            return self._expiry_at(batch, self._now())
         return None
 
-    def _expiry_at(self, batch: ProducerBatch) -> float:
-        throttled_s = self._throttled_s() - batch.throttled_before_s
-        return batch.created_at + throttled_s + self._options.delivery_timeout_ms / 1000
+    def _expiry_at(self, batch: ProducerBatch, now: float) -> float:
+        """Return when the delivery timeout of `batch` is over; before it could be, without delays because of quotas."""
+        expiry_at = batch.created_at + self._options.delivery_timeout_ms / 1000
+        return expiry_at if expiry_at > now else expiry_at + self._throttled_s() - batch.throttled_before_s
 
     # --- errors -----------------------------------------------------------------------------------------------------
 

@@ -223,6 +223,8 @@ def test_the_delay_of_a_quota_does_not_count_for_the_delivery_timeout() -> None:
     clock.now, throttled.now = 0.5, 0.2
     second = batch_of(add(accumulator, topic, partition=1))
     throttled.now = 10.0
+    assert accumulator.next_expiry_at() == 1.0
+    clock.now = 1.0
     assert accumulator.next_expiry_at() == 11.0
     assert accumulator.expired(10.9) == []
     assert accumulator.expired(11.0) == [first]
