@@ -1,16 +1,16 @@
 """The life of an admin client: its connections, from `start` to `close`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
-from warmlog.cluster.cluster import Cluster, not_open
+from warmlog.cluster.cluster import Cluster, Throttled, not_open
 from warmlog.cluster.options import ConnectionKeywords, connection_options
 from warmlog.errors import ClientClosed
 
 
-class Connected:
+class Connected(Throttled):
     """What the parts of the admin client send their requests over."""
 
     def __init__(self, bootstrap: str | Sequence[str], **connection: Unpack[ConnectionKeywords]) -> None:
@@ -19,7 +19,6 @@ class Connected:
         self._options = connection_options(connection, type(self))
         self._is_started = False
         self._cluster: Cluster | None = None
-        self._throttled_s: Callable[[], float] = float
 
     async def start(self) -> Self:
         """Connect. Raises BrokerUnavailable if no bootstrap address responds."""
@@ -33,7 +32,7 @@ class Connected:
             await cluster.close()
             raise
         self._cluster = cluster
-        self._throttled_s = cluster.throttled_s
+        self._throttling = cluster
         return self
 
     async def close(self) -> None:
@@ -41,11 +40,6 @@ class Connected:
         if self._cluster is not None:
             cluster, self._cluster = self._open(), None
             await cluster.close()
-
-    @property
-    def throttled_ms(self) -> int:
-        """For how long brokers have delayed it because of quotas."""
-        return int(self._throttled_s() * 1000)
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -325,6 +325,18 @@ class Cluster:
             self._refreshing = None
 
 
+class Throttled:
+    """A client that brokers may delay."""
+
+    _throttling: Cluster | None = None
+    """What its requests go over, once it is started."""
+
+    @property
+    def throttled_ms(self) -> int:
+        """For how long brokers have delayed this client because of quotas."""
+        return 0 if self._throttling is None else int(self._throttling.throttled_s() * 1000)
+
+
 def about(topic: str, partition: int, error: WarmlogError) -> str:
     """The error's message, which names the partition."""
     name, message = f"{topic}-{partition}", str(error) or type(error).__name__

@@ -4,12 +4,12 @@ It starts where `start` says; with a group, where the group has committed, and i
 members.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
-from warmlog.cluster.cluster import not_open
+from warmlog.cluster.cluster import Throttled, not_open
 from warmlog.cluster.options import ConnectionKeywords, connection_options
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.committing import Committable, Committing
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Consumer:
+class Consumer(Throttled):
     """Reads topics or single partitions. For one thread, and one reader at a time.
 
     A datetime without a zone is UTC; a time past the end of a partition means its end. Reading raises UnreadableBatch
@@ -162,7 +162,6 @@ class Consumer:
         self._is_started = False
         self._is_closing = False
         self._core: ConsumerCore | None = None
-        self._throttled_s: Callable[[], float] = float
         self._committing: Committing | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -189,7 +188,7 @@ class Consumer:
             await self._stop(core)
             raise
         self._core = core
-        self._throttled_s = core.cluster.throttled_s
+        self._throttling = core.cluster
         return self
 
     async def _join(self, core: ConsumerCore) -> None:
@@ -224,11 +223,6 @@ class Consumer:
         finally:
             self._core = None
             await core.stop()
-
-    @property
-    def throttled_ms(self) -> int:
-        """For how long brokers have delayed it because of quotas."""
-        return int(self._throttled_s() * 1000)
 
     async def __aenter__(self) -> Self:
         return await self.start()
