@@ -19,6 +19,7 @@ from warmlog_broker.handlers.log_dirs import alter_replica_log_dirs, describe_lo
 from warmlog_broker.handlers.metadata import handshake, metadata
 from warmlog_broker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
 from warmlog_broker.handlers.produce import init_producer_id, produce
+from warmlog_broker.handlers.quotas import alter_client_quotas, describe_client_quotas
 from warmlog_broker.handlers.splits import find_splits
 from warmlog_broker.handlers.topics import (
     alter_topics,
@@ -64,6 +65,8 @@ HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.DELETE_ACLS: delete_acls,
     ApiKey.DESCRIBE_ACLS: describe_acls,
     ApiKey.CHECK_ACL: check_acl,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: alter_client_quotas,
     ApiKey.FIND_SPLITS: find_splits,
 }
 """`handler(services, context, request)` by API key; Produce has the batches of the request as a further argument. For

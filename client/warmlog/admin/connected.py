@@ -6,12 +6,12 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
-from warmlog.cluster.cluster import Cluster, not_open
+from warmlog.cluster.cluster import Cluster, Throttled, not_open
 from warmlog.cluster.options import ConnectionKeywords, connection_options
 from warmlog.errors import ClientClosed
 
 
-class Connected:
+class Connected(Throttled):
     """What the parts of the admin client send their requests over."""
 
     def __init__(self, bootstrap: str | Sequence[str], **connection: Unpack[ConnectionKeywords]) -> None:
@@ -33,6 +33,7 @@ class Connected:
             await asyncio.shield(cluster.close())
             raise
         self._cluster = cluster
+        self._throttling = cluster
         return self
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
-from warmlog.cluster.cluster import not_open
+from warmlog.cluster.cluster import Throttled, not_open
 from warmlog.cluster.options import ConnectionKeywords, connection_options
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.committing import Committable, Committing
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Consumer:
+class Consumer(Throttled):
     """Reads topics or single partitions. For one thread, and one reader at a time.
 
     A datetime without a zone is UTC; a time past the end of a partition means its end. Reading raises UnreadableBatch
@@ -189,6 +189,7 @@ class Consumer:
             await self._stop(core)
             raise
         self._core = core
+        self._throttling = core.cluster
         return self
 
     async def _join(self, core: ConsumerCore) -> None:

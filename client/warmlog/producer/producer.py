@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
-from warmlog.cluster.cluster import not_open
+from warmlog.cluster.cluster import Throttled, not_open
 from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, connection_options
 from warmlog.errors import ClientClosed, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import DrainFlag
@@ -57,7 +57,7 @@ BATCHES_BELOW_HIGH_WATER = 4
 _HAS_FAILED = "the producer has failed; the log says why"
 
 
-class Producer(Generic[Value, Key]):
+class Producer(Throttled, Generic[Value, Key]):
     """Sends records to topics. A producer belongs to one thread; any number of its tasks may share it.
 
     With acks="all" (the default) a record is on the broker's disk when its `send` has been awaited. The producer is
@@ -158,6 +158,7 @@ class Producer(Generic[Value, Key]):
             await running.stop()
             raise
         self._running = running
+        self._throttling = running.cluster
         if not (self._key_serializer or self._value_serializer or self._options.partitioner):
             self._plain = running.accumulator.plain
             self._add_keyed = running.accumulator.add_keyed

@@ -44,6 +44,7 @@ class ProducerCore:
             check_loop=self.home.check,
             on_unknown_topic=self._learn_soon,
             on_release=self._wake_waiters,
+            throttled_s=self.cluster.throttled_s,
         )
         self.sender = Sender(options, self.cluster, self.accumulator, changed, self._learn_all_again)
         self._sending = asyncio.create_task(self.sender.run(), name="warmlog producer")
