@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from warmlog_broker.handlers.acls import check_acl, create_acls, delete_acls, describe_acls
+from warmlog_broker.handlers.access.acls import check_acl, create_acls, delete_acls, describe_acls
+from warmlog_broker.handlers.access.quotas import alter_client_quotas, describe_client_quotas
+from warmlog_broker.handlers.access.users import alter_users, authenticate, list_users
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.fetch import fetch
 from warmlog_broker.handlers.groups import (
@@ -19,7 +21,6 @@ from warmlog_broker.handlers.log_dirs import alter_replica_log_dirs, describe_lo
 from warmlog_broker.handlers.metadata import handshake, metadata
 from warmlog_broker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
 from warmlog_broker.handlers.produce import init_producer_id, produce
-from warmlog_broker.handlers.quotas import alter_client_quotas, describe_client_quotas
 from warmlog_broker.handlers.splits import find_splits
 from warmlog_broker.handlers.topics import (
     alter_topics,
@@ -28,7 +29,6 @@ from warmlog_broker.handlers.topics import (
     delete_topics,
     describe_configs,
 )
-from warmlog_broker.handlers.users import alter_users, authenticate, list_users
 from warmlog_broker.network.codec import ReceivedRequest
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.request_runner import Handler

@@ -1,0 +1,1 @@
+"""Requests about users, their rights and quotas, and authentication."""
