@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from warmlog.admin.group_reset import OffsetReset
     from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
     from warmlog.admin.partition_description import PartitionDescription
+    from warmlog.admin.quotas import QuotaDescription
     from warmlog.admin.users import UserDescription
     from warmlog.cluster.list_offsets import OffsetAt
     from warmlog.consumer.consumer import Consumer
@@ -75,6 +76,7 @@ __all__ = [
     "Placed",
     "PlacedMany",
     "Producer",
+    "QuotaDescription",
     "Record",
     "RecordMetadata",
     "RecordMetadataRanges",
@@ -93,6 +95,7 @@ _MODULES = {
     "warmlog.admin.group_reset": ("OffsetReset",),
     "warmlog.admin.log_dirs": ("LogDirDescription", "LogDirReplica"),
     "warmlog.admin.partition_description": ("PartitionDescription",),
+    "warmlog.admin.quotas": ("QuotaDescription",),
     "warmlog.admin.users": ("UserDescription",),
     "warmlog.cluster.list_offsets": ("OffsetAt",),
     "warmlog.consumer.consumer": ("Consumer",),

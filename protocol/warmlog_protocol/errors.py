@@ -297,7 +297,7 @@ class SafeMode(StorageError, code=ErrorCode.SAFE_MODE, retriable=False):
 
 
 class TooManyConnections(ApiError, code=ErrorCode.TOO_MANY_CONNECTIONS, retriable=True):
-    """The broker has reached its limit of connections, in total or from one address."""
+    """The broker has reached its limit of connections, in total, from one address or of one user."""
 
 
 class LogDirNotFound(ApiError, code=ErrorCode.LOG_DIR_NOT_FOUND):

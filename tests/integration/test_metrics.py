@@ -14,12 +14,15 @@ from warmlog_broker.tools.acls import create_acls
 from warmlog_protocol.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
 from warmlog_protocol.messages import (
     AclBinding,
+    AlterClientQuotasRequest,
+    ClientQuota,
     DeleteTopicsRequest,
     GroupHeartbeatRequest,
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitResponse,
     Operation,
+    QuotaLimit,
     ResourceType,
 )
 from wire_client import WireClient, batch_of
@@ -107,6 +110,22 @@ def test_what_is_refused_is_counted_by_api_and_reason(tmp_path: Path, port: int)
     assert metrics.of("warmlog_requests_denied_total", api="Produce", reason="no rule") == 2
     assert metrics.of("warmlog_requests_denied_total", api="Produce", reason="denied") == 1
     assert metrics.of("warmlog_request_errors_total", api="Produce", error="TopicAuthorizationFailed") == 3
+
+
+def test_what_exceeds_a_quota_is_counted_by_user_and_limit(broker: BrokerProcess, port: int) -> None:
+    changed = ClientQuota("ANONYMOUS", None, [QuotaLimit("producer_byte_rate", 100), QuotaLimit("request_rate", 1000)])
+    with WireClient(broker.address) as client:
+        client.create_topic("t")
+        client.call(AlterClientQuotasRequest([changed]))
+        batch = batch_of([bytes(100)])
+        for _ in range(2):
+            client.produce("t", batch)
+        metrics = Metrics(port)
+    labels = {"user": "ANONYMOUS", "quota": "producer_byte_rate"}
+    assert metrics.of("warmlog_throttled_requests_total", **labels) == 2
+    assert metrics.of("warmlog_throttle_seconds_total", **labels) == pytest.approx(len(batch) / 100 * 2 - 1, rel=0.2)
+    with pytest.raises(KeyError):
+        metrics.of("warmlog_throttled_requests_total", user="ANONYMOUS", quota="request_rate")
 
 
 def test_topics_beyond_the_limit_are_added_up(broker: BrokerProcess, port: int) -> None:

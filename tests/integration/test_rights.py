@@ -28,6 +28,7 @@ from warmlog_protocol.messages import (
     LEAVING,
     AclBinding,
     AclFilter,
+    AlterClientQuotasRequest,
     AlteredTopic,
     AlteredUser,
     AlterReplicaLogDirsRequest,
@@ -46,6 +47,7 @@ from warmlog_protocol.messages import (
     DeleteRecordsRequest,
     DeleteTopicsRequest,
     DescribeAclsRequest,
+    DescribeClientQuotasRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
     DescribeLogDirsRequest,
@@ -193,6 +195,8 @@ CASES = [
         CheckAclRequest(ANONYMOUS_PRINCIPAL, Op.READ, ResourceType.TOPIC, T),
         (on_cluster(Op.DESCRIBE),),
     ),
+    Case(DescribeClientQuotasRequest(), (on_cluster(Op.DESCRIBE_CONFIGS),)),
+    Case(AlterClientQuotasRequest([]), (on_cluster(Op.ALTER_CONFIGS),)),
     Case(FindSplitsRequest([FindSplitsPartition(T, 0, 0, 1)], 4096), (on_topic(Op.READ),)),
 ]
 FREE = {HandshakeRequest, AuthenticateRequest}

@@ -160,6 +160,11 @@ class BrokerSettings:
     # connections
     max_connections: int = _integer(8192, "connections", "The most connections that are open at once.")
     max_connections_per_ip: int = _integer(8192, "connections", "The most connections from one address.")
+    quota_max_throttle_ms: int = _ms(
+        10 * SECOND_MS,
+        "How long at most the connection of a client that exceeds a quota is not read after one request.",
+        maximum=20 * SECOND_MS,  # clients wait 30 s for a response that does not tell the delay
+    )
     handshake_timeout_ms: int = _ms(
         10 * SECOND_MS,
         "A connection that has not sent its handshake within this time is closed; also one that has not finished that "

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from warmlog_broker.handlers.access.acls import check_acl, create_acls, delete_acls, describe_acls
+from warmlog_broker.handlers.access.quotas import alter_client_quotas, describe_client_quotas
 from warmlog_broker.handlers.access.users import alter_users, authenticate, list_users
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.fetch import fetch
@@ -79,6 +80,8 @@ HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.JOB_HEARTBEAT: job_heartbeat,
     ApiKey.COMMIT_JOB: commit_job,
     ApiKey.ABORT_JOB_MEMBERS: abort_job_members,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: alter_client_quotas,
     ApiKey.FIND_SPLITS: find_splits,
 }
 """`handler(services, context, request)` by API key; Produce has the batches of the request as a further argument. For

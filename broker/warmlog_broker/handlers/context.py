@@ -17,6 +17,7 @@ from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.security.authorizer import Authorizer
+from warmlog_broker.security.quotas import Quotas
 from warmlog_broker.security.users import Users
 from warmlog_broker.storage.segment.splits import TimestampCache
 from warmlog_broker.topics.replica_mover import Moves
@@ -43,6 +44,7 @@ class Services:
     transactions: TransactionCoordinator
     users: Users
     authorizer: Authorizer
+    quotas: Quotas
     cold_readers: Executor
     bodies: BodyThreads
     counters: Counters

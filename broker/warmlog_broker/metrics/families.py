@@ -101,6 +101,15 @@ class BrokerMetrics:
         for (api, reason), count in counters.denied.items():
             denied.add_metric([api, reason], count)
         yield denied
+        quotas = self._services.quotas
+        labels = ["user", "quota"]
+        throttled = CounterMetricFamily("warmlog_throttled_requests", "Requests that exceeded a quota", labels=labels)
+        seconds = CounterMetricFamily("warmlog_throttle_seconds", "Delays because of quotas", labels=labels)
+        for label, count in quotas.throttled.items():
+            throttled.add_metric(list(label), count)
+            seconds.add_metric(list(label), quotas.throttled_seconds[label])
+        yield throttled
+        yield seconds
         yield _gauge("warmlog_connections", "Open connections", len(self._connections))
         yield _gauge("warmlog_connections_limit", "The most that may be open", self._connections.limit)
         yield _gauge("warmlog_waiting_fetches", "Fetches that wait for data", len(self._services.delayed_fetches))

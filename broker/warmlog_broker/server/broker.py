@@ -363,6 +363,7 @@ class Broker:
             tasks=self._tasks,
             timers=self._timers,
             counters=self._counters,
+            quotas=self.services.quotas,
             handlers=handlers,
             make_authentication=self._authentication_of(listener),
             make_codec=WarmlogCodec.for_broker,

@@ -28,6 +28,7 @@ from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.threads import ThreadPools
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authorizer import Authorizer
+from warmlog_broker.security.quotas import Quotas
 from warmlog_broker.security.users import Users
 from warmlog_broker.server.crash_guard import CrashGuard
 from warmlog_broker.server.shutdown import close_logs
@@ -175,6 +176,7 @@ class Engine:
                 write_refusal=runtime.guard.write_refusal,
             ),
             users=Users(self._metadata, Services.now_ms),
+            quotas=Quotas(self._metadata, runtime.loop.time, config.quota_max_throttle_ms),
             authorizer=authorizer,
             cold_readers=runtime.threads.cold_readers,
             bodies=BodyThreads(runtime.threads.preparers, runtime.memory),

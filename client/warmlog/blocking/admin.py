@@ -7,7 +7,7 @@ from warmlog.blocking.client import BlockingClient, options_of, waiting
 
 
 class Admin(BlockingClient[admin.Admin]):
-    """Manages topics, partitions, consumer groups, users and rights: `warmlog.Admin` without `await`."""
+    """Manages topics, partitions, consumer groups, users, rights and quotas: `warmlog.Admin` without `await`."""
 
     @options_of(admin.Admin)
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -44,4 +44,6 @@ class Admin(BlockingClient[admin.Admin]):
     delete_acls = waiting(admin.Admin.delete_acls)
     describe_acls = waiting(admin.Admin.describe_acls)
     check_acl = waiting(admin.Admin.check_acl)
+    alter_quotas = waiting(admin.Admin.alter_quotas)
+    describe_quotas = waiting(admin.Admin.describe_quotas)
     epoch_ends = waiting(admin.Admin.epoch_ends)

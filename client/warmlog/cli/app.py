@@ -28,6 +28,8 @@ from warmlog.cli.commands.acl import show as acl_show
 from warmlog.cli.commands.group import delete as group_delete
 from warmlog.cli.commands.group import describe as group_describe
 from warmlog.cli.commands.group import reset as group_reset
+from warmlog.cli.commands.quota import change as quota_change
+from warmlog.cli.commands.quota import show as quota_show
 from warmlog.cli.commands.topic import change, copy, delete, delete_records, describe
 from warmlog.cli.commands.user import change as user_change
 from warmlog.cli.commands.user import list as user_list
@@ -116,6 +118,14 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
             "list": acl_show.list_acls,
             "delete": acl_change.delete,
             "check": acl_show.check,
+        },
+    ),
+    "quota": (
+        "Set, list and delete quotas of users and clients.",
+        {
+            "set": quota_change.set_quota,
+            "list": quota_show.list_quotas,
+            "delete": quota_change.delete,
         },
     ),
     "log": (

@@ -9,6 +9,9 @@ the bytes follow the header as the frame's payload, in the same order (see frame
 
 Names and meanings are those of Kafka's APIs of the same key (https://kafka.apache.org/protocol) unless a class says
 otherwise. Timestamps are milliseconds since 1970 (UTC), `-1` where there is none. Error codes are `errors.ErrorCode`.
+
+If a client exceeds a quota, the broker carries out the request, and does not read the connection for a time after it.
+`throttle_ms` of a response is that time: send nothing for as long.
 """
 
 from warmlog_protocol.messages.access.acls import (
@@ -41,6 +44,17 @@ from warmlog_protocol.messages.access.authenticate import (
     ListUsersRequest as ListUsersRequest,
     ListUsersResponse as ListUsersResponse,
     UserChange as UserChange,
+)
+from warmlog_protocol.messages.access.quotas import (
+    EVERY_OTHER as EVERY_OTHER,
+    AlterClientQuotasRequest as AlterClientQuotasRequest,
+    AlterClientQuotasResponse as AlterClientQuotasResponse,
+    AlteredClientQuota as AlteredClientQuota,
+    ClientQuota as ClientQuota,
+    DescribeClientQuotasRequest as DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse as DescribeClientQuotasResponse,
+    QuotaKey as QuotaKey,
+    QuotaLimit as QuotaLimit,
 )
 from warmlog_protocol.messages.apis import (
     API_OF_REQUEST as API_OF_REQUEST,

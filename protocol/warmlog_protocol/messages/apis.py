@@ -20,6 +20,12 @@ from warmlog_protocol.messages.access.authenticate import (
     ListUsersRequest,
     ListUsersResponse,
 )
+from warmlog_protocol.messages.access.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
 from warmlog_protocol.messages.base import ApiKey, Message
 from warmlog_protocol.messages.fetch import FetchRequest, FetchResponse
 from warmlog_protocol.messages.groups import (
@@ -159,6 +165,8 @@ APIS: dict[int, Api] = {
         Api(ApiKey.JOB_HEARTBEAT, JobHeartbeatRequest, JobHeartbeatResponse),
         Api(ApiKey.COMMIT_JOB, CommitJobRequest, CommitJobResponse),
         Api(ApiKey.ABORT_JOB_MEMBERS, AbortJobMembersRequest, AbortJobMembersResponse),
+        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+        Api(ApiKey.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest, AlterClientQuotasResponse),
         Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
     )
 }

@@ -7,6 +7,7 @@ Before the first row of a topic its metadata is requested over another connectio
 retried for as long as the producer would retry: a missing response should not end the attempt.
 """
 
+import logging
 import random
 import time
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,8 @@ from warmlog.spark.options.write_options import WriteOptions
 CHECK_TIMEOUT_MS = 10_000
 """How long the driver retries to look up the topic: enough for a restart of the broker, and not long for a wrong
 address."""
+
+_log = logging.getLogger("warmlog.spark")
 
 
 class TaskWritten(NamedTuple):
@@ -49,6 +52,8 @@ def write_batches(
             for batch in batches:
                 task.write(batch)
             task.finish()
+            if cluster.throttled_ms:
+                _log.info("brokers have delayed writing by %.1f s because of quotas", cluster.throttled_ms / 1000)
             return TaskWritten(producer.records, *producer.producer)
 
 
