@@ -5,12 +5,14 @@ from random import Random
 
 import pytest
 
-from faults.fuzzing.corpus import Parts, corpus, pack
+from broker_process import BrokerProcess
+from faults.fuzzing.corpus import MEMBER_ID, PRODUCER_ID, Parts, corpus, openings, pack
 from faults.fuzzing.mutation import MUTATIONS, Mutation
 from faults.fuzzing.run import run
 from warmlog_protocol.errors import RemoteProtocolError
-from warmlog_protocol.messages import APIS
+from warmlog_protocol.messages import APIS, InitProducerIdResponse, JoinJobResponse
 from warmlog_protocol.wire.connection import ServerConnection
+from wire_client import WireClient
 
 MIB = 2**20
 
@@ -37,6 +39,13 @@ def test_the_corpus_has_a_valid_request_of_every_api() -> None:
     frames = [pack(parts) for parts in corpus()]
     assert read(opened(), b"".join(frames)) == len(frames)
     assert {parts.fields[0] for parts in corpus()} == set(APIS)
+
+
+def test_the_producers_of_the_corpus_are_those_that_a_new_broker_gives_out(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker, WireClient(broker.address) as client:
+        initialise, join = (client.call(message) for message in openings())
+    assert initialise == InitProducerIdResponse(PRODUCER_ID, 0)
+    assert join == JoinJobResponse(False, MEMBER_ID, 0)
 
 
 @pytest.mark.parametrize("mutation", sorted(set(MUTATIONS), key=lambda mutation: mutation.__name__))

@@ -217,11 +217,12 @@ FAULT_COUNT = len(KINDS)
 
 
 def test_every_kind_of_fault_comes_and_a_seed_repeats_its_faults() -> None:
-    drawn = draw(Random(11), 20, KINDS)
-    assert len(drawn) == 20
+    count = 2 * len(KINDS)
+    drawn = draw(Random(11), count, KINDS)
+    assert len(drawn) == count
     assert set(drawn[: len(KINDS)]) == set(drawn[len(KINDS) : 2 * len(KINDS)]) == set(KINDS)
-    assert draw(Random(11), 20, KINDS) == drawn
-    assert draw(Random(12), 20, KINDS) != drawn
+    assert draw(Random(11), count, KINDS) == drawn
+    assert draw(Random(12), count, KINDS) != drawn
 
 
 @pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.slow)])
@@ -233,6 +234,8 @@ def test_a_real_brokers_history_is_as_promised(tmp_path: Path, seed: int, tell: 
     assert set(outcome.faults) == set(KINDS)
     assert outcome.lost_answers >= 100
     assert outcome.acknowledged > 1000
+    assert outcome.committed_transactions >= 20
+    assert outcome.aborted_transactions >= 1
     assert outcome.reasons == []
 
 

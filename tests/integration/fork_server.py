@@ -55,6 +55,11 @@ def history_member() -> Callable[[], object]:
     return _of_tests("faults.history.member")
 
 
+def history_pair() -> Callable[[], object]:
+    """The program of a consumer and producer that copy, in a history with faults."""
+    return _of_tests("faults.history.pair")
+
+
 def _of_tests(module: str) -> Callable[[], object]:
     sys.path.insert(0, str(Path(__file__).parents[1]))
     program: Callable[[], object] = importlib.import_module(module).main
@@ -66,6 +71,7 @@ PROGRAMS = {
     "warmlog_broker": broker,
     "integration.member_program": member,
     "faults.history.member": history_member,
+    "faults.history.pair": history_pair,
 }
 
 

@@ -8,18 +8,30 @@ import msgspec
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import (
+    ACKS_ALL,
     API_OF_REQUEST,
     APIS,
+    AbortJobMembersRequest,
+    AbortTransactionRequest,
     AlteredUser,
     AlterUsersRequest,
     AuthenticateRequest,
+    CommitJobRequest,
+    EndTransactionRequest,
     GroupHeartbeatRequest,
     HandshakeRequest,
+    InitProducerIdRequest,
+    JobHeartbeatRequest,
+    JobMember,
+    JoinJobRequest,
     Message,
     MetadataRequest,
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetFetchRequest,
+    ProducePartition,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
     UserChange,
 )
 from warmlog_protocol.messages.groups import JOINING, LEAVING, LEAVING_FOR_A_WHILE
@@ -37,6 +49,11 @@ TOPICS: dict[str, dict[str, str]] = {
 GROUP = "fuzzers"
 USER = PASSWORD = "peer"
 MEMBER = "member"
+TRANSACTIONAL_ID = "fuzzing"
+JOB = "fuzzing-job"
+PRODUCER_ID, MEMBER_ID = 0, 1
+"""What a new broker gives to whom initialises TRANSACTIONAL_ID and then joins version 0 of JOB: see `openings`."""
+TRANSACTION_TIMEOUT_MS = 500
 HEAD = Struct(">II")
 
 _FILLINGS: dict[str, object] = {
@@ -91,7 +108,8 @@ def corpus() -> list[Parts]:
             for batch in (columns, to_rows(read_batch(columns))):
                 kinds = [api.request for api in APIS.values() if _has_payload(api.request)]
                 requests += [request(_with_batch(kind, topic, len(batch)), batch) for kind in kinds for topic in TOPICS]
-    return requests + [request(message) for message in (*_of_members(), *_of_users())]
+    others = (*_of_members(), *_of_users(), *openings(), *_of_transactions())
+    return requests + [request(message) for message in others] + _transactional_batches()
 
 
 def _of_members() -> list[Message]:
@@ -106,6 +124,48 @@ def _of_members() -> list[Message]:
             requests.append(OffsetCommitRequest(GROUP, [commit], member_id, epoch, instance_id, 1))
     requests.append(OffsetCommitRequest("empty group", [OffsetCommitPartition(b"", TOPIC, 0, 0)]))
     requests.append(OffsetFetchRequest("empty group"))
+    return requests
+
+
+def openings() -> list[Message]:
+    """What gives the transactional id to a producer, and the first slot of the job to a member."""
+    return [InitProducerIdRequest(TRANSACTIONAL_ID, TRANSACTION_TIMEOUT_MS), JoinJobRequest(JOB, 0, 60_000)]
+
+
+def _of_transactions() -> list[Message]:
+    """What producers, members and drivers of jobs, and operators send, also with epochs that are over or to come."""
+    requests: list[Message] = [AbortTransactionRequest(name) for name in (TRANSACTIONAL_ID, JOB)]
+    for epoch in range(3):
+        owner = (TRANSACTIONAL_ID, PRODUCER_ID, epoch)
+        requests.append(InitProducerIdRequest(TRANSACTIONAL_ID, TRANSACTION_TIMEOUT_MS, PRODUCER_ID, epoch))
+        requests += [EndTransactionRequest(*owner, commits=commits) for commits in (True, False)]
+        requests.append(TxnOffsetCommitRequest(*owner, "empty group", [OffsetCommitPartition(b"", TOPIC, 0, 0)]))
+        member, version = JobMember(MEMBER_ID, epoch), epoch
+        requests += [
+            JoinJobRequest(JOB, version, TRANSACTION_TIMEOUT_MS),
+            JobHeartbeatRequest(JOB, version, member),
+            CommitJobRequest(JOB, version, [member], 5),
+            CommitJobRequest(JOB, version, [], 0),
+            AbortJobMembersRequest(JOB, version, [member]),
+        ]
+    return requests
+
+
+def _transactional_batches() -> list[Parts]:
+    """A Produce of the producer and of the member in each epoch."""
+    requests = []
+    for name, producer_id in ((TRANSACTIONAL_ID, PRODUCER_ID), (JOB, MEMBER_ID)):
+        for epoch in range(3):
+            batch = encode_batch(
+                [b"value"] * 3,
+                timestamps_ms=1_700_000_000_000,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=0,
+                is_transactional=True,
+            )
+            produce = ProduceRequest(ACKS_ALL, 100, [ProducePartition(TOPIC, 0, len(batch))], name)
+            requests.append(request(produce, batch))
     return requests
 
 
@@ -171,6 +231,8 @@ def _value(name: str, kind: object) -> object:
     item = _item_type(kind)
     if isinstance(item, type) and issubclass(item, Message):
         return [_filled(item)]
+    if isinstance(kind, type) and issubclass(kind, Message):
+        return _filled(kind)
     if name in _FILLINGS:
         return _FILLINGS[name]
     for candidate in (0, "text", b"0123456789abcdef", False, [], {}, None):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker_process import BrokerProcess, port_to_keep
-from faults.fuzzing.corpus import PASSWORD, TOPIC, TOPICS, USER
+from faults.fuzzing.corpus import PASSWORD, TOPIC, TOPICS, USER, openings
 from faults.fuzzing.peers import Peer, Tally
 from faults.honest import Honest
 from faults.process_use import sockets_of, use_of
@@ -72,6 +72,8 @@ def run(data_dir: Path, *, seed: int, frames: int, peers: int = 8) -> Outcome:
                 client.create_topic(topic, retention_bytes="1000000", segment_bytes="1048576", **settings)
             client.create_topic(HONEST_TOPIC)
             client.produce(TOPIC, batch_of([b"value"] * 10))
+            for message in openings():
+                client.call(message)
         honest = Honest(broker.address, HONEST_TOPIC)
         honest.start()
         warm_up = max(int(frames * WARM_UP_SHARE), min(frames // 2, WARM_UP_FRAMES))

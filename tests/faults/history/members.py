@@ -45,17 +45,19 @@ class GroupNotes:
 class Members:
     """Processes that share a topic as one group; one of them has an instance id, and its successors have it too."""
 
+    program = PROGRAM
+
     def __init__(self, address: str, group: str, topic: str, directory: Path, count: int) -> None:
         self.topic = topic
         self.group = group
-        self._address = address
-        self._directory = directory
+        self.address = address
+        self.directory = directory
         self._count = count
         self._started = 0
         self._running: dict[str, Forked] = {}
 
     def __enter__(self) -> Self:
-        self._directory.mkdir()
+        self.directory.mkdir()
         self._start(STATIC)
         for _ in range(self._count - 1):
             self._start("dynamic")
@@ -73,11 +75,15 @@ class Members:
     def _start(self, kind: str) -> None:
         name = f"{kind}-{self._started}"
         self._started += 1
-        arguments = [self._address, self.group, self.topic]
-        arguments += [str(self._directory / name), f"--session-timeout-ms={SESSION_TIMEOUT_MS}"]
-        arguments += ["--instance-id=the-static-one"] if kind == STATIC else []
         with open(os.devnull) as nothing:
-            self._running[name] = Forked(PROGRAM, arguments, (nothing.fileno(), 1, 2), {**os.environ})
+            arguments = self.arguments(name, kind)
+            self._running[name] = Forked(self.program, arguments, (nothing.fileno(), 1, 2), {**os.environ})
+
+    def arguments(self, name: str, kind: str) -> list[str]:
+        """Return the arguments of the program for a new process."""
+        arguments = [self.address, self.group, self.topic]
+        arguments += [str(self.directory / name), f"--session-timeout-ms={SESSION_TIMEOUT_MS}"]
+        return [*arguments, "--instance-id=the-static-one"] if kind == STATIC else arguments
 
     async def kill_one(self, luck: Random) -> None:
         """SIGKILL, and after a while another in its place."""
@@ -100,7 +106,7 @@ class Members:
     def events(self) -> list[Event]:
         """Return what the journals say, by time."""
         found = []
-        for path in self._directory.iterdir():
+        for path in self.directory.iterdir():
             for line in path.read_text().splitlines():
                 noted = json.loads(line)
                 for partition in noted.get("partitions", [noted.get("partition", -1)]):
@@ -118,7 +124,7 @@ class Members:
         """Note the committed offsets again and again, until cancelled."""
         while True:
             try:
-                async with Admin(self._address) as admin:
+                async with Admin(self.address) as admin:
                     while True:
                         notes.committed.append(await self._committed(admin))
                         await asyncio.sleep(0.05)
@@ -127,7 +133,7 @@ class Members:
 
     async def wait_until_done(self, ends: dict[int, int], notes: GroupNotes) -> None:
         """Return once everything below `ends` is committed."""
-        async with Admin(self._address) as admin:
+        async with Admin(self.address) as admin:
             while (committed := await self._committed(admin)) != ends:
                 self.check()
                 await asyncio.sleep(0.1)

@@ -94,6 +94,18 @@ async def stop_member(target: Target) -> None:
     await target.members.stop_one(target.luck)
 
 
+async def kill_pair(target: Target) -> None:
+    """SIGKILL of a consumer and producer that copy, in the middle of a transaction."""
+    assert target.pairs is not None
+    await target.pairs.kill_one(target.luck)
+
+
+async def stop_pair(target: Target) -> None:
+    """SIGSTOP of one beyond its session: it goes on with a transaction for partitions that another has."""
+    assert target.pairs is not None
+    await target.pairs.stop_one(target.luck)
+
+
 async def _stop_for(target: Target, seconds: float) -> None:
     os.kill(target.broker.pid, signal.SIGSTOP)
     try:
@@ -119,6 +131,8 @@ FAULTS: dict[str, Fault] = {
     "power": cut_power,
     "member": kill_member,
     "zombie": stop_member,
+    "pair": kill_pair,
+    "stopped-pair": stop_pair,
 }
 NEED_POWER_DISK = frozenset({"full", "sync", "power"})
 ON_REQUEST = frozenset({"freeze"})

@@ -17,6 +17,8 @@ from faults.history.members import Members
 from faults.history.nemesis import FAULTS, NEED_POWER_DISK
 from faults.history.notes import Notes, WriterNotes
 from faults.history.target import Target
+from faults.history.transaction_notes import Outcome as TransactionOutcome
+from faults.history.transactions import TransactionWork
 
 STEADY_TOPIC = "steady"
 SHORT_TOPIC = "short-lived"
@@ -60,6 +62,10 @@ class Outcome:
     lost_answers: int = 0
     commits: int = 0
     """Acknowledged ones of the group."""
+    committed_transactions: int = 0
+    aborted_transactions: int = 0
+    unknown_transactions: int = 0
+    """Those of which the producer does not know."""
     seconds: float = 0.0
     reasons: list[str] = field(default_factory=list)
     """Why records were given up, each once."""
@@ -70,7 +76,9 @@ class Outcome:
             f"seed {self.seed}: {faults or 'no faults'} in {self.seconds:.0f} s; {self.sent} records sent, "
             f"{self.acknowledged} acknowledged, {self.refused} given up, {self.read} read before the end, "
             f"{self.topics} topics created, {self.moves} moves begun, records of {self.given_up} partitions given up, "
-            f"{self.lost_answers} answers lost, {self.commits} commits; {len(self.findings)} findings"
+            f"{self.lost_answers} answers lost, {self.commits} commits, {self.committed_transactions} transactions "
+            f"committed, {self.aborted_transactions} aborted, {self.unknown_transactions} unknown; "
+            f"{len(self.findings)} findings"
         )
 
 
@@ -112,9 +120,15 @@ async def _run(
     async with Target(workspace, luck, has_power_disk=has_power_disk, **settings) as target:
         notes = Notes(writers=_writers(), retained_topics=frozenset([SHORT_TOPIC]))
         await _create_topics(target.proxy.address)
+        transactions = TransactionWork(target.proxy.address, workspace / "pairs", seed)
+        await transactions.create_topics(TINY_SEGMENTS)
         stopping = asyncio.Event()
-        with Members(target.proxy.address, GROUP, STEADY_TOPIC, workspace / "members", MEMBERS) as target.members:
+        with (
+            Members(target.proxy.address, GROUP, STEADY_TOPIC, workspace / "members", MEMBERS) as target.members,
+            transactions.pairs as target.pairs,
+        ):
             work = _start_work(target, notes, seed, stopping)
+            work += transactions.start(target.producers_proxy.address, stopping)
             readers = _start_readers(target.proxy.address, notes, target.members)
             await _torment(target, notes, luck, fault_count, faults, [*work, *readers])
             stopping.set()
@@ -123,10 +137,13 @@ async def _run(
                 reader.cancel()
             await asyncio.wait(readers)
             await _finish_reading(target, target.members, notes, group_timeout_s)
+            await transactions.finish(target.broker.address, group_timeout_s)
         final = await _read_final(target)
         findings = check(notes, final, STEADY_TOPIC)
+        findings += [f"{kind}: {text}" for kind, text in transactions.check()]
         await asyncio.to_thread(target.broker.restart)
         findings += check_again(final, await _read_final(target))
+        findings += [f"{kind}: {text}" for kind, text in await transactions.check_again(target.broker.address)]
         lost_answers = target.producers_proxy.lost_answers
     return Outcome(
         seed,
@@ -141,6 +158,9 @@ async def _run(
         moves=notes.moves,
         lost_answers=lost_answers,
         commits=sum(event.kind == "committed" for event in notes.group.events),
+        committed_transactions=transactions.notes.count(TransactionOutcome.COMMITTED),
+        aborted_transactions=transactions.notes.count(TransactionOutcome.ABORTED),
+        unknown_transactions=transactions.notes.count(TransactionOutcome.UNKNOWN),
         seconds=time.monotonic() - started_s,
         reasons=sorted({reason for writer in notes.writers for reason in writer.refused.values()}),
     )

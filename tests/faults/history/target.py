@@ -114,6 +114,8 @@ class Target:
         self.luck = luck
         self.members: Members | None = None
         """The group that reads, once it has begun."""
+        self.pairs: Members | None = None
+        """The group that copies with transactions."""
         self._stack = contextlib.ExitStack()
 
     async def __aenter__(self) -> Self:

@@ -127,6 +127,8 @@ class Job:
     """By producer id."""
     free: dict[int, MemberValue] = field(default_factory=dict)
     """The slots that belong to no member."""
+    _partitions: dict[int, dict[Enrolled, PartitionValue]] = field(default_factory=dict, compare=False)
+    """Those of the members, by slot: in a compacted log they may come before their member."""
 
     def replay(self, key: OfId, value: Any) -> None:
         """Change what is known by a record; None for a tombstone."""
@@ -135,8 +137,8 @@ class Job:
                 self.value = value
             case MemberKey():
                 self._replay_member(key.slot, value)
-            case PartitionKey() if key.slot in self.members:
-                _set(self.members[key.slot].partitions, Enrolled(key.topic_id, key.partition), value)
+            case PartitionKey():
+                _set(self._partitions.setdefault(key.slot, {}), Enrolled(key.topic_id, key.partition), value)
 
     def _replay_member(self, slot: int, value: MemberValue | None) -> None:
         found = self.members.get(slot)
@@ -144,8 +146,9 @@ class Job:
         if value is None:
             if found is not None:
                 del self.members[slot], self.slots[found.value.producer_id]
+                self._partitions.pop(slot, None)
         elif found is None:
-            self.members[slot] = Member(value)
+            self.members[slot] = Member(value, self._partitions.setdefault(slot, {}))
             self.slots[value.producer_id] = slot
         else:
             found.value = value
@@ -188,6 +191,8 @@ class Transactions:
 
     def __init__(self) -> None:
         self._found: dict[str, Transaction | Job] = {}
+        self._early: dict[str, list[tuple[OfId, Any]]] = {}
+        """What belongs to ids that come later: compaction leaves the last record of an id after those of its parts."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Transactions) and self._found == other._found
@@ -213,9 +218,17 @@ class Transactions:
         found = self._found.get(key.transactional_id)
         if isinstance(key, (IdKey, JobKey)) and value is None:
             self._found.pop(key.transactional_id, None)
+            self._early.pop(key.transactional_id, None)
         elif isinstance(key, IdKey) and not isinstance(found, Transaction):
-            self._found[key.transactional_id] = Transaction(key.transactional_id, value)
+            self._begin(Transaction(key.transactional_id, value))
         elif isinstance(key, JobKey) and not isinstance(found, Job):
-            self._found[key.transactional_id] = Job(key.transactional_id, value)
+            self._begin(Job(key.transactional_id, value))
         elif found is not None:
+            found.replay(key, value)
+        elif value is not None or key.transactional_id in self._early:
+            self._early.setdefault(key.transactional_id, []).append((key, value))
+
+    def _begin(self, found: Transaction | Job) -> None:
+        self._found[found.transactional_id] = found
+        for key, value in self._early.pop(found.transactional_id, ()):
             found.replay(key, value)

@@ -1,7 +1,7 @@
 """What a partition remembers of each producer, so that a retried batch is never appended twice.
 
 For each producer id: its epoch, the last five batches (sequence numbers and offsets) and the first offset of its open
-transaction. `check` and `check_marker` validate a client's batch and a coordinator's marker and change nothing;
+transaction. `check` and `check_marker` validate a client's batch and a coordinator's marker before they are appended;
 `update` and `end_transaction` record what has been appended; `replay` records a batch of a log that is being loaded,
 whatever its sequences, as followers do. `transactions` tracks what holds the last stable offset back, `verifications`
 the transactions that the coordinator is being asked about.
@@ -224,6 +224,8 @@ class ProducerStates:
         """Validate a coordinator's marker; return whether it is to be appended, and False for a repeated one.
 
         A marker has a higher epoch than the batches of the transaction that it ends: each decision raises it (KIP-890).
+        A repeated one ends pending verifications, as the first one did: a new coordinator repeats it, and does not know
+        which partitions the last one had promised to the producer's next transaction.
         InvalidProducerEpoch if it is for an older incarnation of the producer, InvalidTxnState if a transaction of its
         own epoch is open, TransactionCoordinatorFenced if a newer coordinator has written a marker for it.
         """
@@ -244,6 +246,7 @@ class ProducerStates:
                 f"producer {entry.producer_id}: a transaction of epoch {entry.epoch} is open since offset "
                 f"{entry.transaction_first_offset}, and a marker of the same epoch cannot end it"
             )
+        self.verifications.clear(header.producer_id)
         return False
 
     def aborted_by(self, header: BatchHeader, control_type: ControlType) -> AbortedTxn | None:

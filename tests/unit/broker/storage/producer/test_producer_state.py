@@ -278,6 +278,18 @@ def test_markers_of_older_producers_and_older_coordinators_are_refused() -> None
     assert states.check_marker(marker(producer_id=2), 0)
 
 
+def test_a_repeated_marker_ends_a_verification_of_the_next_transaction() -> None:
+    states = Producers()
+    states.append(batch(0, attributes=TRANSACTIONAL))
+    states.end(ControlType.COMMIT, epoch=1)
+    following = batch(0, epoch=1, attributes=TRANSACTIONAL)
+    guard = states.start_verification(1, 0, 1, 0)
+    assert not states.check_marker(marker(epoch=1), 0)
+    with pytest.raises(InvalidTxnState):
+        states.check(following, guard)
+    states.append(following)
+
+
 def test_a_marker_of_a_lower_coordinator_epoch_is_replayed_as_it_lies() -> None:
     states = Producers()
     states.end(ControlType.COMMIT, coordinator_epoch=15)

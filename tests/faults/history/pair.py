@@ -1,0 +1,67 @@
+"""A consumer and a producer that copy records exactly once, in a process: `python -m faults.history.pair`.
+
+Each batch is a transaction, with the offset after it. After an error it begins again where the group has committed.
+"""
+
+import argparse
+import asyncio
+import logging
+
+from faults.history.member import GIVE_UP_MS, Journal
+from warmlog import Consumer, Producer
+from warmlog.errors import WarmlogError
+
+TRANSACTION_TIMEOUT_MS = 10_000
+"""How long a process that was killed may hold readers back, if none with its transactional id follows."""
+
+
+async def work(options: argparse.Namespace) -> None:
+    """Copy until an error."""
+    consumer = Consumer(
+        options.address,
+        topics=[options.topic],
+        group=options.group,
+        session_timeout_ms=options.session_timeout_ms,
+        commit="manual",
+        isolation="read_committed",
+        start="earliest",
+        max_wait_ms=100,
+        unavailable_timeout_ms=GIVE_UP_MS,
+    )
+    producer = Producer(
+        options.address,
+        transactional_id=options.transactional_id,
+        transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+        linger_ms=1,
+    )
+    async with producer, consumer:
+        async for batch in consumer.batches():
+            async with producer.transaction() as transaction:
+                for record in batch:
+                    producer.send(options.output, record.value, partition=record.partition)
+                await consumer.commit(batch, transaction=transaction)
+
+
+async def run(options: argparse.Namespace) -> None:
+    """Copy, and begin again after an error."""
+    journal = Journal(options.journal)
+    while True:
+        try:
+            await work(options)
+        except WarmlogError as error:
+            journal.note("failed", error=f"{type(error).__name__}: {error}")
+            await asyncio.sleep(0.1)
+
+
+def main() -> None:
+    """Work until killed."""
+    parser = argparse.ArgumentParser()
+    for name in ("address", "group", "topic", "journal", "output", "transactional_id"):
+        parser.add_argument(name)
+    parser.add_argument("--session-timeout-ms", type=int)
+    logging.getLogger("warmlog").setLevel(logging.CRITICAL)
+    asyncio.run(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Transactions in a run: producers, readers of both isolation levels, and pairs that copy what is committed."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from random import Random
+
+from faults.history import workload
+from faults.history.members import SESSION_TIMEOUT_MS, STATIC, Members
+from faults.history.transaction_checking import COMMITTED, UNCOMMITTED, check_transactions, check_views_again
+from faults.history.transaction_notes import Outcome, Record, Transaction, TransactionNotes, Views
+from warmlog import Consumer, Producer
+from warmlog.errors import ProducerFenced, TransactionAbortable, TransactionAborted, WarmlogError
+
+TRANSFERS, COPIES = "transfers", "copies"
+PARTITIONS = 3
+WRITERS = 6
+PAIRS = 2
+TIMEOUT_MS = 10_000
+MAX_RECORDS = 12
+LOOK_S = 0.5
+
+
+class Pairs(Members):
+    """Processes that copy. The successors of one of them have its transactional id, and fence what it has left."""
+
+    program = "faults.history.pair"
+
+    def arguments(self, name: str, kind: str) -> list[str]:
+        transactional_id = f"copying-{kind if kind == STATIC else name}"
+        session = f"--session-timeout-ms={SESSION_TIMEOUT_MS}"
+        return [self.address, self.group, self.topic, str(self.directory / name), COPIES, transactional_id, session]
+
+
+class _GivenUpError(Exception):
+    """A transaction that its program aborts."""
+
+
+async def write(address: str, name: str, notes: TransactionNotes, luck: Random, stopping: asyncio.Event) -> None:
+    """Write transactions until it is stopped; now and then another producer with the same id takes over."""
+    written = notes.by_writer.setdefault(name, [])
+    while not stopping.is_set():
+        producer = Producer(
+            address,
+            transactional_id=name,
+            transaction_timeout_ms=TIMEOUT_MS,
+            linger_ms=1,
+            batch_bytes=4096,
+            delivery_timeout_ms=workload.GIVE_UP_MS,
+        )
+        with contextlib.suppress(WarmlogError):
+            async with producer:
+                while not stopping.is_set() and luck.random() < 0.97:
+                    transaction = Transaction()
+                    written.append(transaction)
+                    await _write_one(producer, f"{name}:{len(written)}", transaction, luck, notes)
+                    if transaction.outcome is Outcome.UNKNOWN:
+                        await asyncio.sleep(0.05)
+
+
+async def _write_one(
+    producer: Producer, name: str, transaction: Transaction, luck: Random, notes: TransactionNotes
+) -> None:
+    try:
+        async with producer.transaction():
+            for number in range(luck.randint(1, MAX_RECORDS)):
+                record = luck.randrange(PARTITIONS), f"{name}:{number}:".encode() + luck.randbytes(luck.randrange(300))
+                transaction.records.append(record)
+                producer.send(TRANSFERS, record[1], partition=record[0])
+                if luck.random() < 0.1:
+                    await asyncio.sleep(0.002)
+            if luck.random() < 0.2:
+                raise _GivenUpError
+    except _GivenUpError:
+        transaction.outcome = Outcome.ABORTED
+    except (TransactionAbortable, TransactionAborted) as error:
+        _note_error(notes, error)
+        transaction.outcome = Outcome.ABORTED
+    except ProducerFenced:
+        raise
+    except WarmlogError as error:
+        _note_error(notes, error)
+    else:
+        transaction.outcome = Outcome.COMMITTED
+
+
+def _note_error(notes: TransactionNotes, error: WarmlogError) -> None:
+    name = type(error).__name__
+    notes.errors[name] = notes.errors.get(name, 0) + 1
+
+
+async def tail(address: str, isolation: str, seen: list[Record]) -> None:
+    """Read all transfers with one consumer that lives through everything, until cancelled."""
+    consumer = Consumer(
+        address,
+        topics=[TRANSFERS],
+        isolation=isolation,
+        start="earliest",
+        max_wait_ms=100,
+        unavailable_timeout_ms=workload.GIVE_UP_MS,
+    )
+    async with consumer:
+        async for batch in consumer.batches():
+            seen += (Record(record.partition, record.offset, record.value or b"") for record in batch)
+
+
+async def read_views(address: str, topic: str) -> Views:
+    """Return what there is for readers of both isolation levels."""
+    views = {}
+    for isolation in (COMMITTED, UNCOMMITTED):
+        async with Consumer(address, topics=[topic], isolation=isolation, start="earliest") as consumer:
+            records = [
+                Record(record.partition, record.offset, record.value or b"")
+                async for record in consumer.records(until="latest")
+            ]
+        views[isolation] = sorted(records, key=lambda record: (record.partition, record.offset))
+    return views
+
+
+class TransactionWork:
+    """All transactional clients of one run."""
+
+    def __init__(self, address: str, directory: Path, seed: int) -> None:
+        self.notes = TransactionNotes()
+        self.pairs = Pairs(address, "copiers", TRANSFERS, directory, PAIRS)
+        self._address = address
+        self._seed = seed
+        self._readers: list[asyncio.Future[None]] = []
+        self._views: dict[str, Views] = {}
+
+    async def create_topics(self, configs: dict[str, str]) -> None:
+        """Create the topics that the clients use."""
+        for topic in (TRANSFERS, COPIES):
+            await workload.create_topic(self._address, topic, PARTITIONS, configs)
+
+    def start(self, producers_address: str, stopping: asyncio.Event) -> list["asyncio.Future[None]"]:
+        """Start readers and producers; return the producers, which end after `stopping`."""
+        for isolation in (COMMITTED, UNCOMMITTED):
+            seen = self.notes.seen.setdefault(isolation, [])
+            self._readers.append(asyncio.ensure_future(tail(self._address, isolation, seen)))
+        names = [f"writer-{number}" for number in range(WRITERS)]
+        return [
+            asyncio.ensure_future(write(producers_address, name, self.notes, Random(f"{self._seed}: {name}"), stopping))
+            for name in names
+        ]
+
+    async def finish(self, address: str, timeout_s: float) -> None:
+        """Wait until everything is read and copied, but not longer than this: the checker says what is missing."""
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            self._views = {topic: await read_views(address, topic) for topic in (TRANSFERS, COPIES)}
+            transfers = self._views[TRANSFERS]
+            wanted = [len(transfers[COMMITTED]), len(transfers[UNCOMMITTED]), len(transfers[COMMITTED])]
+            found = [len(self.notes.seen[COMMITTED]), len(self.notes.seen[UNCOMMITTED])]
+            if [*found, len(self._views[COPIES][COMMITTED])] == wanted or time.monotonic() > deadline_s:
+                break
+            await asyncio.sleep(LOOK_S)
+        for reader in self._readers:
+            if reader.done():
+                reader.result()
+            reader.cancel()
+        await asyncio.wait(self._readers)
+
+    def check(self) -> Iterable[tuple[str, str]]:
+        """Yield what is wrong."""
+        return check_transactions(self.notes, self._views[TRANSFERS], self._views[COPIES])
+
+    async def check_again(self, address: str) -> list[tuple[str, str]]:
+        """Return what is not as it was, after a restart."""
+        return [
+            finding
+            for topic, views in self._views.items()
+            for finding in check_views_again(topic, views, await read_views(address, topic))
+        ]

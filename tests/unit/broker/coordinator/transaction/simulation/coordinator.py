@@ -1,0 +1,505 @@
+"""The coordinators of transactions and groups, as the simulation has them: what the services do, without a loop."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Generic, TypeVar
+
+from unit.broker.coordinator.group.simulation.checks import require
+from unit.broker.coordinator.group.topics import Topics
+from unit.broker.coordinator.transaction.simulation.partition import Partition
+from unit.broker.coordinator.transaction.simulation.truth import Token, Truth
+from warmlog_broker.coordinator.framework.decision import Decision, Record, State
+from warmlog_broker.coordinator.group import offsets, pending_offsets
+from warmlog_broker.coordinator.group.state import Groups
+from warmlog_broker.coordinator.group.state import Limits as GroupLimits
+from warmlog_broker.coordinator.transaction import decisions, jobs
+from warmlog_broker.coordinator.transaction.limits import Limits, NeedsProducerId
+from warmlog_broker.coordinator.transaction.records import Status
+from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Outcome, Producer, Transaction, Transactions
+from warmlog_broker.storage.producer.verification import NO_GUARD
+from warmlog_protocol.batch import BatchHeader
+from warmlog_protocol.errors import (
+    ApiError,
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    UnknownTopicId,
+)
+from warmlog_protocol.messages.groups import OffsetCommitRequest
+
+S = TypeVar("S", bound=State)
+Then = Callable[[Any], None]
+"""Takes the result, or the error."""
+
+LIMITS = Limits(expiration_ms=60_000)
+GROUP_LIMITS = GroupLimits(min_session_timeout_ms=1000, heartbeat_interval_ms=300)
+FIRST_FREE_ID = 1000
+
+
+class Shard(Generic[S]):
+    """One state and its log. A decision changes the state, and is told, when it is durable."""
+
+    def __init__(self, make_state: Callable[[], S], changed: Callable[[str], None]) -> None:
+        self.state = make_state()
+        self._make_state = make_state
+        self._changed = changed
+        self._log: list[Record] = []
+        self._pending: list[tuple[str, Sequence[Record], Then, Any]] = []
+
+    def run(self, key: str, decide: Callable[[S], Decision[Any]], then: Then) -> None:
+        """Decide about `key`, one decision after the other."""
+        if any(each[0] == key for each in self._pending):
+            self.make_durable()
+        try:
+            decision = decide(self.state)
+        except ApiError as error:
+            then(error)
+            return
+        if decision.records:
+            self._pending.append((key, decision.records, then, decision.result))
+        else:
+            then(decision.result)
+
+    def make_durable(self) -> None:
+        """Let everything that was decided become durable, in its order."""
+        while self._pending:
+            key, records, then, result = self._pending.pop(0)
+            self._apply(key, records)
+            then(result)
+
+    def seed(self, key: str, records: Sequence[Record]) -> None:
+        """Begin with these records."""
+        self._apply(key, records)
+
+    def _apply(self, key: str, records: Sequence[Record]) -> None:
+        self._log += records
+        for record in records:
+            self.state.replay(record)
+        self._changed(key)
+
+    def reload(self, random: Random) -> None:
+        """Crash and load: of what was not durable a part is in the log, and nobody was told."""
+        for key, records, _, _ in self._pending[: random.randint(0, len(self._pending))]:
+            self._apply(key, records)
+        self._pending.clear()
+        self._compact(random)
+        self.check_replay()
+
+    def check_replay(self) -> None:
+        """Continue with what a replay of the log gives: it is the state."""
+        loaded = self._make_state()
+        for record in self._log:
+            loaded.replay(record)
+        require(loaded == self.state, "the state is not what a replay of the compacted log gives")
+        self.state = loaded
+
+    def _compact(self, random: Random) -> None:
+        """Compact the log up to some offset, with or without the tombstones."""
+        end = random.randint(0, len(self._log))
+        keeps_tombstones = random.random() < 0.5
+        latest: dict[bytes, Record] = {}
+        for record in self._log[:end]:
+            latest.pop(record.key, None)
+            latest[record.key] = record
+        kept = [record for record in latest.values() if keeps_tombstones or record.value is not None]
+        self._log = kept + self._log[end:]
+
+
+@dataclass(slots=True)
+class Ending:
+    """How far the end of a transaction has been carried out, and what follows it at once."""
+
+    done: set[tuple[Producer, object]] = field(default_factory=set)
+    """What of it is durable."""
+    lingers: bool = False
+    """Whether the next transaction may begin without a record."""
+    begun: set[Enrolled] = field(default_factory=set)
+    """Where it has begun."""
+    is_superseded: bool = False
+    is_completing: bool = False
+
+    def completed(self, _: Any) -> None:
+        """Go on with what was decided since, or again after an error."""
+        self.is_completing = False
+
+
+class Coordinator:
+    """Both coordinators of one broker, and the partitions that they write to."""
+
+    def __init__(self, random: Random, truth: Truth, topics: Topics, partitions: dict[int, Partition]) -> None:
+        self.random = random
+        self.truth = truth
+        self.topics = topics
+        self.partitions = partitions
+        """By number; a deleted one is replaced by another with another id."""
+        self.now_ms = 1_000_000
+        self.ids = Shard(Transactions, self._changed)
+        self.groups = Shard(Groups, lambda _: None)
+        self.epoch = 0
+        self.is_loading = False
+        self.timers: dict[str, tuple[tuple[int, int], int]] = {}
+        """The turn of the open transaction of each id, and when its time is over."""
+        self._rung: deque[tuple[str, tuple[int, int]]] = deque(maxlen=30)
+        """Timers that have rung, of which late copies may ring."""
+        self._refused: list[tuple[str, tuple[int, int]]] = []
+        """Timers that have rung, and for which nothing was decided yet."""
+        self._endings: dict[str, Ending] = {}
+        self._late_markers: deque[tuple[Partition, Outcome, int]] = deque(maxlen=30)
+        self._verified: list[Callable[[], None]] = []
+        """Batches that may be appended."""
+        self._stalled: list[Callable[[], None]] = []
+        self._last_id = FIRST_FREE_ID
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def decide(self, name: str, decide: Callable[[Transactions, int | None], Decision[Any]], then: Then) -> None:
+        """Run a decision about a transactional id, again with a new producer id if it needs one."""
+        if self.is_loading:
+            then(CoordinatorLoadInProgress(""))
+            return
+        try:
+            self.ids.run(name, lambda state: decide(state, None), then)
+        except NeedsProducerId:
+            self._last_id += 1
+            self.ids.run(name, lambda state: decide(state, self._last_id), then)
+
+    def initialise(self, name: str, timeout_ms: int, expected: Producer, client: object, then: Then) -> None:
+        """InitProducerId."""
+
+        def told(result: Any) -> None:
+            if expected == decisions.NOBODY and not isinstance(result, ApiError):
+                self.truth.owners[name] = client
+            if isinstance(result, Producer):
+                owner = self.truth.owners.setdefault(name, client)
+                require(owner is client, "{}: a producer got its id again that was fenced by another", name)
+            then(ConcurrentTransactions("") if result is None else result)
+
+        self.decide(
+            name,
+            lambda state, fresh_id: decisions.initialise(
+                state,
+                name,
+                timeout_ms=timeout_ms,
+                expected=expected,
+                fresh_id=fresh_id,
+                now_ms=self.now_ms,
+                limits=LIMITS,
+            ),
+            told,
+        )
+
+    def end(self, name: str, producer: Producer, commits: bool, then: Then) -> None:
+        """EndTransaction."""
+        ending = self._endings.get(name)
+        begun: set[Enrolled] = set()
+        if ending is not None and ending.lingers and ending.begun and self._turn(name) == producer:
+            ending.lingers, ending.is_superseded = False, True
+            begun = ending.begun
+        self.decide(
+            name,
+            lambda state, fresh_id: decisions.end(
+                state, name, producer, commits=commits, begun=begun, fresh_id=fresh_id, now_ms=self.now_ms
+            ),
+            then,
+        )
+
+    def _turn(self, name: str) -> tuple[int, int] | None:
+        found = self.ids.state.get(name)
+        return None if found is None else found.turn
+
+    def commit_offsets(self, name: str, producer: Producer, request: OffsetCommitRequest, then: Then) -> None:
+        """TxnOffsetCommit."""
+
+        def decide(groups: Groups) -> Decision[Any]:
+            decisions.check_open(self.ids.state, name, producer, request.group)
+            accepted, response = offsets.check_commit(
+                groups, request, self.topics, now_ms=self.now_ms, limits=GROUP_LIMITS
+            )
+            records = pending_offsets.add_pending(groups, request.group, *producer, accepted, now_ms=self.now_ms)
+            return Decision(records, response)
+
+        def enrolled(result: Any) -> None:
+            if result is None:
+                self._admit(lambda: self.groups.run(request.group, decide, then))
+            else:
+                then(result)
+
+        self.decide(
+            name,
+            lambda state, _: decisions.enrol(state, name, producer, group=request.group, now_ms=self.now_ms),
+            enrolled,
+        )
+
+    def produce(self, name: str, number: int, header: BatchHeader, values: tuple[Token, ...], then: Then) -> None:
+        """Produce of one transactional batch: its partition is enrolled before it is appended."""
+        partition = self.partitions[number]
+        guard = partition.states.start_verification(
+            header.producer_id, header.base_sequence, header.producer_epoch, self.now_ms
+        )
+
+        def append() -> None:
+            if self.partitions[number] is not partition:
+                then(UnknownTopicId(""))
+                return
+            try:
+                partition.append(header, values, guard, then=lambda: then(None))
+            except ApiError as error:
+                then(error)
+
+        def enrolled(result: Any) -> None:
+            if result is None:
+                self._admit(append)
+            else:
+                then(result)
+
+        if guard is NO_GUARD:
+            append()
+            return
+        producer = Producer(header.producer_id, header.producer_epoch)
+        if self._may_begin(name, producer, partition):
+            self._admit(append)
+            return
+        self.decide(
+            name,
+            lambda state, _: decisions.enrol(
+                state, name, producer, partition=partition.enrolled, topic="t", now_ms=self.now_ms
+            ),
+            enrolled,
+        )
+
+    def _may_begin(self, name: str, producer: Producer, partition: Partition) -> bool:
+        """Make a partition of the ended transaction part of the next one, for which there is no record yet."""
+        ending, found = self._endings.get(name), self.ids.state.get(name)
+        if ending is None or not ending.lingers or not isinstance(found, Transaction) or found.producer != producer:
+            return False
+        if partition.enrolled not in found.partitions:
+            return False
+        ending.begun.add(partition.enrolled)
+        return True
+
+    def join(self, name: str, version: int, timeout_ms: int, then: Then) -> None:
+        """JoinJob."""
+
+        def told(result: Any) -> None:
+            if not isinstance(result, ApiError):
+                self.truth.look_at_join(name, version, result)
+            then(result)
+
+        self.decide(
+            name,
+            lambda state, fresh_id: jobs.join(
+                state, name, version, timeout_ms=timeout_ms, fresh_id=fresh_id, now_ms=self.now_ms, limits=LIMITS
+            ),
+            told,
+        )
+
+    def keep(self, name: str, version: int, producer: Producer, then: Then) -> None:
+        """JobHeartbeat."""
+        if self.is_loading:
+            then(CoordinatorLoadInProgress(""))
+            return
+        try:
+            jobs.check_member(self.ids.state, name, version, producer)
+        except ApiError as error:
+            then(error)
+            return
+        require(producer not in self.truth.outcomes, "{} is kept, and was decided", producer)
+        found = self.ids.state.get(name)
+        assert found is not None
+        self.timers[name] = found.turn, self.now_ms + found.value.timeout_ms
+        then(None)
+
+    def commit_job(self, name: str, version: int, winners: Sequence[Producer], then: Then) -> None:
+        """CommitJob."""
+
+        def told(result: Any) -> None:
+            if not isinstance(result, ApiError):
+                last = self.truth.last_version(name)
+                require(version == last, "{}: version {} is told to be committed, {} is", name, version, last)
+            then(result)
+
+        self.decide(
+            name,
+            lambda state, _: jobs.commit(state, name, version, winners, records=0, now_ms=self.now_ms, limits=LIMITS),
+            told,
+        )
+
+    def abort_members(self, name: str, version: int, members: Sequence[Producer], then: Then) -> None:
+        """AbortJobMembers."""
+        self.truth.may_be_aborted.update(members)
+        self.decide(name, lambda state, _: jobs.abort_members(state, name, version, members), then)
+
+    def abort(self, name: str) -> None:
+        """AbortTransaction, of an operator."""
+        self.decide(
+            name,
+            lambda state, fresh_id: decisions.abort(state, name, now_ms=self.now_ms, fresh_id=fresh_id),
+            lambda _: None,
+        )
+
+    # --- duties -----------------------------------------------------------------------------------------------------
+
+    def _changed(self, name: str) -> None:
+        found = self.ids.state.get(name)
+        if found is None:
+            self.truth.owners.pop(name, None)
+        else:
+            self.truth.look(found)
+            self._follow(found)
+
+    def _follow(self, found: Transaction | Job) -> None:
+        name = found.transactional_id
+        if found.value.status is Status.ONGOING:
+            self.timers.setdefault(name, (found.turn, self.now_ms + found.value.timeout_ms))
+        else:
+            self.timers.pop(name, None)
+        if not found.outcomes:
+            self._endings.pop(name, None)
+        elif name not in self._endings or self._endings[name].is_superseded:
+            self._endings[name] = Ending()
+
+    def _admit(self, append: Callable[[], None]) -> None:
+        (self._stalled if self.random.random() < 0.1 else self._verified).append(append)
+
+    def append_verified(self) -> None:
+        """Append one of the batches, or commit some of the offsets, whose enrolment is durable."""
+        if self._verified:
+            self._verified.pop(self.random.randrange(len(self._verified)))()
+
+    def append_stalled(self) -> None:
+        """The same for one that took long."""
+        if self._stalled:
+            self._stalled.pop(self.random.randrange(len(self._stalled)))()
+
+    def carry_out(self) -> None:
+        """Write one marker, or the end of one group; when all are durable, complete the transaction."""
+        if self.is_loading or not self._endings:
+            return
+        name = self.random.choice(list(self._endings))
+        ending = self._endings[name]
+        if ending.is_completing:
+            return
+        found = self.ids.state.get(name)
+        assert found is not None
+        outcomes = found.outcomes
+        left = [(each, place) for each in outcomes for place in (*each.partitions, *each.groups)]
+        left = [(each, place) for each, place in left if (each.marker, place) not in ending.done]
+        if left:
+            self._write(*self.random.choice(left), ending)
+        elif not ending.lingers and not ending.begun and decisions.may_go_on(found) and self.random.random() < 0.7:
+            ending.lingers = True
+        else:
+            ending.lingers, ending.is_completing = False, True
+            self.decide(
+                name,
+                lambda state, _: decisions.complete(state, name, outcomes, begun=ending.begun, now_ms=self.now_ms),
+                ending.completed,
+            )
+
+    def _write(self, outcome: Outcome, place: str | Enrolled, ending: "Ending") -> None:
+        def written(result: Any) -> None:
+            if isinstance(result, InvalidTxnState) and isinstance(place, Enrolled):
+                ending.begun.add(place)
+            if result is None or isinstance(result, InvalidTxnState):
+                ending.done.add((outcome.marker, place))
+
+        if isinstance(place, str):
+            self.groups.run(
+                place,
+                lambda groups: pending_offsets.end_pending(
+                    groups, place, *outcome.marker, commits=outcome.commits, now_ms=self.now_ms
+                ),
+                written,
+            )
+            return
+        partition = next((each for each in self.partitions.values() if each.enrolled == place), None)
+        if partition is None:
+            written(None)
+            return
+        self._late_markers.append((partition, outcome, self.epoch))
+        self._mark(partition, outcome, self.epoch, written)
+
+    @staticmethod
+    def _mark(partition: Partition, outcome: Outcome, coordinator_epoch: int, then: Then) -> None:
+        try:
+            partition.mark(
+                outcome.marker,
+                commits=outcome.commits,
+                coordinator_epoch=coordinator_epoch,
+                then=lambda: then(None),
+            )
+        except InvalidProducerEpoch:
+            then(None)
+        except ApiError as error:
+            then(error)
+
+    def repeat_marker(self) -> None:
+        """Let a late copy of a marker arrive, perhaps from a coordinator that is none any more."""
+        if self._late_markers:
+            self._mark(*self.random.choice(self._late_markers), lambda _: None)
+
+    def fire_timers(self) -> None:
+        """Let the time of open transactions run out, and at times a timer of an earlier one ring."""
+        for name, (turn, due_ms) in list(self.timers.items()):
+            if self.now_ms >= due_ms:
+                del self.timers[name]
+                self._rung.append((name, turn))
+                self._refused.append((name, turn))
+        rung, self._refused = self._refused, []
+        for name, turn in rung:
+            self._time_out(name, turn)
+        if self._rung:
+            name, turn = self.random.choice(self._rung)
+            found = self.ids.state.get(name)
+            if found is not None and found.turn != turn:
+                self._time_out(name, turn)
+
+    def _time_out(self, name: str, turn: tuple[int, int]) -> None:
+        found = self.ids.state.get(name)
+        is_other = found is not None and found.turn != turn
+
+        def told(result: Any) -> None:
+            require(not (is_other and result is True), "{}: a late timer aborted another transaction", name)
+            if isinstance(result, ApiError):
+                self._refused.append((name, turn))
+
+        self.decide(
+            name,
+            lambda state, fresh_id: decisions.time_out(state, name, turn, now_ms=self.now_ms, fresh_id=fresh_id),
+            told,
+        )
+
+    def expire(self) -> None:
+        """Forget ids that are not used."""
+        for found in list(self.ids.state):
+            name = found.transactional_id
+            self.decide(
+                name,
+                lambda state, _, name=name: decisions.expire(state, name, now_ms=self.now_ms, limits=LIMITS),
+                lambda _: None,
+            )
+
+    def fail_over(self) -> None:
+        """Load the logs again, perhaps after a while: what is open gets its full time, what is decided is finished."""
+        self.epoch += 1
+        if self.random.random() < 0.5:
+            self._verified.clear()
+        self._endings.clear()
+        self.timers.clear()
+        self.ids.reload(self.random)
+        self.groups.reload(self.random)
+        self.groups.state.start_timers(self.now_ms)
+        for found in self.ids.state:
+            self._follow(found)
+        self.is_loading = self.random.random() < 0.5
+
+    def check_at_rest(self) -> None:
+        """After a while without faults nothing is open or ending, and no offset waits."""
+        for found in self.ids.state:
+            require(found.value.status is Status.EMPTY and not found.outcomes, "{} does not end", found)
+        for group in self.groups.state:
+            waits = [key for key, value in group.pending.items() if value.offsets]
+            require(not waits, "offsets of {} wait for ever", waits)

@@ -1,0 +1,588 @@
+"""The machine of transactions under seeded faults, and the proof that the simulation finds a rule that is missing."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from unit.broker.coordinator.group.simulation.checks import Violation
+from unit.broker.coordinator.transaction.simulation.coordinator import Coordinator, Shard
+from unit.broker.coordinator.transaction.simulation.world import simulate
+from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.group import offsets, pending_offsets
+from warmlog_broker.coordinator.group.records import PendingKey, PendingValue
+from warmlog_broker.coordinator.group.records import read as read_of_group
+from warmlog_broker.coordinator.group.records import remove as remove_of_group
+from warmlog_broker.coordinator.transaction import decisions, jobs, state
+from warmlog_broker.coordinator.transaction.records import (
+    NO_VERSION,
+    End,
+    JobKey,
+    JobValue,
+    MemberStatus,
+    MemberValue,
+    Status,
+    put,
+    read,
+)
+from warmlog_broker.coordinator.transaction.state import Job, Member, Outcome, Producer, Transactions
+from warmlog_broker.storage.producer import producer_state
+from warmlog_broker.storage.producer.producer_state import ProducerStates
+from warmlog_broker.storage.producer.transactions import CompletedTxn
+from warmlog_broker.storage.producer.transactions import Transactions as OpenTransactions
+from warmlog_broker.storage.producer.verification import VerificationGuard, Verifications
+from warmlog_protocol.batch.header import BatchHeader
+from warmlog_protocol.errors import InvalidTxnState, WarmlogError
+
+EVENTS = 8_000
+SEEDS_TO_FIND_A_MISSING_RULE = 100
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@pytest.mark.parametrize("first", range(1, 41, 5))
+def test_the_invariants_hold_under_every_sequence_of_faults(first: int) -> None:
+    for seed in range(first, first + 5):
+        simulate(seed, EVENTS)
+
+
+# --- decisions about plain producers ----------------------------------------------------------------------------------
+
+
+def the_epoch_does_not_rise_with_a_decision(patch: pytest.MonkeyPatch) -> None:
+    decided = decisions._decided
+
+    def without(*args: Any) -> Record:
+        key, value = read(decided(*args))  # type: ignore[misc]
+        return put(key, replace(value, epoch=value.epoch - 1))
+
+    patch.setattr(decisions, "_decided", without)
+    patch.setattr(decisions, "_next_after", lambda found, _: found.producer)
+
+
+def a_producer_keeps_its_id_after_the_last_epoch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(decisions, "LAST_PRODUCER_EPOCH", 1 << 40)
+
+
+def a_new_producer_fences_no_other(patch: pytest.MonkeyPatch) -> None:
+    initialise = decisions.initialise
+
+    def same(transactions: Transactions, name: str, **arguments: Any) -> Any:
+        decision = initialise(transactions, name, **arguments)
+        found = transactions.get(name)
+        if found is None or decision.result in (None, found.producer):  # type: ignore[union-attr]
+            return decision
+        return Decision((), found.producer)  # type: ignore[union-attr]
+
+    patch.setattr(decisions, "initialise", same)
+
+
+def a_new_producer_aborts_nothing(patch: pytest.MonkeyPatch) -> None:
+    initialise = decisions.initialise
+
+    def going_on(transactions: Transactions, name: str, **arguments: Any) -> Any:
+        decision = initialise(transactions, name, **arguments)
+        if decision.result is not None:
+            return decision
+        value = transactions.get(name).value  # type: ignore[union-attr]
+        raised = replace(value, epoch=value.epoch + 1, status=Status.EMPTY)  # type: ignore[union-attr, call-arg]
+        key, _ = read(decision.records[0])  # type: ignore[misc]
+        return Decision([put(key, raised)], Producer(raised.producer_id, raised.epoch))  # type: ignore[union-attr]
+
+    patch.setattr(decisions, "initialise", going_on)
+
+
+def a_replaced_producer_may_continue(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(decisions, "_MAY_CONTINUE", tuple(End))
+    decided = decisions._decided
+
+    def remembered(found: Any, end: End, *args: Any) -> Record:
+        key, value = read(decided(found, end, *args))  # type: ignore[misc]
+        previous = {"previous_producer_id": found.value.producer_id, "previous_epoch": found.value.epoch}
+        return put(key, replace(value, **previous))
+
+    patch.setattr(decisions, "_decided", remembered)
+
+
+def who_asks_for_an_id_is_not_checked(patch: pytest.MonkeyPatch) -> None:
+    initialise = decisions.initialise
+    patch.setattr(
+        decisions,
+        "initialise",
+        lambda *args, expected, **rest: initialise(
+            *args, expected=_current(*args) if expected != decisions.NOBODY else expected, **rest
+        ),
+    )
+
+
+def _current(transactions: Transactions, name: str) -> Producer:
+    found = transactions.get(name)
+    return decisions.NOBODY if found is None else found.producer  # type: ignore[union-attr]
+
+
+def epochs_are_not_checked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(decisions, "_owned", lambda transactions, name, _: decisions._found(transactions, name))
+
+
+def a_transaction_begins_before_the_last_one_has_ended(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(decisions, "_check_at_rest", lambda _: None)
+
+
+def a_repeated_end_is_refused(patch: pytest.MonkeyPatch) -> None:
+    end = decisions.end
+
+    def once(transactions: Transactions, name: str, producer: Producer, **arguments: Any) -> Any:
+        found = transactions.get(name)
+        if found is not None and producer == found.previous:  # type: ignore[union-attr]
+            raise InvalidTxnState("")
+        return end(transactions, name, producer, **arguments)
+
+    patch.setattr(decisions, "end", once)
+
+
+def a_repeated_end_decides_again(patch: pytest.MonkeyPatch) -> None:
+    end = decisions.end
+
+    def again(transactions: Transactions, name: str, producer: Producer, **arguments: Any) -> Any:
+        found = transactions.get(name)
+        is_repeat = found is not None and producer == found.previous  # type: ignore[union-attr]
+        return end(transactions, name, found.producer if is_repeat else producer, **arguments)  # type: ignore[union-attr]
+
+    patch.setattr(decisions, "end", again)
+
+
+def a_timer_ends_any_transaction(patch: pytest.MonkeyPatch) -> None:
+    time_out = decisions.time_out
+
+    def any_turn(transactions: Transactions, name: str, turn: tuple[int, int], **arguments: Any) -> Any:
+        found = transactions.get(name)
+        return time_out(transactions, name, found.turn if found else turn, **arguments)
+
+    patch.setattr(decisions, "time_out", any_turn)
+
+
+def no_timer_ends_a_transaction(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(decisions, "time_out", lambda *_, **__: Decision((), False))
+
+
+def open_transactions_expire(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        decisions,
+        "is_expired",
+        lambda found, now_ms, limits: (
+            not isinstance(found, Job) and now_ms - found.value.changed_ms >= limits.expiration_ms
+        ),
+    )
+
+
+def enrolments_are_kept_after_the_end(patch: pytest.MonkeyPatch) -> None:
+    complete = decisions.complete
+    patch.setattr(
+        decisions,
+        "complete",
+        lambda *args, **rest: Decision(
+            [record for record in complete(*args, **rest).records if record.value is not None], None
+        ),
+    )
+
+
+def what_has_begun_without_a_record_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    complete = decisions.complete
+    patch.setattr(decisions, "complete", lambda *args, begun, now_ms: complete(*args, now_ms=now_ms))
+
+
+def a_decision_leaves_out_what_has_begun_without_a_record(patch: pytest.MonkeyPatch) -> None:
+    parted = decisions._parted
+    patch.setattr(decisions, "_parted", lambda found, _: parted(found, ()))
+
+
+def compaction_loses_what_comes_before_its_header(patch: pytest.MonkeyPatch) -> None:
+    replay = Transactions.replay
+
+    def forgetful(self: Transactions, record: Record) -> None:
+        replay(self, record)
+        self._early.clear()
+
+    patch.setattr(Transactions, "replay", forgetful)
+
+
+# --- the order of writes, as the service has it -----------------------------------------------------------------------
+
+
+def decisions_count_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
+    """Batches before their enrolment, markers before the decision: a crash takes the record back."""
+    run = Shard.run
+
+    def at_once(self: Shard[Any], key: str, decide: Any, then: Any) -> None:
+        pending = len(self._pending)
+        run(self, key, decide, then)
+        if len(self._pending) > pending and isinstance(self.state, Transactions):
+            key, records, told, result = self._pending.pop()
+            self._pending.append((key, records, lambda _: None, None))
+            told(result)
+
+    patch.setattr(Shard, "run", at_once)
+
+
+def a_transaction_is_complete_before_its_markers_are_durable(patch: pytest.MonkeyPatch) -> None:
+    mark = Coordinator._mark
+
+    def unsafe(partition: Any, outcome: Outcome, coordinator_epoch: int, then: Any) -> None:
+        then(None)
+        mark(partition, outcome, coordinator_epoch, lambda _: None)
+
+    patch.setattr(Coordinator, "_mark", staticmethod(unsafe))
+
+
+def a_new_coordinator_does_not_finish_what_was_decided(patch: pytest.MonkeyPatch) -> None:
+    fail_over = Coordinator.fail_over
+
+    def forgetful(self: Coordinator) -> None:
+        fail_over(self)
+        self._endings.clear()
+
+    patch.setattr(Coordinator, "fail_over", forgetful)
+
+
+def a_new_coordinator_starts_no_timers(patch: pytest.MonkeyPatch) -> None:
+    fail_over = Coordinator.fail_over
+
+    def forgetful(self: Coordinator) -> None:
+        fail_over(self)
+        self.timers.clear()
+
+    patch.setattr(Coordinator, "fail_over", forgetful)
+
+
+# --- the partition ----------------------------------------------------------------------------------------------------
+
+
+def a_marker_of_the_same_epoch_ends_a_transaction(patch: pytest.MonkeyPatch) -> None:
+    check_marker = ProducerStates.check_marker
+
+    def lenient(self: ProducerStates, header: BatchHeader, coordinator_epoch: int) -> bool:
+        entry = self.get(header.producer_id)
+        is_open = entry is not None and self.transactions.is_open(header.producer_id)
+        if entry is not None and is_open and entry.epoch == header.producer_epoch:
+            return True
+        return check_marker(self, header, coordinator_epoch)
+
+    patch.setattr(ProducerStates, "check_marker", lenient)
+
+
+def a_repeated_marker_is_refused(patch: pytest.MonkeyPatch) -> None:
+    check_marker = ProducerStates.check_marker
+
+    def strict(self: ProducerStates, header: BatchHeader, coordinator_epoch: int) -> bool:
+        if not check_marker(self, header, coordinator_epoch):
+            raise InvalidTxnState("")
+        return True
+
+    patch.setattr(ProducerStates, "check_marker", strict)
+
+
+def markers_of_older_epochs_are_appended(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ProducerStates, "check_marker", lambda *_: True)
+
+
+def a_batch_needs_no_enrolment(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ProducerStates, "_check_verified", lambda *_: None)
+
+
+def any_guard_verifies(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(VerificationGuard, "verifies", lambda *_: True)
+
+
+def a_marker_leaves_the_guard(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Verifications, "clear", lambda *_: None)
+
+
+def a_repeated_marker_leaves_the_guard(patch: pytest.MonkeyPatch) -> None:
+    check_marker = ProducerStates.check_marker
+
+    def kept(self: ProducerStates, header: BatchHeader, coordinator_epoch: int) -> bool:
+        pending = self.verifications._pending.get(header.producer_id)
+        is_new = check_marker(self, header, coordinator_epoch)
+        if not is_new and pending is not None:
+            self.verifications._pending[header.producer_id] = pending
+        return is_new
+
+    patch.setattr(ProducerStates, "check_marker", kept)
+
+
+def older_epochs_are_appended(patch: pytest.MonkeyPatch) -> None:
+    check = ProducerStates.check
+
+    def lenient(self: ProducerStates, header: BatchHeader, *args: Any) -> Any:
+        entry = self.get(header.producer_id)
+        if entry is not None and header.producer_epoch < entry.epoch:
+            return None
+        return check(self, header, *args)
+
+    patch.setattr(ProducerStates, "check", lenient)
+
+
+def repeated_batches_are_appended(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(producer_state.ProducerEntry, "find", lambda *_: None)
+    patch.setattr(producer_state, "_check_sequence", lambda *_: None)
+
+
+def a_marker_counts_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
+    def at_once(self: OpenTransactions, completed: CompletedTxn) -> None:
+        del self._open[completed.producer_id]
+
+    patch.setattr(OpenTransactions, "complete", at_once)
+
+
+# --- offsets that are committed with a transaction --------------------------------------------------------------------
+
+
+def offsets_count_before_the_transaction_commits(patch: pytest.MonkeyPatch) -> None:
+    add_pending = pending_offsets.add_pending
+
+    def at_once(groups: Any, group: str, producer_id: int, epoch: int, values: Any, **rest: Any) -> list[Record]:
+        records = add_pending(groups, group, producer_id, epoch, values, **rest)
+        return records + [offsets.put(offsets.OffsetKey(group, *each), value) for each, value in values.items()]
+
+    patch.setattr(pending_offsets, "add_pending", at_once)
+
+
+def offsets_of_aborted_transactions_count(patch: pytest.MonkeyPatch) -> None:
+    end_pending = pending_offsets.end_pending
+    patch.setattr(
+        pending_offsets, "end_pending", lambda *args, commits, **rest: end_pending(*args, commits=True, **rest)
+    )
+
+
+def waiting_offsets_are_fetched_over(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(offsets, "check_stable", lambda *_: None)
+
+
+def an_end_leaves_no_fence_in_the_group(patch: pytest.MonkeyPatch) -> None:
+    """Neither check is there: the one of the coordinator, and that of the group."""
+    patch.setattr(decisions, "check_open", lambda *_: None)
+    end_pending = pending_offsets.end_pending
+
+    def unfenced(groups: Any, group: str, producer_id: int, epoch: int, **rest: Any) -> Any:
+        decision = end_pending(groups, group, producer_id, epoch, **rest)
+        return Decision(
+            [
+                remove_of_group(PendingKey(group, producer_id)) if _is_pending(record) else record
+                for record in decision.records
+            ],
+            None,
+        )
+
+    patch.setattr(pending_offsets, "end_pending", unfenced)
+
+
+def _is_pending(record: Record) -> bool:
+    entry = read_of_group(record)
+    return entry is not None and isinstance(entry[1], PendingValue)
+
+
+def zombies_of_the_group_commit(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(offsets, "_committer", lambda *_: None)
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def a_committed_version_is_written_again(patch: pytest.MonkeyPatch) -> None:
+    join = jobs.join
+
+    def unaware(transactions: Transactions, name: str, version: int, **rest: Any) -> Any:
+        return join(_with_committed(transactions, name, version - 1), name, version, **rest)
+
+    patch.setattr(jobs, "join", unaware)
+
+
+def _with_committed(transactions: Transactions, name: str, most: int) -> Transactions:
+    """Return transactions in which the job has committed at most version `most`."""
+    found = transactions.get(name)
+    if not isinstance(found, Job):
+        return transactions
+    other = Transactions()
+    value = replace(found.value, committed_version=min(most, found.value.committed_version))
+    other._found[name] = Job(name, value, found.members, found.slots, found.free)
+    return other
+
+
+def a_repeated_commit_decides_again(patch: pytest.MonkeyPatch) -> None:
+    commit = jobs.commit
+
+    def again(transactions: Transactions, name: str, version: int, *args: Any, **rest: Any) -> Any:
+        return commit(_with_committed(transactions, name, version - 1), name, version, *args, **rest)
+
+    patch.setattr(jobs, "commit", again)
+
+
+def older_versions_are_accepted(patch: pytest.MonkeyPatch) -> None:
+    found = jobs._job
+
+    def lenient(transactions: Transactions, name: str, version: int) -> Any:
+        return found(_with_committed(transactions, name, version), name, version)
+
+    patch.setattr(jobs, "_job", lenient)
+
+
+def two_versions_are_open(patch: pytest.MonkeyPatch) -> None:
+    opened = jobs._open
+
+    def lenient(job: Job | None, version: int) -> JobValue:
+        if job is not None and job.value.status is Status.ONGOING:
+            return job.value
+        return opened(job, version)
+
+    patch.setattr(jobs, "_open", lenient)
+
+
+def a_version_begins_before_the_last_one_has_ended(patch: pytest.MonkeyPatch) -> None:
+    opened = jobs._open
+
+    def lenient(job: Job | None, version: int) -> JobValue:
+        if job is not None and job.is_ending:
+            return replace(job.value, status=Status.EMPTY)
+        return opened(job, version)
+
+    patch.setattr(jobs, "_open", lenient)
+
+
+def slots_are_given_twice(patch: pytest.MonkeyPatch) -> None:
+    free_slot = jobs._free_slot
+
+    def shared(job: Job | None, fresh_id: int | None) -> tuple[int, Producer]:
+        for slot, member in (job.members if job is not None else {}).items():
+            if member.value.status is MemberStatus.WRITING:
+                return slot, member.producer
+        return free_slot(job, fresh_id)
+
+    patch.setattr(jobs, "_free_slot", shared)
+
+
+def slots_keep_their_epoch(patch: pytest.MonkeyPatch) -> None:
+    complete_members = jobs.complete_members
+
+    def kept(job: Job, outcomes: Sequence[Outcome], now_ms: int) -> list[Record]:
+        records = []
+        for record in complete_members(job, outcomes, now_ms):
+            key, value = read(record)  # type: ignore[misc]
+            is_member = isinstance(value, MemberValue)
+            records.append(put(key, replace(value, epoch=value.epoch - 1)) if is_member else record)
+        return records
+
+    patch.setattr(decisions, "complete_members", kept)
+
+
+def slots_are_used_beyond_the_last_epoch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(jobs, "LAST_PRODUCER_EPOCH", 1 << 40)
+
+
+def losers_are_committed(patch: pytest.MonkeyPatch) -> None:
+    outcomes = Job.outcomes.fget  # type: ignore[attr-defined]
+
+    def all_win(self: Job) -> list[Outcome]:
+        is_committing = self.value.status is Status.COMMITTING
+        return [each._replace(commits=True) if is_committing else each for each in outcomes(self)]
+
+    patch.setattr(state.Job, "outcomes", property(all_win))
+
+
+def winners_need_not_be_members(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        jobs, "_winner", lambda job, _, __, producer: job.slots.get(producer.producer_id, -1) if job is not None else -1
+    )
+
+
+def unknown_winners_are_left_out(patch: pytest.MonkeyPatch) -> None:
+    commit = jobs.commit
+
+    def lenient(transactions: Transactions, name: str, version: int, winners: Any, **rest: Any) -> Any:
+        found = transactions.get(name)
+        known = [each for each in winners if isinstance(found, Job) and jobs._writing(found, each) is not None]
+        return commit(transactions, name, version, known, **rest)
+
+    patch.setattr(jobs, "commit", lenient)
+
+
+def losers_may_enrol(patch: pytest.MonkeyPatch) -> None:
+    def lenient(job: Job, producer: Producer) -> Member | None:
+        return job.members.get(job.slots.get(producer.producer_id, -1))
+
+    patch.setattr(jobs, "_writing", lenient)
+
+
+def members_are_aborted_after_the_decision(patch: pytest.MonkeyPatch) -> None:
+    def late(transactions: Transactions, name: str, version: int, producers: Sequence[Producer]) -> Any:
+        found = transactions.get(name)
+        if not isinstance(found, Job) or found.value.status is Status.EMPTY:
+            return Decision((), None)
+        slots = {found.slots[each.producer_id] for each in producers if each.producer_id in found.slots}
+        winners = tuple(slot for slot in found.value.winners if slot not in slots)
+        return Decision([put(JobKey(name), replace(found.value, winners=winners))], None)
+
+    patch.setattr(jobs, "abort_members", late)
+
+
+def other_members_are_aborted_too(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(jobs, "abort_members", _aborted_by_producer_id)
+
+
+def _aborted_by_producer_id(transactions: Transactions, name: str, _: int, producers: Sequence[Producer]) -> Any:
+    """Abort without a look at the epoch: also the next member with the slot."""
+    found = transactions.get(name)
+    if not isinstance(found, Job) or found.value.status is not Status.ONGOING:
+        return Decision((), None)
+    slots = {found.slots[each.producer_id] for each in producers if each.producer_id in found.slots}
+    return Decision(
+        [
+            put(jobs.MemberKey(name, slot), replace(found.members[slot].value, status=MemberStatus.ABORTING))
+            for slot in slots
+            if found.members[slot].value.status is MemberStatus.WRITING
+        ],
+        None,
+    )
+
+
+def a_commit_without_members_records_no_version(patch: pytest.MonkeyPatch) -> None:
+    commit = jobs.commit
+
+    def forgetful(transactions: Transactions, name: str, version: int, winners: Any, **rest: Any) -> Any:
+        decision = commit(transactions, name, version, winners, **rest)
+        return decision if winners else Decision((), decision.result)
+
+    patch.setattr(jobs, "commit", forgetful)
+
+
+def the_version_is_recorded_when_it_is_complete(patch: pytest.MonkeyPatch) -> None:
+    commit = jobs.commit
+
+    def later(transactions: Transactions, name: str, version: int, winners: Any, **rest: Any) -> Any:
+        decision = commit(transactions, name, version, winners, **rest)
+        records = []
+        for record in decision.records:
+            key, value = read(record)  # type: ignore[misc]
+            records.append(put(key, replace(value, committed_version=NO_VERSION)))
+        return Decision(records, decision.result)
+
+    patch.setattr(jobs, "commit", later)
+
+
+RULES: list[Patch] = [
+    each
+    for name, each in list(globals().items())
+    if callable(each) and getattr(each, "__annotations__", {}).get("patch") is pytest.MonkeyPatch
+]
+
+
+@pytest.mark.parametrize("take_out", RULES, ids=lambda rule: rule.__name__)
+def test_a_missing_rule_is_found(take_out: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    take_out(monkeypatch)
+    with pytest.raises((Violation, AssertionError, KeyError, WarmlogError)):
+        simulate_seeds(SEEDS_TO_FIND_A_MISSING_RULE)
+
+
+def simulate_seeds(count: int) -> None:
+    for seed in range(1, count + 1):
+        simulate(seed, EVENTS)

@@ -1,0 +1,88 @@
+"""The state of transactions is what a replay of the log results in, also after compaction."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.transaction.decisions import NOBODY, abort, end, enrol, initialise
+from warmlog_broker.coordinator.transaction.jobs import abort_members, commit, join
+from warmlog_broker.coordinator.transaction.limits import Limits
+from warmlog_broker.coordinator.transaction.state import Enrolled, Producer, Transactions
+
+NAME = "name"
+PLACE = Enrolled(b"t" * 16, 0)
+LIMITS = Limits()
+R = TypeVar("R")
+
+
+class Machine:
+    """Decides, and applies what was decided."""
+
+    def __init__(self) -> None:
+        self.state = Transactions()
+        self.log: list[Record] = []
+
+    def decided(self, decision: Decision[R]) -> R:
+        for record in decision.records:
+            self.state.replay(record)
+        self.log += decision.records
+        return decision.result
+
+    def compacted(self) -> Transactions:
+        """Return the state that a replay of the last record of each key results in."""
+        latest: dict[bytes, Record] = {}
+        for record in self.log:
+            latest.pop(record.key, None)
+            latest[record.key] = record
+        state = Transactions()
+        for record in latest.values():
+            state.replay(record)
+        return state
+
+    def enrol(self, producer: Producer, group: str = "") -> None:
+        self.decided(enrol(self.state, NAME, producer, partition=PLACE, topic="t", group=group, now_ms=2))
+
+    def join(self, version: int, fresh_id: int | None = None) -> Producer:
+        joined = join(self.state, NAME, version, timeout_ms=1000, fresh_id=fresh_id, now_ms=1, limits=LIMITS)
+        producer = self.decided(joined)
+        assert producer is not None
+        return producer
+
+
+def a_plain_producer_commits(machine: Machine) -> None:
+    begun = initialise(machine.state, NAME, timeout_ms=1000, expected=NOBODY, fresh_id=7, now_ms=1, limits=LIMITS)
+    producer = machine.decided(begun)
+    assert producer is not None
+    machine.enrol(producer, group="g")
+    machine.decided(end(machine.state, NAME, producer, commits=True, fresh_id=None, now_ms=3))
+
+
+def a_job_commits(machine: Machine) -> None:
+    winner, loser = machine.join(1, fresh_id=7), machine.join(1, fresh_id=8)
+    machine.enrol(winner)
+    machine.enrol(loser)
+    machine.decided(commit(machine.state, NAME, 1, [winner], records=1, now_ms=3, limits=LIMITS))
+
+
+def a_job_aborts_one_member(machine: Machine) -> None:
+    member, _ = machine.join(1, fresh_id=7), machine.join(1, fresh_id=8)
+    machine.enrol(member)
+    machine.decided(abort_members(machine.state, NAME, 1, [member]))
+
+
+def a_job_is_aborted(machine: Machine) -> None:
+    machine.enrol(machine.join(1, fresh_id=7))
+    machine.decided(abort(machine.state, NAME, now_ms=3, fresh_id=None))
+
+
+@pytest.mark.parametrize("happen", [a_plain_producer_commits, a_job_commits, a_job_aborts_one_member, a_job_is_aborted])
+def test_compaction_keeps_what_is_decided_and_not_carried_out(happen: Callable[[Machine], None]) -> None:
+    machine = Machine()
+    happen(machine)
+    (found,) = machine.state
+    assert found.outcomes
+    (compacted,) = machine.compacted()
+    assert compacted.outcomes == found.outcomes
+    assert machine.compacted() == machine.state
