@@ -22,7 +22,7 @@ from warmlog.ranges.discover import Discovery, find_cuts
 from warmlog.ranges.offset_range import PartitionOffsets
 from warmlog.ranges.read_settings import ReadSettings, Remedies
 from warmlog.ranges.resolve import Loss
-from warmlog.ranges.retrying import retrying
+from warmlog.sockets.retrying import retrying
 from warmlog.spark.export.manifest import Commit, Exported, ExportRefused, Manifest
 from warmlog.spark.options.read_options import PlanLimits, Retries
 from warmlog.spark.read.plan import Task, plan_tasks

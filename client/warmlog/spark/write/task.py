@@ -1,7 +1,8 @@
 """Writing in a Spark task: Arrow batches from the JVM become record batches of the topic's partitions.
 
 An attempt uses one idempotent producer with an id of its own, so that a retry after a lost response appends nothing
-twice. The attempt is done when everything is acknowledged, and so on disk.
+twice. The attempt is done when everything is acknowledged, and so on disk. In a transaction its producer is a member of
+the write's job, and what it has written counts once the driver commits it.
 
 Before the first row of a topic its metadata is requested over another connection, and while the broker is away that is
 retried for as long as the producer would retry: a missing response should not end the attempt.
@@ -10,18 +11,23 @@ retried for as long as the producer would retry: a missing response should not e
 import random
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from warmlog.arrow_write.batching import TopicBatches
+from warmlog.arrow_write.job import Job, Membership
 from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
 from warmlog.arrow_write.rows import ArrowRows, with_offsets
 from warmlog.errors import ApiError, BrokerUnavailable, InvalidTopic, UnknownTopicOrPartition
-from warmlog.ranges.retrying import retrying
+from warmlog.producer.producer_batch import NO_PRODUCER
 from warmlog.sockets.cluster import BlockingCluster
+from warmlog.sockets.retrying import retrying
 from warmlog.spark.options.write_options import WriteOptions
+from warmlog_protocol.messages import JobMember
 
 CHECK_TIMEOUT_MS = 10_000
 """How long the driver retries to look up the topic: enough for a restart of the broker, and not long for a wrong
@@ -37,19 +43,44 @@ class TaskWritten(NamedTuple):
 
 
 def write_batches(
-    batches: "Iterator[pa.RecordBatch]", columns: Mapping[str, int], options: WriteOptions
+    batches: "Iterator[pa.RecordBatch]", columns: Mapping[str, int], options: WriteOptions, job: Job | None = None
 ) -> TaskWritten:
-    """Write all rows of `batches`, whose columns have the indexes in `columns`; return when they are on disk."""
-    with BlockingCluster(options.bootstrap, options.connection) as cluster:
-        producer = BlockingProducer(
-            cluster, codec=options.codec, delivery_timeout_ms=options.delivery_timeout_ms, options=options.connection
-        )
-        with producer:
-            task = _Task(producer, columns, options)
-            for batch in batches:
-                task.write(batch)
-            task.finish()
-            return TaskWritten(producer.records, *producer.producer)
+    """Write all rows of `batches`, whose columns have the indexes in `columns`; return when they are on disk.
+
+    With `job`, as a member of it: the first row joins. If the version is committed, the rows are only counted.
+    """
+    with BlockingCluster(options.bootstrap, options.connection) as cluster, ExitStack() as stack:
+        membership = None
+        if job is not None:
+            membership = stack.enter_context(Membership(cluster, job, patience_ms=options.delivery_timeout_ms))
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            return TaskWritten(0, *NO_PRODUCER)
+        batches = chain([first], batches)
+        member = None if membership is None else membership.join()
+        if membership is not None and member is None:
+            return TaskWritten(sum(batch.num_rows for batch in batches), *NO_PRODUCER)
+        producer = stack.enter_context(_producer(cluster, options, job, member))
+        task = _Task(producer, columns, options)
+        for batch in batches:
+            task.write(batch)
+        task.finish()
+        if membership is not None:
+            membership.confirm()
+        return TaskWritten(producer.records, *producer.producer)
+
+
+def _producer(
+    cluster: BlockingCluster, options: WriteOptions, job: Job | None, member: JobMember | None
+) -> BlockingProducer:
+    return BlockingProducer(
+        cluster,
+        codec=options.codec,
+        delivery_timeout_ms=options.delivery_timeout_ms,
+        options=options.connection,
+        transactional_id=None if job is None else job.transactional_id,
+        producer=NO_PRODUCER if member is None else (member.producer_id, member.producer_epoch),
+    )
 
 
 class _Task:
