@@ -59,7 +59,7 @@ class ExportOptions:
     has_headers: bool = False
     compression: str = "snappy"
     fails_on_data_loss: bool = True
-    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     limits: PlanLimits = PlanLimits()  # noqa: RUF009 - frozen
     connection: ConnectionOptions = ReadSettings.connection
 
