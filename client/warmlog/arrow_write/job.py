@@ -14,6 +14,8 @@ before.
 
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
 from typing import NamedTuple
 
 from warmlog.errors import ApiError, BrokerUnavailable, DeliveryTimeout, WarmlogError, may_pass
@@ -49,7 +51,7 @@ class Job(NamedTuple):
 
 
 class Membership(Closing):
-    """The part of one task in a job's transaction. `close` ends the heartbeats, not the transaction."""
+    """The part of one task in a job's transaction, a context manager. An error in the block aborts it, if possible."""
 
     def __init__(self, cluster: BlockingCluster, job: Job, *, patience_ms: int) -> None:
         """Requests are retried for `patience_ms`, over `cluster`; heartbeats use connections of their own."""
@@ -75,21 +77,31 @@ class Membership(Closing):
         self._heartbeat(self._cluster, self._patience_ms)
 
     def close(self) -> None:
-        """End the heartbeats."""
+        """End the heartbeats, not the transaction."""
         self._is_over.set()
         self._thread.join()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        member = None if self._joined is None else _member(self._joined)
+        if kind is not None and member is not None:
+            with suppress(WarmlogError), self._cluster.another() as cluster:
+                abort_job_members(cluster, self._job, [member], patience_ms=0)
 
     def _join(self, cluster: BlockingCluster, patience_ms: int) -> JoinJobResponse:
         with self._joining:
             if self._joined is None:
-                self._joined = cluster.call_patiently(JoinJobRequest(*self._job), JoinJobResponse, patience_ms)
+                request = JoinJobRequest(*self._job)
+                self._joined = cluster.patiently(lambda: cluster.call(request, JoinJobResponse), patience_ms)
             return self._joined
 
     def _heartbeat(self, cluster: BlockingCluster, patience_ms: int) -> None:
         member = _member(self._join(cluster, patience_ms))
         if member is not None:
             request = JobHeartbeatRequest(self._job.transactional_id, self._job.version, member)
-            cluster.call_patiently(request, JobHeartbeatResponse, patience_ms)
+            cluster.patiently(lambda: cluster.call(request, JobHeartbeatResponse), patience_ms)
 
     def _keep(self) -> None:
         """Send heartbeats until the end, or until one is refused: then `join`, `confirm` or the producer says why."""
@@ -118,7 +130,7 @@ def commit_job(
     """
     request = CommitJobRequest(job.transactional_id, job.version, list(winners), records)
     try:
-        return cluster.call_patiently(request, CommitJobResponse, patience_ms)
+        return cluster.patiently(lambda: cluster.call(request, CommitJobResponse), patience_ms)
     except (BrokerUnavailable, ApiError) as error:
         if not may_pass(error):
             raise
@@ -130,7 +142,7 @@ def commit_job(
 def abort_job_members(cluster: BlockingCluster, job: Job, members: Sequence[JobMember], *, patience_ms: int) -> None:
     """Abort what `members` have written. InvalidTxnState if the version is committed, and so decided otherwise."""
     request = AbortJobMembersRequest(job.transactional_id, job.version, list(members))
-    cluster.call_patiently(request, AbortJobMembersResponse, patience_ms)
+    cluster.patiently(lambda: cluster.call(request, AbortJobMembersResponse), patience_ms)
 
 
 def _member(joined: JoinJobResponse) -> JobMember | None:

@@ -87,10 +87,10 @@ class BlockingCluster(Closing):
         """Return the response of any broker."""
         return self._any_connection().call(message, expected)
 
-    def call_patiently(self, message: Message, expected: type[R], patience_ms: int) -> R:
-        """As `call`, but retry what may pass for `patience_ms`."""
+    def patiently(self, request: Callable[[], T], patience_ms: int) -> T:
+        """Return what `request`, which uses this cluster, returns; retry what may pass for `patience_ms`."""
         return retrying(
-            lambda: self.call(message, expected),
+            request,
             retries=0,
             interval_ms=self._options.retry_backoff_max_ms,
             patience_s=patience_ms / 1000,

@@ -99,22 +99,32 @@ def commit_written(options: WriteOptions, messages: Messages, when_unknown: str)
         )
 
 
-def abort_written(options: WriteOptions, messages: Messages) -> None:
+def abort_written(options: WriteOptions, messages: Messages, unnamed: Job | None = None) -> None:
     """Abort what the attempts of `messages` have written; other attempts are aborted by the next run or the timeout.
 
-    It never fails. If the transaction is committed, as after a commit whose response was lost, a warning says so.
+    `unnamed`: the job of a batch that cannot be run again. To commit it without winners aborts every attempt, also
+    those that Spark has no message of. It never fails. If the transaction is committed, as after a commit whose
+    response was lost, a warning says so.
     """
     written = _of_jobs(messages)
-    if not (members := _members(written)):
+    members = _members(written)
+    if not members and unnamed is None:
         return
-    job = _only_job(written)
+    job = unnamed or _only_job(written)
+    patience_ms = min(ABORT_TIMEOUT_MS, options.delivery_timeout_ms)
+    is_committed = False
     try:
         with BlockingCluster(options.bootstrap, options.connection) as cluster:
-            abort_job_members(cluster, job, members, patience_ms=min(ABORT_TIMEOUT_MS, options.delivery_timeout_ms))
+            if unnamed is not None:
+                is_committed = commit_job(cluster, job, [], records=0, patience_ms=patience_ms).records > 0
+            else:
+                abort_job_members(cluster, job, members, patience_ms=patience_ms)
     except InvalidTxnState:
-        _log.warning("%s is committed: its records stay in the log, and are not written again under this version", job)
+        is_committed = True
     except (ApiError, ClientError) as error:
         _log.warning("%s: the abort is left to the next run or to transactionTimeoutMs: %s", job, error)
+    if is_committed:
+        _log.warning("%s is committed: its records stay in the log, and are not written again under this version", job)
 
 
 def _of_jobs(messages: Messages) -> list[AttemptWritten]:

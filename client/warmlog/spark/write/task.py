@@ -22,7 +22,7 @@ from warmlog.arrow_write.batching import TopicBatches
 from warmlog.arrow_write.job import Job, Membership
 from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
 from warmlog.arrow_write.rows import ArrowRows, with_offsets
-from warmlog.errors import ApiError, BrokerUnavailable, InvalidTopic, UnknownTopicOrPartition
+from warmlog.errors import ApiError, BrokerUnavailable, InconsistentTopicId, InvalidTopic, UnknownTopicOrPartition
 from warmlog.producer.producer_batch import NO_PRODUCER
 from warmlog.sockets.cluster import BlockingCluster
 from warmlog.sockets.retrying import retrying
@@ -66,6 +66,7 @@ def write_batches(
             task.write(batch)
         task.finish()
         if membership is not None:
+            cluster.patiently(lambda: task.check_topics(cluster), options.delivery_timeout_ms)
             membership.confirm()
         return TaskWritten(producer.records, *producer.producer)
 
@@ -89,6 +90,7 @@ class _Task:
         self._columns = columns
         self._options = options
         self._topics: dict[str, TopicBatches] = {}
+        self._ids: dict[str, bytes] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of one Arrow batch, and send the batches that are full."""
@@ -110,6 +112,12 @@ class _Task:
             self._send(topic, batches.flush())
         self._producer.flush()
 
+    def check_topics(self, cluster: BlockingCluster) -> None:
+        """Raise InconsistentTopicId if a topic was recreated since its first row: earlier rows are gone with it."""
+        for topic, found in cluster.topics(list(self._ids)).items():
+            if found.topic_id != self._ids[topic]:
+                raise InconsistentTopicId(f"topic {topic} was deleted and recreated while a task wrote it")
+
     def _add(self, topic: str, rows: ArrowRows, chosen: pa.Array | None) -> None:
         batches = self._topics.get(topic)
         if batches is None:
@@ -123,6 +131,7 @@ class _Task:
 
     def _learn(self, topic: str) -> TopicBatches:
         found = _ask(topic, self._options, self._options.delivery_timeout_ms)
+        self._ids[topic] = found.topic_id
         return TopicBatches(
             topic,
             found.partitions,
@@ -155,6 +164,7 @@ def check_topic(options: WriteOptions) -> None:
 
 
 class _Topic(NamedTuple):
+    topic_id: bytes
     partitions: int
     max_message_bytes: int
 
@@ -164,8 +174,8 @@ def _ask(topic: str, options: WriteOptions, timeout_ms: int) -> _Topic:
 
     def question() -> _Topic:
         with BlockingCluster(options.bootstrap, options.connection) as cluster:
-            partitions = len(cluster.topics([topic])[topic].partitions)
-            return _Topic(partitions, cluster.max_message_bytes(topic))
+            found = cluster.topics([topic])[topic]
+            return _Topic(found.topic_id, len(found.partitions), cluster.max_message_bytes(topic))
 
     brokers = ", ".join(options.bootstrap)
     try:

@@ -62,7 +62,7 @@ class WarmlogWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort the transaction; or warn about the records that stay."""
-        _abort(self._options, messages)
+        _abort(self._options, messages, unnamed=None if self._options.transaction else self._job)
 
 
 class WarmlogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -135,11 +135,13 @@ def _commit(options: WriteOptions, messages: list[WriterCommitMessage | None], w
         commit_written(options, messages, when_unknown)
 
 
-def _abort(options: WriteOptions, messages: list[WriterCommitMessage | None], where: str = "") -> None:
+def _abort(
+    options: WriteOptions, messages: list[WriterCommitMessage | None], where: str = "", unnamed: "Job | None" = None
+) -> None:
     from warmlog.spark.write.jobs import AttemptWritten, abort_written
 
     if options.is_exactly_once:
-        abort_written(options, messages)
+        abort_written(options, messages, unnamed)
         return
     written = sum(message.records for message in messages if isinstance(message, AttemptWritten))
     _log.warning(

@@ -189,6 +189,21 @@ def test_a_member_that_was_lost_learns_it_at_the_end(jobs: FakeJobs, cluster: Bl
             membership.confirm()
 
 
+def test_a_task_that_fails_aborts_what_it_has_written(jobs: FakeJobs, cluster: BlockingCluster) -> None:
+    def fail(membership: Membership, *, joins: bool) -> None:
+        if joins:
+            membership.join()
+        raise ValueError("row")
+
+    for joins in (False, True):
+        with (
+            pytest.raises(ValueError, match="row"),
+            Membership(cluster, JOB, patience_ms=PATIENCE_MS) as membership,
+        ):
+            fail(membership, joins=joins)
+    assert jobs.requests == [JoinJobRequest(*JOB), AbortJobMembersRequest("job", 7, [MEMBER])]
+
+
 def test_a_commit_is_retried_until_a_response(jobs: FakeJobs, cluster: BlockingCluster) -> None:
     jobs.refusals += [CoordinatorLoadInProgress("loading")]
     other = JobMember(91, 0)

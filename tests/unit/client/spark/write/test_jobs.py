@@ -123,6 +123,18 @@ def test_an_abort_after_the_commit_says_that_it_is_committed(driver: Driver, cap
     assert "version 4 of job 'spark-q' is committed: its records stay in the log" in caplog.text
 
 
+def test_a_batch_without_a_name_is_ended_with_all_its_attempts(
+    driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    driver.committed = CommitJobResponse(False, 0)
+    abort_written(driver.options, [None], JOB)
+    assert driver.requests == [CommitJobRequest("spark-q", 4, [], 0)]
+    assert caplog.text == ""
+    driver.committed = CommitJobResponse(True, 8)
+    abort_written(driver.options, WRITTEN, JOB)
+    assert "version 4 of job 'spark-q' is committed: its records stay in the log" in caplog.text
+
+
 def test_an_end_that_no_broker_hears_is_an_error_of_the_commit_and_a_warning_of_the_abort(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
