@@ -3,8 +3,9 @@
 import time
 from typing import Self, cast
 
+from waiting import wait_until
 from warmlog_protocol.batch import iter_batches
-from warmlog_protocol.errors import error_from_code
+from warmlog_protocol.errors import CoordinatorLoadInProgress, error_from_code
 from warmlog_protocol.messages import (
     ACKS_ALL,
     AbortJobMembersRequest,
@@ -162,3 +163,16 @@ def listed(client: WireClient, transactional_id: str) -> ListedTransaction:
     response = cast("ListTransactionsResponse", client.call(ListTransactionsRequest(transactional_id)))
     (found,) = response.transactions
     return found
+
+
+def wait_until_loaded(client: WireClient) -> None:
+    """Return when the coordinator of a broker that has just started has loaded all transactional ids."""
+
+    def is_loaded() -> bool:
+        try:
+            client.call(ListTransactionsRequest())
+        except CoordinatorLoadInProgress:
+            return False
+        return True
+
+    wait_until(is_loaded)

@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from benchmarks import auth, blocking, consume, groups, limits, metrics, pairs, produce, rights
+from benchmarks import auth, blocking, consume, groups, limits, metrics, pairs, produce, rights, transactions
+from benchmarks.loading import Load
 from benchmarks.measurement import (
     BROKER_CPU,
     CLIENT_CPU,
@@ -60,10 +61,11 @@ class Scale:
     group_requests: int = 20_000
     handshakes: int = 4_000
     metrics_records: int = 3_000_000
+    transactions: int = 200
 
     @classmethod
     def quick(cls) -> "Scale":
-        return cls(2, 100_000, 500_000, 1_000, 500_000, 100_000, 100 * MB, 5_000, 800, 2_000_000)
+        return cls(2, 100_000, 500_000, 1_000, 500_000, 100_000, 100 * MB, 5_000, 800, 2_000_000, 50)
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,35 @@ class Bench:
             Benchmark(
                 "group.load",
                 self.settings(groups=groups.GROUPS, record="a committed offset, ten of each group"),
-                groups.Load(self._directory / "groups").run,
+                Load(
+                    self._directory / "groups",
+                    groups.fill,
+                    groups.listed,
+                    expected=groups.GROUPS,
+                    records=groups.GROUPS * groups.PARTITIONS_PER_GROUP,
+                ).run,
+            ),
+            Benchmark(
+                "transaction.load",
+                self.settings(record="an open transaction with a transactional id of its own"),
+                Load(
+                    self._directory / "transactions",
+                    transactions.fill,
+                    transactions.listed,
+                    expected=transactions.IDS,
+                    records=transactions.IDS,
+                ).run,
+            ),
+            *(
+                Benchmark(
+                    f"transaction.send_many_{records}",
+                    self.settings(**producer, records_a_transaction=records, pairs_in_a_run=transactions.PAIRS),
+                    lambda topic, records=records, calls=calls: transactions.against_plain(
+                        bootstrap, topic, records, calls
+                    ),
+                    takes_topic=True,
+                )
+                for records, calls in ((1_000, scale.transactions), (produce.CALL_RECORDS, 5))
             ),
             Benchmark(
                 "metrics.cost",

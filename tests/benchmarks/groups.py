@@ -5,19 +5,15 @@ import random
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 from statistics import quantiles
 
 from msgspec.msgpack import encode
 
+from benchmarks.loading import open_connection
 from benchmarks.measurement import Run
-from broker_process import BrokerProcess
 from warmlog import Admin, Consumer
-from warmlog.cluster.address import Address
 from warmlog.cluster.connection import Connection
-from warmlog.cluster.options import ConnectionOptions
 from warmlog_broker.coordinator.group.records import TargetKey
-from warmlog_protocol.errors import CoordinatorLoadInProgress
 from warmlog_protocol.messages import (
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,
@@ -36,13 +32,6 @@ GROUPS = 10_000
 PARTITIONS_PER_GROUP = 10
 JOINING = 200
 PARTITIONS_PER_JOINING = 5
-
-
-async def _open(bootstrap: str, exits: AsyncExitStack) -> Connection:
-    host, _, port = bootstrap.rpartition(":")
-    connection = await Connection.open(Address(host, int(port)), ConnectionOptions())
-    exits.push_async_callback(connection.close)
-    return connection
 
 
 async def _topic(bootstrap: str, name: str, partitions: int) -> bytes:
@@ -105,7 +94,7 @@ async def commits(bootstrap: str, topic: str, requests: int, *, per_s: int = 0) 
     """
     await _topic(bootstrap, topic, MEMBERS * PARTITIONS_PER_MEMBER)
     async with AsyncExitStack() as exits:
-        members = [_Member(await _open(bootstrap, exits), f"group-of-{topic}", n) for n in range(MEMBERS)]
+        members = [_Member(await open_connection(bootstrap, exits), f"group-of-{topic}", n) for n in range(MEMBERS)]
         await asyncio.gather(*(member.join(topic) for member in members))
         await asyncio.gather(*(member.settle(PARTITIONS_PER_MEMBER) for member in members))
         seconds: list[float] = []
@@ -126,7 +115,7 @@ async def join(bootstrap: str, topic: str) -> Run:
     await _topic(bootstrap, topic, JOINING * PARTITIONS_PER_JOINING)
     group = f"group-of-{topic}"
     async with AsyncExitStack() as exits:
-        members = [_Member(await _open(bootstrap, exits), group, n) for n in range(JOINING)]
+        members = [_Member(await open_connection(bootstrap, exits), group, n) for n in range(JOINING)]
         began_s = time.perf_counter()
         await asyncio.gather(*(member.join(topic) for member in members))
         await asyncio.gather(*(member.settle(PARTITIONS_PER_JOINING) for member in members))
@@ -145,46 +134,22 @@ async def _targets(bootstrap: str, group: str) -> int:
         return sum([batch.keys.count(key) async for batch in consumer.batches(until="latest")])
 
 
-class Load:
-    """A data directory with GROUPS groups, each of which has committed PARTITIONS_PER_GROUP offsets."""
+async def fill(bootstrap: str) -> None:
+    """Let GROUPS groups commit PARTITIONS_PER_GROUP offsets each."""
+    topic_id = await _topic(bootstrap, "bench-groups", PARTITIONS_PER_GROUP)
+    wanted = [OffsetCommitPartition(topic_id, "bench-groups", n, 0) for n in range(PARTITIONS_PER_GROUP)]
+    async with AsyncExitStack() as exits:
+        connections = [await open_connection(bootstrap, exits) for _ in range(MEMBERS)]
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        async def commit(connection: Connection, numbers: Sequence[int]) -> None:
+            for number in numbers:
+                request = OffsetCommitRequest(f"bench-group-{number}", wanted)
+                response = await connection.call(request, OffsetCommitResponse)
+                assert not any(each.error_code for each in response.partitions)
 
-    async def fill(self, bootstrap: str) -> None:
-        topic_id = await _topic(bootstrap, "bench-groups", PARTITIONS_PER_GROUP)
-        wanted = [OffsetCommitPartition(topic_id, "bench-groups", n, 0) for n in range(PARTITIONS_PER_GROUP)]
-        async with AsyncExitStack() as exits:
-            connections = [await _open(bootstrap, exits) for _ in range(MEMBERS)]
+        await asyncio.gather(*(commit(c, range(n, GROUPS, MEMBERS)) for n, c in enumerate(connections)))
 
-            async def commit(connection: Connection, numbers: Sequence[int]) -> None:
-                for number in numbers:
-                    request = OffsetCommitRequest(f"bench-group-{number}", wanted)
-                    response = await connection.call(request, OffsetCommitResponse)
-                    assert not any(each.error_code for each in response.partitions)
 
-            await asyncio.gather(*(commit(c, range(n, GROUPS, MEMBERS)) for n, c in enumerate(connections)))
-
-    async def run(self) -> Run:
-        """From the time when the broker accepts connections until it lists all groups; a record is an offset."""
-        if not self._directory.exists():
-            with BrokerProcess(self._directory) as broker:
-                await self.fill(broker.address)
-                broker.terminate()
-        with BrokerProcess(self._directory) as broker:
-            began_s = time.perf_counter()
-            async with AsyncExitStack() as exits:
-                connection = await _open(broker.address, exits)
-                groups = await self._until_loaded(connection)
-                took_s = time.perf_counter() - began_s
-            broker.terminate()
-        assert groups == GROUPS
-        return Run(GROUPS * PARTITIONS_PER_GROUP, took_s, {"load_s": took_s})
-
-    async def _until_loaded(self, connection: Connection) -> int:
-        while True:
-            try:
-                response = await connection.call(ListGroupsRequest(), ListGroupsResponse)
-                return len(response.groups)
-            except CoordinatorLoadInProgress:
-                await asyncio.sleep(0.02)
+async def listed(connection: Connection) -> int:
+    """Return the number of groups."""
+    return len((await connection.call(ListGroupsRequest(), ListGroupsResponse)).groups)

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from broker_process import BrokerProcess
-from transactional_client import JobMemberClient, TransactionalClient, committed, listed
+from transactional_client import JobMemberClient, TransactionalClient, committed, listed, wait_until_loaded
 from waiting import wait_until
 from warmlog_protocol.errors import (
     ApiError,
@@ -226,6 +226,7 @@ def test_a_restart_keeps_members_and_decisions(tmp_path_factory: pytest.TempPath
             broker.kill()
     with BrokerProcess(data_dir, **SETTINGS) as broker:
         with WireClient(broker.address) as client, JobMemberClient(broker.address, job, 0) as driver:
+            wait_until_loaded(client)
             assert committed(client, "t") == []
             assert driver.commit_job(winner, records=1) == (False, 1)
             assert committed(client, "t") == [b"a"]
@@ -235,6 +236,7 @@ def test_a_restart_keeps_members_and_decisions(tmp_path_factory: pytest.TempPath
         WireClient(broker.address) as client,
         JobMemberClient(broker.address, job, 0) as driver,
     ):
+        wait_until_loaded(client)
         assert driver.commit_job(winner, records=1) == (True, 1)
         assert driver.join()
         assert committed(client, "t") == [b"a"]

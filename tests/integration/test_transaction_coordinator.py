@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from broker_process import BrokerProcess
-from transactional_client import TransactionalClient, committed, listed
+from transactional_client import TransactionalClient, committed, listed, wait_until_loaded
 from waiting import wait_until
 from warmlog_protocol.errors import (
     ApiError,
@@ -208,7 +208,8 @@ def test_a_transaction_survives_a_kill_of_the_broker(tmp_path_factory: pytest.Te
         broker.kill()
     with BrokerProcess(directory, **SETTINGS) as broker, WireClient(broker.address) as client:
         assert committed(client, "t") == []
-        wait_until(lambda: listed(client, "keeps").state == "ongoing")
+        wait_until_loaded(client)
+        assert listed(client, "keeps").state == "ongoing"
         with TransactionalClient(broker.address, "keeps") as producer:
             producer.producer = identity
             producer.commit()
@@ -216,6 +217,50 @@ def test_a_transaction_survives_a_kill_of_the_broker(tmp_path_factory: pytest.Te
             producer.commit()
         assert committed(client, "t") == [b"a", b"c"]
         assert committed(client, "t", 1) == [b"b"]
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_transaction_that_began_right_after_another_survives_a_kill_before_any_record_about_it(
+    tmp_path_factory: pytest.TempPathFactory, commits: bool
+) -> None:
+    directory = tmp_path_factory.mktemp("killed") / "data"
+    with (
+        BrokerProcess(directory, **SETTINGS) as broker,
+        WireClient(broker.address) as client,
+        TransactionalClient(broker.address, "goes-on") as producer,
+    ):
+        client.create_topic("t", partitions=2)
+        producer.initialise().send("t", b"a")
+        producer.send("t", b"b", partition=1)
+        producer.commit()
+        producer.send("t", b"c")
+        identity = producer.producer
+        broker.kill()
+    with BrokerProcess(directory, **SETTINGS) as broker, WireClient(broker.address) as client:
+        wait_until_loaded(client)
+        wait_until(lambda: listed(client, "goes-on").state == "ongoing")
+        assert [each.partition for each in listed(client, "goes-on").partitions] == [0]
+        assert committed(client, "t") == [b"a"]
+        with TransactionalClient(broker.address, "goes-on") as producer:
+            producer.producer = identity
+            producer.end(commits=commits)
+            producer.send("t", b"d", partition=1)
+            producer.commit()
+        assert committed(client, "t") == ([b"a", b"c"] if commits else [b"a"])
+        assert committed(client, "t", 1) == [b"b", b"d"]
+
+
+def test_transactions_that_follow_at_once_touch_the_partitions_that_each_of_them_names(
+    client: WireClient, producer: TransactionalClient, topic: str
+) -> None:
+    for number, partitions in enumerate(([0], [0, 1], [1], [0], [1, 0], [])):
+        for partition in partitions:
+            producer.send(topic, b"%d" % number, partition=partition)
+        assert [each.partition for each in listed(client, producer.transactional_id).partitions] == sorted(partitions)
+        assert listed(client, producer.transactional_id).state == ("ongoing" if partitions else "empty")
+        producer.commit()
+    assert committed(client, topic) == [b"0", b"1", b"3", b"4"]
+    assert committed(client, topic, 1) == [b"1", b"2", b"4"]
 
 
 def offset_of(client: WireClient, group: str, topic: str) -> int:

@@ -12,7 +12,7 @@ from warmlog_broker.coordinator.transaction.state import Enrolled, Outcome, Prod
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.batch import ControlType
-from warmlog_protocol.errors import ApiError, InvalidProducerEpoch
+from warmlog_protocol.errors import ApiError, InvalidProducerEpoch, InvalidTxnState
 
 WRITES_AT_ONCE = 1000
 """A job of thousands of members has more markers than should wait for the disk at the same time."""
@@ -31,27 +31,36 @@ class EndWriter:
         self._groups = groups
         self._now_ms = now_ms
 
-    async def write(self, outcomes: Iterable[Outcome], *, coordinator_epoch: int) -> None:
-        """Return when `outcomes` are durable everywhere.
+    async def write(self, outcomes: Iterable[Outcome], *, coordinator_epoch: int) -> set[Enrolled]:
+        """Return when `outcomes` are durable everywhere; the partitions where the next transaction is open already.
 
         A deleted topic counts as done. Repeating this has no effect: a marker of the same epoch is not written twice.
         """
-        writes = self._writes(outcomes, coordinator_epoch)
+        begun: set[Enrolled] = set()
+        writes = self._writes(outcomes, coordinator_epoch, begun)
         while some := list(islice(writes, WRITES_AT_ONCE)):
             async with asyncio.TaskGroup() as tasks:
                 for write in some:
                     tasks.create_task(write)
+        return begun
 
-    def _writes(self, outcomes: Iterable[Outcome], coordinator_epoch: int) -> Iterator[Coroutine[Any, Any, None]]:
+    def _writes(
+        self, outcomes: Iterable[Outcome], coordinator_epoch: int, begun: set[Enrolled]
+    ) -> Iterator[Coroutine[Any, Any, None]]:
         for marker, commits, partitions, groups in outcomes:
             control_type = ControlType.COMMIT if commits else ControlType.ABORT
             for enrolled in partitions:
-                yield self._mark(enrolled, marker, control_type, coordinator_epoch)
+                yield self._mark(enrolled, marker, control_type, coordinator_epoch, begun)
             for group in groups:
                 yield self._end_group(group, marker, commits=commits)
 
     async def _mark(
-        self, enrolled: Enrolled, producer: Producer, control_type: ControlType, coordinator_epoch: int
+        self,
+        enrolled: Enrolled,
+        producer: Producer,
+        control_type: ControlType,
+        coordinator_epoch: int,
+        begun: set[Enrolled],
     ) -> None:
         complaint = _Complaint(f"producer {producer.producer_id}: a marker")
         while (partition := self._partition(enrolled)) is not None:
@@ -63,6 +72,9 @@ class EndWriter:
                 error = await durable
             except InvalidProducerEpoch:
                 return  # a later marker is there: this one was written before it
+            except InvalidTxnState:
+                begun.add(enrolled)
+                return
             except ApiError as raised:
                 error = raised
             if error is None:

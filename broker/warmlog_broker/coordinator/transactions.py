@@ -8,13 +8,14 @@ start this goes on where it was, and open transactions get their full time again
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TypeVar
 
 from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.ending import Ending
 from warmlog_broker.coordinator.framework.coordinator import Coordinator
 from warmlog_broker.coordinator.framework.decision import Decision
 from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
@@ -29,6 +30,7 @@ from warmlog_broker.coordinator.transaction.decisions import (
     expire,
     initialise,
     is_expired,
+    may_go_on,
     time_out,
 )
 from warmlog_broker.coordinator.transaction.jobs import Committed, abort_members, check_member, commit, join
@@ -54,16 +56,6 @@ TransactionShard = Shard[Transactions]
 R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
-
-
-class _Ending:
-    """A decided transaction that is being carried out."""
-
-    def __init__(self, shard: TransactionShard) -> None:
-        self.shard = shard
-        self.marked = asyncio.Event()
-        """Set when everything is durable except that the transactional id is free."""
-        self.task: asyncio.Task[None] | None = None
 
 
 class TransactionCoordinator:
@@ -97,7 +89,7 @@ class TransactionCoordinator:
         self._tasks = Tasks()
         self._deadlines: dict[str, tuple[TransactionShard, Timer]] = {}
         """The timers of open transactions."""
-        self._endings: dict[str, _Ending] = {}
+        self._endings: dict[str, Ending] = {}
         self._ends = EndWriter(topics, groups, now_ms)
         self._coordinator = Coordinator(
             TOPIC,
@@ -142,13 +134,35 @@ class TransactionCoordinator:
             if producer is not None:
                 return producer
 
-    async def enrol_partition(self, transactional_id: str, producer: Producer, topic: str, partition: int) -> None:
-        """Make a partition part of the producer's transaction, before its first batch is appended there."""
+    def enrol_partition(
+        self, transactional_id: str, producer: Producer, topic: str, partition: int
+    ) -> Awaitable[None] | None:
+        """Make a partition part of the producer's transaction, before its first batch is appended there.
+
+        Return what is to be awaited for that; None if the partition is part of it already, or can be at once.
+        """
         enrolled = Enrolled(self._topics.get(topic).topic_id, partition)
+        ending = self._endings.get(transactional_id)
+        if ending is not None:
+            return (
+                None
+                if ending.claim(producer, enrolled)
+                else self._enrol_later(transactional_id, producer, enrolled, topic)
+            )
+        return self._enrol(transactional_id, producer, enrolled, topic)
+
+    async def _enrol_later(self, transactional_id: str, producer: Producer, enrolled: Enrolled, topic: str) -> None:
         await self._wait_for_end(transactional_id)
-        await self._decide(
+        enrolling = self._enrol(transactional_id, producer, enrolled, topic)
+        if enrolling is not None:
+            await enrolling
+
+    def _enrol(
+        self, transactional_id: str, producer: Producer, enrolled: Enrolled, topic: str
+    ) -> Awaitable[None] | None:
+        return self._coordinator.run(
             transactional_id,
-            lambda state, _: enrol(
+            lambda state: enrol(
                 state, transactional_id, producer, partition=enrolled, topic=topic, now_ms=self._now_ms()
             ),
         )
@@ -175,17 +189,29 @@ class TransactionCoordinator:
         On return every record of it can be read by committed readers, or by none. ConcurrentTransactions if a partition
         has taken no marker for WAIT_S: the decision stands.
         """
-        following = await self._decide(
-            transactional_id,
-            lambda state, fresh_id: end(
-                state, transactional_id, producer, commits=commits, fresh_id=fresh_id, now_ms=self._now_ms()
-            ),
-        )
+        ending = self._endings.get(transactional_id)
+        if ending is not None and not ending.has_begun(producer):
+            await self._wait_for_end(transactional_id)
+            ending = None
+        with nullcontext(()) if ending is None else ending.superseded() as begun:
+            following = await self._decide(
+                transactional_id,
+                lambda state, fresh_id: end(
+                    state,
+                    transactional_id,
+                    producer,
+                    commits=commits,
+                    begun=begun,
+                    fresh_id=fresh_id,
+                    now_ms=self._now_ms(),
+                ),
+            )
         await self._wait_for_markers(transactional_id)
         return following
 
     async def abort(self, transactional_id: str) -> None:
         """Abort the open transaction of a producer or a job that does not end it."""
+        await self._wait_for_end(transactional_id)
         await self._decide(
             transactional_id,
             lambda state, fresh_id: abort(state, transactional_id, now_ms=self._now_ms(), fresh_id=fresh_id),
@@ -240,7 +266,12 @@ class TransactionCoordinator:
 
     def transactions(self) -> list[Transaction | Job]:
         """Return all transactional ids. Raises what `Shard.state` does."""
-        return [transaction for state in self._coordinator.states() for transaction in state]
+        return [self._seen(transaction) for state in self._coordinator.states() for transaction in state]
+
+    def _seen(self, transaction: Transaction | Job) -> Transaction | Job:
+        """Return `transaction` as its next record will have it, if everything before that is durable."""
+        ending = self._endings.get(transaction.transactional_id)
+        return transaction if ending is None else ending.seen
 
     async def _decide(self, transactional_id: str, decide: Callable[[Transactions, int | None], Decision[R]]) -> R:
         """Run a decision, again with a new producer id if it needs one."""
@@ -260,6 +291,7 @@ class TransactionCoordinator:
     async def _wait_for_end(self, transactional_id: str) -> None:
         ending = self._endings.get(transactional_id)
         if ending is not None and ending.task is not None:
+            ending.hurry()
             await _within(asyncio.shield(ending.task), transactional_id)
 
     # --- duties -----------------------------------------------------------------------------------------------------
@@ -296,8 +328,9 @@ class TransactionCoordinator:
             _, deadline = self._deadlines.pop(key, (shard, None))
             if deadline is not None:
                 deadline.cancel()
-        if transaction.outcomes and key not in self._endings:
-            ending = self._endings[key] = _Ending(shard)
+        ending = self._endings.get(key)
+        if transaction.outcomes and (ending is None or ending.is_superseded):
+            ending = self._endings[key] = Ending(shard, transaction)
             ending.task = self._tasks.start(self._carry_out(transaction, ending), f"end of {key}")
 
     def _watch_time(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
@@ -316,21 +349,28 @@ class TransactionCoordinator:
         if await self._until_durable(transactional_id, decide):
             _log.warning("transaction of %r aborted: it was open for longer than its timeout", transactional_id)
 
-    async def _carry_out(self, transaction: Transaction | Job, ending: _Ending) -> None:
+    async def _carry_out(self, transaction: Transaction | Job, ending: Ending) -> None:
         """Write what is decided everywhere, then free the transactional id or the slots."""
         key = transaction.transactional_id
-        while outcomes := transaction.outcomes:
-            await self._ends.write(outcomes, coordinator_epoch=ending.shard.partition.leader_epoch)
+        while self._endings.get(key) is ending and (outcomes := transaction.outcomes):
+            begun = await self._ends.write(outcomes, coordinator_epoch=ending.shard.partition.leader_epoch)
             if transaction.outcomes == outcomes:
                 ending.marked.set()
-            await self._until_durable(key, partial(self._completed, key, outcomes))
+            if not begun and may_go_on(transaction):
+                begun = await ending.linger()
+            await self._until_durable(key, partial(self._completed, key, outcomes, begun))
         if self._endings.get(key) is ending:
             del self._endings[key]
 
     def _completed(
-        self, transactional_id: str, outcomes: Sequence[Outcome], state: Transactions, _: int | None
+        self,
+        transactional_id: str,
+        outcomes: Sequence[Outcome],
+        begun: Collection[Enrolled],
+        state: Transactions,
+        _: int | None,
     ) -> Decision[None]:
-        return complete(state, transactional_id, outcomes, now_ms=self._now_ms())
+        return complete(state, transactional_id, outcomes, begun=begun, now_ms=self._now_ms())
 
     async def _until_durable(
         self, transactional_id: str, decide: Callable[[Transactions, int | None], Decision[R]]

@@ -16,9 +16,9 @@ it is the coordinator's.
 """
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from warmlog_broker.coordinator.transaction.limits import check_transactional_id
 from warmlog_broker.coordinator.transaction.state import Producer
@@ -120,25 +120,34 @@ def produce(
 ) -> Outcome | Coroutine[Any, Any, Outcome]:
     """Append `batches`, one for each partition of the request; return a coroutine if that takes several turns."""
     _check(request)
+    verified: list[Verified] = []
     if request.transactional_id is not None:
-        return _append_transactional(services, context, request, [batch.owned() for batch in batches])
+        asked = [_verify(services, request, batch) for batch in batches]
+        if any(isinstance(each, Awaitable) for each in asked):
+            return _append_when_verified(services, context, request, [batch.owned() for batch in batches], asked)
+        verified = cast("list[Verified]", asked)
     if len(batches) > PARTITIONS_A_TURN or any(_config_to_decode_by(services, batch) for batch in batches):
-        return _append_in_turns(services, context, request, [batch.owned() for batch in batches])
-    pending = PendingProduce(request.timeout_ms)
+        return _append_in_turns(services, context, request, [batch.owned() for batch in batches], verified)
+    pending = PendingProduce(request.timeout_ms, verified)
     _append_some(services, context, request.acks, batches, pending)
     return _outcome(services, request.acks, pending)
 
 
-async def _append_transactional(
-    services: Services, context: RequestContext, request: ProduceRequest, batches: Sequence[ReceivedBatch]
+async def _append_when_verified(
+    services: Services,
+    context: RequestContext,
+    request: ProduceRequest,
+    batches: Sequence[ReceivedBatch],
+    asked: "Sequence[Verified | Awaitable[Verified]]",
 ) -> Outcome:
-    """Make the partitions of which this is the first batch part of the transaction, and append."""
-    verified = await asyncio.gather(*(_verified(services, request, batch) for batch in batches))
+    """Append when the coordinator has made the partitions part of the transaction."""
+    waiting = iter(await asyncio.gather(*(each for each in asked if isinstance(each, Awaitable))))
+    verified = [next(waiting) if isinstance(each, Awaitable) else each for each in asked]
     return await _append_in_turns(services, context, request, batches, verified)
 
 
-async def _verified(services: Services, request: ProduceRequest, item: ReceivedBatch) -> Verified:
-    """Return the guard to append a transactional batch with, after its coordinator was asked; or the error."""
+def _verify(services: Services, request: ProduceRequest, item: ReceivedBatch) -> "Verified | Awaitable[Verified]":
+    """Return the guard to append a transactional batch with, or the error; awaitable if the coordinator is asked."""
     try:
         header = read_header(item.batch)
         if not header.is_transactional:
@@ -148,9 +157,20 @@ async def _verified(services: Services, request: ProduceRequest, item: ReceivedB
         guard = partition.log.producers.start_verification(
             header.producer_id, header.base_sequence, header.producer_epoch, services.now_ms()
         )
-        if guard is not NO_GUARD:
-            assert request.transactional_id is not None
-            await services.transactions.enrol_partition(request.transactional_id, producer, item.topic, item.partition)
+        if guard is NO_GUARD:
+            return guard
+        assert request.transactional_id is not None
+        enrolling = services.transactions.enrol_partition(
+            request.transactional_id, producer, item.topic, item.partition
+        )
+        return guard if enrolling is None else _verified(enrolling, guard)
+    except ApiError as error:
+        return _without_traceback(error)
+
+
+async def _verified(enrolling: Awaitable[None], guard: VerificationGuard) -> Verified:
+    try:
+        await enrolling
         return guard
     except ApiError as error:
         return _without_traceback(error)

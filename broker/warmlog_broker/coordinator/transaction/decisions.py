@@ -5,7 +5,7 @@ batch or request of an ended transaction can change nothing of the next one. An 
 every other producer that uses it is told that it is fenced.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -126,13 +126,14 @@ def end(
     producer: Producer,
     *,
     commits: bool,
+    begun: Collection[Enrolled] = (),
     fresh_id: int | None,
     now_ms: int,
 ) -> Decision[Producer]:
     """Decide the producer's transaction; the result is the producer of the next one. A repeated request has no effect.
 
     Without a transaction a commit has no effect; an abort raises the epoch, as batches may be on their way that would
-    open one.
+    open one. `begun`: the partitions of a transaction that has begun without a record, see `complete`.
     """
     found = _found(transactions, transactional_id)
     value = found.value
@@ -140,11 +141,14 @@ def end(
     if producer == found.previous and value.end is wanted:
         return Decision((), _next(value))
     found = _owned(transactions, transactional_id, producer)
-    _check_at_rest(found)
-    if value.status is Status.EMPTY and commits:
-        return Decision((), producer)
-    record = _decided(found, wanted, fresh_id, now_ms)
-    return Decision([record], _next_after(found, fresh_id))
+    parted: list[Record] = []
+    if begun and may_go_on(found):
+        parted = _parted(found, begun)
+    else:
+        _check_at_rest(found)
+        if value.status is Status.EMPTY and commits:
+            return Decision((), producer)
+    return Decision([*parted, _decided(found, wanted, fresh_id, now_ms)], _next_after(found, fresh_id))
 
 
 def abort(transactions: Transactions, transactional_id: str, *, now_ms: int, fresh_id: int | None) -> Decision[None]:
@@ -165,22 +169,38 @@ def time_out(
     return Decision([_aborted(found, End.TIMED_OUT, fresh_id, now_ms)], True)
 
 
+def may_go_on(found: Transaction | Job) -> bool:
+    """Return whether a producer may go on with partitions of its decided transaction as soon as that is carried out."""
+    if not isinstance(found, Transaction) or not found.is_ending:
+        return False
+    return found.value.end in (End.COMMITTED, End.ABORTED) and found.value.next_producer_id == NO_PRODUCER_ID
+
+
 def complete(
-    transactions: Transactions, transactional_id: str, outcomes: Sequence[Outcome], *, now_ms: int
+    transactions: Transactions,
+    transactional_id: str,
+    outcomes: Sequence[Outcome],
+    *,
+    begun: Collection[Enrolled] = (),
+    now_ms: int,
 ) -> Decision[None]:
-    """Close what these outcomes were decided for: they are carried out everywhere."""
+    """Close what these outcomes were decided for: they are carried out everywhere.
+
+    The next transaction of the producer has `begun` in these partitions, if any.
+    """
     found = transactions.get(transactional_id)
     if isinstance(found, Job):
         return Decision(complete_members(found, outcomes, now_ms), None)
     if found is None or not found.is_ending or [each.marker for each in outcomes] != [found.producer]:
         return Decision((), None)
     value = found.value
-    closed = replace(value, status=Status.EMPTY, began_ms=-1, changed_ms=now_ms, next_producer_id=NO_PRODUCER_ID)
-    if value.next_producer_id != NO_PRODUCER_ID:
-        closed = replace(closed, producer_id=value.next_producer_id, epoch=0)
-    records = [remove(PartitionKey(transactional_id, *each)) for each in found.partitions]
-    records += [remove(GroupKey(transactional_id, group)) for group in found.groups]
-    return Decision([*records, put(IdKey(transactional_id), closed)], None)
+    if begun:
+        changed = replace(value, status=Status.ONGOING, began_ms=now_ms, changed_ms=now_ms)
+    else:
+        changed = replace(value, status=Status.EMPTY, began_ms=-1, changed_ms=now_ms, next_producer_id=NO_PRODUCER_ID)
+        if value.next_producer_id != NO_PRODUCER_ID:
+            changed = replace(changed, producer_id=value.next_producer_id, epoch=0)
+    return Decision([*_parted(found, begun), put(IdKey(transactional_id), changed)], None)
 
 
 def expire(transactions: Transactions, transactional_id: str, *, now_ms: int, limits: Limits) -> Decision[bool]:
@@ -260,6 +280,13 @@ def _fenced(found: Transaction, producer: Producer) -> ProducerFenced:
         f"transactional id {found.transactional_id!r}: producer {producer.producer_id}, epoch {producer.epoch} is "
         f"fenced by epoch {found.value.epoch}: another producer uses the transactional id"
     )
+
+
+def _parted(found: Transaction, kept: Collection[Enrolled]) -> list[Record]:
+    """Return the records that leave the transaction with the partitions in `kept` only."""
+    name = found.transactional_id
+    records = [remove(PartitionKey(name, *each)) for each in found.partitions if each not in kept]
+    return [*records, *(remove(GroupKey(name, group)) for group in found.groups)]
 
 
 def _aborted(found: Transaction | Job, end: End, fresh_id: int | None, now_ms: int) -> Record:
