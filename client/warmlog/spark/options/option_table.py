@@ -244,8 +244,7 @@ OPTIONS: dict[str, Option] = {
             "transactionTimeoutMs",
             "duration",
             Use.WRITE,
-            "how long a write may stay open while none of its tasks runs that has a row, or has waited a third of this "
-            "for one, 24h at most; then it is aborted",
+            "how long a write may stay open while no task of it runs, 24h at most; then it is aborted",
             default="15m",
         ),
         Option("username", "name", Use.ALL, "the user to authenticate as, if brokers authenticate their clients"),
