@@ -17,6 +17,7 @@ from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
+    ClientError,
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
     DeliveryTimeout,
@@ -137,6 +138,24 @@ def test_a_member_whose_producer_is_unknown_ends_and_takes_no_other_epoch(
         with pytest.raises(UnknownProducerId, match="1 records for t-0"):
             producer.flush()
     assert jobs.broker.topics["t"][0].read_all() == []
+
+
+def test_a_member_that_was_interrupted_sends_the_rest_again_but_begins_no_further_sequence(
+    jobs: FakeJobs, cluster: BlockingCluster
+) -> None:
+    with (
+        Membership(cluster, JOB, patience_ms=PATIENCE_MS) as membership,
+        producer_of(cluster, membership.join()) as producer,
+    ):
+        jobs.broker.faults.append(Fault.HOLD)
+        producer.send(batch_of(b"a"))
+        producer.is_cut_short = True  # as after Ctrl-C, anywhere in the call
+        producer.flush()
+        assert producer.records == 1
+        producer.is_cut_short = True
+        with pytest.raises(ClientError, match="a member of a job cannot continue under another epoch: join the job"):
+            producer.send(batch_of(b"b"))
+    assert jobs.broker.topics["t"][0].values() == [b"a"]
 
 
 def test_joining_is_retried_while_that_may_pass_and_else_says_why_not(jobs: FakeJobs, cluster: BlockingCluster) -> None:
