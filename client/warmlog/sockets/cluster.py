@@ -10,6 +10,7 @@ from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import Throttle, TopicPartition, broker_addresses, max_message_bytes, topic_error
 from warmlog.errors import BrokerUnavailable, NotLeaderOrFollower, error_from_code
 from warmlog.sockets.connection import BlockingConnection, Closing, R
+from warmlog.sockets.retrying import retrying
 from warmlog_protocol.messages import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -51,6 +52,10 @@ class BlockingCluster(Closing):
         self._throttles: defaultdict[Address, Throttle] = defaultdict(Throttle)
         self._leaders: dict[TopicPartition, Address] = {}
 
+    def another(self) -> "BlockingCluster":
+        """A cluster of the same brokers with connections of its own, for another thread."""
+        return BlockingCluster([str(address) for address in self._bootstrap], self._options)
+
     def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicMetadata]:
         """Return metadata of the named topics, or of all; raises the error of the first topic that has one."""
         connection = self._any_connection()
@@ -84,6 +89,16 @@ class BlockingCluster(Closing):
     def call(self, message: Message, expected: type[R]) -> R:
         """Return the response of any broker."""
         return self._any_connection().call(message, expected)
+
+    def patiently(self, request: Callable[[], T], patience_ms: int) -> T:
+        """Return what `request`, which uses this cluster, returns; retry what may pass for `patience_ms`."""
+        return retrying(
+            request,
+            retries=0,
+            interval_ms=self._options.retry_backoff_max_ms,
+            patience_s=patience_ms / 1000,
+            first_interval_ms=self._options.retry_backoff_ms,
+        )
 
     def max_message_bytes(self, topic: str) -> int:
         """The maximum size of a batch of the topic."""
