@@ -268,6 +268,18 @@ def test_a_slow_task_keeps_the_write_open_also_before_its_first_row(
     assert committed(broker, topic) == Counter([b"a", b"b", b"c"])
 
 
+def test_short_tasks_one_after_another_keep_the_write_open(broker: BrokerProcess, topic: str, job: Job) -> None:
+    write = Write(broker, topic, job._replace(timeout_ms=2_500))
+
+    def short(value: bytes) -> Rows:
+        yield rows(value)
+        time.sleep(0.4)
+
+    values = [b"%d" % number for number in range(9)]
+    write.commit(*[write.run(short(value)) for value in values])
+    assert committed(broker, topic) == Counter(values)
+
+
 def test_a_member_that_was_aborted_while_it_wrote_fails_its_task(broker: BrokerProcess, topic: str, job: Job) -> None:
     write = Write(broker, topic, job)
 

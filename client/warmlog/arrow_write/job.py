@@ -8,8 +8,8 @@ Versions of a job are committed in rising order, each once: a task that joins th
 that there is nothing to write, and a repeated commit of it changes nothing.
 
 The transaction is aborted if no member has been heard of for its timeout. A thread of each task sends heartbeats, with
-pauses of a third of that. A task that still waits for its first record then joins, too: others may have finished long
-before.
+pauses of a third of that, and `confirm` sends the last one. A task that still waits for its first record when the first
+heartbeat is due joins, too: others may have finished long before.
 """
 
 import threading
@@ -73,7 +73,7 @@ class Membership(Closing):
         return _member(self._join(self._cluster, self._patience_ms))
 
     def confirm(self) -> None:
-        """Return if the transaction is open and this is a member of it; ProducerFenced if it is not any more."""
+        """Give the transaction its full timeout again, for the tasks that follow; ProducerFenced if it has ended."""
         self._heartbeat(self._cluster, self._patience_ms)
 
     def close(self) -> None:
