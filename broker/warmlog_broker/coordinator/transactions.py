@@ -41,7 +41,7 @@ from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_broker.topics.topics import Topics
-from warmlog_protocol.errors import ApiError, ConcurrentTransactions
+from warmlog_protocol.errors import ApiError, ConcurrentTransactions, CoordinatorNotAvailable
 from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 
 TOPIC = "__transactions"
@@ -285,14 +285,18 @@ class TransactionCoordinator:
 
     async def _wait_for_markers(self, transactional_id: str) -> None:
         ending = self._endings.get(transactional_id)
-        if ending is not None:
+        if ending is not None and ending.task is not None:
             await _within(ending.marked.wait(), transactional_id)
+            if ending.task.cancelling():
+                raise CoordinatorNotAvailable(
+                    f"the transaction of {transactional_id!r} is decided; its coordinator stopped before the end: retry"
+                )
 
     async def _wait_for_end(self, transactional_id: str) -> None:
         ending = self._endings.get(transactional_id)
         if ending is not None and ending.task is not None:
             ending.hurry()
-            await _within(asyncio.shield(ending.task), transactional_id)
+            await _within(asyncio.wait([ending.task]), transactional_id)  # also if it is cancelled: its log is reloaded
 
     # --- duties -----------------------------------------------------------------------------------------------------
 
@@ -310,6 +314,7 @@ class TransactionCoordinator:
         for key, ending in list(self._endings.items()):
             if ending.shard is shard and ending.task is not None:
                 ending.task.cancel()
+                ending.marked.set()
                 del self._endings[key]
 
     def changed(self, shard: TransactionShard, key: str) -> None:

@@ -1,0 +1,48 @@
+"""The transaction coordinator when a topic is gone, or the disk of its own topic fails."""
+
+from pathlib import Path
+
+import pytest
+
+from broker_thread import BrokerThread
+from transactional_client import TransactionalClient
+from waiting import wait_until
+from warmlog_protocol.errors import CoordinatorNotAvailable
+from warmlog_protocol.messages import (
+    LATEST_TIMESTAMP,
+    DeleteTopicsRequest,
+    EndTransactionRequest,
+    InitProducerIdRequest,
+)
+from wire_client import WireClient
+
+
+def test_requests_that_wait_for_the_end_of_a_transaction_are_refused_when_its_log_goes_offline(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker, WireClient(broker.address) as client:
+        client.create_topic("t")
+        with TransactionalClient(broker.address, "id").initialise() as producer:
+            producer.send("t", b"value")
+            broker.in_loop(lambda it: it.topics.partition("t", 0).take_offline("the disk fails"))
+            ending = producer.client.send(EndTransactionRequest("id", *producer.producer, commits=True))
+            wait_until(lambda: broker.in_loop(lambda it: "id" in it.services.transactions._endings))
+            waiting = client.send(InitProducerIdRequest("id", 60_000))
+            wait_until(lambda: broker.in_loop(lambda it: it.services.transactions._endings["id"]._is_over.is_set()))
+            broker.in_loop(lambda it: it.topics.partition("__transactions", 0).take_offline("the disk fails"))
+            with pytest.raises(CoordinatorNotAvailable):
+                client.receive(waiting)
+            with pytest.raises(CoordinatorNotAvailable, match="is decided"):
+                producer.client.receive(ending)
+
+
+def test_a_deleted_topic_does_not_keep_a_transaction_from_ending(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker, WireClient(broker.address) as client:
+        client.create_topic("gone")
+        client.create_topic("kept")
+        with TransactionalClient(broker.address, "id").initialise() as producer:
+            for _ in range(2):
+                producer.send("gone", b"value")
+                producer.send("kept", b"value")
+                client.call(DeleteTopicsRequest(["gone"]))
+                producer.commit()
+                client.create_topic("gone")
+        assert client.offset_at("kept", LATEST_TIMESTAMP) == 4
