@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
+from broker_process import BrokerProcess, port_to_keep
 
 ROOT = Path(__file__).parents[2]
 INSTRUCTIONS = (ROOT / "deploy" / "Dockerfile").read_text().replace("\\\n", " ")
@@ -29,9 +29,9 @@ def exec_form(text: str) -> list[str]:
 
 
 def program(command: list[str]) -> list[str]:
-    """`command` with this environment's warmlog."""
-    assert command[0] == "warmlog"
-    return [sys.executable, "-m", "warmlog", *command[1:]]
+    """`command` with this environment's program."""
+    programs = {"warmlog": [sys.executable, "-m", "warmlog"], "python": [sys.executable]}
+    return [*programs[command[0]], *command[1:]]
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +87,10 @@ def test_the_image_runs_as_a_fixed_user_that_is_not_root_with_one_volume() -> No
 def test_entry_point_and_health_check_are_exec_forms_that_work(tmp_path: Path) -> None:
     (entry_point,) = instructions("ENTRYPOINT")
     (health_check,) = instructions("HEALTHCHECK")
-    check = program(exec_form(health_check))
-    with EntryPoint(tmp_path / "data", exec_form(entry_point)) as broker:
-        check[check.index("127.0.0.1:7400")] = broker.address
+    admin = f"127.0.0.1:{port_to_keep()}"
+    check = [part.replace("127.0.0.1:9464", admin) for part in program(exec_form(health_check))]
+    assert admin in check[-1]
+    with EntryPoint(tmp_path / "data", exec_form(entry_point), admin) as broker:
         healthy = subprocess.run(check, capture_output=True, text=True, timeout=30, check=False)
         assert healthy.returncode == 0, healthy.stderr
         assert broker.terminate() == 0
@@ -97,11 +98,18 @@ def test_entry_point_and_health_check_are_exec_forms_that_work(tmp_path: Path) -
         assert ill.returncode == 1
 
 
+def test_the_health_check_asks_where_the_image_serves_it() -> None:
+    (environment,) = instructions("ENV")
+    (port,) = re.findall(r"WARMLOG_ADMIN_LISTEN=0\.0\.0\.0:(\d+)", environment)
+    assert f"127.0.0.1:{port}/healthz/ready" in instructions("HEALTHCHECK")[0]
+    assert instructions("EXPOSE") == [f"7400 {port}"]
+
+
 class EntryPoint(BrokerProcess):
     """The image's entry point, on another directory and a free port of the loopback interface."""
 
-    def __init__(self, data_dir: Path, command: list[str]) -> None:
-        super().__init__(data_dir, environment={"WARMLOG_LISTEN": "127.0.0.1:0"})
+    def __init__(self, data_dir: Path, command: list[str], admin: str) -> None:
+        super().__init__(data_dir, environment={"WARMLOG_LISTEN": "127.0.0.1:0", "WARMLOG_ADMIN_LISTEN": admin})
         self._command = program(command)
         self._command[self._command.index("/var/lib/warmlog")] = str(data_dir)
 
