@@ -10,6 +10,9 @@ import warmlog
 from broker_process import BrokerProcess
 from forked import run_forked
 from integration.command_line import Done, environment, error_line, succeeded
+from warmlog_broker.storage.directory.data_dir import RECOVERY_POINTS_NAME
+from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
 
 TINY = {"segment.bytes": "16384", "file.delete.delay.ms": "0"}
 
@@ -46,6 +49,14 @@ async def create(broker: BrokerProcess, name: str, partitions: int = 1, **settin
         await admin.create_topic(name, partitions=partitions, configs={**TINY, **settings})
 
 
+async def checkpointed(broker: BrokerProcess, end_offset: int) -> None:
+    """Wait until the checkpoint says that flights-0 is on disk up to `end_offset`: segments below it are settled."""
+    key = TopicPartition("flights", 0)
+    async with asyncio.timeout(30):
+        while read_offsets(broker.data_dir / RECOVERY_POINTS_NAME).get(key) != end_offset:  # noqa: ASYNC110 - a file
+            await asyncio.sleep(0.01)
+
+
 def restored(backups: object, *data_dirs: Path) -> BrokerProcess:
     """A broker on what was restored, after `warmlog log verify` has found nothing wrong."""
     options = [option for path in data_dirs for option in ("--data-dir", path)]
@@ -62,7 +73,7 @@ async def test_a_backup_beside_producers_has_all_that_was_acknowledged_before_it
         for partition in range(3):
             await produce(broker, "flights", 0, 400, partition=partition)
         before = await values(broker, "flights")
-        writing = [asyncio.create_task(produce(broker, "flights", 400, 4000, partition=each)) for each in range(3)]
+        writing = [asyncio.create_task(produce(broker, "flights", 400, 1500, partition=each)) for each in range(3)]
         await asyncio.sleep(0.1)
         await asyncio.to_thread(back_up, broker, backups)
         for task in writing:
@@ -82,8 +93,10 @@ async def test_the_next_backup_links_what_has_not_changed_and_each_can_be_restor
     with BrokerProcess(tmp_path / "data") as broker:
         await create(broker, "flights")
         await produce(broker, "flights", 0, 1000)
+        await checkpointed(broker, 1000)
         first = back_up(broker, backups)
         await produce(broker, "flights", 1000, 10)
+        await checkpointed(broker, 1010)
         second = back_up(broker, backups, "--keep", 1)
         assert second["removed"] == [first["path"]]
         after = await values(broker, "flights")
