@@ -25,6 +25,7 @@ from warmlog.cli.commands import (
 )
 from warmlog.cli.commands.acl import change as acl_change
 from warmlog.cli.commands.acl import show as acl_show
+from warmlog.cli.commands.backup import backup, restore
 from warmlog.cli.commands.group import delete as group_delete
 from warmlog.cli.commands.group import describe as group_describe
 from warmlog.cli.commands.group import reset as group_reset
@@ -71,6 +72,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "offsets": (offsets.offsets, ""),
     "spark-export": (spark_export.spark_export, spark_export.HELP),
     "status": (status.status, ""),
+    "backup": (backup.backup, ""),
+    "restore": (restore.restore, ""),
     "profile": (about.profile, about.PROFILE_HELP),
     "demo": (demo.demo, ""),
     "completion": (completion, COMPLETION_HELP),
