@@ -408,10 +408,16 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
 
     Else, with `otherwise`, that and all known names: `did_you_mean("x", names, "there are")` is "; there are a, b".
     """
+    names = list(known)
+    if nearest := nearest_name(name, names):
+        return f"; did you mean {nearest}?"
+    return f"; {otherwise} {', '.join(names)}" if otherwise and names else ""
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is most like `name`; empty if none is."""
     from difflib import get_close_matches  # imported here because few programs meet such an error
 
     names = list(known)
     beginning_so = [each for each in names if name and each.startswith(name)]
-    if nearest := get_close_matches(name, names, n=1, cutoff=0.5) or beginning_so:
-        return f"; did you mean {nearest[0]}?"
-    return f"; {otherwise} {', '.join(names)}" if otherwise and names else ""
+    return next(iter(get_close_matches(name, names, n=1, cutoff=0.5) or beginning_so), "")

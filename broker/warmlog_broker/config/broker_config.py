@@ -12,7 +12,8 @@ from typing import Self
 
 from warmlog_broker.config.broker_settings import BrokerSettings
 from warmlog_broker.config.consistency import check_consistency
-from warmlog_broker.storage.config import TOPIC_SETTINGS, LogConfig, Setting, SettingValue, settings_of
+from warmlog_broker.config.given import Given, Origin, shown
+from warmlog_broker.storage.config import TOPIC_SETTINGS, LogConfig, SettingValue, settings_of
 from warmlog_protocol.errors import InvalidConfig, did_you_mean
 
 
@@ -22,36 +23,46 @@ class BrokerConfig(BrokerSettings):
 
     topic_settings: Mapping[str, str] = field(default_factory=dict)
     """Topic settings given to the broker, as users write them: the defaults of its topics."""
+    given: Mapping[str, Given] = field(default_factory=dict)
+    """Where the settings that were given come from, by name; empty if that is not known."""
     ignored_variables: tuple[str, ...] = ()
     """Environment variables WARMLOG_… that are not settings (`sources`): the log names them at the start."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str]) -> Self:
         """Return the defaults with users' `settings` applied; InvalidConfig for the first bad one."""
+        config = cls.unchecked(settings)
+        check_consistency(config, settings)
+        return config
+
+    @classmethod
+    def unchecked(cls, settings: Mapping[str, str]) -> Self:
+        """As `from_settings`, for settings that may contradict each other."""
         topic_settings = {name: text for name, text in settings.items() if name in _TOPIC_NAMES}
-        if settings.get("listen") and settings.get("listeners"):
-            raise InvalidConfig(
-                f"listen ({settings['listen']}) and listeners ({settings['listeners']}) are both set: remove one"
-            )
+        LogConfig.from_settings(topic_settings)
         values = {
-            setting_named(name).attribute: _parse(_BY_NAME[name], text)
-            for name, text in settings.items()
+            SETTINGS[name].attribute: value
+            for name, value in [(name, parse_setting(name, text)) for name, text in settings.items()]
             if name not in topic_settings
         }
-        LogConfig.from_settings(topic_settings)
-        config = cls(**values, topic_settings=topic_settings)  # type: ignore[arg-type]
-        check_consistency(config)
-        return config
+        return cls(**values, topic_settings=topic_settings)  # type: ignore[arg-type]
 
     def changed_settings(self) -> dict[str, str]:
         """Return the settings that differ from their defaults, and those given for topics, as users write them."""
         defaults = type(self)().to_settings()
-        changed = {name: text for name, text in self.to_settings().items() if text != defaults[name]}
+        changed = {name: shown(name, text) for name, text in self.to_settings().items() if text != defaults[name]}
         return changed | dict(self.topic_settings)
 
     def to_settings(self) -> dict[str, str]:
         """Return every setting of the broker by name, as users write it."""
         return {setting.name: setting.format(getattr(self, setting.attribute)) for setting in BROKER_SETTINGS}
+
+    def source_of(self, name: str) -> tuple[str, str]:
+        """Return where the value of a setting comes from, and the place; empty texts if that is not known."""
+        given = self.given.get(name)
+        if given is None:
+            return (Origin.DEFAULT if self.given else "", "")
+        return given.origin, given.place
 
     @property
     def topic_defaults(self) -> LogConfig:
@@ -60,11 +71,16 @@ class BrokerConfig(BrokerSettings):
 
 
 BROKER_SETTINGS = settings_of(BrokerConfig)
-_BY_NAME = {setting.name: setting for setting in BROKER_SETTINGS}
 _TOPIC_NAMES = frozenset(setting.name for setting in TOPIC_SETTINGS)
+SETTINGS = {setting.name: setting for setting in (*BROKER_SETTINGS, *TOPIC_SETTINGS)}
+"""By name: those of the broker, and those of topics, whose defaults the broker may be given."""
 
 
-def _parse(setting: Setting, text: str) -> SettingValue:
+def parse_setting(name: str, text: str) -> SettingValue:
+    """Return the value that `text` means; InvalidConfig for an unknown name, with the nearest one, or a bad value."""
+    setting = SETTINGS.get(name)
+    if setting is None:
+        raise InvalidConfig(f"{name!r} is not a setting of the broker or of a topic{did_you_mean(name, SETTINGS)}")
     if setting.kind != "text" or setting.choices:
         return setting.parse(text)
     try:
@@ -72,14 +88,5 @@ def _parse(setting: Setting, text: str) -> SettingValue:
     except UnicodeEncodeError:
         is_allowed = False
     if not is_allowed:
-        raise InvalidConfig(f"{setting.name}: {text!r} is not allowed, it must be UTF-8 text without zero bytes")
+        raise InvalidConfig(f"{name}: {text!r} is not allowed, it must be UTF-8 text without zero bytes")
     return text
-
-
-def setting_named(name: str) -> Setting:
-    """Return the setting called `name`; InvalidConfig, which suggests the nearest name, if there is none."""
-    setting = _BY_NAME.get(name)
-    if setting is None:
-        hint = did_you_mean(name, [*_BY_NAME, *_TOPIC_NAMES])
-        raise InvalidConfig(f"{name!r} is not a setting of the broker or of a topic{hint}")
-    return setting

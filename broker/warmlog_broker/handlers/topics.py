@@ -7,6 +7,7 @@ metadata log is flushed.
 from collections.abc import Mapping
 
 from warmlog_broker.config.broker_config import BROKER_SETTINGS
+from warmlog_broker.config.given import shown
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
@@ -151,7 +152,15 @@ def _describe_broker(services: Services) -> DescribedConfigs:
     rows = [(row, values[row.name], values[row.name] != row.format(row.default)) for row in BROKER_SETTINGS]
     rows += [(row, defaults[row.name], row.name in config.topic_settings) for row in TOPIC_SETTINGS]
     entries = [
-        ConfigEntry(row.name, value, not is_set, row.sentence, _default_origin(is_set)) for row, value, is_set in rows
+        ConfigEntry(
+            row.name,
+            shown(row.name, value),
+            not is_set,
+            row.sentence,
+            _default_origin(is_set),
+            *config.source_of(row.name),
+        )
+        for row, value, is_set in rows
     ]
     return DescribedConfigs(ErrorCode.NONE, "", BROKER_NAME, entries)
 

@@ -73,6 +73,10 @@ class ConfigValue:
     description: str
     origin: str = ""
     """One of "topic", "broker" (set by the operator) and "default"; empty from a broker of 0.1.0."""
+    source: str = ""
+    """Of a setting of the broker: "default", "file", "environment", "flag" or "altered"; empty if that is not known."""
+    place: str = ""
+    """The line of the file, or the environment's variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +305,9 @@ class Admin(GroupAdmin, UserAdmin, AclAdmin):
         found: dict[str, dict[str, ConfigValue]] = {}
         for resource in response.resources:
             found[checked(resource).name] = {
-                entry.name: ConfigValue(entry.value, entry.is_default, entry.description, entry.origin)
+                entry.name: ConfigValue(
+                    entry.value, entry.is_default, entry.description, entry.origin, entry.source, entry.place
+                )
                 for entry in resource.entries
             }
         return found

@@ -25,6 +25,8 @@ from warmlog.cli.commands import (
 )
 from warmlog.cli.commands.acl import change as acl_change
 from warmlog.cli.commands.acl import show as acl_show
+from warmlog.cli.commands.config import check as config_check
+from warmlog.cli.commands.config import show as config_show
 from warmlog.cli.commands.group import delete as group_delete
 from warmlog.cli.commands.group import describe as group_describe
 from warmlog.cli.commands.group import reset as group_reset
@@ -117,6 +119,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
             "delete": acl_change.delete,
             "check": acl_show.check,
         },
+    ),
+    "config": (
+        "Check and show the settings of a broker.",
+        {"check": config_check.check, "show": config_show.show},
     ),
     "log": (
         "Inspect, check and adopt the files of a data directory.",
