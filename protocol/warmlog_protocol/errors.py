@@ -97,6 +97,7 @@ class ErrorCode(IntEnum):
     SAFE_MODE = 1002
     TOO_MANY_CONNECTIONS = 1003
     TOO_MANY_GROUPS = 1004
+    NEEDS_RESTART = 1080
 
 
 _BY_CODE: "dict[int, type[ApiError]]" = {}
@@ -393,6 +394,10 @@ class UnacceptableCredential(ApiError, code=ErrorCode.UNACCEPTABLE_CREDENTIAL):
 
 class TooManyGroups(ApiError, code=ErrorCode.TOO_MANY_GROUPS):
     """The broker has as many groups as it allows."""
+
+
+class NeedsRestart(ApiError, code=ErrorCode.NEEDS_RESTART):
+    """The setting of the broker cannot be altered while it runs."""
 
 
 def error_from_code(code: int, message: str) -> ApiError:

@@ -43,13 +43,13 @@ def test_effective_values_are_shown_with_where_they_come_from(tmp_path: Path) ->
     commands = CommandLine("127.0.0.1:1", WARMLOG_COLD_READ_THREADS="5")
     done = commands("config", "show", "--config", file, "--set", "num.partitions=6", "--json")
     rows = json.loads(done.stdout)
-    assert rows["flush.threads"] == {"value": "3", "origin": "file", "place": f"{file}, line 1"}
+    assert rows["flush.threads"] == {"value": "3", "origin": "file", "place": f"{file}, line 1", "is_dynamic": False}
     assert rows["retention.ms"]["value"] == "604800000"
     assert rows["cold.read.threads"]["place"] == "WARMLOG_COLD_READ_THREADS"
     assert (rows["num.partitions"]["value"], rows["num.partitions"]["origin"]) == ("6", "flag")
     assert rows["node.id"]["origin"] == "default"
     text = commands("config", "show", "--config", file, "--changed").stdout.decode()
-    assert f"flush.threads\t3\tfile: {file}, line 1" in text.splitlines()
+    assert f"flush.threads\t3\tfile: {file}, line 1\t" in text.splitlines()
     assert "node.id" not in text
 
 
@@ -65,7 +65,7 @@ def test_settings_of_a_running_broker_are_shown(broker: BrokerProcess) -> None:
     assert (rows["flush.threads"]["value"], rows["flush.threads"]["origin"]) == ("2", "flag")
     assert rows["node.id"]["origin"] == "default"
     one = CommandLine(broker.address)("config", "show", "node.id").stdout.decode().splitlines()
-    assert one == ["setting\tvalue\tfrom", "node.id\t1\tdefault"]
+    assert one == ["setting\tvalue\tfrom\talterable", "node.id\t1\tdefault\t"]
     wrong = CommandLine(broker.address)("config", "show", "nod.id")
     assert wrong.returncode == 1
     assert b"did you mean node.id?" in wrong.stderr

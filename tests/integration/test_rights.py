@@ -28,6 +28,7 @@ from warmlog_protocol.messages import (
     LEAVING,
     AclBinding,
     AclFilter,
+    AlterBrokerConfigRequest,
     AlteredTopic,
     AlteredUser,
     AlterReplicaLogDirsRequest,
@@ -193,6 +194,7 @@ CASES = [
         CheckAclRequest(ANONYMOUS_PRINCIPAL, Op.READ, ResourceType.TOPIC, T),
         (on_cluster(Op.DESCRIBE),),
     ),
+    Case(AlterBrokerConfigRequest({"fetch.max.wait.ms": "1000"}, validate_only=True), (on_cluster(Op.ALTER_CONFIGS),)),
     Case(FindSplitsRequest([FindSplitsPartition(T, 0, 0, 1)], 4096), (on_topic(Op.READ),)),
 ]
 FREE = {HandshakeRequest, AuthenticateRequest}

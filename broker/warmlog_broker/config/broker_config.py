@@ -7,14 +7,14 @@ settings are refused.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from warmlog_broker.config.broker_settings import BrokerSettings
 from warmlog_broker.config.consistency import check_consistency
 from warmlog_broker.config.given import Given, Origin, shown
 from warmlog_broker.storage.config import TOPIC_SETTINGS, LogConfig, SettingValue, settings_of
-from warmlog_protocol.errors import InvalidConfig, did_you_mean
+from warmlog_protocol.errors import InvalidConfig, NeedsRestart, did_you_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +57,39 @@ class BrokerConfig(BrokerSettings):
         """Return every setting of the broker by name, as users write it."""
         return {setting.name: setting.format(getattr(self, setting.attribute)) for setting in BROKER_SETTINGS}
 
-    def source_of(self, name: str) -> tuple[str, str]:
-        """Return where the value of a setting comes from, and the place; empty texts if that is not known."""
-        given = self.given.get(name)
-        if given is None:
-            return (Origin.DEFAULT if self.given else "", "")
-        return given.origin, given.place
+    def sources(self) -> dict[str, Given]:
+        """Return where the value of each setting comes from; without those for which that is not known."""
+        changed = self.changed_settings()
+        defaults = {name: Given("", Origin.DEFAULT) for name in SETTINGS if name not in changed}
+        return defaults | dict(self.given)
+
+    def altered(self, own: Mapping[str, str]) -> Self:
+        """Return these settings with those that were altered while running. InvalidConfig, NeedsRestart."""
+        for name, text in own.items():
+            parse_setting(name, text)
+            if not SETTINGS[name].is_dynamic:
+                raise NeedsRestart(
+                    f"{name} cannot be altered while the broker runs, it needs a restart: set it in the file, the "
+                    "environment or the command line that the broker is started with"
+                )
+        topic_settings = {**self.topic_settings, **{name: own[name] for name in own if name in _TOPIC_NAMES}}
+        LogConfig.from_settings(topic_settings)
+        values = {SETTINGS[name].attribute: parse_setting(name, own[name]) for name in own if name not in _TOPIC_NAMES}
+        given = {**self.given, **{name: Given(text, Origin.ALTERED) for name, text in own.items()}}
+        config = replace(self, **values, topic_settings=topic_settings, given=given)  # type: ignore[arg-type]
+        check_consistency(config, {})
+        return config
+
+    def take(self, other: Self) -> None:
+        """Take over the dynamic settings of `other`: the one way in which a configuration that is in use changes.
+
+        All parts of a broker have the same object, and see them at their next use.
+        """
+        for setting in BROKER_SETTINGS:
+            if setting.is_dynamic:
+                object.__setattr__(self, setting.attribute, getattr(other, setting.attribute))
+        object.__setattr__(self, "topic_settings", other.topic_settings)
+        object.__setattr__(self, "given", other.given)
 
     @property
     def topic_defaults(self) -> LogConfig:
@@ -80,7 +107,7 @@ def parse_setting(name: str, text: str) -> SettingValue:
     """Return the value that `text` means; InvalidConfig for an unknown name, with the nearest one, or a bad value."""
     setting = SETTINGS.get(name)
     if setting is None:
-        raise InvalidConfig(f"{name!r} is not a setting of the broker or of a topic{did_you_mean(name, SETTINGS)}")
+        raise unknown_setting(name)
     if setting.kind != "text" or setting.choices:
         return setting.parse(text)
     try:
@@ -90,3 +117,8 @@ def parse_setting(name: str, text: str) -> SettingValue:
     if not is_allowed:
         raise InvalidConfig(f"{name}: {text!r} is not allowed, it must be UTF-8 text without zero bytes")
     return text
+
+
+def unknown_setting(name: str) -> InvalidConfig:
+    """Return the error for a name that no setting has; it suggests the nearest one."""
+    return InvalidConfig(f"{name!r} is not a setting of the broker or of a topic{did_you_mean(name, SETTINGS)}")

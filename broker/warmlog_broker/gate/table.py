@@ -337,6 +337,7 @@ RIGHTS: dict[int, tuple[Rule, ...]] = {
     ApiKey.DELETE_ACLS: (on_cluster(Operation.ALTER),),
     ApiKey.DESCRIBE_ACLS: (on_cluster(Operation.DESCRIBE),),
     ApiKey.CHECK_ACL: (on_cluster(Operation.DESCRIBE),),
+    ApiKey.ALTER_BROKER_CONFIG: (on_cluster(Operation.ALTER_CONFIGS),),
     ApiKey.FIND_SPLITS: (
         Each(
             (Operation.READ,),

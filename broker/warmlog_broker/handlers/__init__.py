@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from warmlog_broker.handlers.acls import check_acl, create_acls, delete_acls, describe_acls
+from warmlog_broker.handlers.broker_config import alter_broker_config
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.fetch import fetch
 from warmlog_broker.handlers.groups import (
@@ -64,6 +65,7 @@ HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.DELETE_ACLS: delete_acls,
     ApiKey.DESCRIBE_ACLS: describe_acls,
     ApiKey.CHECK_ACL: check_acl,
+    ApiKey.ALTER_BROKER_CONFIG: alter_broker_config,
     ApiKey.FIND_SPLITS: find_splits,
 }
 """`handler(services, context, request)` by API key; Produce has the batches of the request as a further argument. For

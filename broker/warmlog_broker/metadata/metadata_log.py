@@ -1,4 +1,4 @@
-"""The metadata log: topics, their directories, leader epochs, producer ids, users and rights, in one crash-safe file.
+"""The metadata log: topics, directories, leader epochs, producer ids, users, rights, settings, in one crash-safe file.
 
 `metadata.log` in the data directory::
 
@@ -36,6 +36,7 @@ kind   entry                 fields
 22     UserSecretMade        random bytes, from which the salts of users that do not exist are made
 60     AclsCreated           rules (protocol messages/access/acls), none of which was there
 61     AclsDeleted           rules, all of which were there
+80     BrokerAltered         all settings of the broker from now on that were altered while it ran
 =====  ====================  ========================================================================================
 
 An entry is in force once the file is flushed, and responses that depend on it are sent after that. Entries are appended
@@ -188,6 +189,10 @@ class AclsDeleted(Entry, frozen=True, tag=61):
     rules: list[AclBinding]
 
 
+class BrokerAltered(Entry, frozen=True, tag=80):
+    settings: dict[str, str]
+
+
 AnyEntry = (
     ClusterCreated
     | TopicCreated
@@ -207,6 +212,7 @@ AnyEntry = (
     | UserSecretMade
     | AclsCreated
     | AclsDeleted
+    | BrokerAltered
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -236,6 +242,8 @@ class MetadataState:
     user_secret: bytes = field(default=b"", repr=False)
     acls: dict[AclBinding, None] = field(default_factory=dict)
     """The rules about rights, each once, in the order in which they were added."""
+    broker_settings: dict[str, str] = field(default_factory=dict)
+    """Those of the broker that were altered while it ran."""
 
     def apply(self, entry: AnyEntry) -> None:
         """Change the state by `entry`."""
@@ -260,8 +268,8 @@ class MetadataState:
                 self._assign(entry)
             case TopicAltered() | PartitionsAdded():
                 self._alter(entry)
-            case UserAltered() | UserDeleted() | UserSecretMade() | AclsCreated() | AclsDeleted():
-                self._alter_access(entry)
+            case _:
+                self._alter_broker(entry)
 
     def _delete(self, entry: TopicDeleted) -> None:
         if entry.name in self.topics and self.topics[entry.name].topic_id == entry.topic_id:
@@ -282,8 +290,12 @@ class MetadataState:
         _forget_from(entry.partitions, self.leader_epochs, topic.topic_id)
         _forget_from(entry.partitions, self.assignments, topic.topic_id)
 
-    def _alter_access(self, entry: UserAltered | UserDeleted | UserSecretMade | AclsCreated | AclsDeleted) -> None:
+    def _alter_broker(
+        self, entry: UserAltered | UserDeleted | UserSecretMade | AclsCreated | AclsDeleted | BrokerAltered
+    ) -> None:
         match entry:
+            case BrokerAltered():
+                self.broker_settings = entry.settings
             case UserAltered():
                 self.users[entry.name] = entry
             case UserDeleted():
@@ -338,6 +350,7 @@ class MetadataState:
         entries += self.users.values()
         rules = list(self.acls)
         entries += [AclsCreated(rules[at : at + RULES_AN_ENTRY]) for at in range(0, len(rules), RULES_AN_ENTRY)]
+        entries += [BrokerAltered(self.broker_settings)] if self.broker_settings else []
         return entries
 
 

@@ -16,6 +16,7 @@ from warmlog.admin.arguments import (
     checked_texts,
     setting_texts,
 )
+from warmlog.admin.broker_settings import BrokerSettingsAdmin
 from warmlog.admin.groups import GroupAdmin
 from warmlog.admin.log_dirs import LogDirDescription, describe_log_dir
 from warmlog.admin.partition_description import PartitionDescription, describe_partitions
@@ -77,6 +78,8 @@ class ConfigValue:
     """Of a setting of the broker: "default", "file", "environment", "flag" or "altered"; empty if that is not known."""
     place: str = ""
     """The line of the file, or the environment's variable."""
+    is_dynamic: bool = False
+    """Whether it can be altered while the broker runs; false from a broker before that was possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class BrokerInfo:
     """Why it refuses records and new topics (safe mode); "" if it accepts them."""
 
 
-class Admin(GroupAdmin, UserAdmin, AclAdmin):
+class Admin(GroupAdmin, UserAdmin, AclAdmin, BrokerSettingsAdmin):
     """Manages topics, partitions, consumer groups, users and rights. Every call ends within `request_timeout_ms`."""
 
     # --- topics -----------------------------------------------------------------------------------------------------
@@ -306,7 +309,13 @@ class Admin(GroupAdmin, UserAdmin, AclAdmin):
         for resource in response.resources:
             found[checked(resource).name] = {
                 entry.name: ConfigValue(
-                    entry.value, entry.is_default, entry.description, entry.origin, entry.source, entry.place
+                    entry.value,
+                    entry.is_default,
+                    entry.description,
+                    entry.origin,
+                    entry.source,
+                    entry.place,
+                    entry.is_dynamic,
                 )
                 for entry in resource.entries
             }

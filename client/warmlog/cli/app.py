@@ -25,6 +25,7 @@ from warmlog.cli.commands import (
 )
 from warmlog.cli.commands.acl import change as acl_change
 from warmlog.cli.commands.acl import show as acl_show
+from warmlog.cli.commands.config import change as config_change
 from warmlog.cli.commands.config import check as config_check
 from warmlog.cli.commands.config import show as config_show
 from warmlog.cli.commands.group import delete as group_delete
@@ -121,8 +122,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
         },
     ),
     "config": (
-        "Check and show the settings of a broker.",
-        {"check": config_check.check, "show": config_show.show},
+        "Check, show and alter the settings of a broker.",
+        {
+            "check": config_check.check,
+            "show": config_show.show,
+            "set": config_change.set_settings,
+            "unset": config_change.unset_settings,
+        },
     ),
     "log": (
         "Inspect, check and adopt the files of a data directory.",

@@ -21,6 +21,7 @@ from warmlog_protocol.messages.access.authenticate import (
     ListUsersResponse,
 )
 from warmlog_protocol.messages.base import ApiKey, Message
+from warmlog_protocol.messages.broker_config import AlterBrokerConfigRequest, AlterBrokerConfigResponse
 from warmlog_protocol.messages.fetch import FetchRequest, FetchResponse
 from warmlog_protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -132,6 +133,7 @@ APIS: dict[int, Api] = {
         Api(ApiKey.DELETE_ACLS, DeleteAclsRequest, DeleteAclsResponse),
         Api(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse),
         Api(ApiKey.CHECK_ACL, CheckAclRequest, CheckAclResponse),
+        Api(ApiKey.ALTER_BROKER_CONFIG, AlterBrokerConfigRequest, AlterBrokerConfigResponse),
         Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
     )
 }

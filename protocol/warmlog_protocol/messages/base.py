@@ -33,7 +33,7 @@ ACKS_ALL = -1
 
 
 class ApiKey(IntEnum):
-    """Kafka's numbers; warmlog's own begin at 1000."""
+    """Kafka's numbers; warmlog's own are 80 and those from 1000 on."""
 
     PRODUCE = 0
     FETCH = 1
@@ -63,6 +63,7 @@ class ApiKey(IntEnum):
     ALTER_USERS = 51
     GROUP_HEARTBEAT = 68
     DESCRIBE_GROUPS = 69
+    ALTER_BROKER_CONFIG = 80
     FIND_SPLITS = 1000
     CHECK_ACL = 1001
 

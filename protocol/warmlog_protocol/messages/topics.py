@@ -127,6 +127,7 @@ class ConfigEntry(Message, frozen=True):
     "topic", "broker" (set by the operator for all topics, or for the broker itself) or "default". A broker of 0.1.0
     leaves it empty. For a setting of the broker, `source` is "default", "file", "environment", "flag" (given on the
     command line) or "altered", and `place` is the line of the file, or the variable; both are empty if not known.
+    One that `is_dynamic` can be altered while the broker runs.
     """
 
     name: str
@@ -136,6 +137,7 @@ class ConfigEntry(Message, frozen=True):
     origin: str = ""
     source: str = ""
     place: str = ""
+    is_dynamic: bool = False
 
 
 class DescribedConfigs(Message, frozen=True):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warmlog_broker.config.checking import Mistake, mistakes_of_file
-from warmlog_broker.config.given import HIDDEN, Origin, shown
+from warmlog_broker.config.given import HIDDEN, Given, Origin, shown
 from warmlog_broker.config.sources import load_settings
 from warmlog_broker.config.toml_file import Assignment, statements
 
@@ -123,10 +123,11 @@ def test_each_setting_knows_where_it_comes_from(tmp_path: Path) -> None:
     config = load_settings(
         {"num.partitions": "5"}, file=file, environment={"WARMLOG_FETCH_MAX_BYTES": "1MiB", "HOME": "/"}
     )
-    assert config.source_of("flush.threads") == (Origin.FILE, f"{file}, line 3")
-    assert config.source_of("fetch.max.bytes") == (Origin.ENVIRONMENT, "WARMLOG_FETCH_MAX_BYTES")
-    assert config.source_of("num.partitions") == (Origin.FLAG, "")
-    assert config.source_of("node.id") == (Origin.DEFAULT, "")
+    sources = config.sources()
+    assert sources["flush.threads"] == Given("2", Origin.FILE, f"{file}, line 3", 3)
+    assert sources["fetch.max.bytes"] == Given("1MiB", Origin.ENVIRONMENT, "WARMLOG_FETCH_MAX_BYTES")
+    assert sources["num.partitions"] == Given("5", Origin.FLAG)
+    assert sources["node.id"].origin is Origin.DEFAULT
 
 
 @pytest.mark.parametrize("name", ["sasl.password", "ADMIN_TOKEN", "tls.key.secret"])

@@ -21,6 +21,7 @@ class _Shown(NamedTuple):
     value: str
     origin: str
     place: str
+    is_dynamic: bool
 
 
 @ends_cleanly
@@ -65,12 +66,13 @@ def show(
         json_line({name: row._asdict() for name, row in rows.items()})
         return
     table(
-        ("setting", "value", "from"),
+        ("setting", "value", "from", "alterable"),
         [
             (
                 name,
                 setting_text(name, row.value),
                 f"{row.origin}: {row.place}" if row.place else row.origin,
+                "yes" if row.is_dynamic else "",
             )
             for name, row in rows.items()
         ],
@@ -99,7 +101,7 @@ def _offline(flags: dict[str, str], file: Path | None) -> dict[str, _Shown]:
         each = given.get(name) or Given(setting.format(setting.default), Origin.DEFAULT)
         is_text = setting.kind == "text"
         value = each.text if is_text else setting.format(setting.parse(each.text))
-        rows[name] = _Shown(shown(name, value), each.origin, each.place)
+        rows[name] = _Shown(shown(name, value), each.origin, each.place, setting.is_dynamic)
     return rows
 
 
@@ -111,7 +113,7 @@ def _place(given: "dict[str, Given]", name: str) -> str:
 def _of_broker(broker: str) -> dict[str, _Shown]:
     found = run_admin(broker, lambda admin: admin.describe_broker())
     return {
-        name: _Shown(each.value, each.source or _origin_of_old(each.is_default), each.place)
+        name: _Shown(each.value, each.source or _origin_of_old(each.is_default), each.place, each.is_dynamic)
         for name, each in found.items()
     }
 
