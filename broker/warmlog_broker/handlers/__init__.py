@@ -6,6 +6,7 @@ from typing import Any
 from warmlog_broker.handlers.access.acls import check_acl, create_acls, delete_acls, describe_acls
 from warmlog_broker.handlers.access.quotas import alter_client_quotas, describe_client_quotas
 from warmlog_broker.handlers.access.users import alter_users, authenticate, list_users
+from warmlog_broker.handlers.broker_config import alter_broker_config
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.fetch import fetch
 from warmlog_broker.handlers.groups import (
@@ -67,6 +68,7 @@ HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.CHECK_ACL: check_acl,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas,
     ApiKey.ALTER_CLIENT_QUOTAS: alter_client_quotas,
+    ApiKey.ALTER_BROKER_CONFIG: alter_broker_config,
     ApiKey.FIND_SPLITS: find_splits,
 }
 """`handler(services, context, request)` by API key; Produce has the batches of the request as a further argument. For

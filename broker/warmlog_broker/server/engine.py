@@ -31,6 +31,7 @@ from warmlog_broker.security.quotas import Quotas
 from warmlog_broker.security.users import Users
 from warmlog_broker.server.crash_guard import CrashGuard
 from warmlog_broker.server.shutdown import close_logs
+from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
@@ -53,6 +54,8 @@ class Runtime:
 
     loop: asyncio.AbstractEventLoop
     config: BrokerConfig
+    started: BrokerConfig
+    """The same without the settings that were altered while a broker ran."""
     threads: ThreadPools
     timers: TimerWheel
     lines: RepeatedLines
@@ -107,6 +110,7 @@ class Engine:
         undo.callback(self.log_cleaner.close)
         self.services = self._make_services(stored, retention_now_ms=now_ms)
         undo.callback(self.services.groups.close)
+        self.services.broker_changes.on_altered.append(self.services.groups.take_settings)
         self.services.groups.start()
 
     def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
@@ -133,18 +137,26 @@ class Engine:
         cluster = stored.metadata_log.state.cluster
         assert cluster is not None
         authorizer = Authorizer(self._metadata, config)
+        topic_changes = TopicChanges(
+            self.topics,
+            self._metadata,
+            config=config,
+            directories=self.directories,
+            on_altered=self.housekeeping.keep_retention_soon,
+        )
         return Services(
             loop=runtime.loop,
             config=config,
             cluster=ClusterView(cluster.cluster_id, config.node_id, config.all_listeners),
             version=broker_version(),
             topics=self.topics,
-            topic_changes=TopicChanges(
-                self.topics,
-                self._metadata,
-                config=config,
-                directories=self.directories,
-                on_altered=self.housekeeping.keep_retention_soon,
+            topic_changes=topic_changes,
+            broker_changes=BrokerChanges(
+                config,
+                runtime.started,
+                topics=self.topics,
+                topic_changes=topic_changes,
+                metadata=self._metadata,
             ),
             directories=self.directories,
             moves=self.moves,

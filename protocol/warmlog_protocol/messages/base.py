@@ -67,6 +67,7 @@ class ApiKey(IntEnum):
     DESCRIBE_GROUPS = 69
     FIND_SPLITS = 1000
     CHECK_ACL = 1001
+    ALTER_BROKER_CONFIG = 1007
 
 
 class IsolationLevel(IntEnum):
