@@ -12,7 +12,7 @@ import pytest
 import warmlog
 import warmlog.blocking
 from broker_thread import BrokerThread
-from warmlog.admin.user_changes import creation
+from warmlog.admin.access.user_changes import creation
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.read_settings import ReadSettings

@@ -28,6 +28,7 @@ from warmlog_protocol.messages import (
     LEAVING,
     AclBinding,
     AclFilter,
+    AlterBrokerConfigRequest,
     AlterClientQuotasRequest,
     AlteredTopic,
     AlteredUser,
@@ -197,6 +198,7 @@ CASES = [
     ),
     Case(DescribeClientQuotasRequest(), (on_cluster(Op.DESCRIBE_CONFIGS),)),
     Case(AlterClientQuotasRequest([]), (on_cluster(Op.ALTER_CONFIGS),)),
+    Case(AlterBrokerConfigRequest({"fetch.max.wait.ms": "1000"}, validate_only=True), (on_cluster(Op.ALTER_CONFIGS),)),
     Case(FindSplitsRequest([FindSplitsPartition(T, 0, 0, 1)], 4096), (on_topic(Op.READ),)),
 ]
 FREE = {HandshakeRequest, AuthenticateRequest}

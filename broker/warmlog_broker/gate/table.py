@@ -354,6 +354,7 @@ RIGHTS: dict[int, tuple[Rule, ...]] = {
     ApiKey.CHECK_ACL: (on_cluster(Operation.DESCRIBE),),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: (on_cluster(Operation.DESCRIBE_CONFIGS),),
     ApiKey.ALTER_CLIENT_QUOTAS: (on_cluster(Operation.ALTER_CONFIGS),),
+    ApiKey.ALTER_BROKER_CONFIG: (on_cluster(Operation.ALTER_CONFIGS),),
     ApiKey.FIND_SPLITS: (
         Each(
             (Operation.READ,),

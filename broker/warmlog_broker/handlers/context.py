@@ -20,6 +20,7 @@ from warmlog_broker.security.authorizer import Authorizer
 from warmlog_broker.security.quotas import Quotas
 from warmlog_broker.security.users import Users
 from warmlog_broker.storage.segment.splits import TimestampCache
+from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
@@ -36,6 +37,7 @@ class Services:
     cluster: ClusterView
     topics: Topics
     topic_changes: TopicChanges
+    broker_changes: BrokerChanges
     directories: DataDirectories
     moves: Moves
     delayed_fetches: DelayedFetches

@@ -1,4 +1,4 @@
-"""The metadata log: topics, directories, leader epochs, producer ids, users, rights, quotas, in one crash-safe file.
+"""The metadata log: what a broker knows beside its logs, in one crash-safe file.
 
 `metadata.log` in the data directory::
 
@@ -38,6 +38,7 @@ kind   entry                 fields
 61     AclsDeleted           rules, all of which were there
 70     QuotaAltered          user or nil, client id or nil, all limits of this quota from now on, by their keys; none if
                              it was removed
+80     BrokerAltered         all settings of the broker from now on that were altered while it ran
 =====  ====================  ========================================================================================
 
 An entry is in force once the file is flushed, and responses that depend on it are sent after that. Entries are appended
@@ -196,6 +197,10 @@ class QuotaAltered(Entry, frozen=True, tag=70):
     limits: dict[str, int]
 
 
+class BrokerAltered(Entry, frozen=True, tag=80):
+    settings: dict[str, str]
+
+
 AnyEntry = (
     ClusterCreated
     | TopicCreated
@@ -216,6 +221,7 @@ AnyEntry = (
     | AclsCreated
     | AclsDeleted
     | QuotaAltered
+    | BrokerAltered
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -247,6 +253,8 @@ class MetadataState:
     """The rules about rights, each once, in the order in which they were added."""
     quotas: dict[tuple[str | None, str | None], dict[str, int]] = field(default_factory=dict)
     """The limits of each quota by their keys; quotas by user and client id."""
+    broker_settings: dict[str, str] = field(default_factory=dict)
+    """Those of the broker that were altered while it ran."""
 
     def apply(self, entry: AnyEntry) -> None:
         """Change the state by `entry`."""
@@ -271,8 +279,8 @@ class MetadataState:
                 self._assign(entry)
             case TopicAltered() | PartitionsAdded():
                 self._alter(entry)
-            case UserAltered() | UserDeleted() | UserSecretMade() | AclsCreated() | AclsDeleted() | QuotaAltered():
-                self._alter_access(entry)
+            case _:
+                self._alter_broker(entry)
 
     def _delete(self, entry: TopicDeleted) -> None:
         if entry.name in self.topics and self.topics[entry.name].topic_id == entry.topic_id:
@@ -293,10 +301,13 @@ class MetadataState:
         _forget_from(entry.partitions, self.leader_epochs, topic.topic_id)
         _forget_from(entry.partitions, self.assignments, topic.topic_id)
 
-    def _alter_access(
-        self, entry: UserAltered | UserDeleted | UserSecretMade | AclsCreated | AclsDeleted | QuotaAltered
+    def _alter_broker(
+        self,
+        entry: UserAltered | UserDeleted | UserSecretMade | AclsCreated | AclsDeleted | QuotaAltered | BrokerAltered,
     ) -> None:
         match entry:
+            case BrokerAltered():
+                self.broker_settings = entry.settings
             case UserAltered():
                 self.users[entry.name] = entry
             case UserDeleted():
@@ -356,6 +367,7 @@ class MetadataState:
         rules = list(self.acls)
         entries += [AclsCreated(rules[at : at + RULES_AN_ENTRY]) for at in range(0, len(rules), RULES_AN_ENTRY)]
         entries += [QuotaAltered(*entity, limits) for entity, limits in self.quotas.items()]
+        entries += [BrokerAltered(self.broker_settings)] if self.broker_settings else []
         return entries
 
 

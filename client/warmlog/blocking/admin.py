@@ -21,6 +21,7 @@ class Admin(BlockingClient[admin.Admin]):
     topic_names = waiting(admin.Admin.topic_names)
     describe_topic = waiting(admin.Admin.describe_topic)
     describe_broker = waiting(admin.Admin.describe_broker)
+    alter_broker = waiting(admin.Admin.alter_broker)
     broker_info = waiting(admin.Admin.broker_info)
     describe_log_dirs = waiting(admin.Admin.describe_log_dirs)
     move_partition = waiting(admin.Admin.move_partition)

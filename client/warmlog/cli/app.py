@@ -25,6 +25,10 @@ from warmlog.cli.commands import (
 )
 from warmlog.cli.commands.acl import change as acl_change
 from warmlog.cli.commands.acl import show as acl_show
+from warmlog.cli.commands.backup import backup, restore
+from warmlog.cli.commands.config import change as config_change
+from warmlog.cli.commands.config import check as config_check
+from warmlog.cli.commands.config import show as config_show
 from warmlog.cli.commands.group import delete as group_delete
 from warmlog.cli.commands.group import describe as group_describe
 from warmlog.cli.commands.group import reset as group_reset
@@ -71,6 +75,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "offsets": (offsets.offsets, ""),
     "spark-export": (spark_export.spark_export, spark_export.HELP),
     "status": (status.status, ""),
+    "backup": (backup.backup, ""),
+    "restore": (restore.restore, ""),
     "profile": (about.profile, about.PROFILE_HELP),
     "demo": (demo.demo, ""),
     "completion": (completion, COMPLETION_HELP),
@@ -126,6 +132,15 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
             "set": quota_change.set_quota,
             "list": quota_show.list_quotas,
             "delete": quota_change.delete,
+        },
+    ),
+    "config": (
+        "Check, show and alter the settings of a broker.",
+        {
+            "check": config_check.check,
+            "show": config_show.show,
+            "set": config_change.set_settings,
+            "unset": config_change.unset_settings,
         },
     ),
     "log": (

@@ -77,6 +77,10 @@ from warmlog_protocol.messages.base import (
     IsolationLevel as IsolationLevel,
     Message as Message,
 )
+from warmlog_protocol.messages.broker_config import (
+    AlterBrokerConfigRequest as AlterBrokerConfigRequest,
+    AlterBrokerConfigResponse as AlterBrokerConfigResponse,
+)
 from warmlog_protocol.messages.fetch import (
     AbortedTransaction as AbortedTransaction,
     DivergingEpoch as DivergingEpoch,

@@ -27,6 +27,7 @@ from warmlog_protocol.messages.access.quotas import (
     DescribeClientQuotasResponse,
 )
 from warmlog_protocol.messages.base import ApiKey, Message
+from warmlog_protocol.messages.broker_config import AlterBrokerConfigRequest, AlterBrokerConfigResponse
 from warmlog_protocol.messages.fetch import FetchRequest, FetchResponse
 from warmlog_protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -167,6 +168,7 @@ APIS: dict[int, Api] = {
         Api(ApiKey.ABORT_JOB_MEMBERS, AbortJobMembersRequest, AbortJobMembersResponse),
         Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest, DescribeClientQuotasResponse),
         Api(ApiKey.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest, AlterClientQuotasResponse),
+        Api(ApiKey.ALTER_BROKER_CONFIG, AlterBrokerConfigRequest, AlterBrokerConfigResponse),
         Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
     )
 }

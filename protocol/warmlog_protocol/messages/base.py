@@ -75,6 +75,7 @@ class ApiKey(IntEnum):
     JOB_HEARTBEAT = 1004
     COMMIT_JOB = 1005
     ABORT_JOB_MEMBERS = 1006
+    ALTER_BROKER_CONFIG = 1007
 
 
 class IsolationLevel(IntEnum):

@@ -75,7 +75,7 @@ def _changed(
     entity: Entity, limits: Mapping[str, int | None] | None, data_dir: Path | None, broker: str
 ) -> "QuotaDescription":
     """Return the quota after the change; `limits` None: all that it has are removed."""
-    from warmlog.admin.quotas import quota_descriptions, quota_of, wanted_quota
+    from warmlog.admin.access.quotas import quota_descriptions, quota_of, wanted_quota
 
     async def ask(admin: "Admin") -> "QuotaDescription":
         removed = dict.fromkeys(quota_of(entity, await admin.describe_quotas()).limits)

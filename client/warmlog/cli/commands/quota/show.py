@@ -16,7 +16,7 @@ def list_quotas(
     as_json: AsJson = False,
 ) -> None:
     """List the quotas, or those of a user or a client id."""
-    from warmlog.admin.quotas import quota_descriptions
+    from warmlog.admin.access.quotas import quota_descriptions
 
     if data_dir is None:
         quotas = run_admin(broker, lambda admin: admin.describe_quotas())
