@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from warmlog.admin.group_reset import OffsetReset
     from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
     from warmlog.admin.partition_description import PartitionDescription
+    from warmlog.admin.transactions import EnrolledPartition, JobDescription, TransactionDescription
     from warmlog.admin.users import UserDescription
     from warmlog.cluster.list_offsets import OffsetAt
     from warmlog.consumer.consumer import Consumer
@@ -61,10 +62,12 @@ __all__ = [
     "Consumer",
     "DeliveryFuture",
     "Durability",
+    "EnrolledPartition",
     "GroupDescription",
     "GroupLag",
     "GroupListing",
     "GroupMetadata",
+    "JobDescription",
     "Lag",
     "LogDirDescription",
     "LogDirReplica",
@@ -80,6 +83,7 @@ __all__ = [
     "RecordMetadataRanges",
     "Sent",
     "TopicDescription",
+    "TransactionDescription",
     "UserDescription",
     "serializers",
 ]
@@ -94,6 +98,7 @@ _MODULES = {
     "warmlog.admin.log_dirs": ("LogDirDescription", "LogDirReplica"),
     "warmlog.admin.partition_description": ("PartitionDescription",),
     "warmlog.admin.users": ("UserDescription",),
+    "warmlog.admin.transactions": ("EnrolledPartition", "JobDescription", "TransactionDescription"),
     "warmlog.cluster.list_offsets": ("OffsetAt",),
     "warmlog.consumer.consumer": ("Consumer",),
     "warmlog.consumer.group.offsets": ("GroupMetadata",),

@@ -1,5 +1,5 @@
-"""The admin client: topics and their settings, data directories, offsets; groups, users and rights are in modules
-of their own."""
+"""The admin client: topics and their settings, data directories, offsets; groups, transactions, users and rights are
+in modules of their own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +19,7 @@ from warmlog.admin.arguments import (
 from warmlog.admin.groups import GroupAdmin
 from warmlog.admin.log_dirs import LogDirDescription, describe_log_dir
 from warmlog.admin.partition_description import PartitionDescription, describe_partitions
+from warmlog.admin.transactions import TransactionAdmin
 from warmlog.admin.users import UserAdmin
 from warmlog.cluster.broker_link import BrokerLink
 from warmlog.cluster.cluster import Topic
@@ -102,8 +103,11 @@ class BrokerInfo:
     """Why it refuses records and new topics (safe mode); "" if it accepts them."""
 
 
-class Admin(GroupAdmin, UserAdmin, AclAdmin):
-    """Manages topics, partitions, consumer groups, users and rights. Every call ends within `request_timeout_ms`."""
+class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin):
+    """Manages topics, partitions, consumer groups, transactions, users and rights.
+
+    Every call ends within `request_timeout_ms`.
+    """
 
     # --- topics -----------------------------------------------------------------------------------------------------
 

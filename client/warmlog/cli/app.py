@@ -29,6 +29,8 @@ from warmlog.cli.commands.group import delete as group_delete
 from warmlog.cli.commands.group import describe as group_describe
 from warmlog.cli.commands.group import reset as group_reset
 from warmlog.cli.commands.topic import change, copy, delete, delete_records, describe
+from warmlog.cli.commands.txn import abort as txn_abort
+from warmlog.cli.commands.txn import show as txn_show
 from warmlog.cli.commands.user import change as user_change
 from warmlog.cli.commands.user import list as user_list
 from warmlog.cli.demo import command as demo
@@ -98,6 +100,14 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
             "members": group_describe.members,
             "reset": group_reset.reset,
             "delete": group_delete.delete,
+        },
+    ),
+    "txn": (
+        "List, describe and abort transactions.",
+        {
+            "list": txn_show.list_transactions,
+            "describe": txn_show.describe,
+            "abort": txn_abort.abort,
         },
     ),
     "user": (
