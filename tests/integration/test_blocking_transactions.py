@@ -1,6 +1,7 @@
 """Transactions of the blocking producer, against real brokers."""
 
 import threading
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -164,3 +165,19 @@ def test_a_consumer_that_commits_by_itself_is_refused(broker: BrokerProcess, top
         pytest.raises(InvalidConfig, match='commit="manual"'),
     ):
         transaction.commit_offsets(consumer, {f"{output}-0": 0})
+
+
+def test_a_broker_that_is_killed_in_the_block_costs_nothing(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t", partitions=2)
+        with named(broker) as producer:
+            with producer.transaction():
+                producer.send("t", b"before", partition=0).result()
+                broker.kill()
+                broker.start()
+                for partition in range(2):
+                    producer.send("t", b"after", partition=partition)
+            with producer.transaction():
+                producer.send("t", b"next")
+        assert committed(broker, "t") == [b"after", b"after", b"before", b"next"]
