@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from warmlog.admin.group_reset import OffsetReset
     from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
     from warmlog.admin.partition_description import PartitionDescription
+    from warmlog.admin.transactions import EnrolledPartition, JobDescription, TransactionDescription
     from warmlog.cluster.list_offsets import OffsetAt
     from warmlog.consumer.consumer import Consumer
     from warmlog.consumer.group.offsets import GroupMetadata
@@ -62,10 +63,12 @@ __all__ = [
     "Consumer",
     "DeliveryFuture",
     "Durability",
+    "EnrolledPartition",
     "GroupDescription",
     "GroupLag",
     "GroupListing",
     "GroupMetadata",
+    "JobDescription",
     "Lag",
     "LogDirDescription",
     "LogDirReplica",
@@ -82,6 +85,7 @@ __all__ = [
     "RecordMetadataRanges",
     "Sent",
     "TopicDescription",
+    "TransactionDescription",
     "UserDescription",
     "serializers",
 ]
@@ -97,6 +101,7 @@ _MODULES = {
     "warmlog.admin.partition_description": ("PartitionDescription",),
     "warmlog.admin.access.quotas": ("QuotaDescription",),
     "warmlog.admin.access.users": ("UserDescription",),
+    "warmlog.admin.transactions": ("EnrolledPartition", "JobDescription", "TransactionDescription"),
     "warmlog.cluster.list_offsets": ("OffsetAt",),
     "warmlog.consumer.consumer": ("Consumer",),
     "warmlog.consumer.group.offsets": ("GroupMetadata",),

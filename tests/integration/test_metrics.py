@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker_process import BrokerFailed, BrokerProcess, port_to_keep
+from warmlog.blocking import Admin, Producer
 from warmlog_broker.tools.acls import create_acls
 from warmlog_protocol.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
 from warmlog_protocol.messages import (
@@ -212,6 +213,22 @@ def test_members_and_targets_of_groups_are_counted(broker: BrokerProcess, port: 
         while Metrics(port).of("warmlog_group_target_assignments_total") < 1:
             assert time.monotonic() < deadline_s
             time.sleep(0.05)
+
+
+def test_open_transactions_are_counted_with_the_age_of_the_oldest(broker: BrokerProcess, port: int) -> None:
+    with Admin(broker.address) as admin, Producer(broker.address, transactional_id="etl") as producer:
+        admin.create_topic("orders")
+        assert Metrics(port).of("warmlog_transactional_ids", state="empty") == 1
+        with producer.transaction():
+            producer.send("orders", b"x").result()
+            metrics = Metrics(port)
+            assert metrics.of("warmlog_transactional_ids", state="ongoing") == 1
+            assert 0 < metrics.of("warmlog_transaction_oldest_seconds") < 600
+        deadline_s = time.monotonic() + 20
+        while Metrics(port).of("warmlog_transactional_ids", state="empty") != 1:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+        assert Metrics(port).of("warmlog_transaction_oldest_seconds") == 0
 
 
 def test_groups_beyond_the_limit_are_added_up(tmp_path: Path, port: int) -> None:

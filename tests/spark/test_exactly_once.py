@@ -75,7 +75,7 @@ def copy_all(spark: SparkSession, broker: BrokerProcess, source: str, sink: str,
 def test_a_stream_from_topic_to_topic_is_exactly_once_although_tasks_are_killed_and_only_its_checkpoint_counts(
     spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
 ) -> None:
-    source, sink = topics.create("source", partitions=2), topics.create("sink", partitions=3)
+    source, sink = topics.create("piped-source", partitions=2), topics.create("piped-sink", partitions=3)
     checkpoint, old = tmp_path / "checkpoint", tmp_path / "old"
     fill(topics, source, 0, 40)
     copy_all(spark, broker, source, sink, checkpoint, 40)

@@ -97,7 +97,8 @@ DRIVER = """
 delivery = directory.rpartition("/")[2]
 source = session.readStream.format("rate-micro-batch").options(rowsPerBatch="100", numPartitions="2").load()
 writer = source.selectExpr("cast(value as string) as value").writeStream.format("warmlog")
-writer = writer.option("topic", "killed-" + delivery).option("bootstrap.servers", broker).option("delivery", delivery)
+writer = writer.option("topic", "killed-stream-" + delivery).option("bootstrap.servers", broker)
+writer = writer.option("delivery", delivery)
 writer = writer.option("checkpointLocation", directory + "/checkpoint")
 writer.trigger(processingTime="0 seconds").start().awaitTermination()
 """
@@ -108,7 +109,7 @@ writer.trigger(processingTime="0 seconds").start().awaitTermination()
 def test_after_kill_9_of_the_driver_every_record_is_there_and_at_least_once_unfinished_micro_batches_are_repeated(
     spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path, delivery: str
 ) -> None:
-    topic = topics.create(f"killed-{delivery}", partitions=2)
+    topic = topics.create(f"killed-stream-{delivery}", partitions=2)
     directory = tmp_path / delivery
     unfinished = [kill_while_streaming(DRIVER, broker.address, directory, after=3) + 1 for _ in range(2)]
     checkpoint = directory / "checkpoint"

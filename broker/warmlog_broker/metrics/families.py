@@ -13,6 +13,7 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
 from warmlog_broker.maintenance.log_cleaner import LogCleaner
 from warmlog_broker.metrics.group_families import GroupMetrics
+from warmlog_broker.metrics.transaction_families import transaction_families
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.replica.partition_state import PartitionState
@@ -74,7 +75,8 @@ class BrokerMetrics:
     async def collect(self) -> list[Metric]:
         """Return all families. Takes several turns of the event loop if there are many topics."""
         families = [*self._broker(), *self._requests(), *self._memory(), *self._disks()]
-        return [*families, *await self._topics(), *await self._groups.collect()]
+        families += [*await self._topics(), *await self._groups.collect()]
+        return families + await transaction_families(self._services)
 
     def _broker(self) -> Iterator[Metric]:
         services = self._services

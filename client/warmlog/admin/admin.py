@@ -1,5 +1,5 @@
-"""The admin client: topics and their settings, data directories, offsets; groups, users, rights and quotas are in
-modules of their own."""
+"""The admin client: topics and their settings, data directories, offsets; groups, transactions, users, rights and
+quotas are in modules of their own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ from warmlog.admin.broker_settings import BrokerSettingsAdmin
 from warmlog.admin.groups import GroupAdmin
 from warmlog.admin.log_dirs import LogDirDescription, describe_log_dir
 from warmlog.admin.partition_description import PartitionDescription, describe_partitions
+from warmlog.admin.transactions import TransactionAdmin
 from warmlog.cluster.broker_link import BrokerLink
 from warmlog.cluster.cluster import Topic
 from warmlog.cluster.leader_requests import ask_leaders
@@ -110,8 +111,11 @@ class BrokerInfo:
     """Why it refuses records and new topics (safe mode); "" if it accepts them."""
 
 
-class Admin(GroupAdmin, UserAdmin, AclAdmin, QuotaAdmin, BrokerSettingsAdmin):
-    """Manages topics, partitions, groups, users, rights and quotas. Every call ends within `request_timeout_ms`."""
+class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, BrokerSettingsAdmin):
+    """Manages topics, partitions, groups, transactions, users, rights and quotas.
+
+    Every call ends within `request_timeout_ms`.
+    """
 
     # --- topics -----------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from warmlog.blocking.client import BlockingClient, options_of, waiting
 
 
 class Admin(BlockingClient[admin.Admin]):
-    """Manages topics, partitions, consumer groups, users, rights and quotas: `warmlog.Admin` without `await`."""
+    """Manages topics, partitions, groups, transactions, users, rights and quotas: `warmlog.Admin` without `await`."""
 
     @options_of(admin.Admin)
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -35,6 +35,9 @@ class Admin(BlockingClient[admin.Admin]):
     reset_offsets = waiting(admin.Admin.reset_offsets)
     delete_groups = waiting(admin.Admin.delete_groups)
     delete_offsets = waiting(admin.Admin.delete_offsets)
+    list_transactions = waiting(admin.Admin.list_transactions)
+    describe_transaction = waiting(admin.Admin.describe_transaction)
+    abort_transaction = waiting(admin.Admin.abort_transaction)
     create_user = waiting(admin.Admin.create_user)
     create_token = waiting(admin.Admin.create_token)
     rotate_user = waiting(admin.Admin.rotate_user)

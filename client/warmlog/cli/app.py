@@ -13,10 +13,7 @@ from warmlog.cli.commands import (
     about,
     consume,
     index,
-    log_adopt,
     log_dirs,
-    log_rebuild,
-    log_verify,
     offsets,
     produce,
     serve,
@@ -32,9 +29,14 @@ from warmlog.cli.commands.config import show as config_show
 from warmlog.cli.commands.group import delete as group_delete
 from warmlog.cli.commands.group import describe as group_describe
 from warmlog.cli.commands.group import reset as group_reset
+from warmlog.cli.commands.log import adopt as log_adopt
+from warmlog.cli.commands.log import rebuild as log_rebuild
+from warmlog.cli.commands.log import verify as log_verify
 from warmlog.cli.commands.quota import change as quota_change
 from warmlog.cli.commands.quota import show as quota_show
 from warmlog.cli.commands.topic import change, copy, delete, delete_records, describe
+from warmlog.cli.commands.txn import abort as txn_abort
+from warmlog.cli.commands.txn import show as txn_show
 from warmlog.cli.commands.user import change as user_change
 from warmlog.cli.commands.user import list as user_list
 from warmlog.cli.demo import command as demo
@@ -106,6 +108,14 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
             "members": group_describe.members,
             "reset": group_reset.reset,
             "delete": group_delete.delete,
+        },
+    ),
+    "txn": (
+        "List, describe and abort transactions.",
+        {
+            "list": txn_show.list_transactions,
+            "describe": txn_show.describe,
+            "abort": txn_abort.abort,
         },
     ),
     "user": (

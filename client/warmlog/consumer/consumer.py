@@ -273,9 +273,7 @@ class Consumer(Throttled):
 
     # --- the group --------------------------------------------------------------------------------------------------
 
-    async def commit(
-        self, what: Committable | None = None, *, metadata: str = "", transaction: OffsetTransaction | None = None
-    ) -> None:
+    async def commit(self, what: Committable | None = None, *, metadata: str = "") -> None:
         """Commit for the group, and return when that is durable: the group continues after `what`.
 
         `what` is a batch, a record, or a mapping from ("orders", 0) or "orders-0" to the offset of the next record;
@@ -283,9 +281,12 @@ class Consumer(Throttled):
         the offsets until the next commit. Raises StaleMemberEpoch if a partition is another member's now,
         MembershipLost, and OffsetMetadataTooLarge for more than the broker's offset.metadata.max.bytes.
 
-        With a `transaction` (see `Producer.transaction`) the offsets are committed when it commits, together with its
-        records. If it is aborted, `seek_to_committed` goes back to what was read for it.
+        To commit together with records that are written, see `Transaction.commit_offsets`.
         """
+        await self._commits().commit(what, metadata)
+
+    async def _commit_within(self, transaction: OffsetTransaction, what: Committable | None, metadata: str) -> None:
+        """As `commit`, when `transaction` commits."""
         await self._commits().commit(what, metadata, transaction)
 
     async def committed(

@@ -63,7 +63,7 @@ class ProducerCore:
 
     def check_transaction(self) -> None:
         """Raise ClientError if records need a transaction and none is open."""
-        if self.transactions is not None and not self.transactions.is_open:
+        if self.transactions is not None and not self.transactions.takes_records:
             raise ClientError("this producer has a transactional_id: send within `async with producer.transaction():`")
 
     def check_loop(self, *instead: str) -> None:

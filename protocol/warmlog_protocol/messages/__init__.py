@@ -89,7 +89,7 @@ from warmlog_protocol.messages.fetch import (
     FetchRequest as FetchRequest,
     FetchResponse as FetchResponse,
 )
-from warmlog_protocol.messages.groups import (
+from warmlog_protocol.messages.coordinators.groups import (
     JOINING as JOINING,
     LEAVING as LEAVING,
     LEAVING_FOR_A_WHILE as LEAVING_FOR_A_WHILE,
@@ -191,7 +191,7 @@ from warmlog_protocol.messages.topics import (
     NewPartitions as NewPartitions,
     NewTopic as NewTopic,
 )
-from warmlog_protocol.messages.jobs import (
+from warmlog_protocol.messages.coordinators.jobs import (
     AbortJobMembersRequest as AbortJobMembersRequest,
     AbortJobMembersResponse as AbortJobMembersResponse,
     CommitJobRequest as CommitJobRequest,
@@ -202,7 +202,7 @@ from warmlog_protocol.messages.jobs import (
     JoinJobRequest as JoinJobRequest,
     JoinJobResponse as JoinJobResponse,
 )
-from warmlog_protocol.messages.transactions import (
+from warmlog_protocol.messages.coordinators.transactions import (
     AbortTransactionRequest as AbortTransactionRequest,
     AbortTransactionResponse as AbortTransactionResponse,
     EndTransactionRequest as EndTransactionRequest,

@@ -28,8 +28,7 @@ from warmlog_protocol.messages.access.quotas import (
 )
 from warmlog_protocol.messages.base import ApiKey, Message
 from warmlog_protocol.messages.broker_config import AlterBrokerConfigRequest, AlterBrokerConfigResponse
-from warmlog_protocol.messages.fetch import FetchRequest, FetchResponse
-from warmlog_protocol.messages.groups import (
+from warmlog_protocol.messages.coordinators.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DeleteOffsetsRequest,
@@ -45,8 +44,7 @@ from warmlog_protocol.messages.groups import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from warmlog_protocol.messages.handshake import HandshakeRequest, HandshakeResponse
-from warmlog_protocol.messages.jobs import (
+from warmlog_protocol.messages.coordinators.jobs import (
     AbortJobMembersRequest,
     AbortJobMembersResponse,
     CommitJobRequest,
@@ -56,6 +54,17 @@ from warmlog_protocol.messages.jobs import (
     JoinJobRequest,
     JoinJobResponse,
 )
+from warmlog_protocol.messages.coordinators.transactions import (
+    AbortTransactionRequest,
+    AbortTransactionResponse,
+    EndTransactionRequest,
+    EndTransactionResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TxnOffsetCommitRequest,
+)
+from warmlog_protocol.messages.fetch import FetchRequest, FetchResponse
+from warmlog_protocol.messages.handshake import HandshakeRequest, HandshakeResponse
 from warmlog_protocol.messages.log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -89,15 +98,6 @@ from warmlog_protocol.messages.topics import (
     DeleteTopicsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
-)
-from warmlog_protocol.messages.transactions import (
-    AbortTransactionRequest,
-    AbortTransactionResponse,
-    EndTransactionRequest,
-    EndTransactionResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    TxnOffsetCommitRequest,
 )
 
 
