@@ -97,7 +97,7 @@ class ErrorCode(IntEnum):
     SAFE_MODE = 1002
     TOO_MANY_CONNECTIONS = 1003
     TOO_MANY_GROUPS = 1004
-    NEEDS_RESTART = 1080
+    NEEDS_RESTART = 1007
 
 
 _BY_CODE: "dict[int, type[ApiError]]" = {}
