@@ -104,11 +104,8 @@ class ErrorCode(IntEnum):
     SAFE_MODE = 1002
     TOO_MANY_CONNECTIONS = 1003
     TOO_MANY_GROUPS = 1004
-<<<<<<< HEAD
     TOO_MANY_TRANSACTIONAL_IDS = 1005
     STALE_JOB_VERSION = 1006
-=======
->>>>>>> main
     NEEDS_RESTART = 1007
 
 
