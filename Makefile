@@ -74,7 +74,8 @@ test-kafka: dev
 
 test-prometheus: dev
 	@tools/prometheus
-	@$(BIN)/python -m pytest tests/integration/test_deploy_prometheus.py tests/integration/test_metrics.py $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest tests/integration/test_deploy_prometheus.py tests/integration/test_deploy_compose.py \
+		tests/integration/test_metrics.py $(PYTEST_ARGS)
 
 chaos: dev
 	@tools/fuse

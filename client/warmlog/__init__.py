@@ -24,14 +24,16 @@ from warmlog.errors import *  # noqa: F403 - the tree of errors
 
 if TYPE_CHECKING:
     from warmlog import serializers
-    from warmlog.admin.acls import Acl, AclDecision
+    from warmlog.admin.access.acls import Acl, AclDecision
+    from warmlog.admin.access.quotas import QuotaDescription
+    from warmlog.admin.access.users import UserDescription
     from warmlog.admin.admin import Admin, BrokerInfo, ConfigValue, TopicDescription
     from warmlog.admin.group_descriptions import CommittedOffset, GroupDescription, GroupListing, MemberDescription
     from warmlog.admin.group_lag import GroupLag
     from warmlog.admin.group_reset import OffsetReset
     from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
     from warmlog.admin.partition_description import PartitionDescription
-    from warmlog.admin.users import UserDescription
+    from warmlog.admin.transactions import EnrolledPartition, JobDescription, TransactionDescription
     from warmlog.cluster.list_offsets import OffsetAt
     from warmlog.consumer.consumer import Consumer
     from warmlog.consumer.group.offsets import GroupMetadata
@@ -61,10 +63,12 @@ __all__ = [
     "Consumer",
     "DeliveryFuture",
     "Durability",
+    "EnrolledPartition",
     "GroupDescription",
     "GroupLag",
     "GroupListing",
     "GroupMetadata",
+    "JobDescription",
     "Lag",
     "LogDirDescription",
     "LogDirReplica",
@@ -75,25 +79,29 @@ __all__ = [
     "Placed",
     "PlacedMany",
     "Producer",
+    "QuotaDescription",
     "Record",
     "RecordMetadata",
     "RecordMetadataRanges",
     "Sent",
     "TopicDescription",
+    "TransactionDescription",
     "UserDescription",
     "serializers",
 ]
 __all__ += _errors.__all__
 
 _MODULES = {
-    "warmlog.admin.acls": ("Acl", "AclDecision"),
+    "warmlog.admin.access.acls": ("Acl", "AclDecision"),
     "warmlog.admin.admin": ("Admin", "BrokerInfo", "ConfigValue", "TopicDescription"),
     "warmlog.admin.group_descriptions": ("CommittedOffset", "GroupDescription", "GroupListing", "MemberDescription"),
     "warmlog.admin.group_lag": ("GroupLag",),
     "warmlog.admin.group_reset": ("OffsetReset",),
     "warmlog.admin.log_dirs": ("LogDirDescription", "LogDirReplica"),
     "warmlog.admin.partition_description": ("PartitionDescription",),
-    "warmlog.admin.users": ("UserDescription",),
+    "warmlog.admin.access.quotas": ("QuotaDescription",),
+    "warmlog.admin.access.users": ("UserDescription",),
+    "warmlog.admin.transactions": ("EnrolledPartition", "JobDescription", "TransactionDescription"),
     "warmlog.cluster.list_offsets": ("OffsetAt",),
     "warmlog.consumer.consumer": ("Consumer",),
     "warmlog.consumer.group.offsets": ("GroupMetadata",),

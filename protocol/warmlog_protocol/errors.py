@@ -106,6 +106,7 @@ class ErrorCode(IntEnum):
     TOO_MANY_GROUPS = 1004
     TOO_MANY_TRANSACTIONAL_IDS = 1005
     STALE_JOB_VERSION = 1006
+    NEEDS_RESTART = 1007
 
 
 _BY_CODE: "dict[int, type[ApiError]]" = {}
@@ -297,7 +298,7 @@ class SafeMode(StorageError, code=ErrorCode.SAFE_MODE, retriable=False):
 
 
 class TooManyConnections(ApiError, code=ErrorCode.TOO_MANY_CONNECTIONS, retriable=True):
-    """The broker has reached its limit of connections, in total or from one address."""
+    """The broker has reached its limit of connections, in total, from one address or of one user."""
 
 
 class LogDirNotFound(ApiError, code=ErrorCode.LOG_DIR_NOT_FOUND):
@@ -440,6 +441,10 @@ class TooManyGroups(ApiError, code=ErrorCode.TOO_MANY_GROUPS):
     """The broker has as many groups as it allows."""
 
 
+class NeedsRestart(ApiError, code=ErrorCode.NEEDS_RESTART):
+    """The setting of the broker cannot be altered while it runs."""
+
+
 def error_from_code(code: int, message: str) -> ApiError:
     """Return the error of class `code` with `message`; for an unknown code, UnknownServerError with the number."""
     cls = _BY_CODE.get(code)
@@ -453,10 +458,16 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
 
     Else, with `otherwise`, that and all known names: `did_you_mean("x", names, "there are")` is "; there are a, b".
     """
+    names = list(known)
+    if nearest := nearest_name(name, names):
+        return f"; did you mean {nearest}?"
+    return f"; {otherwise} {', '.join(names)}" if otherwise and names else ""
+
+
+def nearest_name(name: str, known: Iterable[str]) -> str:
+    """Return the known name that is most like `name`; empty if none is."""
     from difflib import get_close_matches  # imported here because few programs meet such an error
 
     names = list(known)
     beginning_so = [each for each in names if name and each.startswith(name)]
-    if nearest := get_close_matches(name, names, n=1, cutoff=0.5) or beginning_so:
-        return f"; did you mean {nearest[0]}?"
-    return f"; {otherwise} {', '.join(names)}" if otherwise and names else ""
+    return next(iter(get_close_matches(name, names, n=1, cutoff=0.5) or beginning_so), "")

@@ -33,7 +33,7 @@ from broker_process import BrokerProcess, port_to_keep
 from certificates import Certificates
 from processor_time import processor_time
 from warmlog import Producer
-from warmlog.admin.user_changes import creation
+from warmlog.admin.access.user_changes import creation
 from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions
 from warmlog_broker.tools.users import change_user
 

@@ -25,7 +25,7 @@ import pytest
 import warmlog
 from broker_process import BrokerProcess
 from docs.protocol_tables import PAGE, printed
-from warmlog.admin.user_changes import creation
+from warmlog.admin.access.user_changes import creation
 from warmlog_broker.tools.users import change_user
 
 FIELDS = re.compile(r"^#### (\w+)\n(.*?)(?=^#|\Z)", re.DOTALL | re.MULTILINE)

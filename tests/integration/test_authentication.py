@@ -15,7 +15,7 @@ import warmlog
 import warmlog.blocking
 from broker_thread import BrokerThread
 from certificates import Certificates
-from warmlog.admin.user_changes import creation
+from warmlog.admin.access.user_changes import creation
 from warmlog.arrow_write.producer import BlockingProducer
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.ranges.arrow_reader import arrow_reader

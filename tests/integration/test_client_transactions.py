@@ -185,7 +185,7 @@ async def test_records_and_offsets_are_committed_together(broker: BrokerProcess,
             try:
                 async with producer.transaction() as transaction:
                     await producer.send_many(output, [b"out-%s" % value for value in batch.values if value is not None])
-                    await consumer.commit(batch, transaction=transaction)
+                    await transaction.commit_offsets(consumer, batch)
                     if fails:
                         fails = False
                         raise ZeroDivisionError
@@ -203,6 +203,6 @@ async def test_a_consumer_that_commits_by_itself_is_refused(broker: BrokerProces
     ):
         async with producer.transaction() as transaction:
             with pytest.raises(warmlog.InvalidConfig, match='commit="manual"'):
-                await consumer.commit({(topic, 0): 0}, transaction=transaction)
+                await transaction.commit_offsets(consumer, {(topic, 0): 0})
         with pytest.raises(warmlog.ClientError, match="has ended"):
             await transaction.add_offsets(None)  # type: ignore[arg-type]

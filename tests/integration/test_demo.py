@@ -1,4 +1,4 @@
-"""`warmlog demo`, with a part of its input: the same seven steps, the same checks."""
+"""`warmlog demo`, with a part of its input: the same eight steps, the same checks."""
 
 import os
 import re
@@ -31,7 +31,7 @@ def test_every_step_is_told_and_every_check_holds(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     done = demo(tmp_path, "--limit", "3000", "--keep", str(kept))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.findall(r"^(\d)/7 ", done.stdout, re.MULTILINE) == list("1234567")
+    assert re.findall(r"^(\d)/8 ", done.stdout, re.MULTILINE) == list("12345678")
     killed = re.search(r"killed after ([\d,]+) acknowledgements, with ([\d,]+) flights in flight", done.stdout)
     assert killed is not None
     assert "0" not in killed.groups()

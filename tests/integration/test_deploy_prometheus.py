@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 import pytest
 
 from broker_process import BrokerProcess, port_to_keep
+from warmlog.blocking import Producer
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import GroupHeartbeatRequest, OffsetCommitPartition, OffsetCommitRequest
 from wire_client import WireClient, batch_of
@@ -160,12 +161,14 @@ def prometheus(tmp_path: Path, admin_port: int, broker: BrokerProcess) -> Iterat
 
 
 class Traffic:
-    """A producer, a reader, a member of a group that commits, and a client that errs."""
+    """A producer, one with transactions, a reader, a member of a group that commits, and a client that errs."""
 
-    def __init__(self, client: WireClient) -> None:
+    def __init__(self, client: WireClient, producer: Producer) -> None:
         self._client = client
+        self._producer = producer
         self._offset = 0
         self._topic_id = client.create_topic("orders")
+        client.create_topic("payments")
         client.call(GroupHeartbeatRequest("etl", member_id="m", member_epoch=0, topics=["orders"]))
 
     def flow(self) -> None:
@@ -175,6 +178,8 @@ class Traffic:
         self._offset += 10
         offset = OffsetCommitPartition(self._topic_id, "orders", 0, self._offset - 2)
         self._client.call(OffsetCommitRequest("jobs", [offset]))
+        with self._producer.transaction():
+            self._producer.send("payments", b"x")
         with suppress(ApiError):
             self._client.produce("missing", batch_of([b"x"]))
 
@@ -194,8 +199,8 @@ def wait_for_data(prometheus: Prometheus, traffic: Traffic, queries: set[str]) -
 def test_queries_of_panels_and_alerts_have_data_of_a_real_prometheus(
     broker: BrokerProcess, prometheus: Prometheus
 ) -> None:
-    with WireClient(broker.address) as client:
-        traffic = Traffic(client)
+    with WireClient(broker.address) as client, Producer(broker.address, transactional_id="pay") as producer:
+        traffic = Traffic(client, producer)
         queries = {query for _, query in panel_queries()}
         starting = {query for query in queries if metrics_in(query) <= ONLY_STARTING}
         metrics = metrics_in(re.sub("(?m)^.*summary.*|^.*description.*|^#.*", "", RULES.read_text()))

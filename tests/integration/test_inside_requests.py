@@ -116,6 +116,7 @@ def fetch_as(broker: BrokerThread, peer: Peer, *wanted: FetchPartition, max_wait
             tasks=inside._tasks,
             timers=inside._timers,
             counters=inside._counters,
+            quotas=inside.services.quotas,
             context=peer.context,
         )
         runner.start(request, StartedRequest(request.api, request.api_version, request.correlation_id))

@@ -10,16 +10,20 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker_process import BrokerFailed, BrokerProcess, port_to_keep
+from warmlog.blocking import Admin, Producer
 from warmlog_broker.tools.acls import create_acls
 from warmlog_protocol.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
 from warmlog_protocol.messages import (
     AclBinding,
+    AlterClientQuotasRequest,
+    ClientQuota,
     DeleteTopicsRequest,
     GroupHeartbeatRequest,
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitResponse,
     Operation,
+    QuotaLimit,
     ResourceType,
 )
 from wire_client import WireClient, batch_of
@@ -109,6 +113,22 @@ def test_what_is_refused_is_counted_by_api_and_reason(tmp_path: Path, port: int)
     assert metrics.of("warmlog_request_errors_total", api="Produce", error="TopicAuthorizationFailed") == 3
 
 
+def test_what_exceeds_a_quota_is_counted_by_user_and_limit(broker: BrokerProcess, port: int) -> None:
+    changed = ClientQuota("ANONYMOUS", None, [QuotaLimit("producer_byte_rate", 100), QuotaLimit("request_rate", 1000)])
+    with WireClient(broker.address) as client:
+        client.create_topic("t")
+        client.call(AlterClientQuotasRequest([changed]))
+        batch = batch_of([bytes(100)])
+        for _ in range(2):
+            client.produce("t", batch)
+        metrics = Metrics(port)
+    labels = {"user": "ANONYMOUS", "quota": "producer_byte_rate"}
+    assert metrics.of("warmlog_throttled_requests_total", **labels) == 2
+    assert metrics.of("warmlog_throttle_seconds_total", **labels) == pytest.approx(len(batch) / 100 * 2 - 1, rel=0.2)
+    with pytest.raises(KeyError):
+        metrics.of("warmlog_throttled_requests_total", user="ANONYMOUS", quota="request_rate")
+
+
 def test_topics_beyond_the_limit_are_added_up(broker: BrokerProcess, port: int) -> None:
     with WireClient(broker.address) as client:
         for name in "dcba":
@@ -193,6 +213,22 @@ def test_members_and_targets_of_groups_are_counted(broker: BrokerProcess, port: 
         while Metrics(port).of("warmlog_group_target_assignments_total") < 1:
             assert time.monotonic() < deadline_s
             time.sleep(0.05)
+
+
+def test_open_transactions_are_counted_with_the_age_of_the_oldest(broker: BrokerProcess, port: int) -> None:
+    with Admin(broker.address) as admin, Producer(broker.address, transactional_id="etl") as producer:
+        admin.create_topic("orders")
+        assert Metrics(port).of("warmlog_transactional_ids", state="empty") == 1
+        with producer.transaction():
+            producer.send("orders", b"x").result()
+            metrics = Metrics(port)
+            assert metrics.of("warmlog_transactional_ids", state="ongoing") == 1
+            assert 0 < metrics.of("warmlog_transaction_oldest_seconds") < 600
+        deadline_s = time.monotonic() + 20
+        while Metrics(port).of("warmlog_transactional_ids", state="empty") != 1:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+        assert Metrics(port).of("warmlog_transaction_oldest_seconds") == 0
 
 
 def test_groups_beyond_the_limit_are_added_up(tmp_path: Path, port: int) -> None:

@@ -26,8 +26,12 @@ from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     JOINING,
     LEAVING,
+    AbortJobMembersRequest,
+    AbortTransactionRequest,
     AclBinding,
     AclFilter,
+    AlterBrokerConfigRequest,
+    AlterClientQuotasRequest,
     AlteredTopic,
     AlteredUser,
     AlterReplicaLogDirsRequest,
@@ -36,6 +40,7 @@ from warmlog_protocol.messages import (
     ApiKey,
     AuthenticateRequest,
     CheckAclRequest,
+    CommitJobRequest,
     CreateAclsRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -46,9 +51,11 @@ from warmlog_protocol.messages import (
     DeleteRecordsRequest,
     DeleteTopicsRequest,
     DescribeAclsRequest,
+    DescribeClientQuotasRequest,
     DescribeConfigsRequest,
     DescribeGroupsRequest,
     DescribeLogDirsRequest,
+    EndTransactionRequest,
     FetchPartition,
     FetchRequest,
     FindSplitsPartition,
@@ -56,9 +63,13 @@ from warmlog_protocol.messages import (
     GroupHeartbeatRequest,
     HandshakeRequest,
     InitProducerIdRequest,
+    JobHeartbeatRequest,
+    JobMember,
+    JoinJobRequest,
     ListGroupsRequest,
     ListOffsetsPartition,
     ListOffsetsRequest,
+    ListTransactionsRequest,
     ListUsersRequest,
     Message,
     MetadataRequest,
@@ -75,6 +86,7 @@ from warmlog_protocol.messages import (
     ReplicaLogDir,
     ResourceType,
     TopicPartitions,
+    TxnOffsetCommitRequest,
     UserChange,
 )
 from wire_client import WireClient, batch_of
@@ -143,6 +155,7 @@ def produce_of(*names: str, acks: int = ACKS_ALL) -> Case:
 
 WRITE_ID = Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
 Op = Operation
+MEMBER = JobMember(1, 0)
 CASES = [
     Case(MetadataRequest([T]), (on_topic(Op.DESCRIBE),)),
     Case(CreateTopicsRequest([NewTopic(T)]), (on_topic(Op.CREATE),)),
@@ -193,10 +206,23 @@ CASES = [
         CheckAclRequest(ANONYMOUS_PRINCIPAL, Op.READ, ResourceType.TOPIC, T),
         (on_cluster(Op.DESCRIBE),),
     ),
+    Case(DescribeClientQuotasRequest(), (on_cluster(Op.DESCRIBE_CONFIGS),)),
+    Case(AlterClientQuotasRequest([]), (on_cluster(Op.ALTER_CONFIGS),)),
+    Case(AlterBrokerConfigRequest({"fetch.max.wait.ms": "1000"}, validate_only=True), (on_cluster(Op.ALTER_CONFIGS),)),
     Case(FindSplitsRequest([FindSplitsPartition(T, 0, 0, 1)], 4096), (on_topic(Op.READ),)),
+    Case(EndTransactionRequest("tx", 1, 0, commits=True), (WRITE_ID,)),
+    Case(
+        TxnOffsetCommitRequest("tx", 1, 0, GROUP, [OffsetCommitPartition(b"", T, 0, 1)]),
+        (WRITE_ID, on_group(Op.READ), on_topic(Op.READ)),
+    ),
+    Case(AbortTransactionRequest("tx"), (on_cluster(Op.ALTER),)),
+    Case(JoinJobRequest("tx", 1, 60_000), (WRITE_ID,)),
+    Case(JobHeartbeatRequest("tx", 1, MEMBER), (WRITE_ID,)),
+    Case(CommitJobRequest("tx", 1, [MEMBER], 1), (WRITE_ID,)),
+    Case(AbortJobMembersRequest("tx", 1, [MEMBER]), (WRITE_ID,)),
 ]
 FREE = {HandshakeRequest, AuthenticateRequest}
-LISTS = {ListGroupsRequest}
+LISTS = {ListGroupsRequest, ListTransactionsRequest}
 """Their responses leave out what may not be described: see the tests below."""
 
 
@@ -476,6 +502,24 @@ def test_lists_leave_out_what_may_not_be_described(broker: BrokerThread) -> None
 def _groups(broker: BrokerThread) -> list[str]:
     response: Any = ask(broker, Case(ListGroupsRequest(), ()))
     return [each.group for each in response.groups]
+
+
+def test_a_list_leaves_out_transactional_ids_that_may_not_be_described(broker: BrokerThread) -> None:
+    give(broker, *ALL_RULES)
+    for name in ("tx", "hidden"):
+        ask(broker, Case(InitProducerIdRequest(name), ()))
+    assert _transactional_ids(broker) >= {"tx", "hidden"}
+    for right in (Right(Op.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "tx"), WRITE_ID):
+        give(broker, right)
+        assert _transactional_ids(broker) == {"tx"}
+        assert _transactional_ids(broker, "hidden") == set()
+    give(broker, on_cluster(Op.DESCRIBE))
+    assert _transactional_ids(broker) == set()
+
+
+def _transactional_ids(broker: BrokerThread, wanted: str | None = None) -> set[str]:
+    response: Any = ask(broker, Case(ListTransactionsRequest(wanted), ()))
+    return {each.transactional_id for each in response.transactions}
 
 
 def test_a_group_whose_topics_may_not_be_described_is_not_described(broker: BrokerThread) -> None:

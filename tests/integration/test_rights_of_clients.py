@@ -13,7 +13,7 @@ import warmlog
 import warmlog.blocking
 from broker_thread import BrokerThread
 from warmlog import Acl
-from warmlog.admin.user_changes import creation
+from warmlog.admin.access.user_changes import creation
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.spark.options.read_options import parse_read_options
 from warmlog.spark.options.write_options import parse_write_options

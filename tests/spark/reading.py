@@ -1,11 +1,14 @@
 """What a topic holds, read by the plain client's own means, so that Spark is not checked against itself; and what Spark
 shows of it, in the same form."""
 
+import asyncio
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import DataFrame, Row
 
+import warmlog
 from broker_process import BrokerProcess
 from spark.topics import Stored
 from warmlog.sockets.cluster import BlockingCluster
@@ -17,7 +20,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_back(broker: BrokerProcess, topic: str) -> list[Stored]:
-    """Every record of a topic, in the order of partition and offset."""
+    """Every record of a topic, committed or not, in the order of partition and offset."""
     stored: list[Stored] = []
     with BlockingCluster(broker.address) as cluster:
         for each in cluster.topics([topic])[topic].partitions:
@@ -29,15 +32,29 @@ def read_back(broker: BrokerProcess, topic: str) -> list[Stored]:
                 answer = connection.wait(connection.request(FetchRequest(500, 1, FETCH_BYTES, [wanted])))
                 assert isinstance(answer.result, FetchResponse)
                 for batch in iter_batches(answer.payload):
+                    start, position = position, batch.next_offset
+                    if batch.header.is_control:
+                        continue
                     time_type = int(batch.header.is_log_append_time)
                     columns = (batch.keys(), batch.values(), batch.offsets(), batch.timestamps_ms(), batch.headers())
                     stored += [
                         Stored(key, value, topic, each.partition, offset, at_ms, time_type, tuple(headers))
                         for key, value, offset, at_ms, headers in zip(*columns, strict=True)
-                        if offset >= position
+                        if offset >= start
                     ]
-                    position = batch.next_offset
     return stored
+
+
+def committed(broker: BrokerProcess, topic: str) -> Counter[bytes | None]:
+    """How often a consumer that reads what is committed gets each value."""
+
+    async def read() -> Counter[bytes | None]:
+        async with warmlog.Consumer(
+            broker.address, topics=[topic], start="earliest", isolation="read_committed"
+        ) as consumer:
+            return Counter([record.value async for record in consumer.records(until="latest")])
+
+    return asyncio.run(read())
 
 
 def stored_of(rows: Iterable[Row]) -> list[Stored]:

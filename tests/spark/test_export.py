@@ -236,8 +236,8 @@ def test_committed_records_are_copied_when_their_transaction_has_ended_and_each_
             topics.create("t")
             fill(topics, "t", 0, 0, 50)
         producer = TransactionalProducer(broker, "t", 1)
-        committed = options_of(broker, "t", tmp_path / "out", isolation=IsolationLevel.READ_COMMITTED)
-        whole = options_of(broker, "t", tmp_path / "out")
+        committed = options_of(broker, "t", tmp_path / "out")
+        whole = options_of(broker, "t", tmp_path / "out", isolation=IsolationLevel.READ_UNCOMMITTED)
         producer.send(b"aborted"), producer.abort(), producer.send(b"open")
 
         def copy(options: ExportOptions) -> list[int]:

@@ -1,6 +1,6 @@
 """`df.write.format("warmlog")` and `writeStream` in a real session, against a real broker.
 
-What is written is at least once: a task or micro-batch that Spark runs again writes again. Tests here make it do so.
+Tests make Spark run tasks again, with both kinds of delivery; `test_exactly_once.py` has more of that.
 """
 
 import os
@@ -20,7 +20,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from broker_process import BrokerProcess, port_to_keep
-from spark.reading import read_back
+from spark.reading import committed, read_back
 from spark.topics import Stored, Topics
 from warmlog.errors import ApiError, BrokerUnavailable, DeliveryTimeout, TooManyConnections, UnknownTopicOrPartition
 from warmlog.producer.intake.partitioner import partition_of_key
@@ -152,11 +152,11 @@ def test_modes_other_than_append_are_refused_in_words(spark: SparkSession, broke
             writer.mode(mode).save()
 
 
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
 def test_a_task_that_is_killed_and_run_again_writes_its_records_again_and_no_other_task_does(
-    spark: SparkSession, broker: BrokerProcess, topics: Topics
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, delivery: str
 ) -> None:
-    """At least once, as promised. Where exactly once is built, this is the test that changes."""
-    topics.create("killed", partitions=2)
+    topic = topics.create(f"killed-{delivery}", partitions=2)
     address = broker.address
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -170,14 +170,18 @@ def test_a_task_that_is_killed_and_run_again_writes_its_records_again_and_no_oth
             )
         if number == 1 and context.attemptNumber() == 0:
             with BlockingCluster(address) as cluster:
-                while not cluster.list_offsets({("killed", 1): LATEST_TIMESTAMP})["killed", 1].offset:
+                while not cluster.list_offsets({(topic, 1): LATEST_TIMESTAMP})[topic, 1].offset:
                     time.sleep(0.05)
             os.kill(os.getpid(), signal.SIGKILL)
 
     frame = spark.range(0, 2, 1, 2).mapInArrow(rows, "value binary, partition int")
-    write(frame, broker, topic="killed", **{"batch.size": "64k"})
-    found = values_of(read_back(broker, "killed"))
-    assert set(found) == {b"%d-%0100d" % (number, value) for number in range(2) for value in range(20_000)}
+    write(frame, broker, topic=topic, delivery=delivery, **{"batch.size": "64k"})
+    every = {b"%d-%0100d" % (number, value) for number in range(2) for value in range(20_000)}
+    found = values_of(read_back(broker, topic))
+    if delivery == "exactly-once":
+        assert committed(broker, topic) == Counter(every)
+        found = Counter({value: count for value, count in found.items() if value in every})
+    assert set(found) == every
     again = {value for value, count in found.items() if count > 1}
     assert again
     assert all(value is not None and value.startswith(b"1-") for value in again)
@@ -187,7 +191,7 @@ def test_a_task_that_is_killed_and_run_again_writes_its_records_again_and_no_oth
 def test_a_write_that_fails_for_good_is_an_error_and_leaves_what_its_attempts_had_sent(
     spark: SparkSession, broker: BrokerProcess, topics: Topics
 ) -> None:
-    """Nothing can take back what an attempt has appended: that, too, is at least once."""
+    """At least once, nothing can take back what an attempt has appended."""
     topics.create("failing")
 
     def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -200,12 +204,16 @@ def test_a_write_that_fails_for_good_is_an_error_and_leaves_what_its_attempts_ha
 
     frame = spark.range(0, 1, 1, 1).mapInArrow(rows, "value binary")
     with pytest.raises(PySparkException, match="there is something wrong with this row"):
-        write(frame, broker, topic="failing", **{"batch.size": "16k"})
+        write(frame, broker, topic="failing", delivery="at-least-once", **{"batch.size": "16k"})
     found = values_of(read_back(broker, "failing"))
     assert set(found) <= {b"%d-%0100d" % (attempt, value) for attempt in range(4) for value in range(3_000)}
     assert max(found.values(), default=1) == 1
-    write(spark.range(1).selectExpr("'after' as value"), broker, topic="failing")
+    write(spark.range(1).selectExpr("'after' as value"), broker, topic="failing", delivery="at-least-once")
     assert values_of(read_back(broker, "failing")) == found + Counter([b"after"])
+    with pytest.raises(PySparkException, match="there is something wrong with this row"):
+        write(frame, broker, topic="failing", **{"batch.size": "16k"})
+    write(spark.range(1).selectExpr("'committed' as value"), broker, topic="failing")
+    assert committed(broker, "failing") == found + Counter([b"after", b"committed"]), "nothing holds its end back"
 
 
 def test_a_broker_killed_and_started_again_while_a_task_writes_costs_nothing_and_repeats_nothing(

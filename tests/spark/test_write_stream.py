@@ -1,6 +1,6 @@
 """`df.writeStream.format("warmlog")` in a real session, against a real broker.
 
-What is written is at least once: a micro-batch that Spark runs again writes again. Tests here make it do so.
+Tests make Spark run micro-batches again, with both kinds of delivery.
 """
 
 import shutil
@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from broker_process import BrokerProcess
 from spark.drivers import committed, kill_while_streaming
+from spark.reading import committed as committed_values
 from spark.reading import read_back
 from spark.topics import Topics
 
@@ -57,15 +58,15 @@ def run_until(query: StreamingQuery, commit_file: Path) -> None:
     query.stop()
 
 
-def test_a_stream_writes_and_a_micro_batch_that_is_run_again_writes_again(
-    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_a_micro_batch_that_is_run_again_is_written_again_only_at_least_once(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path, delivery: str
 ) -> None:
-    """At least once, as promised. Where exactly once is built, this is the test that changes."""
-    topics.create("stream", partitions=2)
+    topic = topics.create(f"stream-{delivery}", partitions=2)
     commits = tmp_path / "commits"
-    run_until(start_stream(spark, broker, "stream", tmp_path), commits / "2")
+    run_until(start_stream(spark, broker, topic, tmp_path, delivery=delivery), commits / "2")
     done = committed(commits)
-    found = counted(broker, "stream")
+    found = counted(broker, topic)
     assert all(found[value] == 1 for value in numbers_of(*done))
 
     last = done[-1]
@@ -73,9 +74,9 @@ def test_a_stream_writes_and_a_micro_batch_that_is_run_again_writes_again(
         path.unlink(missing_ok=True)
     for name in (str(last + 1), f".{last + 1}.crc"):  # planned, not done when the query was stopped
         (tmp_path / "offsets" / name).unlink(missing_ok=True)
-    run_until(start_stream(spark, broker, "stream", tmp_path), commits / str(last))
-    found = counted(broker, "stream")
-    assert all(found[value] == 2 for value in numbers_of(last))
+    run_until(start_stream(spark, broker, topic, tmp_path, delivery=delivery), commits / str(last))
+    found = counted(broker, topic)
+    assert all(found[value] == (1 if delivery == "exactly-once" else 2) for value in numbers_of(last))
     assert all(found[value] == 1 for value in numbers_of(*range(last)))
     shutil.rmtree(tmp_path)
 
@@ -93,27 +94,31 @@ def test_a_stream_that_would_overwrite_is_refused_in_words(
 
 
 DRIVER = """
+delivery = directory.rpartition("/")[2]
 source = session.readStream.format("rate-micro-batch").options(rowsPerBatch="100", numPartitions="2").load()
 writer = source.selectExpr("cast(value as string) as value").writeStream.format("warmlog")
-writer = writer.option("topic", "killed-writer").option("bootstrap.servers", broker)
+writer = writer.option("topic", "killed-stream-" + delivery).option("bootstrap.servers", broker)
+writer = writer.option("delivery", delivery)
 writer = writer.option("checkpointLocation", directory + "/checkpoint")
 writer.trigger(processingTime="0 seconds").start().awaitTermination()
 """
 
 
 @pytest.mark.slow
-def test_after_kill_9_of_the_driver_every_record_is_there_and_only_unfinished_micro_batches_are_repeated(
-    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_after_kill_9_of_the_driver_every_record_is_there_and_at_least_once_unfinished_micro_batches_are_repeated(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path, delivery: str
 ) -> None:
-    """At least once, as promised. Where exactly once is built, this is the test that changes."""
-    topics.create("killed-writer", partitions=2)
-    unfinished = [kill_while_streaming(DRIVER, broker.address, tmp_path, after=3) + 1 for _ in range(2)]
-    checkpoint = tmp_path / "checkpoint"
-    query = start_stream(spark, broker, "killed-writer", checkpoint)
+    topic = topics.create(f"killed-stream-{delivery}", partitions=2)
+    directory = tmp_path / delivery
+    unfinished = [kill_while_streaming(DRIVER, broker.address, directory, after=3) + 1 for _ in range(2)]
+    checkpoint = directory / "checkpoint"
+    query = start_stream(spark, broker, topic, checkpoint, delivery=delivery)
     run_until(query, checkpoint / "commits" / str(unfinished[-1] + 1))
-    found = counted(broker, "killed-writer")
+    found = committed_values(broker, topic)
     done = committed(checkpoint / "commits")
     assert numbers_of(*done) <= set(found)
     repeated = {value for value, count in found.items() if count > 1}
     assert repeated & numbers_of(*done) <= numbers_of(*unfinished)
     assert max(found.values()) <= 2
+    assert delivery == "at-least-once" or not repeated

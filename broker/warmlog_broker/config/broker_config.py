@@ -7,13 +7,14 @@ settings are refused.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from warmlog_broker.config.broker_settings import BrokerSettings
 from warmlog_broker.config.consistency import check_consistency
-from warmlog_broker.storage.config import TOPIC_SETTINGS, LogConfig, Setting, SettingValue, settings_of
-from warmlog_protocol.errors import InvalidConfig, did_you_mean
+from warmlog_broker.config.given import Given, Origin, shown
+from warmlog_broker.storage.config import TOPIC_SETTINGS, LogConfig, SettingValue, settings_of
+from warmlog_protocol.errors import InvalidConfig, NeedsRestart, did_you_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,36 +23,73 @@ class BrokerConfig(BrokerSettings):
 
     topic_settings: Mapping[str, str] = field(default_factory=dict)
     """Topic settings given to the broker, as users write them: the defaults of its topics."""
+    given: Mapping[str, Given] = field(default_factory=dict)
+    """Where the settings that were given come from, by name; empty if that is not known."""
     ignored_variables: tuple[str, ...] = ()
     """Environment variables WARMLOG_… that are not settings (`sources`): the log names them at the start."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str]) -> Self:
         """Return the defaults with users' `settings` applied; InvalidConfig for the first bad one."""
+        config = cls.unchecked(settings)
+        check_consistency(config, settings)
+        return config
+
+    @classmethod
+    def unchecked(cls, settings: Mapping[str, str]) -> Self:
+        """As `from_settings`, for settings that may contradict each other."""
         topic_settings = {name: text for name, text in settings.items() if name in _TOPIC_NAMES}
-        if settings.get("listen") and settings.get("listeners"):
-            raise InvalidConfig(
-                f"listen ({settings['listen']}) and listeners ({settings['listeners']}) are both set: remove one"
-            )
+        LogConfig.from_settings(topic_settings)
         values = {
-            setting_named(name).attribute: _parse(_BY_NAME[name], text)
-            for name, text in settings.items()
+            SETTINGS[name].attribute: value
+            for name, value in [(name, parse_setting(name, text)) for name, text in settings.items()]
             if name not in topic_settings
         }
-        LogConfig.from_settings(topic_settings)
-        config = cls(**values, topic_settings=topic_settings)  # type: ignore[arg-type]
-        check_consistency(config)
-        return config
+        return cls(**values, topic_settings=topic_settings)  # type: ignore[arg-type]
 
     def changed_settings(self) -> dict[str, str]:
         """Return the settings that differ from their defaults, and those given for topics, as users write them."""
         defaults = type(self)().to_settings()
-        changed = {name: text for name, text in self.to_settings().items() if text != defaults[name]}
+        changed = {name: shown(name, text) for name, text in self.to_settings().items() if text != defaults[name]}
         return changed | dict(self.topic_settings)
 
     def to_settings(self) -> dict[str, str]:
         """Return every setting of the broker by name, as users write it."""
         return {setting.name: setting.format(getattr(self, setting.attribute)) for setting in BROKER_SETTINGS}
+
+    def sources(self) -> dict[str, Given]:
+        """Return where the value of each setting comes from; without those for which that is not known."""
+        changed = self.changed_settings()
+        defaults = {name: Given("", Origin.DEFAULT) for name in SETTINGS if name not in changed}
+        return defaults | dict(self.given)
+
+    def altered(self, own: Mapping[str, str]) -> Self:
+        """Return these settings with those that were altered while running. InvalidConfig, NeedsRestart."""
+        for name, text in own.items():
+            parse_setting(name, text)
+            if not SETTINGS[name].is_dynamic:
+                raise NeedsRestart(
+                    f"{name} cannot be altered while the broker runs, it needs a restart: set it in the file, the "
+                    "environment or the command line that the broker is started with"
+                )
+        topic_settings = {**self.topic_settings, **{name: own[name] for name in own if name in _TOPIC_NAMES}}
+        LogConfig.from_settings(topic_settings)
+        values = {SETTINGS[name].attribute: parse_setting(name, own[name]) for name in own if name not in _TOPIC_NAMES}
+        given = {**self.given, **{name: Given(text, Origin.ALTERED) for name, text in own.items()}}
+        config = replace(self, **values, topic_settings=topic_settings, given=given)  # type: ignore[arg-type]
+        check_consistency(config, {})
+        return config
+
+    def take(self, other: Self) -> None:
+        """Take over the dynamic settings of `other`: the one way in which a configuration that is in use changes.
+
+        All parts of a broker have the same object, and see them at their next use.
+        """
+        for setting in BROKER_SETTINGS:
+            if setting.is_dynamic:
+                object.__setattr__(self, setting.attribute, getattr(other, setting.attribute))
+        object.__setattr__(self, "topic_settings", other.topic_settings)
+        object.__setattr__(self, "given", other.given)
 
     @property
     def topic_defaults(self) -> LogConfig:
@@ -60,11 +98,16 @@ class BrokerConfig(BrokerSettings):
 
 
 BROKER_SETTINGS = settings_of(BrokerConfig)
-_BY_NAME = {setting.name: setting for setting in BROKER_SETTINGS}
 _TOPIC_NAMES = frozenset(setting.name for setting in TOPIC_SETTINGS)
+SETTINGS = {setting.name: setting for setting in (*BROKER_SETTINGS, *TOPIC_SETTINGS)}
+"""By name: those of the broker, and those of topics, whose defaults the broker may be given."""
 
 
-def _parse(setting: Setting, text: str) -> SettingValue:
+def parse_setting(name: str, text: str) -> SettingValue:
+    """Return the value that `text` means; InvalidConfig for an unknown name, with the nearest one, or a bad value."""
+    setting = SETTINGS.get(name)
+    if setting is None:
+        raise unknown_setting(name)
     if setting.kind != "text" or setting.choices:
         return setting.parse(text)
     try:
@@ -72,14 +115,10 @@ def _parse(setting: Setting, text: str) -> SettingValue:
     except UnicodeEncodeError:
         is_allowed = False
     if not is_allowed:
-        raise InvalidConfig(f"{setting.name}: {text!r} is not allowed, it must be UTF-8 text without zero bytes")
+        raise InvalidConfig(f"{name}: {text!r} is not allowed, it must be UTF-8 text without zero bytes")
     return text
 
 
-def setting_named(name: str) -> Setting:
-    """Return the setting called `name`; InvalidConfig, which suggests the nearest name, if there is none."""
-    setting = _BY_NAME.get(name)
-    if setting is None:
-        hint = did_you_mean(name, [*_BY_NAME, *_TOPIC_NAMES])
-        raise InvalidConfig(f"{name!r} is not a setting of the broker or of a topic{hint}")
-    return setting
+def unknown_setting(name: str) -> InvalidConfig:
+    """Return the error for a name that no setting has; it suggests the nearest one."""
+    return InvalidConfig(f"{name!r} is not a setting of the broker or of a topic{did_you_mean(name, SETTINGS)}")

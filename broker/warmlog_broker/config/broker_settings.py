@@ -1,4 +1,8 @@
-"""The table of the broker's settings: name, default, bounds and meaning of each."""
+"""The table of the broker's settings: name, default, bounds and meaning of each.
+
+One that `is_dynamic` can be altered while the broker runs (`topics/broker_changes`): no part keeps a copy of its value,
+or the part is told of a change.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,16 +21,18 @@ KIB, MIB, TIB = 1 << 10, 1 << 20, 1 << 40
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
 
 
-def _integer(default: int, unit: str, sentence: str, *, minimum: int = 1, maximum: int = MAX_INT32) -> Any:
-    return setting(default, sentence, unit=unit, minimum=minimum, maximum=maximum)
+def _integer(
+    default: int, unit: str, sentence: str, *, minimum: int = 1, maximum: int = MAX_INT32, is_dynamic: bool = False
+) -> Any:
+    return setting(default, sentence, unit=unit, minimum=minimum, maximum=maximum, is_dynamic=is_dynamic)
 
 
-def _ms(default: int, sentence: str, *, minimum: int = 1, maximum: int = MAX_INT32) -> Any:
-    return _integer(default, "ms", sentence, minimum=minimum, maximum=maximum)
+def _ms(default: int, sentence: str, *, minimum: int = 1, maximum: int = MAX_INT32, is_dynamic: bool = False) -> Any:
+    return _integer(default, "ms", sentence, minimum=minimum, maximum=maximum, is_dynamic=is_dynamic)
 
 
-def _bytes(default: int, sentence: str, *, minimum: int, maximum: int = MAX_INT32) -> Any:
-    return _integer(default, "bytes", sentence, minimum=minimum, maximum=maximum)
+def _bytes(default: int, sentence: str, *, minimum: int, maximum: int = MAX_INT32, is_dynamic: bool = False) -> Any:
+    return _integer(default, "bytes", sentence, minimum=minimum, maximum=maximum, is_dynamic=is_dynamic)
 
 
 def _threads(default: int, sentence: str, *, minimum: int = 1, maximum: int = 256) -> Any:
@@ -118,13 +124,18 @@ class BrokerSettings:
         "", "HOST:PORT for metrics and health checks over HTTP, without authentication; none if empty."
     )
     metrics_max_topics: int = _integer(
-        1000, "topics", "The most topics with metrics of their own; those of the others are added up.", minimum=0
+        1000,
+        "topics",
+        "The most topics with metrics of their own; those of the others are added up.",
+        minimum=0,
+        is_dynamic=True,
     )
     metrics_max_groups: int = _integer(
         1000,
         "groups",
         "The most groups, and pairs of a group and a topic, with metrics of their own; the others are added up.",
         minimum=0,
+        is_dynamic=True,
     )
     node_id: int = _integer(
         1, "", "This broker's number; a data directory keeps the number that it was created with.", minimum=0
@@ -140,7 +151,11 @@ class BrokerSettings:
         minimum=0,
     )
     sasl_failure_delay_ms: int = _ms(
-        500, "How long a client waits for the response to a failed authentication.", minimum=0, maximum=10 * SECOND_MS
+        500,
+        "How long a client waits for the response to a failed authentication.",
+        minimum=0,
+        maximum=10 * SECOND_MS,
+        is_dynamic=True,
     )
     # rights
     authorization: str = setting(
@@ -159,18 +174,27 @@ class BrokerSettings:
     )
     # connections
     max_connections: int = _integer(8192, "connections", "The most connections that are open at once.")
-    max_connections_per_ip: int = _integer(8192, "connections", "The most connections from one address.")
+    max_connections_per_ip: int = _integer(
+        8192, "connections", "The most connections from one address.", is_dynamic=True
+    )
+    quota_max_throttle_ms: int = _ms(
+        10 * SECOND_MS,
+        "How long at most the connection of a client that exceeds a quota is not read after one request.",
+        maximum=20 * SECOND_MS,  # clients wait 30 s for a response that does not tell the delay
+    )
     handshake_timeout_ms: int = _ms(
         10 * SECOND_MS,
         "A connection that has not sent its handshake within this time is closed; also one that has not finished that "
         "of TLS, or not authenticated, if its listener asks for it.",
     )
     request_receive_timeout_ms: int = _ms(
-        MINUTE_MS, "A connection is closed if a request has not arrived completely this long after its first byte."
+        MINUTE_MS,
+        "A connection is closed if a request has not arrived completely this long after its first byte.",
+        is_dynamic=True,
     )
     connections_max_idle_ms: int = _ms(10 * MINUTE_MS, "A connection without requests for this long is closed.")
     send_stall_timeout_ms: int = _ms(
-        2 * MINUTE_MS, "A connection that reads nothing of its responses for this long is closed."
+        2 * MINUTE_MS, "A connection that reads nothing of its responses for this long is closed.", is_dynamic=True
     )
     max_in_flight_requests: int = _integer(
         64, "requests", "The most requests of a connection without a response; above that it is not read."
@@ -199,10 +223,15 @@ class BrokerSettings:
         maximum=TIB,
     )
     stall_timeout_ms: int = _ms(
-        SECOND_MS, "While others wait for memory, a connection that holds some is closed if it stalls for this long."
+        SECOND_MS,
+        "While others wait for memory, a connection that holds some is closed if it stalls for this long.",
+        is_dynamic=True,
     )
     stall_min_bytes_per_second: int = _integer(
-        64 * KIB, "bytes/s", "A connection stalls if it is slower than this on average over stall.timeout.ms."
+        64 * KIB,
+        "bytes/s",
+        "A connection stalls if it is slower than this on average over stall.timeout.ms.",
+        is_dynamic=True,
     )
     batch_max_decompressed_bytes: int = _bytes(
         DEFAULT_MAX_DECOMPRESSED_BYTES,
@@ -219,10 +248,13 @@ class BrokerSettings:
         "Responses of one connection that its client has not read yet, file ranges included; above that its requests "
         "wait.",
         minimum=64 * KIB,
+        is_dynamic=True,
     )
     # fetch
-    fetch_max_bytes: int = _bytes(55 * MIB, "The largest response to one Fetch.", minimum=KIB)
-    fetch_max_wait_ms: int = _ms(5 * MINUTE_MS, "The longest that a Fetch may wait for data.", minimum=0)
+    fetch_max_bytes: int = _bytes(55 * MIB, "The largest response to one Fetch.", minimum=KIB, is_dynamic=True)
+    fetch_max_wait_ms: int = _ms(
+        5 * MINUTE_MS, "The longest that a Fetch may wait for data.", minimum=0, is_dynamic=True
+    )
     fetch_max_waits: int = _integer(16_384, "requests", "The most Fetches that wait for data, over all connections.")
     fetch_max_wait_partitions: int = _integer(
         262_144, "partitions", "The most partitions that waiting Fetches name, over all connections."
@@ -273,13 +305,17 @@ class BrokerSettings:
         "How fast each partition that moves to another data directory is copied.",
         minimum=64 * KIB,
         maximum=TIB,
+        is_dynamic=True,
     )
     # topics
     num_partitions: int = _integer(
-        1, "partitions", "Partitions of a new topic, unless the request that creates it gives a number."
+        1,
+        "partitions",
+        "Partitions of a new topic, unless the request that creates it gives a number.",
+        is_dynamic=True,
     )
-    max_partitions_per_topic: int = _integer(1000, "partitions", "The most partitions of one topic.")
-    max_partitions: int = _integer(10_000, "partitions", "The most partitions of this broker.")
+    max_partitions_per_topic: int = _integer(1000, "partitions", "The most partitions of one topic.", is_dynamic=True)
+    max_partitions: int = _integer(10_000, "partitions", "The most partitions of this broker.", is_dynamic=True)
     producer_id_block_size: int = _integer(
         1000, "producer ids", "How many producer ids are reserved on disk at a time."
     )
@@ -290,7 +326,7 @@ class BrokerSettings:
         minimum=100,
     )
     producer_id_expiration_ms: int = _ms(
-        DAY_MS, "A partition forgets an idempotent producer that has not written to it for this long."
+        DAY_MS, "A partition forgets an idempotent producer that has not written to it for this long.", is_dynamic=True
     )
     producer_id_expiration_check_interval_ms: int = _ms(
         10 * MINUTE_MS, "How often the broker looks for idle producers to forget."
@@ -322,7 +358,9 @@ class BrokerSettings:
         minimum=UNLIMITED,
         maximum=TIB,
     )
-    log_cleaner_backoff_ms: int = _ms(15 * SECOND_MS, "How long compaction pauses when no log needs it.")
+    log_cleaner_backoff_ms: int = _ms(
+        15 * SECOND_MS, "How long compaction pauses when no log needs it.", is_dynamic=True
+    )
     # consumer groups
     group_coordinator_partitions: int = _integer(
         16, "partitions", "Partitions of __groups, which holds the state of consumer groups, when it is created."
@@ -330,16 +368,24 @@ class BrokerSettings:
     group_session_timeout_ms: int = _ms(
         45 * SECOND_MS,
         "A member that is silent for this long loses its place in the group, unless it has asked for another time.",
+        is_dynamic=True,
     )
-    group_min_session_timeout_ms: int = _ms(2 * SECOND_MS, "The shortest session timeout that a member may ask for.")
-    group_max_session_timeout_ms: int = _ms(10 * MINUTE_MS, "The longest session timeout that a member may ask for.")
+    group_min_session_timeout_ms: int = _ms(
+        2 * SECOND_MS, "The shortest session timeout that a member may ask for.", is_dynamic=True
+    )
+    group_max_session_timeout_ms: int = _ms(
+        10 * MINUTE_MS, "The longest session timeout that a member may ask for.", is_dynamic=True
+    )
     group_heartbeat_interval_ms: int = _ms(
-        5 * SECOND_MS, "How often members send a heartbeat; at least three times in their session timeout."
+        5 * SECOND_MS,
+        "How often members send a heartbeat; at least three times in their session timeout.",
+        is_dynamic=True,
     )
     group_rebalance_timeout_ms: int = _ms(
         5 * MINUTE_MS,
         "How long a member may take to give up partitions before it loses its place in the group, unless it has asked "
         "for another time.",
+        is_dynamic=True,
     )
     group_assignment_interval_ms: int = _ms(
         200, "The least time between two assignments of a group: changes in between share the next one.", minimum=0
@@ -347,19 +393,20 @@ class BrokerSettings:
     group_initial_rebalance_delay_ms: int = _ms(
         500, "How long the first assignment of a group without members waits for more of them.", minimum=0
     )
-    group_max_size: int = _integer(1000, "members", "The most members of one group.")
-    group_max_groups: int = _integer(100_000, "groups", "The most groups of this broker.")
+    group_max_size: int = _integer(1000, "members", "The most members of one group.", is_dynamic=True)
+    group_max_groups: int = _integer(100_000, "groups", "The most groups of this broker.", is_dynamic=True)
     offsets_retention_ms: int = _ms(
         30 * DAY_MS,
         "How long the committed offsets of a group are kept after its last member has left; those of a group "
         "that never had members, after each commit. A group with members keeps all.",
         maximum=MAX_INT64,
+        is_dynamic=True,
     )
     offsets_retention_check_interval_ms: int = _ms(
         10 * MINUTE_MS, "How often the broker looks for committed offsets to forget."
     )
     offset_metadata_max_bytes: int = _bytes(
-        4 * KIB, "The largest text that may be committed with an offset.", minimum=0, maximum=MIB
+        4 * KIB, "The largest text that may be committed with an offset.", minimum=0, maximum=MIB, is_dynamic=True
     )
     # transactions
     transaction_coordinator_partitions: int = _integer(
@@ -396,11 +443,14 @@ class BrokerSettings:
         HOUR_MS, "How long a crash counts, and how long safe mode lasts unless the broker is stopped earlier."
     )
     # stop
-    shutdown_drain_ms: int = _ms(10 * SECOND_MS, "How long a stop waits for requests in flight.", minimum=0)
+    shutdown_drain_ms: int = _ms(
+        10 * SECOND_MS, "How long a stop waits for requests in flight.", minimum=0, is_dynamic=True
+    )
     shutdown_disk_ms: int = _ms(
         MINUTE_MS,
         "How long a stop then waits for the disks. After that the broker exits as in a crash: acknowledged data is "
         "kept, and the next start checks the logs.",
+        is_dynamic=True,
     )
 
     @property

@@ -1,6 +1,7 @@
 """Settings that contradict each other, or lack another one."""
 
 import os
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from warmlog_broker.config.broker_settings import BrokerSettings, ClientAuth
@@ -9,35 +10,69 @@ from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.sasl.credential import MECHANISMS
 
 
-def check_consistency(config: BrokerSettings) -> None:
-    """Raise InvalidConfig if settings contradict each other."""
+def check_consistency(config: BrokerSettings, settings: Mapping[str, str]) -> None:
+    """Raise InvalidConfig for the first contradiction."""
+    for error in contradictions(config, settings):
+        raise error
+
+
+def contradictions(config: BrokerSettings, settings: Mapping[str, str]) -> Iterator[InvalidConfig]:
+    """Yield what contradicts each other, or is not what its setting expects; `settings` are those that were given."""
+    if settings.get("listen") and settings.get("listeners"):
+        yield InvalidConfig(
+            f"listen ({settings['listen']}) and listeners ({settings['listeners']}) are both set: remove one"
+        )
+    for check in _CHECKS:
+        try:
+            check(config)
+        except InvalidConfig as error:
+            yield error
+
+
+def _check_super_users(config: BrokerSettings) -> None:
     for principal in config.super_user_principals:
         if not principal.startswith("User:") or principal in ("User:", "User:*"):
             raise InvalidConfig(
                 f"super.users: {principal!r} is not a principal: User: and a name is, with semicolons between "
                 "several of them"
             )
-    _check_data_paths(config)
-    _check_listeners(config)
+
+
+def _check_mechanisms(config: BrokerSettings) -> None:
     if not config.offered_mechanisms or not set(config.offered_mechanisms) <= MECHANISMS.keys():
         raise InvalidConfig(
             f"sasl.mechanisms: {config.sasl_mechanisms!r} is not allowed, it must name some of {', '.join(MECHANISMS)}"
         )
+
+
+def _check_admin_address(config: BrokerSettings) -> None:
     if config.admin_listen:
         parse_address(config.admin_listen, "admin.listen")
+
+
+def _check_memory(config: BrokerSettings) -> None:
     if config.queued_max_request_bytes < config.socket_request_max_bytes:
         raise InvalidConfig(
             f"queued.max.request.bytes: {config.queued_max_request_bytes} is not allowed, it must be at least "
             f"socket.request.max.bytes = {config.socket_request_max_bytes}"
         )
+
+
+def _check_cleaner_rate(config: BrokerSettings) -> None:
     if config.log_cleaner_io_max_bytes_per_second == 0:
         raise InvalidConfig("log.cleaner.io.max.bytes.per.second: 0 is not allowed, use -1 for no limit")
+
+
+def _check_session_timeouts(config: BrokerSettings) -> None:
     shortest_ms, longest_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
     if not shortest_ms <= config.group_session_timeout_ms <= longest_ms:
         raise InvalidConfig(
             f"group.session.timeout.ms: {config.group_session_timeout_ms} is not allowed, it must be from "
             f"group.min.session.timeout.ms = {shortest_ms} to group.max.session.timeout.ms = {longest_ms}"
         )
+
+
+def _check_partitions(config: BrokerSettings) -> None:
     if config.num_partitions > config.max_partitions_per_topic:
         raise InvalidConfig(
             f"num.partitions: {config.num_partitions} is not allowed, it must be at most "
@@ -75,7 +110,6 @@ def _check_listeners(config: BrokerSettings) -> None:
                 "have clients show certificates (ssl with tls.client.auth=required), or allow it with "
                 "allow.unauthenticated=true"
             )
-    _check_tls(config)
 
 
 def _check_tls(config: BrokerSettings) -> None:
@@ -104,3 +138,17 @@ def _check_tls(config: BrokerSettings) -> None:
             f"tls.ca.file: {config.tls_ca_file} is set, but clients are not asked for certificates: set "
             "tls.client.auth to optional or required"
         )
+
+
+_CHECKS: tuple[Callable[[BrokerSettings], None], ...] = (
+    _check_super_users,
+    _check_data_paths,
+    _check_listeners,
+    _check_tls,
+    _check_mechanisms,
+    _check_admin_address,
+    _check_memory,
+    _check_cleaner_rate,
+    _check_session_timeouts,
+    _check_partitions,
+)

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
 
-from warmlog_broker.config.broker_config import BROKER_SETTINGS, BrokerConfig
-from warmlog_broker.storage.config import TOPIC_SETTINGS
+from warmlog_broker.config.broker_config import SETTINGS, BrokerConfig
+from warmlog_broker.config.given import Given, Origin
+from warmlog_broker.config.toml_file import WrongLine, read_toml, statements
 from warmlog_protocol.errors import InvalidConfig
 
 ENVIRONMENT_PREFIX = "WARMLOG_"
@@ -41,45 +41,39 @@ _KUBERNETES = re.compile(
 )
 """https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables"""
 
-_NAMES = [setting.name for setting in (*BROKER_SETTINGS, *TOPIC_SETTINGS)]
+_NAMES = list(SETTINGS)
 
 
 def load_settings(
     given: Mapping[str, str], *, file: Path | None = None, environment: Mapping[str, str] = os.environ
 ) -> BrokerConfig:
     """Return the configuration: `given` takes precedence over the `environment`, and that over the TOML `file`."""
-    settings = _from_file(file) if file is not None else {}
+    found, ignored = gather(given, file=file, environment=environment)
+    config = BrokerConfig.from_settings({name: each.text for name, each in found.items()})
+    return replace(config, given=found, ignored_variables=ignored)
+
+
+def gather(
+    given: Mapping[str, str], *, file: Path | None, environment: Mapping[str, str]
+) -> tuple[dict[str, Given], tuple[str, ...]]:
+    """Return the settings in force and where each comes from, unchecked, and the variables that are ignored."""
+    settings = {} if file is None else _from_file(file)
     found, ignored = _from_environment(environment)
-    settings.update(found)
-    settings.update(given)
-    return replace(BrokerConfig.from_settings(settings), ignored_variables=ignored)
+    settings |= {name: Given(text, Origin.ENVIRONMENT, _variable(name)) for name, text in found.items()}
+    settings |= {name: Given(text, Origin.FLAG) for name, text in given.items()}
+    return settings, ignored
 
 
-def _from_file(path: Path) -> dict[str, str]:
-    import tomllib  # imported here because most brokers have no such file
-
-    try:
-        with open(path, "rb") as file:
-            tables = tomllib.load(file)
-    except (OSError, ValueError) as error:  # not TOML, not UTF-8, or a zero byte in the path
-        raise InvalidConfig(f"cannot read the configuration {path}: {error}") from None
-    settings: dict[str, str] = {}
-    _flatten("", tables, settings)
-    return settings
-
-
-def _flatten(prefix: str, table: Mapping[str, Any], settings: dict[str, str]) -> None:
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            _flatten(f"{prefix}{name}.", value, settings)
-        elif isinstance(value, bool):
-            settings[prefix + name] = "true" if value else "false"
-        elif isinstance(value, str | int):
-            settings[prefix + name] = str(value)
-        else:
+def _from_file(path: Path) -> dict[str, Given]:
+    settings = {}
+    for each in statements(read_toml(path)):
+        if isinstance(each, WrongLine):
             raise InvalidConfig(
-                f"{prefix}{name}: {value!r} is not allowed, it must be text, a whole number or a boolean"
+                f"cannot read the configuration {path}: line {each.line}: {each.message}. "
+                f"`warmlog config check {path}` shows all mistakes"
             )
+        settings[each.name] = Given(each.text, Origin.FILE, f"{path}, line {each.line}", each.line)
+    return settings
 
 
 def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:

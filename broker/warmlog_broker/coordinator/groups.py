@@ -112,6 +112,10 @@ class GroupCoordinator:
             Surroundings(Groups, self, threads, now_ms, write_refusal),
         )
 
+    def take_settings(self) -> None:
+        """Use the limits of the configuration as they are now."""
+        self._limits = _limits_of(self._config)
+
     def start(self) -> None:
         """Load what is there, and begin the duties."""
         self._coordinator.start()

@@ -352,6 +352,9 @@ RIGHTS: dict[int, tuple[Rule, ...]] = {
     ApiKey.DELETE_ACLS: (on_cluster(Operation.ALTER),),
     ApiKey.DESCRIBE_ACLS: (on_cluster(Operation.DESCRIBE),),
     ApiKey.CHECK_ACL: (on_cluster(Operation.DESCRIBE),),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: (on_cluster(Operation.DESCRIBE_CONFIGS),),
+    ApiKey.ALTER_CLIENT_QUOTAS: (on_cluster(Operation.ALTER_CONFIGS),),
+    ApiKey.ALTER_BROKER_CONFIG: (on_cluster(Operation.ALTER_CONFIGS),),
     ApiKey.FIND_SPLITS: (
         Each(
             (Operation.READ,),

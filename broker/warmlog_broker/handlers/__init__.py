@@ -4,7 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 from warmlog_broker.handlers.access.acls import check_acl, create_acls, delete_acls, describe_acls
+from warmlog_broker.handlers.access.quotas import alter_client_quotas, describe_client_quotas
 from warmlog_broker.handlers.access.users import alter_users, authenticate, list_users
+from warmlog_broker.handlers.broker_config import alter_broker_config
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.fetch import fetch
 from warmlog_broker.handlers.groups import (
@@ -16,7 +18,6 @@ from warmlog_broker.handlers.groups import (
     offset_commit,
     offset_fetch,
 )
-from warmlog_broker.handlers.jobs import abort_job_members, commit_job, job_heartbeat, join_job
 from warmlog_broker.handlers.log_dirs import alter_replica_log_dirs, describe_log_dirs
 from warmlog_broker.handlers.metadata import handshake, metadata
 from warmlog_broker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
@@ -30,8 +31,12 @@ from warmlog_broker.handlers.topics import (
     describe_configs,
 )
 from warmlog_broker.handlers.transactions import (
+    abort_job_members,
     abort_transaction,
+    commit_job,
     end_transaction,
+    job_heartbeat,
+    join_job,
     list_transactions,
     txn_offset_commit,
 )
@@ -79,6 +84,9 @@ HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.JOB_HEARTBEAT: job_heartbeat,
     ApiKey.COMMIT_JOB: commit_job,
     ApiKey.ABORT_JOB_MEMBERS: abort_job_members,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas,
+    ApiKey.ALTER_CLIENT_QUOTAS: alter_client_quotas,
+    ApiKey.ALTER_BROKER_CONFIG: alter_broker_config,
     ApiKey.FIND_SPLITS: find_splits,
 }
 """`handler(services, context, request)` by API key; Produce has the batches of the request as a further argument. For

@@ -17,8 +17,10 @@ from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.security.authorizer import Authorizer
+from warmlog_broker.security.quotas import Quotas
 from warmlog_broker.security.users import Users
 from warmlog_broker.storage.segment.splits import TimestampCache
+from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
@@ -35,6 +37,7 @@ class Services:
     cluster: ClusterView
     topics: Topics
     topic_changes: TopicChanges
+    broker_changes: BrokerChanges
     directories: DataDirectories
     moves: Moves
     delayed_fetches: DelayedFetches
@@ -43,6 +46,7 @@ class Services:
     transactions: TransactionCoordinator
     users: Users
     authorizer: Authorizer
+    quotas: Quotas
     cold_readers: Executor
     bodies: BodyThreads
     counters: Counters

@@ -7,6 +7,7 @@ metadata log is flushed.
 from collections.abc import Mapping
 
 from warmlog_broker.config.broker_config import BROKER_SETTINGS
+from warmlog_broker.config.given import shown
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
@@ -139,6 +140,7 @@ def _describe_topic(topic: Topic, defaults: Mapping[str, str]) -> DescribedConfi
             setting.name not in own,
             setting.sentence,
             OF_TOPIC if setting.name in own else _default_origin(setting.name in defaults),
+            is_dynamic=setting.is_dynamic,
         )
         for setting in TOPIC_SETTINGS
     ]
@@ -148,10 +150,21 @@ def _describe_topic(topic: Topic, defaults: Mapping[str, str]) -> DescribedConfi
 def _describe_broker(services: Services) -> DescribedConfigs:
     config = services.config
     values, defaults = config.to_settings(), config.topic_defaults.to_settings()
+    sources = config.sources()
     rows = [(row, values[row.name], values[row.name] != row.format(row.default)) for row in BROKER_SETTINGS]
     rows += [(row, defaults[row.name], row.name in config.topic_settings) for row in TOPIC_SETTINGS]
     entries = [
-        ConfigEntry(row.name, value, not is_set, row.sentence, _default_origin(is_set)) for row, value, is_set in rows
+        ConfigEntry(
+            row.name,
+            shown(row.name, value),
+            not is_set,
+            row.sentence,
+            _default_origin(is_set),
+            source=sources[row.name].origin if row.name in sources else "",
+            place=sources[row.name].place if row.name in sources else "",
+            is_dynamic=row.is_dynamic,
+        )
+        for row, value, is_set in rows
     ]
     return DescribedConfigs(ErrorCode.NONE, "", BROKER_NAME, entries)
 

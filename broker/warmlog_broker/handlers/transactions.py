@@ -1,14 +1,25 @@
-"""Transactions: EndTransaction, TxnOffsetCommit, and what tools ask. See `coordinator/transactions`."""
+"""Transactions: of producers, of jobs with many of them, and what tools ask. See `coordinator/transactions`."""
+
+from collections.abc import Iterable
 
 from warmlog_broker.coordinator.transaction.decisions import NOBODY
 from warmlog_broker.coordinator.transaction.state import Job, Producer, Transaction
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_protocol.messages import (
+    AbortJobMembersRequest,
+    AbortJobMembersResponse,
     AbortTransactionRequest,
     AbortTransactionResponse,
+    CommitJobRequest,
+    CommitJobResponse,
     EndTransactionRequest,
     EndTransactionResponse,
+    JobHeartbeatRequest,
+    JobHeartbeatResponse,
+    JobMember,
+    JoinJobRequest,
+    JoinJobResponse,
     ListedJob,
     ListedTransaction,
     ListTransactionsRequest,
@@ -81,3 +92,38 @@ async def abort_transaction(
     """Abort the open transaction of a producer that does not end it."""
     await services.transactions.abort(request.transactional_id)
     return AbortTransactionResponse()
+
+
+async def join_job(services: Services, _context: RequestContext, request: JoinJobRequest) -> JoinJobResponse:
+    """Make a producer a member of the job's transaction."""
+    producer = await services.transactions.join_job(request.transactional_id, request.version, request.timeout_ms)
+    return JoinJobResponse(True) if producer is None else JoinJobResponse(False, *producer)
+
+
+def job_heartbeat(services: Services, _context: RequestContext, request: JobHeartbeatRequest) -> JobHeartbeatResponse:
+    """Keep the transaction open."""
+    (producer,) = _producers([request.member])
+    services.transactions.keep_job(request.transactional_id, request.version, producer)
+    return JobHeartbeatResponse()
+
+
+async def commit_job(services: Services, _context: RequestContext, request: CommitJobRequest) -> CommitJobResponse:
+    """Commit the winners and abort the others."""
+    winners = _producers(request.winners)
+    is_repeat, records = await services.transactions.commit_job(
+        request.transactional_id, request.version, winners, request.records
+    )
+    return CommitJobResponse(is_repeat, records)
+
+
+async def abort_job_members(
+    services: Services, _context: RequestContext, request: AbortJobMembersRequest
+) -> AbortJobMembersResponse:
+    """Abort some members."""
+    members = _producers(request.members)
+    await services.transactions.abort_job_members(request.transactional_id, request.version, members)
+    return AbortJobMembersResponse()
+
+
+def _producers(members: Iterable[JobMember]) -> list[Producer]:
+    return [Producer(member.producer_id, member.producer_epoch) for member in members]

@@ -1,4 +1,4 @@
-"""The metadata log: topics, their directories, leader epochs, producer ids, users and rights, in one crash-safe file.
+"""The metadata log: what a broker knows beside its logs, in one crash-safe file.
 
 `metadata.log` in the data directory::
 
@@ -36,6 +36,9 @@ kind   entry                 fields
 22     UserSecretMade        random bytes, from which the salts of users that do not exist are made
 60     AclsCreated           rules (protocol messages/access/acls), none of which was there
 61     AclsDeleted           rules, all of which were there
+70     QuotaAltered          user or nil, client id or nil, all limits of this quota from now on, by their keys; none if
+                             it was removed
+80     BrokerAltered         all settings of the broker from now on that were altered while it ran
 =====  ====================  ========================================================================================
 
 An entry is in force once the file is flushed, and responses that depend on it are sent after that. Entries are appended
@@ -188,6 +191,16 @@ class AclsDeleted(Entry, frozen=True, tag=61):
     rules: list[AclBinding]
 
 
+class QuotaAltered(Entry, frozen=True, tag=70):
+    user: str | None
+    client_id: str | None
+    limits: dict[str, int]
+
+
+class BrokerAltered(Entry, frozen=True, tag=80):
+    settings: dict[str, str]
+
+
 AnyEntry = (
     ClusterCreated
     | TopicCreated
@@ -207,6 +220,8 @@ AnyEntry = (
     | UserSecretMade
     | AclsCreated
     | AclsDeleted
+    | QuotaAltered
+    | BrokerAltered
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -236,6 +251,10 @@ class MetadataState:
     user_secret: bytes = field(default=b"", repr=False)
     acls: dict[AclBinding, None] = field(default_factory=dict)
     """The rules about rights, each once, in the order in which they were added."""
+    quotas: dict[tuple[str | None, str | None], dict[str, int]] = field(default_factory=dict)
+    """The limits of each quota by their keys; quotas by user and client id."""
+    broker_settings: dict[str, str] = field(default_factory=dict)
+    """Those of the broker that were altered while it ran."""
 
     def apply(self, entry: AnyEntry) -> None:
         """Change the state by `entry`."""
@@ -260,8 +279,8 @@ class MetadataState:
                 self._assign(entry)
             case TopicAltered() | PartitionsAdded():
                 self._alter(entry)
-            case UserAltered() | UserDeleted() | UserSecretMade() | AclsCreated() | AclsDeleted():
-                self._alter_access(entry)
+            case _:
+                self._alter_broker(entry)
 
     def _delete(self, entry: TopicDeleted) -> None:
         if entry.name in self.topics and self.topics[entry.name].topic_id == entry.topic_id:
@@ -282,8 +301,13 @@ class MetadataState:
         _forget_from(entry.partitions, self.leader_epochs, topic.topic_id)
         _forget_from(entry.partitions, self.assignments, topic.topic_id)
 
-    def _alter_access(self, entry: UserAltered | UserDeleted | UserSecretMade | AclsCreated | AclsDeleted) -> None:
+    def _alter_broker(
+        self,
+        entry: UserAltered | UserDeleted | UserSecretMade | AclsCreated | AclsDeleted | QuotaAltered | BrokerAltered,
+    ) -> None:
         match entry:
+            case BrokerAltered():
+                self.broker_settings = entry.settings
             case UserAltered():
                 self.users[entry.name] = entry
             case UserDeleted():
@@ -295,6 +319,10 @@ class MetadataState:
             case AclsDeleted():
                 for rule in entry.rules:
                     self.acls.pop(rule, None)
+            case QuotaAltered():
+                self.quotas.pop((entry.user, entry.client_id), None)
+                if entry.limits:
+                    self.quotas[entry.user, entry.client_id] = entry.limits
 
     def _begin_epochs(self, entry: UncleanStart | LeaderEpochsBegun) -> None:
         if isinstance(entry, UncleanStart):
@@ -338,6 +366,8 @@ class MetadataState:
         entries += self.users.values()
         rules = list(self.acls)
         entries += [AclsCreated(rules[at : at + RULES_AN_ENTRY]) for at in range(0, len(rules), RULES_AN_ENTRY)]
+        entries += [QuotaAltered(*entity, limits) for entity, limits in self.quotas.items()]
+        entries += [BrokerAltered(self.broker_settings)] if self.broker_settings else []
         return entries
 
 

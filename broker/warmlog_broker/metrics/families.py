@@ -13,6 +13,7 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
 from warmlog_broker.maintenance.log_cleaner import LogCleaner
 from warmlog_broker.metrics.group_families import GroupMetrics
+from warmlog_broker.metrics.transaction_families import transaction_families
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.replica.partition_state import PartitionState
@@ -74,7 +75,8 @@ class BrokerMetrics:
     async def collect(self) -> list[Metric]:
         """Return all families. Takes several turns of the event loop if there are many topics."""
         families = [*self._broker(), *self._requests(), *self._memory(), *self._disks()]
-        return [*families, *await self._topics(), *await self._groups.collect()]
+        families += [*await self._topics(), *await self._groups.collect()]
+        return families + await transaction_families(self._services)
 
     def _broker(self) -> Iterator[Metric]:
         services = self._services
@@ -101,6 +103,15 @@ class BrokerMetrics:
         for (api, reason), count in counters.denied.items():
             denied.add_metric([api, reason], count)
         yield denied
+        quotas = self._services.quotas
+        labels = ["user", "quota"]
+        throttled = CounterMetricFamily("warmlog_throttled_requests", "Requests that exceeded a quota", labels=labels)
+        seconds = CounterMetricFamily("warmlog_throttle_seconds", "Delays because of quotas", labels=labels)
+        for label, count in quotas.throttled.items():
+            throttled.add_metric(list(label), count)
+            seconds.add_metric(list(label), quotas.throttled_seconds[label])
+        yield throttled
+        yield seconds
         yield _gauge("warmlog_connections", "Open connections", len(self._connections))
         yield _gauge("warmlog_connections_limit", "The most that may be open", self._connections.limit)
         yield _gauge("warmlog_waiting_fetches", "Fetches that wait for data", len(self._services.delayed_fetches))

@@ -1,4 +1,4 @@
-"""The open connections, and the limits on their number."""
+"""The open connections, and the limits on their number: in total, for each address, and for each principal."""
 
 import asyncio
 from collections import Counter
@@ -34,13 +34,16 @@ class OpenConnection(Protocol):
 
 
 class Connections:
-    """All connections, counted by address."""
+    """All connections, counted by address and by principal."""
 
     def __init__(self, limit: int, limit_per_address: int) -> None:
         self.limit = limit
         self.limit_per_address = limit_per_address
         self._all: set[OpenConnection] = set()
         self._by_host: Counter[str] = Counter()
+        self._by_principal: Counter[str] = Counter()
+        self._principals: dict[OpenConnection, str] = {}
+        """Of the connections whose principal is known."""
         self._refused: set[OpenConnection] = set()
         self.gone_count = 0
         """How many connections have ended since the start."""
@@ -60,6 +63,18 @@ class Connections:
             return f"{self.limit} connections are open, as many as max.connections allows"
         if self._by_host[host] >= self.limit_per_address:
             return f"{host} has {self.limit_per_address} connections open, as many as max.connections.per.ip allows"
+        return ""
+
+    def identify(self, connection: OpenConnection, principal: str, limit: int | None) -> str:
+        """Count `connection` for its principal, unless `limit` are; return why not, empty if it is counted."""
+        before = self._principals.get(connection)
+        if before == principal:
+            return ""
+        if limit is not None and self._by_principal[principal] >= limit:
+            return f"{principal} has {limit} connections open, as many as its quota allows"
+        self._forget_principal(connection)
+        self._principals[connection] = principal
+        self._by_principal[principal] += 1
         return ""
 
     def dismiss(self, user: str) -> None:
@@ -90,9 +105,8 @@ class Connections:
         if connection in self._all:
             self._all.remove(connection)
             self.gone_count += 1
-            self._by_host[connection.host] -= 1
-            if not self._by_host[connection.host]:
-                del self._by_host[connection.host]
+            _decrement(self._by_host, connection.host)
+            self._forget_principal(connection)
             if not self._all:
                 self._gone.set()
 
@@ -101,3 +115,14 @@ class Connections:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._gone.wait()
+
+    def _forget_principal(self, connection: OpenConnection) -> None:
+        principal = self._principals.pop(connection, None)
+        if principal is not None:
+            _decrement(self._by_principal, principal)
+
+
+def _decrement(counter: Counter[str], key: str) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]

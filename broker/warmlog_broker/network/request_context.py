@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 
 from warmlog_broker.security.authentication import Authentication
+from warmlog_broker.security.quota_rules import MAX_CLIENT_ID_CHARACTERS as MAX_CLIENT_ID_CHARACTERS
 
 ANONYMOUS_PRINCIPAL = "User:ANONYMOUS"
 """Kafka's name for a client that did not authenticate."""
 USER_PREFIX = "User:"
 """Before the name of a user: with it, the name is a principal."""
-MAX_CLIENT_ID_CHARACTERS = 100
-"""The context holds the client id for as long as the connection lasts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+from msgspec import structs
+
 from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest, Slices
 from warmlog_broker.network.request_context import MAX_CLIENT_ID_CHARACTERS, USER_PREFIX, RequestContext
 from warmlog_broker.network.request_scheduler import StartedRequest
@@ -17,12 +19,15 @@ from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_broker.security.authentication import SessionExpired
-from warmlog_protocol.errors import ApiError, SaslAuthenticationFailed
-from warmlog_protocol.messages import AuthenticateRequest, HandshakeRequest, Message
+from warmlog_broker.security.quotas import Quotas
+from warmlog_protocol.errors import ApiError, SaslAuthenticationFailed, TooManyConnections
+from warmlog_protocol.messages import APIS, AuthenticateRequest, HandshakeRequest, Message
 from warmlog_protocol.wire.connection import RefusedRequest
 
 Handler = Callable[[RequestContext, ReceivedRequest], Response]
 T = TypeVar("T")
+
+_TELLING = frozenset(api.response for api in APIS.values() if "throttle_ms" in api.response.__struct_fields__)
 
 
 class Channel(Protocol):
@@ -48,6 +53,19 @@ class Channel(Protocol):
         """End a request with its response, drop the others, and close the connection once it is sent."""
         ...
 
+    def identify(self, principal: str) -> str:
+        """Note who has authenticated. Return why the connection is one too many, empty if it may be served."""
+        ...
+
+    def throttle(self, delay_s: float) -> None:
+        """Do not read the connection for `delay_s`."""
+        ...
+
+    @property
+    def throttled_ms(self) -> int:
+        """For how long the connection is not read because of a quota."""
+        ...
+
 
 class RequestRunner:
     """The requests in flight of one connection."""
@@ -61,6 +79,7 @@ class RequestRunner:
         tasks: Tasks,
         timers: TimerWheel,
         counters: Counters,
+        quotas: Quotas,
         context: RequestContext,
     ) -> None:
         """`handlers` are by API key."""
@@ -71,6 +90,7 @@ class RequestRunner:
         self._tasks = tasks
         self._timers = timers
         self._counters = counters
+        self._quotas = quotas
         self._deferred: dict[Deferred, tuple[StartedRequest, Timer | None]] = {}
 
     def start(self, request: ReceivedRequest | RefusedRequest, started: StartedRequest) -> None:
@@ -82,6 +102,8 @@ class RequestRunner:
             except Exception as error:
                 self._fail(started, error)
                 return
+        if self._quotas.is_set:
+            self._charge_request(started, 0 if isinstance(request, RefusedRequest) else request.payload_bytes)
         if isinstance(request, RefusedRequest):
             self._fail(started, request.error)
             return
@@ -95,7 +117,11 @@ class RequestRunner:
             self._fail(started, error)
         else:
             if authentication is not None and authentication.user and isinstance(message, AuthenticateRequest):
-                self.context = replace(self.context, principal=USER_PREFIX + authentication.user)
+                principal = USER_PREFIX + authentication.user
+                if refusal := self._channel.identify(principal):
+                    self._fail(started, TooManyConnections(refusal))
+                    return
+                self.context = replace(self.context, principal=principal)
             self._take(started, response, request)
 
     def end(self, deferred: Deferred, work: Callable[[], Response]) -> None:
@@ -154,6 +180,8 @@ class RequestRunner:
 
     def _respond(self, started: StartedRequest, message: Message, slices: Slices) -> None:
         try:
+            if self._quotas.is_set:
+                message = self._throttled(message, slices)
             pieces = self._codec.encode(started, message, slices)
         except Exception as error:
             self._fail(started, error)
@@ -162,6 +190,24 @@ class RequestRunner:
             self._end(started, pieces)
         else:
             self._tasks.start(self._finish(started, pieces, self._end))
+
+    def _charge_request(self, started: StartedRequest, payload_bytes: int) -> None:
+        context = self.context
+        if not context.is_replica:
+            key = started.api.key
+            delay_s = self._quotas.charge_request(context.principal, context.client_id, key, payload_bytes)
+            self._channel.throttle(delay_s)
+
+    def _throttled(self, message: Message, slices: Slices) -> Message:
+        """Charge the batches of a response, and return it with the delay if it has a field for it."""
+        context = self.context
+        size_bytes = sum([piece.size_bytes for pieces in slices for piece in pieces])
+        if size_bytes and not context.is_replica:
+            self._channel.throttle(self._quotas.charge_fetch(context.principal, context.client_id, size_bytes))
+        throttle_ms = self._channel.throttled_ms
+        if throttle_ms and type(message) in _TELLING:
+            return structs.replace(message, throttle_ms=throttle_ms)
+        return message
 
     async def _finish(
         self, started: StartedRequest, work: Coroutine[Any, Any, T], take: Callable[[StartedRequest, T], None]
@@ -183,7 +229,7 @@ class RequestRunner:
         if not isinstance(error, ApiError):
             error = own_failure(f"{started.api.key.name} from {self.context.peer}")
         self._counters.errors[started.api.name, type(error).__name__] += 1
-        if isinstance(error, SaslAuthenticationFailed):
+        if isinstance(error, SaslAuthenticationFailed | TooManyConnections):
             self._channel.end_last(started, self._codec.encode_error(started, error))
             return
         self._end(started, self._codec.encode_error(started, error))

@@ -10,6 +10,7 @@ to a connection that result from one event are sent in one write.
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import cast
@@ -32,6 +33,7 @@ from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_broker.security.authentication import Authentication
+from warmlog_broker.security.quotas import Quotas
 from warmlog_protocol.errors import RemoteProtocolError, TooManyConnections
 from warmlog_protocol.wire.connection import RefusedRequest
 
@@ -60,6 +62,7 @@ class SessionContext:
     timers: TimerWheel
     """Times are on the event loop's clock."""
     counters: Counters
+    quotas: Quotas
     handlers: Mapping[int, Handler]
     """Handlers by API key."""
     make_authentication: Callable[[], Authentication | None]
@@ -98,6 +101,9 @@ class Session(asyncio.BufferedProtocol):
         self._room_bytes = self._received_bytes = 0
         self._is_reading = True
         """Whether the transport reads, as last set."""
+        self._throttled_until_s = 0.0
+        self._throttle: asyncio.TimerHandle | None = None
+        """Set while the connection is not read because of a quota."""
         self._deadlines = Deadlines(context.config, self._loop.time())
         self._timer: Timer | None = None
         self._is_watched = False
@@ -129,6 +135,7 @@ class Session(asyncio.BufferedProtocol):
             tasks=context.tasks,
             timers=context.timers,
             counters=context.counters,
+            quotas=context.quotas,
             context=RequestContext(
                 context.listener.name,
                 "",
@@ -139,6 +146,8 @@ class Session(asyncio.BufferedProtocol):
             ),
         )
         self._refusal = context.connections.refusal(self.host)
+        if not self._refusal and principal and self._authentication is None:
+            self._refusal = self.identify(principal)
         if self._refusal:
             self._turn_away()
             return
@@ -156,6 +165,7 @@ class Session(asyncio.BufferedProtocol):
             self._log("lost connections", f"connection with {self.name} lost: {exc}")
         self._scheduler.on(Event.LOSS)
         self._set_timer(None)
+        self._end_throttle()
         self._sending.close()
         self._requests.forget_all()
         self._context.connections.remove(self)
@@ -250,6 +260,25 @@ class Session(asyncio.BufferedProtocol):
             self.end(started, None)
             self._end_with(pieces)
 
+    def identify(self, principal: str) -> str:
+        """Note whose connection it is. Return why it is one too many, empty if it may be served."""
+        context = self._context
+        return context.connections.identify(self, principal, context.quotas.connection_limit(principal))
+
+    def throttle(self, delay_s: float) -> None:
+        """Do not read the connection for `delay_s`; what was received is carried out."""
+        until_s = self._loop.time() + delay_s
+        if delay_s and until_s > self._throttled_until_s and self._scheduler.state is not State.CLOSED:
+            self._end_throttle()
+            self._throttled_until_s = until_s
+            self._throttle = self._loop.call_at(until_s, self._throttle_is_over)
+            self._set_reading(self._may_read and not self._memory.is_waiting)
+
+    @property
+    def throttled_ms(self) -> int:
+        """For how long the connection is not read because of a quota."""
+        return 0 if self._throttle is None else math.ceil((self._throttled_until_s - self._loop.time()) * 1000)
+
     # --- called by the broker -------------------------------------------------------------------------------------
 
     def stop(self) -> None:
@@ -296,7 +325,7 @@ class Session(asyncio.BufferedProtocol):
         scheduler = self._scheduler
         while (following := scheduler.start_next()) is not None:
             self._requests.start(*following)
-        may_read = scheduler.may_read
+        may_read = self._may_read
         if scheduler.allows.reading and not scheduler.has_backlog:
             self._memory.provide(was_filled=was_filled and may_read, may_read=may_read)
         self._set_reading(may_read and not self._memory.is_waiting)
@@ -340,7 +369,21 @@ class Session(asyncio.BufferedProtocol):
                 self._transport.pause_reading()
 
     def _memory_granted(self) -> None:
-        self._set_reading(self._scheduler.may_read)
+        self._set_reading(self._may_read)
+
+    @property
+    def _may_read(self) -> bool:
+        """While throttled, only the rest of a large request is read, since memory is claimed for all of it."""
+        return self._scheduler.may_read and (self._throttle is None or self._codec.oversize_bytes > 0)
+
+    def _throttle_is_over(self) -> None:
+        self._throttle = None
+        self._proceed()
+
+    def _end_throttle(self) -> None:
+        if self._throttle is not None:
+            self._throttle.cancel()
+            self._throttle = None
 
     def _set_timer(self, timer: Timer | None) -> None:
         if self._timer is not None:

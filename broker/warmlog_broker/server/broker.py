@@ -45,6 +45,7 @@ from warmlog_broker.server.listener import BoundListener, CannotListen
 from warmlog_broker.server.listening import Listening
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.topics.broker_changes import still_valid
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import WarmlogError
 
@@ -99,6 +100,7 @@ class Broker:
         self._stopping: asyncio.Task[bool] | None = None
         self._guard = CrashGuard(config)
         self._engine: Engine
+        self._started: BrokerConfig
         self.topics: Topics
         self.services: Services
 
@@ -152,6 +154,9 @@ class Broker:
             undo.callback(metadata_log.close)
             undo.callback(self._threads.shut_down)  # before the locks are released: no thread writes without them
             undo.push(self._record_failed_start)
+            self._started = self.config
+            own = metadata_log.state.broker_settings
+            self.config = self._started.altered(still_valid(self._started, own))
             with while_loading:
                 self._guard.begin()
                 open_files = OpenFiles(self.config.max_open_files)
@@ -168,6 +173,8 @@ class Broker:
             self._engine = self._make_engine(stored, opener, undo)
             self.topics, self.services = self._engine.topics, self._engine.services
             self.services.users.on_deleted.append(self._connections.dismiss)
+            self.services.broker_changes.on_altered.append(self._take_settings)
+            self._take_settings()
             undo.callback(self._stop_listening)
             await self._listen(bound)
             self._publish_metrics()
@@ -292,6 +299,10 @@ class Broker:
         self.config = replace(self.config, max_connections=shares.connections, max_open_files=shares.open_files)
         self._connections.limit = shares.connections
 
+    def _take_settings(self) -> None:
+        """Use settings as they are now, which may have been altered."""
+        self._connections.limit_per_address = self.config.max_connections_per_ip
+
     def _bind(self) -> list[BoundListener]:
         """If both the port and the data directory are in use, report the directory, which is more specific."""
         try:
@@ -331,6 +342,7 @@ class Broker:
         runtime = Runtime(
             loop=self._loop,
             config=self.config,
+            started=self._started,
             threads=self._threads,
             timers=self._timers,
             lines=self._lines,
@@ -363,6 +375,7 @@ class Broker:
             tasks=self._tasks,
             timers=self._timers,
             counters=self._counters,
+            quotas=self.services.quotas,
             handlers=handlers,
             make_authentication=self._authentication_of(listener),
             make_codec=WarmlogCodec.for_broker,

@@ -28,9 +28,11 @@ from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.threads import ThreadPools
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authorizer import Authorizer
+from warmlog_broker.security.quotas import Quotas
 from warmlog_broker.security.users import Users
 from warmlog_broker.server.crash_guard import CrashGuard
 from warmlog_broker.server.shutdown import close_logs
+from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
@@ -53,6 +55,8 @@ class Runtime:
 
     loop: asyncio.AbstractEventLoop
     config: BrokerConfig
+    started: BrokerConfig
+    """The same without the settings that were altered while a broker ran."""
     threads: ThreadPools
     timers: TimerWheel
     lines: RepeatedLines
@@ -106,6 +110,7 @@ class Engine:
         )
         undo.callback(self.log_cleaner.close)
         self.services = self._make_services(stored, retention_now_ms=now_ms)
+        self.services.broker_changes.on_altered.append(self.services.groups.take_settings)
         for coordinator in (self.services.groups, self.services.transactions):
             undo.callback(coordinator.close)
             coordinator.start()
@@ -146,18 +151,26 @@ class Engine:
             retention_now_ms=retention_now_ms,
             write_refusal=runtime.guard.write_refusal,
         )
+        topic_changes = TopicChanges(
+            self.topics,
+            self._metadata,
+            config=config,
+            directories=self.directories,
+            on_altered=self.housekeeping.keep_retention_soon,
+        )
         return Services(
             loop=runtime.loop,
             config=config,
             cluster=ClusterView(cluster.cluster_id, config.node_id, config.all_listeners),
             version=broker_version(),
             topics=self.topics,
-            topic_changes=TopicChanges(
-                self.topics,
-                self._metadata,
-                config=config,
-                directories=self.directories,
-                on_altered=self.housekeeping.keep_retention_soon,
+            topic_changes=topic_changes,
+            broker_changes=BrokerChanges(
+                config,
+                runtime.started,
+                topics=self.topics,
+                topic_changes=topic_changes,
+                metadata=self._metadata,
             ),
             directories=self.directories,
             moves=self.moves,
@@ -175,6 +188,7 @@ class Engine:
                 write_refusal=runtime.guard.write_refusal,
             ),
             users=Users(self._metadata, Services.now_ms),
+            quotas=Quotas(self._metadata, runtime.loop.time, config.quota_max_throttle_ms),
             authorizer=authorizer,
             cold_readers=runtime.threads.cold_readers,
             bodies=BodyThreads(runtime.threads.preparers, runtime.memory),

@@ -58,6 +58,8 @@ class Setting:
     minimum: int = 0
     maximum: int = MAX_INT64
     choices: tuple[str, ...] = ()
+    is_dynamic: bool = False
+    """Whether it can be altered while the broker runs."""
 
     @property
     def attribute(self) -> str:
@@ -126,17 +128,22 @@ def setting(
     minimum: int = 0,
     maximum: int = MAX_INT64,
     choices: tuple[str, ...] = (),
+    is_dynamic: bool = False,
 ) -> Any:
     """A field of a settings class, and a row of its table (`settings_of`). The kind is that of the default, or a list;
     the name is the field's with dots."""
-    row = Setting("", kind or _KINDS[type(default)], default, sentence, unit, minimum, maximum, choices)
+    row = Setting("", kind or _KINDS[type(default)], default, sentence, unit, minimum, maximum, choices, is_dynamic)
     return field(default=default, metadata={"setting": row})
 
 
-def settings_of(config: "type[DataclassInstance]") -> tuple[Setting, ...]:
-    """The table of a settings class: a row for each field made by `setting`, in order."""
+def settings_of(config: "type[DataclassInstance]", *, are_dynamic: bool = False) -> tuple[Setting, ...]:
+    """The table of a settings class: a row for each field made by `setting`, in order; with `are_dynamic` all are."""
     return tuple(
-        replace(each.metadata["setting"], name=each.name.replace("_", "."))
+        replace(
+            each.metadata["setting"],
+            name=each.name.replace("_", "."),
+            is_dynamic=are_dynamic or each.metadata["setting"].is_dynamic,
+        )
         for each in fields(config)
         if "setting" in each.metadata
     )
@@ -316,7 +323,7 @@ class LogConfig:
         return self.message_timestamp_type == LOG_APPEND_TIME
 
 
-TOPIC_SETTINGS = settings_of(LogConfig)
+TOPIC_SETTINGS = settings_of(LogConfig, are_dynamic=True)
 _BY_NAME = {setting.name: setting for setting in TOPIC_SETTINGS}
 
 
@@ -344,8 +351,11 @@ This is so everywhere: in a file, in an environment variable, on the command lin
 
 def describe_settings(table: Sequence[Setting]) -> str:
     """The table as Markdown, for the documentation."""
-    lines = ["| setting | default | allowed | unit | what it does |", "|---|---|---|---|---|"]
-    lines += [
-        f"| `{row.name}` | {row.format(row.default)} | {row.allowed} | {row.unit} | {row.sentence} |" for row in table
+    lines = [
+        "| setting | default | allowed | unit | altered while running | what it does |",
+        "|---|---|---|---|---|---|",
     ]
+    for row in table:
+        default, altered = row.format(row.default), "yes" if row.is_dynamic else ""
+        lines.append(f"| `{row.name}` | {default} | {row.allowed} | {row.unit} | {altered} | {row.sentence} |")
     return "\n".join(lines) + "\n"

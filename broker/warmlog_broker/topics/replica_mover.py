@@ -79,7 +79,7 @@ class Moves:
         on_deleted: Callable[[Sequence[Path], int], None],
     ) -> None:
         """`threads` copy and sync. `on_deleted` removes directories, after a delay in milliseconds."""
-        self._bytes_per_second = config.log_dir_move_bytes_per_second
+        self._config = config
         self._topics = topics
         self._directories = directories
         self._metadata = metadata
@@ -203,10 +203,10 @@ class Moves:
         while not self._is_over(move):
             if move.copy.missing_bytes <= TAIL_BYTES:
                 return True
-            steps = move.copy.next_steps(min(CHUNK_BYTES, self._bytes_per_second))
+            steps = move.copy.next_steps(min(CHUNK_BYTES, self._config.log_dir_move_bytes_per_second))
             await self._in_thread(_run_steps, steps)
             copied_bytes += sum(step.size_bytes for step in steps)
-            ahead_s = copied_bytes / self._bytes_per_second - (self._loop.time() - began_s)
+            ahead_s = copied_bytes / self._config.log_dir_move_bytes_per_second - (self._loop.time() - began_s)
             while ahead_s > 0 and not self._is_over(move):
                 await asyncio.sleep(min(ahead_s, 0.1))
                 ahead_s -= 0.1

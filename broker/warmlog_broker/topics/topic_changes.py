@@ -22,7 +22,14 @@ from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.config import LogConfig, normalized, setting_named
 from warmlog_broker.topics.partition_creation import keys_of
 from warmlog_broker.topics.topics import CHECKED_A_TURN, MAX_NEW_TOPICS, Topic, Topics, check_partition_count
-from warmlog_protocol.errors import ApiError, InvalidPartitions, InvalidRequest, InvalidTopic, StorageError
+from warmlog_protocol.errors import (
+    ApiError,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidRequest,
+    InvalidTopic,
+    StorageError,
+)
 from warmlog_protocol.messages import AlteredTopic, NewPartitions
 
 _log = logging.getLogger(__name__)
@@ -82,12 +89,28 @@ class TopicChanges:
 
     async def _alter(self, entries: Sequence[TopicCreated]) -> None:
         await self._metadata.commit([TopicAltered(entry.topic_id, entry.name, entry.settings) for entry in entries])
-        must_flush = False
+        await self._put_in_force(entries)
         for entry in entries:
+            _log.info("topic %r altered, its own settings are now: %s", entry.name, entry.settings or "none")
+
+    async def check_defaults(self, defaults: LogConfig) -> None:
+        """Raise InvalidConfig if a topic's own settings contradict other defaults. `Topics.changing` must be held."""
+        async for topic in in_turns(list(self._topics), CHECKED_A_TURN):
+            try:
+                LogConfig.from_settings(topic.entry.settings, base=defaults)
+            except InvalidConfig as error:
+                raise InvalidConfig(f"with the own settings of topic {topic.name!r}: {error}") from None
+
+    async def take_defaults(self) -> None:
+        """Put the broker's defaults, which have changed, in force for all topics. `Topics.changing` must be held."""
+        await self._put_in_force([topic.entry for topic in self._topics])
+
+    async def _put_in_force(self, entries: Sequence[TopicCreated]) -> None:
+        must_flush = False
+        async for entry in in_turns(entries, CHECKED_A_TURN):
             was_cached = self._topics.get(entry.name).config.write_caching
             topic = self._topics.alter(entry)
             must_flush = must_flush or (was_cached and not topic.config.write_caching)
-            _log.info("topic %r altered, its own settings are now: %s", entry.name, entry.settings or "none")
         if must_flush:
             await self._directories.flush_all()
         self._on_altered()

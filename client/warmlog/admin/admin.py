@@ -1,5 +1,5 @@
-"""The admin client: topics and their settings, data directories, offsets; groups, users and rights are in modules
-of their own."""
+"""The admin client: topics and their settings, data directories, offsets; groups, transactions, users, rights and
+quotas are in modules of their own."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,9 @@ from datetime import datetime
 from os import PathLike, fspath
 from uuid import UUID
 
-from warmlog.admin.acls import AclAdmin
+from warmlog.admin.access.acls import AclAdmin
+from warmlog.admin.access.quotas import QuotaAdmin
+from warmlog.admin.access.users import UserAdmin
 from warmlog.admin.arguments import (
     SettingGiven,
     check_offsets,
@@ -16,10 +18,11 @@ from warmlog.admin.arguments import (
     checked_texts,
     setting_texts,
 )
+from warmlog.admin.broker_settings import BrokerSettingsAdmin
 from warmlog.admin.groups import GroupAdmin
 from warmlog.admin.log_dirs import LogDirDescription, describe_log_dir
 from warmlog.admin.partition_description import PartitionDescription, describe_partitions
-from warmlog.admin.users import UserAdmin
+from warmlog.admin.transactions import TransactionAdmin
 from warmlog.cluster.broker_link import BrokerLink
 from warmlog.cluster.cluster import Topic
 from warmlog.cluster.leader_requests import ask_leaders
@@ -73,6 +76,12 @@ class ConfigValue:
     description: str
     origin: str = ""
     """One of "topic", "broker" (set by the operator) and "default"; empty from a broker of 0.1.0."""
+    source: str = ""
+    """Of a setting of the broker: "default", "file", "environment", "flag" or "altered"; empty if that is not known."""
+    place: str = ""
+    """The line of the file, or the environment's variable."""
+    is_dynamic: bool = False
+    """Whether it can be altered while the broker runs; false from a broker before that was possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +111,11 @@ class BrokerInfo:
     """Why it refuses records and new topics (safe mode); "" if it accepts them."""
 
 
-class Admin(GroupAdmin, UserAdmin, AclAdmin):
-    """Manages topics, partitions, consumer groups, users and rights. Every call ends within `request_timeout_ms`."""
+class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, BrokerSettingsAdmin):
+    """Manages topics, partitions, groups, transactions, users, rights and quotas.
+
+    Every call ends within `request_timeout_ms`.
+    """
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
@@ -301,7 +313,15 @@ class Admin(GroupAdmin, UserAdmin, AclAdmin):
         found: dict[str, dict[str, ConfigValue]] = {}
         for resource in response.resources:
             found[checked(resource).name] = {
-                entry.name: ConfigValue(entry.value, entry.is_default, entry.description, entry.origin)
+                entry.name: ConfigValue(
+                    entry.value,
+                    entry.is_default,
+                    entry.description,
+                    entry.origin,
+                    entry.source,
+                    entry.place,
+                    entry.is_dynamic,
+                )
                 for entry in resource.entries
             }
         return found

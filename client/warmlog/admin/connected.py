@@ -1,16 +1,17 @@
 """The life of an admin client: its connections, from `start` to `close`."""
 
+import asyncio
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
-from warmlog.cluster.cluster import Cluster, not_open
+from warmlog.cluster.cluster import Cluster, Throttled, not_open
 from warmlog.cluster.options import ConnectionKeywords, connection_options
 from warmlog.errors import ClientClosed
 
 
-class Connected:
+class Connected(Throttled):
     """What the parts of the admin client send their requests over."""
 
     def __init__(self, bootstrap: str | Sequence[str], **connection: Unpack[ConnectionKeywords]) -> None:
@@ -29,13 +30,14 @@ class Connected:
         try:
             await cluster.start()
         except BaseException:
-            await cluster.close()
+            await asyncio.shield(cluster.close())
             raise
         self._cluster = cluster
+        self._throttling = cluster
         return self
 
     async def close(self) -> None:
-        """Disconnect; closing twice is allowed."""
+        """Disconnect; closing twice is allowed, and cancelling the call does not end that."""
         if self._cluster is not None:
             cluster, self._cluster = self._open(), None
             await cluster.close()

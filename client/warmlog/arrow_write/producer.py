@@ -18,6 +18,9 @@ producer is closed instead, a batch that was in flight is in the log once or not
 
 The same holds for a call that is interrupted, for example by Ctrl-C, at any point. The producer then relies only on the
 batches that are not acknowledged, their order and their bytes: all that may have been sent is sent again.
+
+A member of a job (see `job`) writes with the producer id and epoch that it was given, and can take no other: what
+would need a new epoch ends it.
 """
 
 import random
@@ -126,11 +129,17 @@ class BlockingProducer(Closing):
         codec: Codec = Codec.NONE,
         delivery_timeout_ms: int = DELIVERY_TIMEOUT_MS,
         options: ConnectionOptions | None = None,
+        transactional_id: str | None = None,
+        producer: tuple[int, int] = NO_PRODUCER,
     ) -> None:
-        """`delivery_timeout_ms` bounds the time without any acknowledgement. `send` connects."""
+        """`delivery_timeout_ms` bounds the time without any acknowledgement. `send` connects.
+
+        With `transactional_id` everything is part of its transaction, written as `producer`, which has written nothing.
+        """
         self.is_cut_short = False
-        self.producer = NO_PRODUCER
-        """Producer id and epoch, which the broker assigns before the first batch is sent."""
+        self.producer = producer
+        """Producer id and epoch, which the broker assigns before the first batch is sent, unless they are given."""
+        self._transactional_id = transactional_id
         self._cluster = cluster
         self._codec = codec
         self._timeout_s = delivery_timeout_ms / 1000
@@ -212,7 +221,8 @@ class BlockingProducer(Closing):
             return
         tp = (batch.topic, batch.partition)
         if tp not in self._queues:
-            self._queues[tp] = PartitionQueue(*tp, is_idempotent=True)
+            is_transactional = self._transactional_id is not None
+            self._queues[tp] = PartitionQueue(*tp, is_idempotent=True, is_transactional=is_transactional)
         queue = self._queues[tp]
         self._unacknowledged[batch] = queue
         queue.closed.append(batch)
@@ -253,6 +263,11 @@ class BlockingProducer(Closing):
     def _give_producer(self, queue: PartitionQueue) -> None:
         """Give `queue` the producer id, or if it has used that the next epoch."""
         if self.producer == queue.producer:
+            if self._transactional_id is not None:
+                raise ClientError(
+                    f"{queue.topic}-{queue.partition}: a call was interrupted, and a member of a job cannot continue "
+                    "under another epoch: join the job again"
+                )
             request = InitProducerIdRequest(None, 60_000, *self.producer)
             given = self._cluster.call(request, InitProducerIdResponse)
             self.producer = (given.producer_id, given.producer_epoch)
@@ -268,7 +283,7 @@ class BlockingProducer(Closing):
                 raise self._end(batch, error) from error
             self._busy[queue] = self._busy.pop(queue)  # last, so that the next request serves the others
             taken.append((queue, batch))
-        request, payload = produce_request(taken, ACKS_ALL, self._options.request_timeout_ms)
+        request, payload = produce_request(taken, ACKS_ALL, self._options.request_timeout_ms, self._transactional_id)
         try:
             correlation_id = connection.request(request, payload)
         except (BrokerUnavailable, ClientClosed) as error:

@@ -7,7 +7,7 @@ from warmlog.blocking.client import BlockingClient, options_of, waiting
 
 
 class Admin(BlockingClient[admin.Admin]):
-    """Manages topics, partitions, consumer groups, users and rights: `warmlog.Admin` without `await`."""
+    """Manages topics, partitions, groups, transactions, users, rights and quotas: `warmlog.Admin` without `await`."""
 
     @options_of(admin.Admin)
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -21,6 +21,7 @@ class Admin(BlockingClient[admin.Admin]):
     topic_names = waiting(admin.Admin.topic_names)
     describe_topic = waiting(admin.Admin.describe_topic)
     describe_broker = waiting(admin.Admin.describe_broker)
+    alter_broker = waiting(admin.Admin.alter_broker)
     broker_info = waiting(admin.Admin.broker_info)
     describe_log_dirs = waiting(admin.Admin.describe_log_dirs)
     move_partition = waiting(admin.Admin.move_partition)
@@ -34,6 +35,9 @@ class Admin(BlockingClient[admin.Admin]):
     reset_offsets = waiting(admin.Admin.reset_offsets)
     delete_groups = waiting(admin.Admin.delete_groups)
     delete_offsets = waiting(admin.Admin.delete_offsets)
+    list_transactions = waiting(admin.Admin.list_transactions)
+    describe_transaction = waiting(admin.Admin.describe_transaction)
+    abort_transaction = waiting(admin.Admin.abort_transaction)
     create_user = waiting(admin.Admin.create_user)
     create_token = waiting(admin.Admin.create_token)
     rotate_user = waiting(admin.Admin.rotate_user)
@@ -44,4 +48,6 @@ class Admin(BlockingClient[admin.Admin]):
     delete_acls = waiting(admin.Admin.delete_acls)
     describe_acls = waiting(admin.Admin.describe_acls)
     check_acl = waiting(admin.Admin.check_acl)
+    alter_quotas = waiting(admin.Admin.alter_quotas)
+    describe_quotas = waiting(admin.Admin.describe_quotas)
     epoch_ends = waiting(admin.Admin.epoch_ends)

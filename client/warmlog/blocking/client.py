@@ -52,6 +52,11 @@ class BlockingClient(Generic[C]):
         if self._thread is not None:
             self._end(self._thread, self._closing())
 
+    @property
+    def throttled_ms(self) -> int:
+        """For how long brokers have delayed it because of quotas."""
+        return self._client.throttled_ms
+
     def __enter__(self) -> Self:
         return self.start()
 

@@ -91,6 +91,7 @@ class Consumer(BlockingClient[consumer.Consumer]):
     seek = in_loop(consumer.Consumer.seek)
     seek_to = waiting(consumer.Consumer.seek_to)
     seek_to_beginning = waiting(consumer.Consumer.seek_to_beginning)
+    seek_to_committed = waiting(consumer.Consumer.seek_to_committed)
     seek_to_end = waiting(consumer.Consumer.seek_to_end)
     seek_to_time = waiting(consumer.Consumer.seek_to_time)
 

@@ -7,15 +7,18 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
-from warmlog.blocking.client import BlockingClient, options_of, waiting
+from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
+from warmlog.blocking.consumer import Consumer
 from warmlog.cluster.loop_thread import LoopThread
-from warmlog.errors import ClientClosed, WarmlogError
-from warmlog.producer import producer
+from warmlog.consumer.committing import Committable
+from warmlog.errors import ClientClosed, TransactionAborted, WarmlogError
+from warmlog.producer import producer, transaction
 from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture
 from warmlog.producer.delivery import RecordMetadata
 from warmlog.producer.intake.record_input import Headers, as_bytes, as_headers, as_partition, as_timestamp
+from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 
 R = TypeVar("R")
 
@@ -193,6 +196,12 @@ class SendQueue:
         except ClientClosed as error:
             self._refuse(future, error)
 
+    def discard(self, error: WarmlogError) -> None:
+        """Fail all records that have not reached the producer, and forget what it has refused. In the loop."""
+        self._take()
+        self._refuse_taken(error)
+        self._unseen.clear()
+
     def received(self, future: DeliveryFuture) -> None:
         """Note that a caller has received the error of a record that the producer refused."""
         with suppress(ValueError):
@@ -225,7 +234,8 @@ class SendQueue:
                 while self._taken:
                     if core.accumulator.drain_flag.is_set:
                         await core.make_room()
-                    self._hand_over(self._taken.popleft())
+                    if self._taken:  # `discard` may have been called meanwhile
+                        self._hand_over(self._taken.popleft())
             except asyncio.CancelledError:  # the loop ends
                 self._take()
                 self._refuse_taken(ClientClosed("the producer was closed before this was sent"))
@@ -262,6 +272,57 @@ class SendQueue:
         future._error = error
         self._unseen.append(future)
         future.settled()
+
+
+class Transaction:
+    """One transaction, from the beginning to the end of a `with` block: see `Producer.transaction`."""
+
+    def __init__(self, thread: LoopThread, queue: SendQueue, inner: transaction.Transaction) -> None:
+        self._thread = thread
+        self._queue = queue
+        self._inner = inner
+
+    def commit_offsets(self, consumer: Consumer, what: Committable | None = None, *, metadata: str = "") -> None:
+        """Commit for the consumer's group together with the records, as `warmlog`'s `Transaction.commit_offsets`."""
+        self._thread.check()
+        consumer._call(lambda: consumer._client._commit_within(self, what, metadata))
+
+    async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+        """As `OffsetTransaction`, in the loop of a consumer."""
+        added = asyncio.run_coroutine_threadsafe(self._inner.add_offsets(request), self._thread.loop)
+        return await asyncio.wrap_future(added)
+
+    def __enter__(self) -> Self:
+        self._thread.call(self._begin)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.call(lambda: self._end(error))
+
+    async def _begin(self) -> None:
+        await self._queue.empty()
+        self._queue.raise_unseen()
+        await self._inner.__aenter__()
+
+    async def _end(self, error: BaseException | None) -> None:
+        """Commit after all that threads have sent in the block, or abort without sending it."""
+        try:
+            if error is None:
+                await self._queue.empty()
+                self._queue.raise_unseen()
+        except BaseException as failure:
+            await self._abort(failure)
+            raise
+        if error is None:
+            await self._inner.__aexit__(None, None, None)
+        else:
+            await self._abort(error)
+
+    async def _abort(self, error: BaseException) -> None:
+        self._queue.discard(TransactionAborted("the transaction was aborted"))
+        await self._inner.__aexit__(type(error), error, None)
 
 
 class Producer(BlockingClient[producer.Producer[Any, Any]]):
@@ -306,6 +367,17 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
 
     send_many = waiting(producer.Producer.send_many)
     send_frame = waiting(producer.Producer.send_frame)
+
+    def transaction(self) -> Transaction:
+        """Return a transaction, to be used by `with`: it commits at the end of the block, and aborts on an error.
+
+        As `warmlog.Producer.transaction`. Records that any thread sends while the block runs are part of it; those sent
+        outside of it are refused.
+        """
+        inner = self._begun()
+        return Transaction(self._running(), self._made_queue(), inner)
+
+    _begun = in_loop(producer.Producer.transaction)
 
     def drain(self) -> None:
         """Wait while more than `high_water_bytes` is not acknowledged. Raises as `flush`; `send` needs no `drain`."""

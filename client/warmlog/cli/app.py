@@ -13,10 +13,7 @@ from warmlog.cli.commands import (
     about,
     consume,
     index,
-    log_adopt,
     log_dirs,
-    log_rebuild,
-    log_verify,
     offsets,
     produce,
     serve,
@@ -25,10 +22,21 @@ from warmlog.cli.commands import (
 )
 from warmlog.cli.commands.acl import change as acl_change
 from warmlog.cli.commands.acl import show as acl_show
+from warmlog.cli.commands.backup import backup, restore
+from warmlog.cli.commands.config import change as config_change
+from warmlog.cli.commands.config import check as config_check
+from warmlog.cli.commands.config import show as config_show
 from warmlog.cli.commands.group import delete as group_delete
 from warmlog.cli.commands.group import describe as group_describe
 from warmlog.cli.commands.group import reset as group_reset
+from warmlog.cli.commands.log import adopt as log_adopt
+from warmlog.cli.commands.log import rebuild as log_rebuild
+from warmlog.cli.commands.log import verify as log_verify
+from warmlog.cli.commands.quota import change as quota_change
+from warmlog.cli.commands.quota import show as quota_show
 from warmlog.cli.commands.topic import change, copy, delete, delete_records, describe
+from warmlog.cli.commands.txn import abort as txn_abort
+from warmlog.cli.commands.txn import show as txn_show
 from warmlog.cli.commands.user import change as user_change
 from warmlog.cli.commands.user import list as user_list
 from warmlog.cli.demo import command as demo
@@ -69,6 +77,8 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "offsets": (offsets.offsets, ""),
     "spark-export": (spark_export.spark_export, spark_export.HELP),
     "status": (status.status, ""),
+    "backup": (backup.backup, ""),
+    "restore": (restore.restore, ""),
     "profile": (about.profile, about.PROFILE_HELP),
     "demo": (demo.demo, ""),
     "completion": (completion, COMPLETION_HELP),
@@ -100,6 +110,14 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
             "delete": group_delete.delete,
         },
     ),
+    "txn": (
+        "List, describe and abort transactions.",
+        {
+            "list": txn_show.list_transactions,
+            "describe": txn_show.describe,
+            "abort": txn_abort.abort,
+        },
+    ),
     "user": (
         "Add, list and delete users, and change their passwords.",
         {
@@ -116,6 +134,23 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
             "list": acl_show.list_acls,
             "delete": acl_change.delete,
             "check": acl_show.check,
+        },
+    ),
+    "quota": (
+        "Set, list and delete quotas of users and clients.",
+        {
+            "set": quota_change.set_quota,
+            "list": quota_show.list_quotas,
+            "delete": quota_change.delete,
+        },
+    ),
+    "config": (
+        "Check, show and alter the settings of a broker.",
+        {
+            "check": config_check.check,
+            "show": config_show.show,
+            "set": config_change.set_settings,
+            "unset": config_change.unset_settings,
         },
     ),
     "log": (

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from warmlog.cluster.address import Address
 from warmlog.cluster.connection import Connection
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import Throttle
 from warmlog.errors import BrokerUnavailable, ClientClosed, WarmlogError
 
 _log = logging.getLogger("warmlog")
@@ -32,6 +33,7 @@ class BrokerLink:
     def __init__(self, address: Address, options: ConnectionOptions, on_change: Callable[[], None]) -> None:
         self.address = address
         self.last_error: WarmlogError | None = None
+        self.throttle = Throttle()
         self._options = options
         self._on_change = on_change
         self.connection: Connection | None = None
@@ -69,7 +71,7 @@ class BrokerLink:
     async def _connect(self) -> None:
         try:
             await asyncio.sleep(backoff_ms(self._failures, self._options, random.random()) / 1000)  # noqa: S311
-            connection = await Connection.open(self.address, self._options, self._changed)
+            connection = await Connection.open(self.address, self._options, self._changed, self.throttle)
         except WarmlogError as error:
             self._failures += 1
             if self._failures == 2:  # after a single attempt the caller reports the error

@@ -139,6 +139,11 @@ class Cluster:
         for link in list(self._links.values()):
             await link.close()
 
+    def throttled_s(self) -> float:
+        """Return for how long brokers have delayed this client because of quotas, until now."""
+        now_s = self.home.loop.time()
+        return sum(link.throttle.elapsed_s(now_s) for link in list(self._links.values()))
+
     # --- what is known ----------------------------------------------------------------------------------------------
 
     def topic_error(self, name: str) -> WarmlogError | None:
@@ -318,6 +323,18 @@ class Cluster:
                 await asyncio.sleep(REFRESH_PAUSE_S)
         finally:
             self._refreshing = None
+
+
+class Throttled:
+    """A client that brokers may delay."""
+
+    _throttling: Cluster | None = None
+    """What its requests go over, once it is started."""
+
+    @property
+    def throttled_ms(self) -> int:
+        """For how long brokers have delayed this client because of quotas."""
+        return 0 if self._throttling is None else int(self._throttling.throttled_s() * 1000)
 
 
 def about(topic: str, partition: int, error: WarmlogError) -> str:

@@ -3,6 +3,9 @@
 Requests are pipelined: each has a callback that is called once, with its response or with the error that ended the
 connection. All requests of one turn of the event loop leave in one write. A request without a response in time ends the
 connection, as further responses may be late or lost; the client retries on a new one.
+
+If the broker tells that a quota is exceeded, nothing is sent until its delay is over, and the time for responses begins
+after that.
 """
 
 import asyncio
@@ -13,6 +16,7 @@ from typing import Self, TypeVar, cast
 
 from warmlog.cluster.address import Address, silent, why_unconnected
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import Throttle
 from warmlog.cluster.tls import lost_early
 from warmlog.errors import ApiError, BrokerUnavailable, ProtocolError, RemoteProtocolError, WarmlogError
 from warmlog_protocol.messages import AuthenticateResponse, HandshakeResponse, Message
@@ -34,8 +38,13 @@ class Connection(asyncio.BufferedProtocol):
     """An open connection after its Handshake. `on_change` is called when it becomes writable again or is lost."""
 
     def __init__(
-        self, address: Address, options: ConnectionOptions, on_change: Callable[[], None] = lambda: None
+        self,
+        address: Address,
+        options: ConnectionOptions,
+        on_change: Callable[[], None] = lambda: None,
+        throttle: Throttle | None = None,
     ) -> None:
+        """`throttle` counts for all connections to a broker, one after another."""
         self.address = address
         self.broker: HandshakeResponse | None = None
         self._options = options
@@ -46,6 +55,9 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
+        self._throttle = throttle or Throttle()
+        self._throttled: asyncio.TimerHandle | None = None
+        """Set while the broker does not read the connection."""
         self._lost: WarmlogError | None = None
         self._closed = self._loop.create_future()
         self._waiting: dict[int, tuple[OnResponse, asyncio.TimerHandle]] = {}
@@ -55,7 +67,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @classmethod
     async def open(
-        cls, address: Address, options: ConnectionOptions, on_change: Callable[[], None] = lambda: None
+        cls,
+        address: Address,
+        options: ConnectionOptions,
+        on_change: Callable[[], None] = lambda: None,
+        throttle: Throttle | None = None,
     ) -> Self:
         """Connect, shake hands and authenticate. Raises BrokerUnavailable if that fails or takes longer than
         `connect_timeout_ms`, and SaslAuthenticationFailed."""
@@ -66,7 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout(timeout_s):
                 _, connection = await loop.create_connection(
-                    lambda: cls(address, options, on_change),
+                    lambda: cls(address, options, on_change, throttle),
                     *address,
                     ssl=tls,
                     server_hostname=address.host if tls else None,
@@ -95,8 +111,8 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_writable(self) -> bool:
-        """False once closed or lost, and while WRITE_HIGH_WATER_BYTES wait for the socket."""
-        return self._lost is None and not self._is_paused
+        """False once closed or lost, while WRITE_HIGH_WATER_BYTES wait for the socket, and while it is throttled."""
+        return self._lost is None and not self._is_paused and self._throttled is None
 
     def request(
         self,
@@ -117,10 +133,12 @@ class Connection(asyncio.BufferedProtocol):
         correlation_id, frame = self._core.request(message, sum(map(len, payload)), has_response=has_response)
         if on_response is not None:
             timeout_s = (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
-            timer = self._loop.call_later(timeout_s, self._time_out, type(message).__name__, timeout_s)
+            timer = self._loop.call_later(
+                timeout_s, self._look_after, correlation_id, type(message).__name__, timeout_s
+            )
             self._waiting[correlation_id] = (on_response, timer)
         if not self._outgoing:
-            self._loop.call_soon(self._write)
+            self._loop.call_soon(self._write_unless_throttled)
         self._outgoing.append(frame)
         self._outgoing.extend(payload)
 
@@ -197,6 +215,8 @@ class Connection(asyncio.BufferedProtocol):
             if (waiting := self._waiting.pop(response.correlation_id, None)) is not None:
                 on_response, timer = waiting
                 timer.cancel()
+                if self._throttle.note(response.result, self._loop.time()):
+                    self._wait_for_quota()
                 on_response(response.owned())
 
     def pause_writing(self) -> None:
@@ -217,6 +237,25 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- within -----------------------------------------------------------------------------------------------------
 
+    def _wait_for_quota(self) -> None:
+        if self._lost is None:
+            self._end_wait()
+            self._throttled = self._loop.call_at(self._throttle.until_s, self._continue)
+
+    def _continue(self) -> None:
+        self._throttled = None
+        self._write()
+        self._on_change()
+
+    def _end_wait(self) -> None:
+        if self._throttled is not None:
+            self._throttled.cancel()
+            self._throttled = None
+
+    def _write_unless_throttled(self) -> None:
+        if self._throttled is None:
+            self._write()
+
     def _write(self) -> None:
         transport = self._transport
         # Not while closing: asyncio from Python 3.12 to late 2025 would keep watching the descriptor of a lost socket,
@@ -224,6 +263,16 @@ class Connection(asyncio.BufferedProtocol):
         if transport is not None and self._outgoing and self._lost is None and not transport.is_closing():
             transport.writelines(self._outgoing)
         self._outgoing = []
+
+    def _look_after(self, correlation_id: int, request: str, timeout_s: float) -> None:
+        """End the connection, unless the broker did not read it meanwhile: then `timeout_s` begins after that."""
+        due_s = self._throttle.until_s + timeout_s
+        if due_s <= self._loop.time():
+            self._time_out(request, timeout_s)
+            return
+        on_response, _ = self._waiting[correlation_id]
+        timer = self._loop.call_at(due_s, self._look_after, correlation_id, request, timeout_s)
+        self._waiting[correlation_id] = (on_response, timer)
 
     def _time_out(self, request: str, timeout_s: float) -> None:
         error = BrokerUnavailable(f"broker {self.address} did not respond to {request} within {timeout_s:g} s")
@@ -237,6 +286,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost is not None:
             return
         self._lost = error
+        self._end_wait()
+        self._throttle.reset(self._loop.time())
         if self._next_session is not None:
             self._next_session.cancel()
         waiting, self._waiting = self._waiting, {}

@@ -57,6 +57,7 @@ class LoopThread:
         self._process_id = os.getpid()
         self._lock = threading.Lock()
         self._calls: set[_Call[Any]] = set()
+        self._is_stopping = False
         self._has_ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -160,9 +161,15 @@ class LoopThread:
         if self.is_foreign:
             return
         with suppress(ClientClosed):
-            self.soon(self.loop.stop)
+            self.soon(self._stop_loop)
         if not self.is_current:
             self._thread.join()
+
+    def _stop_loop(self) -> None:
+        """Stop the loop once: another stop would interrupt what it does at its end."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self.loop.stop()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

@@ -54,9 +54,11 @@ class Committing:
 
     async def stop(self) -> None:
         """Commit what is finished, unless that is done by hand, and wait for commits of other tasks."""
-        await self._end_task()
-        await self._last_commit()
-        await self._offsets.close()
+        try:
+            await self._end_task()
+            await self._last_commit()
+        finally:
+            await self._offsets.close()
 
     # --- by hand ----------------------------------------------------------------------------------------------------
 

@@ -4,12 +4,13 @@ It starts where `start` says; with a group, where the group has committed, and i
 members.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
-from warmlog.cluster.cluster import not_open
+from warmlog.cluster.cluster import Throttled, not_open
 from warmlog.cluster.options import ConnectionKeywords, connection_options
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.committing import Committable, Committing
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Consumer:
+class Consumer(Throttled):
     """Reads topics or single partitions. For one thread, and one reader at a time.
 
     A datetime without a zone is UTC; a time past the end of a partition means its end. Reading raises UnreadableBatch
@@ -160,7 +161,7 @@ class Consumer:
         self._partitions = None if partitions is None else [parse_partition(each, "partitions") for each in partitions]
         self._start = start
         self._is_started = False
-        self._is_closing = False
+        self._closing: asyncio.Task[None] | None = None
         self._core: ConsumerCore | None = None
         self._committing: Committing | None = None
 
@@ -188,6 +189,7 @@ class Consumer:
             await self._stop(core)
             raise
         self._core = core
+        self._throttling = core.cluster
         return self
 
     async def _join(self, core: ConsumerCore) -> None:
@@ -208,12 +210,16 @@ class Consumer:
     async def close(self) -> None:
         """Commit what is finished, unless that is done by hand, leave the group and disconnect.
 
-        What the loop is handling is not committed, also if the loop was left by `break`. Closing twice is allowed.
+        What the loop is handling is not committed, also if the loop was left by `break`. Closing twice is allowed, and
+        cancelling the call does not end what it has begun.
         """
-        if self._core is not None and not self._is_closing:
+        if self._closing is None:
+            if self._core is None:
+                return
             self._core.cluster.home.check()
-            self._is_closing = True
-            await self._stop(self._core)
+            self._closing = asyncio.create_task(self._stop(self._core), name="warmlog close")
+        if asyncio.current_task() is not self._closing:  # on_revoked may call this
+            await asyncio.shield(self._closing)
 
     async def _stop(self, core: ConsumerCore) -> None:
         try:
@@ -267,9 +273,7 @@ class Consumer:
 
     # --- the group --------------------------------------------------------------------------------------------------
 
-    async def commit(
-        self, what: Committable | None = None, *, metadata: str = "", transaction: OffsetTransaction | None = None
-    ) -> None:
+    async def commit(self, what: Committable | None = None, *, metadata: str = "") -> None:
         """Commit for the group, and return when that is durable: the group continues after `what`.
 
         `what` is a batch, a record, or a mapping from ("orders", 0) or "orders-0" to the offset of the next record;
@@ -277,9 +281,12 @@ class Consumer:
         the offsets until the next commit. Raises StaleMemberEpoch if a partition is another member's now,
         MembershipLost, and OffsetMetadataTooLarge for more than the broker's offset.metadata.max.bytes.
 
-        With a `transaction` (see `Producer.transaction`) the offsets are committed when it commits, together with its
-        records. If it is aborted, `seek_to_committed` goes back to what was read for it.
+        To commit together with records that are written, see `Transaction.commit_offsets`.
         """
+        await self._commits().commit(what, metadata)
+
+    async def _commit_within(self, transaction: OffsetTransaction, what: Committable | None, metadata: str) -> None:
+        """As `commit`, when `transaction` commits."""
         await self._commits().commit(what, metadata, transaction)
 
     async def committed(

@@ -122,8 +122,8 @@ class Member(Committing):
     async def stop(self) -> None:
         """Commit what is finished, unless that is done by hand, and leave the group."""
         self._is_stopping = True
-        await self._end_task()
         try:
+            await self._end_task()
             if self._owned and self._view.phase is Phase.MEMBER:
                 await self._last_commit()
                 await _call(self._options.on_revoked, self._owned)

@@ -74,11 +74,12 @@ class Accumulator:
         check_loop: Callable[[], None] = lambda: None,
         on_unknown_topic: Callable[[TopicQueues], object] = lambda _: None,
         on_release: Callable[[], None] = lambda: None,
+        throttled_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """`check_loop` raises WrongEventLoop if a caller must not wait here; `on_release` is called for freed memory.
 
         `on_unknown_topic` is called for each record of a topic that is not known yet, or that is too large for what is
-        known of it.
+        known of it. `throttled_s` returns for how long quotas have delayed the producer: no batch expires for that.
         """
         self.plain: dict[str, ProducerBatch] = {}
         self.drain_flag = DrainFlag(is_set=False)
@@ -96,6 +97,7 @@ class Accumulator:
         self._check_loop = check_loop
         self._on_unknown_topic = on_unknown_topic
         self._on_release = on_release
+        self._throttled_s = throttled_s
         self._is_replaying = False
         self._age_check = AgeCheck(options.expired)
         self._lingering: deque[tuple[float, ProducerBatch]] = deque()
@@ -232,7 +234,9 @@ class Accumulator:
         return batch
 
     def _new_batch(self, queue: PartitionQueue) -> ProducerBatch:
-        return ProducerBatch(queue.topic, queue.partition, self._now(), self._on_await, self._on_error_received)
+        batch = ProducerBatch(queue.topic, queue.partition, self._now(), self._on_await, self._on_error_received)
+        batch.throttled_before_s = self._throttled_s()
+        return batch
 
     def close_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Accept no more records into the open batch of `queue` and line it up."""
@@ -354,14 +358,18 @@ class Accumulator:
 
     def expired(self, now: float) -> list[ProducerBatch]:
         """The batches whose delivery timeout is over, oldest first."""
-        oldest = now - self._options.delivery_timeout_ms / 1000
-        return list(takewhile(lambda batch: batch.created_at <= oldest, self.incomplete))
+        return list(takewhile(lambda batch: self._expiry_at(batch, now) <= now, self.incomplete))
 
     def next_expiry_at(self) -> float | None:
-        """When the delivery timeout of the oldest batch is over."""
+        """When the delivery timeout of the oldest batch is over, or has to be looked at again."""
         for batch in self.incomplete:
-            return batch.created_at + self._options.delivery_timeout_ms / 1000
+            return self._expiry_at(batch, self._now())
         return None
+
+    def _expiry_at(self, batch: ProducerBatch, now: float) -> float:
+        """Return when the delivery timeout of `batch` is over; before it could be, without delays because of quotas."""
+        expiry_at = batch.created_at + self._options.delivery_timeout_ms / 1000
+        return expiry_at if expiry_at > now else expiry_at + self._throttled_s() - batch.throttled_before_s
 
     # --- errors -----------------------------------------------------------------------------------------------------
 

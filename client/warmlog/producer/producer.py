@@ -5,6 +5,7 @@ it, because none awaited the record or the wait was cancelled before, the next `
 raises the first such error, with each further one in a note on it (PEP 678).
 """
 
+import asyncio
 import logging
 import time
 import warnings
@@ -13,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
-from warmlog.cluster.cluster import not_open
+from warmlog.cluster.cluster import Throttled, not_open
 from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, connection_options
 from warmlog.errors import ClientClosed, ClientError, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import DrainFlag
@@ -57,7 +58,7 @@ BATCHES_BELOW_HIGH_WATER = 4
 _HAS_FAILED = "the producer has failed; the log says why"
 
 
-class Producer(Generic[Value, Key]):
+class Producer(Throttled, Generic[Value, Key]):
     """Sends records to topics. A producer belongs to one thread; any number of its tasks may share it.
 
     With acks="all" (the default) a record is on the broker's disk when its `send` has been awaited. The producer is
@@ -171,6 +172,7 @@ class Producer(Generic[Value, Key]):
             await running.stop()
             raise
         self._running = running
+        self._throttling = running.cluster
         self._drain_flag = running.accumulator.drain_flag
         self._use_fast_path(running.transactions is None)
         return self
@@ -204,7 +206,7 @@ class Producer(Generic[Value, Key]):
             if has_failed:
                 raise ClientClosed(_HAS_FAILED)
         finally:
-            await closing.stop()
+            await asyncio.shield(closing.stop())
         self._closing = None
 
     async def __aenter__(self) -> Self:

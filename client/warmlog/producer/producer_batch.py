@@ -73,6 +73,8 @@ class ProducerBatch:
     attempts: int = 0
     is_rejected: bool = False
     last_error: WarmlogError | None = None
+    throttled_before_s: float = 0.0
+    """For how long quotas had delayed the producer when this was created."""
     is_done: bool = False
     error: WarmlogError | None = None
     base_offset: int = -1

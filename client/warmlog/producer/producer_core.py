@@ -45,6 +45,7 @@ class ProducerCore:
             check_loop=self.home.check,
             on_unknown_topic=self._learn_soon,
             on_release=self._wake_waiters,
+            throttled_s=self.cluster.throttled_s,
         )
         self.sender = Sender(options, self.cluster, self.accumulator, changed, self._learn_all_again)
         self._sending = asyncio.create_task(self.sender.run(), name="warmlog producer")
@@ -62,7 +63,7 @@ class ProducerCore:
 
     def check_transaction(self) -> None:
         """Raise ClientError if records need a transaction and none is open."""
-        if self.transactions is not None and not self.transactions.is_open:
+        if self.transactions is not None and not self.transactions.takes_records:
             raise ClientError("this producer has a transactional_id: send within `async with producer.transaction():`")
 
     def check_loop(self, *instead: str) -> None:
@@ -80,7 +81,7 @@ class ProducerCore:
         return self.sender.has_ended and not self._is_stopped
 
     async def stop(self) -> None:
-        """Give up what is not acknowledged and end all tasks. May be called again if it was cancelled."""
+        """Give up what is not acknowledged, end all tasks and disconnect. May be called again."""
         self._is_stopped = self.sender.is_stopping = True
         tasks = [self._sending, *self._learning.values()]
         for task in tasks:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self, TypeVar
 
 from warmlog.cluster.cluster import Cluster
 from warmlog.errors import ClientError, ProducerFenced, TransactionAborted, WarmlogError
@@ -20,6 +20,9 @@ from warmlog_protocol.messages import (
     OffsetCommitResponse,
     TxnOffsetCommitRequest,
 )
+
+W = TypeVar("W")
+W_contra = TypeVar("W_contra", contravariant=True)
 
 _log = logging.getLogger("warmlog")
 
@@ -49,6 +52,8 @@ class TransactionalId:
         self._must_initialise = True
         """Whether it is not certain which epoch is in force, and whether a transaction is open."""
         self.is_open = False
+        self.takes_records = False
+        """Whether it is open and does not end yet."""
 
     async def initialise(self) -> None:
         """Become the producer of the transactional id: whoever was it before is fenced. Raises ProducerFenced."""
@@ -75,9 +80,11 @@ class TransactionalId:
             raise
         self._sender.has_sent = False
         self._accumulator.first_error = None
+        self.takes_records = True
 
     async def commit(self) -> None:
         """Wait until everything is acknowledged, and commit. If that is not possible, abort and raise why."""
+        self.takes_records = False
         try:
             await self._flush()
             if self._accumulator.first_error is not None:
@@ -92,6 +99,7 @@ class TransactionalId:
 
     async def abort(self) -> None:
         """Discard what is not sent and abort. What goes wrong is logged: the next transaction begins by aborting."""
+        self.takes_records = False
         error = TransactionAborted("the transaction was aborted")
         self._sender.fail_all(error)
         self._accumulator.take_unseen_error()
@@ -138,6 +146,12 @@ class TransactionalId:
         self._accumulator.begin_epoch()
 
 
+class GroupConsumer(Protocol[W_contra]):
+    """A consumer of a group; what it can commit is of type W."""
+
+    async def _commit_within(self, transaction: "Transaction", what: W_contra | None, metadata: str) -> None: ...
+
+
 class Transaction:
     """One transaction, from the beginning to the end of an `async with` block: see `Producer.transaction`."""
 
@@ -147,8 +161,16 @@ class Transaction:
         self._accept = accept
         self._is_open = False
 
+    async def commit_offsets(self, consumer: GroupConsumer[W], what: W | None = None, *, metadata: str = "") -> None:
+        """Commit for the consumer's group together with the records of this transaction, or not at all.
+
+        `what` and `metadata` are those of `Consumer.commit`, and it raises the same errors. The consumer needs
+        commit="manual". If the transaction is aborted, `Consumer.seek_to_committed` goes back to what was read for it.
+        """
+        await consumer._commit_within(self, what, metadata)
+
     async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
-        """As `OffsetTransaction`: for `Consumer.commit`. ClientError after the end of the block."""
+        """As `OffsetTransaction`, for `commit_offsets`. ClientError after the end of the block."""
         if not self._is_open:
             raise ClientError("this transaction has ended, or has not begun")
         return await self._transactional_id.add_offsets(request)

@@ -5,13 +5,14 @@ named and the last known leader.
 """
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import Self
 
 from warmlog.arrow.columns import arrow_memory
 from warmlog.cluster.address import parse_address
 from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import TopicPartition
+from warmlog.cluster.responses import Throttle, TopicPartition
 from warmlog.errors import ApiError, BrokerUnavailable
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.sockets.cluster import BlockingCluster
@@ -30,12 +31,15 @@ class LeaderConnection:
         self._moved: dict[TopicPartition, str] = {}
         self._connected_to = ""
         self._connection: BlockingConnection | None = None
+        self._throttle = Throttle()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.drop()
+        if throttled_s := self._throttle.elapsed_s(time.monotonic()):
+            _log.info("brokers have delayed reading by %.1f s because of quotas", throttled_s)
 
     def address(self, planned: OffsetRange) -> str:
         """HOST:PORT of the last known leader of this range."""
@@ -46,7 +50,9 @@ class LeaderConnection:
         leader = self.address(planned)
         if self._connection is None or not self._connection.is_open or self._connected_to != leader:
             self.drop()
-            self._connection = BlockingConnection(*parse_address(leader), self._options, allocate=arrow_memory)
+            self._connection = BlockingConnection(
+                *parse_address(leader), self._options, allocate=arrow_memory, throttle=self._throttle
+            )
             self._connected_to = leader
         return self._connection
 

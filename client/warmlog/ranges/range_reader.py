@@ -209,6 +209,9 @@ class _RangeReader:
         connection = self._leader.connected(self._range)
         while not window.is_done:
             self._check_wanted()
+            if delay_s := connection.throttled_for_s:
+                self._is_over.wait(delay_s)
+                self._check_wanted()
             for fetch in window.to_send():
                 correlation_ids[fetch.start] = connection.request(self._request(fetch))
             fetch = window.next_due()

@@ -1,13 +1,16 @@
 """Finds leaders and requests offsets over blocking connections."""
 
+import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from warmlog.cluster.address import Address, parse_addresses
 from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import TopicPartition, broker_addresses, max_message_bytes, topic_error
+from warmlog.cluster.responses import Throttle, TopicPartition, broker_addresses, max_message_bytes, topic_error
 from warmlog.errors import BrokerUnavailable, NotLeaderOrFollower, error_from_code
 from warmlog.sockets.connection import BlockingConnection, Closing, R
+from warmlog.sockets.retrying import retrying
 from warmlog_protocol.messages import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -46,7 +49,12 @@ class BlockingCluster(Closing):
         self._bootstrap = parse_addresses(bootstrap)
         self._options = options or ConnectionOptions()
         self._connections: dict[Address, BlockingConnection] = {}
+        self._throttles: defaultdict[Address, Throttle] = defaultdict(Throttle)
         self._leaders: dict[TopicPartition, Address] = {}
+
+    def another(self) -> "BlockingCluster":
+        """A cluster of the same brokers with connections of its own, for another thread."""
+        return BlockingCluster([str(address) for address in self._bootstrap], self._options)
 
     def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicMetadata]:
         """Return metadata of the named topics, or of all; raises the error of the first topic that has one."""
@@ -82,6 +90,16 @@ class BlockingCluster(Closing):
         """Return the response of any broker."""
         return self._any_connection().call(message, expected)
 
+    def patiently(self, request: Callable[[], T], patience_ms: int) -> T:
+        """Return what `request`, which uses this cluster, returns; retry what may pass for `patience_ms`."""
+        return retrying(
+            request,
+            retries=0,
+            interval_ms=self._options.retry_backoff_max_ms,
+            patience_s=patience_ms / 1000,
+            first_interval_ms=self._options.retry_backoff_ms,
+        )
+
     def max_message_bytes(self, topic: str) -> int:
         """The maximum size of a batch of the topic."""
         return max_message_bytes(self.call(DescribeConfigsRequest([topic]), DescribeConfigsResponse))
@@ -115,6 +133,12 @@ class BlockingCluster(Closing):
 
         return {tp: end.end_offset for tp, end in self._ask_leaders(epochs, ask).items()}
 
+    @property
+    def throttled_ms(self) -> int:
+        """For how long brokers have delayed it because of quotas."""
+        now_s = time.monotonic()
+        return int(sum(throttle.elapsed_s(now_s) for throttle in self._throttles.values()) * 1000)
+
     def close(self) -> None:
         """Close every connection; a later call opens new ones."""
         for connection in self._connections.values():
@@ -146,7 +170,8 @@ class BlockingCluster(Closing):
             return connection
         if connection is not None:
             connection.close()
-        connection = self._connections[address] = BlockingConnection(*address, self._options)
+        throttle = self._throttles[address]
+        connection = self._connections[address] = BlockingConnection(*address, self._options, throttle=throttle)
         return connection
 
     def _any_connection(self) -> BlockingConnection:

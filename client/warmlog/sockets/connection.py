@@ -17,6 +17,7 @@ from typing import Protocol, Self, TypeVar
 
 from warmlog.cluster.address import Address, silent, why_unconnected
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import Throttle
 from warmlog.cluster.tls import lost_early
 from warmlog.errors import (
     ApiError,
@@ -96,14 +97,23 @@ class BlockingConnection(Closing):
 
     It is not thread-safe. Every failure of the socket closes it and raises BrokerUnavailable. An interrupted call
     closes it, too: it may have sent or received half a frame.
+
+    After a response that tells of an exceeded quota, the next request waits as long as that says, and the time for
+    responses begins after that.
     """
 
     def __init__(
-        self, host: str, port: int, options: ConnectionOptions | None = None, *, allocate: Allocate = zeroed_memory
+        self,
+        host: str,
+        port: int,
+        options: ConnectionOptions | None = None,
+        *,
+        allocate: Allocate = zeroed_memory,
+        throttle: Throttle | None = None,
     ) -> None:
         """Connect, shake hands and authenticate; BrokerUnavailable or SaslAuthenticationFailed if that fails.
 
-        `allocate` provides memory for large responses.
+        `allocate` provides memory for large responses. `throttle` counts for several connections, one after another.
         """
         self.address = Address(host, port)
         self._options = options or ConnectionOptions()
@@ -113,6 +123,7 @@ class BlockingConnection(Closing):
             allocate=allocate,
         )
         self._responses: dict[int, ReceivedResponse] = {}
+        self._throttle = throttle or Throttle()
         self._socket: socket.socket | None = None
         self.is_cut_short = False
         self._next_session_s = math.inf
@@ -157,10 +168,16 @@ class BlockingConnection(Closing):
         """False after `close`, and after a call that failed or was interrupted."""
         return self._socket is not None and not self.is_cut_short
 
+    @property
+    def throttled_for_s(self) -> float:
+        """For how long the broker does not read it because of a quota; `request` waits for that."""
+        return max(0.0, self._throttle.until_s - time.monotonic())
+
     def close(self) -> None:
         """Close the socket; may be called twice."""
         sock, self._socket = self._socket, None
         if sock is not None:
+            self._throttle.reset(time.monotonic())
             sock.close()
 
     def recover(self) -> None:
@@ -210,6 +227,8 @@ class BlockingConnection(Closing):
         if time.monotonic() >= self._next_session_s:
             self._authenticate()
         correlation_id, frame = self._core.request(message, sum(map(len, payload)))
+        if delay_s := self.throttled_for_s:
+            time.sleep(delay_s)
         sock = self._open_socket()
         try:
             _send_all(sock, [frame, *payload])
@@ -218,9 +237,10 @@ class BlockingConnection(Closing):
         return correlation_id
 
     def _wait(self, correlation_id: int, timeout_ms: int | None) -> ReceivedResponse:
-        deadline = time.monotonic() + (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        timeout_s = (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        began_s = time.monotonic()
         while (response := self._responses.pop(correlation_id, None)) is None:
-            self._receive(deadline)
+            self._receive(max(began_s, self._throttle.until_s) + timeout_s)
         if isinstance(response.result, ApiError):
             raise response.result
         return response
@@ -241,6 +261,7 @@ class BlockingConnection(Closing):
             if count == 0:
                 raise ConnectionResetError("the broker closed it")
             for response in self._core.received(count):
+                self._throttle.note(response.result, time.monotonic())
                 self._responses[response.correlation_id] = response.owned()
         except TimeoutError as error:
             lost = self._lost(TimeoutError("no response in time"))

@@ -9,6 +9,9 @@ the bytes follow the header as the frame's payload, in the same order (see frame
 
 Names and meanings are those of Kafka's APIs of the same key (https://kafka.apache.org/protocol) unless a class says
 otherwise. Timestamps are milliseconds since 1970 (UTC), `-1` where there is none. Error codes are `errors.ErrorCode`.
+
+If a client exceeds a quota, the broker carries out the request, and does not read the connection for a time after it.
+`throttle_ms` of a response is that time: send nothing for as long.
 """
 
 from warmlog_protocol.messages.access.acls import (
@@ -42,6 +45,17 @@ from warmlog_protocol.messages.access.authenticate import (
     ListUsersResponse as ListUsersResponse,
     UserChange as UserChange,
 )
+from warmlog_protocol.messages.access.quotas import (
+    EVERY_OTHER as EVERY_OTHER,
+    AlterClientQuotasRequest as AlterClientQuotasRequest,
+    AlterClientQuotasResponse as AlterClientQuotasResponse,
+    AlteredClientQuota as AlteredClientQuota,
+    ClientQuota as ClientQuota,
+    DescribeClientQuotasRequest as DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse as DescribeClientQuotasResponse,
+    QuotaKey as QuotaKey,
+    QuotaLimit as QuotaLimit,
+)
 from warmlog_protocol.messages.apis import (
     API_OF_REQUEST as API_OF_REQUEST,
     APIS as APIS,
@@ -63,6 +77,10 @@ from warmlog_protocol.messages.base import (
     IsolationLevel as IsolationLevel,
     Message as Message,
 )
+from warmlog_protocol.messages.broker_config import (
+    AlterBrokerConfigRequest as AlterBrokerConfigRequest,
+    AlterBrokerConfigResponse as AlterBrokerConfigResponse,
+)
 from warmlog_protocol.messages.fetch import (
     AbortedTransaction as AbortedTransaction,
     DivergingEpoch as DivergingEpoch,
@@ -71,7 +89,7 @@ from warmlog_protocol.messages.fetch import (
     FetchRequest as FetchRequest,
     FetchResponse as FetchResponse,
 )
-from warmlog_protocol.messages.groups import (
+from warmlog_protocol.messages.coordinators.groups import (
     JOINING as JOINING,
     LEAVING as LEAVING,
     LEAVING_FOR_A_WHILE as LEAVING_FOR_A_WHILE,
@@ -173,7 +191,7 @@ from warmlog_protocol.messages.topics import (
     NewPartitions as NewPartitions,
     NewTopic as NewTopic,
 )
-from warmlog_protocol.messages.jobs import (
+from warmlog_protocol.messages.coordinators.jobs import (
     AbortJobMembersRequest as AbortJobMembersRequest,
     AbortJobMembersResponse as AbortJobMembersResponse,
     CommitJobRequest as CommitJobRequest,
@@ -184,7 +202,7 @@ from warmlog_protocol.messages.jobs import (
     JoinJobRequest as JoinJobRequest,
     JoinJobResponse as JoinJobResponse,
 )
-from warmlog_protocol.messages.transactions import (
+from warmlog_protocol.messages.coordinators.transactions import (
     AbortTransactionRequest as AbortTransactionRequest,
     AbortTransactionResponse as AbortTransactionResponse,
     EndTransactionRequest as EndTransactionRequest,

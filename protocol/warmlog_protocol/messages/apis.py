@@ -20,9 +20,15 @@ from warmlog_protocol.messages.access.authenticate import (
     ListUsersRequest,
     ListUsersResponse,
 )
+from warmlog_protocol.messages.access.quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+)
 from warmlog_protocol.messages.base import ApiKey, Message
-from warmlog_protocol.messages.fetch import FetchRequest, FetchResponse
-from warmlog_protocol.messages.groups import (
+from warmlog_protocol.messages.broker_config import AlterBrokerConfigRequest, AlterBrokerConfigResponse
+from warmlog_protocol.messages.coordinators.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DeleteOffsetsRequest,
@@ -38,8 +44,7 @@ from warmlog_protocol.messages.groups import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from warmlog_protocol.messages.handshake import HandshakeRequest, HandshakeResponse
-from warmlog_protocol.messages.jobs import (
+from warmlog_protocol.messages.coordinators.jobs import (
     AbortJobMembersRequest,
     AbortJobMembersResponse,
     CommitJobRequest,
@@ -49,6 +54,17 @@ from warmlog_protocol.messages.jobs import (
     JoinJobRequest,
     JoinJobResponse,
 )
+from warmlog_protocol.messages.coordinators.transactions import (
+    AbortTransactionRequest,
+    AbortTransactionResponse,
+    EndTransactionRequest,
+    EndTransactionResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TxnOffsetCommitRequest,
+)
+from warmlog_protocol.messages.fetch import FetchRequest, FetchResponse
+from warmlog_protocol.messages.handshake import HandshakeRequest, HandshakeResponse
 from warmlog_protocol.messages.log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -82,15 +98,6 @@ from warmlog_protocol.messages.topics import (
     DeleteTopicsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
-)
-from warmlog_protocol.messages.transactions import (
-    AbortTransactionRequest,
-    AbortTransactionResponse,
-    EndTransactionRequest,
-    EndTransactionResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    TxnOffsetCommitRequest,
 )
 
 
@@ -159,6 +166,9 @@ APIS: dict[int, Api] = {
         Api(ApiKey.JOB_HEARTBEAT, JobHeartbeatRequest, JobHeartbeatResponse),
         Api(ApiKey.COMMIT_JOB, CommitJobRequest, CommitJobResponse),
         Api(ApiKey.ABORT_JOB_MEMBERS, AbortJobMembersRequest, AbortJobMembersResponse),
+        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest, DescribeClientQuotasResponse),
+        Api(ApiKey.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest, AlterClientQuotasResponse),
+        Api(ApiKey.ALTER_BROKER_CONFIG, AlterBrokerConfigRequest, AlterBrokerConfigResponse),
         Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
     )
 }

@@ -61,6 +61,8 @@ class ApiKey(IntEnum):
     DELETE_GROUPS = 42
     ALTER_TOPICS = 44
     DELETE_OFFSETS = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
     LIST_USERS = 50
     ALTER_USERS = 51
     LIST_TRANSACTIONS = 66
@@ -73,6 +75,7 @@ class ApiKey(IntEnum):
     JOB_HEARTBEAT = 1004
     COMMIT_JOB = 1005
     ABORT_JOB_MEMBERS = 1006
+    ALTER_BROKER_CONFIG = 1007
 
 
 class IsolationLevel(IntEnum):

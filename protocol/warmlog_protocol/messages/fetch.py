@@ -99,3 +99,4 @@ class FetchResponse(Message, frozen=True):
     """One result for each partition, in the order of the request."""
 
     partitions: list[FetchedPartition]
+    throttle_ms: int = 0

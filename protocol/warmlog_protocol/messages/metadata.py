@@ -46,3 +46,4 @@ class MetadataResponse(Message, frozen=True):
     controller_id: int
     brokers: list[BrokerMetadata]
     topics: list[TopicMetadata]
+    throttle_ms: int = 0

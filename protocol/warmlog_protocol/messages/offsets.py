@@ -36,6 +36,7 @@ class ListOffsetsResponse(Message, frozen=True):
     """One result for each partition, in the order of the request."""
 
     partitions: list[ListedOffset]
+    throttle_ms: int = 0
 
 
 class DeleteRecordsPartition(Message, frozen=True):

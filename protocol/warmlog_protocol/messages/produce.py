@@ -36,6 +36,7 @@ class ProduceResponse(Message, frozen=True):
     """One result for each partition, in the order of the request."""
 
     partitions: list[ProducedPartition]
+    throttle_ms: int = 0
 
 
 class InitProducerIdRequest(Message, frozen=True):

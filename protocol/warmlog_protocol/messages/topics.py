@@ -125,7 +125,9 @@ class ConfigEntry(Message, frozen=True):
 
     `is_default` is false if it was set, for a topic by the topic itself. `origin` tells where the value is from:
     "topic", "broker" (set by the operator for all topics, or for the broker itself) or "default". A broker of 0.1.0
-    leaves it empty.
+    leaves it empty. For a setting of the broker, `source` is "default", "file", "environment", "flag" (given on the
+    command line) or "altered", and `place` is the line of the file, or the variable; both are empty if not known.
+    One that `is_dynamic` can be altered while the broker runs.
     """
 
     name: str
@@ -133,6 +135,9 @@ class ConfigEntry(Message, frozen=True):
     is_default: bool
     description: str
     origin: str = ""
+    source: str = ""
+    place: str = ""
+    is_dynamic: bool = False
 
 
 class DescribedConfigs(Message, frozen=True):

@@ -58,6 +58,7 @@ BARS = (
     Bar("spark.count", 0.15, figure=PYTHON_CPU),
     Bar("spark.write", 1.8e6),
     Bar("spark.write", 0.85, other="spark.discard"),
+    Bar("spark.write", 0.85, other="spark.write_at_least_once"),
     Bar("spark.write_keyed", 1.5e6),
     Bar("spark.write_keyed", 0.65, other="spark.discard_keyed"),
     Bar("spark.trigger_ms", 300.0, figure="trigger_ms"),

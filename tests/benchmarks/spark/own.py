@@ -17,7 +17,7 @@ PARTITIONS = 2
 KEY_BYTES = 12
 NOT_FROM_TOPIC = {
     "spark.trigger_ms",
-    *("spark.discard", "spark.store", "spark.write"),
+    *("spark.discard", "spark.store", "spark.write", "spark.write_at_least_once"),
     *("spark.discard_keyed", "spark.store_keyed", "spark.write_keyed"),
 }
 """They read no topic that is filled before."""
@@ -84,6 +84,9 @@ class OwnBenchmarks:
             "spark.discard": partial(rows.discard, with_keys=False),
             "spark.store": partial(rows.store, self._plain.port, directory / "stored", with_keys=False),
             "spark.write": partial(rows.write, bootstrap, with_keys=False),
+            "spark.write_at_least_once": partial(
+                rows.write, bootstrap, with_keys=False, delivery=writing.AT_LEAST_ONCE
+            ),
             "spark.discard_keyed": partial(rows.discard, with_keys=True),
             "spark.store_keyed": partial(rows.store, self._plain.port, directory / "stored", with_keys=True),
             "spark.write_keyed": partial(rows.write, bootstrap, with_keys=True),

@@ -12,9 +12,10 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from benchmarks.measurement import VALUE_BYTES, Run
 from benchmarks.spark import plain_source
 from benchmarks.spark.reading import timed
-from warmlog import Admin
+from warmlog import Admin, Consumer
 
 TASKS = 2
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 KEYED_PARTITIONS = 8
 """So that keys have something to choose from."""
 
@@ -69,14 +70,15 @@ class CachedRows:
         writer = self.frame(with_keys=with_keys).write.format("discard").mode("append")
         return timed(self.records, lambda: writer.save() or self.records)
 
-    def write(self, bootstrap: str, *, with_keys: bool) -> Run:
-        """The rows are on the broker's disk when this returns; to a topic of their own."""
+    def write(self, bootstrap: str, *, with_keys: bool, delivery: str = EXACTLY_ONCE) -> Run:
+        """The rows are on the broker's disk when this returns, and committed; to a topic of their own."""
         topic = f"bench-write-{next(_numbers)}"
         frame = self.frame(with_keys=with_keys)
         asyncio.run(_create(bootstrap, topic, KEYED_PARTITIONS if with_keys else TASKS))
         writer = frame.write.format("warmlog").mode("append").option("bootstrap.servers", bootstrap)
+        writer = writer.option("delivery", delivery)
         run = timed(self.records, lambda: writer.option("topic", topic).save() or self.records)
-        written = asyncio.run(_delete(bootstrap, topic))
+        written = asyncio.run(_count_and_delete(bootstrap, topic))
         assert written == self.records, f"{written} of {self.records} records"
         return run
 
@@ -97,9 +99,10 @@ async def _create(bootstrap: str, topic: str, partitions: int) -> None:
         await admin.create_topic(topic, partitions=partitions)
 
 
-async def _delete(bootstrap: str, topic: str) -> int:
-    """Delete the topic; how many records it had."""
+async def _count_and_delete(bootstrap: str, topic: str) -> int:
+    """Delete the topic; how many committed records it had."""
+    async with Consumer(bootstrap, topics=[topic], isolation="read_committed") as consumer:
+        count = sum([len(batch) async for batch in consumer.batches(until="latest")])
     async with Admin(bootstrap) as admin:
-        found = await admin.list_offsets(topic, "latest")
         await admin.delete_topic(topic)
-    return sum(each.offset for each in found.values())
+    return count

@@ -34,7 +34,7 @@ from warmlog_protocol.messages import (
     TxnOffsetCommitRequest,
     UserChange,
 )
-from warmlog_protocol.messages.groups import JOINING, LEAVING, LEAVING_FOR_A_WHILE
+from warmlog_protocol.messages.coordinators.groups import JOINING, LEAVING, LEAVING_FOR_A_WHILE
 from warmlog_protocol.sasl.credential import Credential
 
 TOPIC = "fuzzed"

@@ -10,7 +10,7 @@ from faults.fuzzing.corpus import PASSWORD, TOPIC, TOPICS, USER, openings
 from faults.fuzzing.peers import Peer, Tally
 from faults.honest import Honest
 from faults.process_use import sockets_of, use_of
-from warmlog.admin.user_changes import creation
+from warmlog.admin.access.user_changes import creation
 from warmlog_broker.tools.users import change_user
 from wire_client import WireClient, batch_of
 

@@ -72,6 +72,10 @@ def test_a_value_of_another_type_is_refused_naming_the_setting_and_the_types(val
         (lambda admin: admin.delete_records({"orders-0": 1}), r"a key is \(topic, partition\), not 'orders-0'"),
         (lambda admin: admin.delete_records({("orders", 0): "5"}), "before of orders-0 must be an int, not '5'"),
         (lambda admin: admin.epoch_ends({("orders", 0): None}), "asked of orders-0 must be an int, not None"),
+        (lambda admin: admin.alter_quotas("request_rate=1", user="a"), "limits must be a mapping such as"),
+        (lambda admin: admin.alter_quotas({"request_rate": "1"}, user="a"), "request_rate must be an int, not '1'"),
+        (lambda admin: admin.alter_quotas({"request_rate": 1}, user=7), "user must be a str, not 7"),
+        (lambda admin: admin.alter_quotas({"request_rate": 1}, client_id=b"a"), "client_id must be a str, not b'a'"),
     ],
 )
 async def test_a_wrong_type_is_refused_before_a_broker_is_asked(call: Call, text: str) -> None:
@@ -83,3 +87,9 @@ async def test_a_wrong_type_is_refused_before_a_broker_is_asked(call: Call, text
 async def test_altering_without_a_setting_is_refused() -> None:
     with pytest.raises(ValueError, match="give `set` or `unset`"):
         await Admin("127.0.0.1:1").alter_topic("t")
+
+
+@pytest.mark.parametrize("value", [0, -1])
+async def test_a_quota_that_allows_nothing_is_refused(value: int) -> None:
+    with pytest.raises(ValueError, match=f"request_rate must be at least 1, not {value}; None removes the limit"):
+        await Admin("127.0.0.1:1").alter_quotas({"request_rate": value}, user="alice")

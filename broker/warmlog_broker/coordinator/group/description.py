@@ -4,7 +4,7 @@ from warmlog_broker.coordinator.group.offsets import existing_group
 from warmlog_broker.coordinator.group.state import Group, Groups, Member
 from warmlog_broker.coordinator.group.target import chosen_assignor
 from warmlog_protocol.errors import ErrorCode
-from warmlog_protocol.messages.groups import DescribedGroup, GroupMember, ListedGroup
+from warmlog_protocol.messages.coordinators.groups import DescribedGroup, GroupMember, ListedGroup
 
 
 def list_groups(groups: Groups) -> list[ListedGroup]:

@@ -32,7 +32,7 @@ from warmlog_protocol.errors import (
     UnknownMemberId,
     UnsupportedAssignor,
 )
-from warmlog_protocol.messages.groups import (
+from warmlog_protocol.messages.coordinators.groups import (
     JOINING,
     LEAVING,
     LEAVING_FOR_A_WHILE,

@@ -34,7 +34,7 @@ from warmlog_protocol.errors import (
     UnknownTopicOrPartition,
 )
 from warmlog_protocol.messages.base import NO_LEADER_EPOCH
-from warmlog_protocol.messages.groups import (
+from warmlog_protocol.messages.coordinators.groups import (
     NO_COMMITTED_OFFSET,
     NO_MEMBER_EPOCH,
     CommittedPartition,

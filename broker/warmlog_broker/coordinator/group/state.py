@@ -31,7 +31,7 @@ from warmlog_broker.coordinator.group.records import (
     unpack_epochs,
     unpack_share,
 )
-from warmlog_protocol.messages.groups import TopicPartitions
+from warmlog_protocol.messages.coordinators.groups import TopicPartitions
 
 __all__ = ["Group", "Groups", "KnownTopic", "Limits", "Member", "Partition", "TopicsView"]
 

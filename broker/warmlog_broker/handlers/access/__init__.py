@@ -1,1 +1,1 @@
-"""Requests about users and their rights, and authentication."""
+"""Requests about users, their rights and quotas, and authentication."""

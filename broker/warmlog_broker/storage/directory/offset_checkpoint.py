@@ -24,7 +24,11 @@ VERSION = 0
 
 def write_offsets(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
     """Replace the offsets in `path`, durably."""
-    replace_file(path, pack_lines(f"{key.topic} {key.partition} {offset}" for key, offset in offsets.items()))
+    replace_file(path, pack_offsets(offsets))
+
+
+def pack_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    return pack_lines(f"{key.topic} {key.partition} {offset}" for key, offset in offsets.items())
 
 
 def read_offsets(path: Path) -> dict[TopicPartition, int]:

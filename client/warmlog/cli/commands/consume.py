@@ -6,11 +6,13 @@ import re
 import stat
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from warmlog.cli.commands.waiting import CommittedWatch
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import (
     DEFAULT_BROKER,
@@ -135,17 +137,25 @@ def consume(
 
         names = list(dict.fromkeys(topics)) if patterns is None else await _matching(broker, patterns)
         show_warnings()
-        async with Consumer(
-            broker,
-            topics=names if partition is None else None,
-            partitions=None if partition is None else [(name, partition) for name in names],
-            start=wanted.start,
-            isolation=isolation,
-            **connection(),
-        ) as consumer:
+        watch = CommittedWatch(broker) if is_committed else None
+        async with (
+            watch or nullcontext(),
+            Consumer(
+                broker,
+                topics=names if partition is None else None,
+                partitions=None if partition is None else [(name, partition) for name in names],
+                start=wanted.start,
+                isolation=isolation,
+                **connection(),
+            ) as consumer,
+        ):
             await _check_start(consumer, wanted.start)
             await note_if_past_end(consumer, wanted.start)
+            if watch is not None:
+                watch.follow(consumer)
             await _print(consumer, ", ".join(names), wanted, print_batch, progress)
+            if watch is not None and wanted.count is None:
+                await watch.end()
 
     try:
         run_client(run, is_bulk=True)

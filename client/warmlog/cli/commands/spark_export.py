@@ -44,7 +44,7 @@ def spark_export(
             help="read_committed leaves out records of aborted transactions, and stops at the first open one; "
             "read_uncommitted copies all."
         ),
-    ] = "read_uncommitted",
+    ] = "read_committed",
     compression: Annotated[
         Literal["none", "snappy", "lz4", "zstd"], typer.Option(help="How the files are compressed.")
     ] = "snappy",

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from warmlog.cli.demo.checking import ComparedRecord
     from warmlog.cli.demo.flights import CarrierFigures
 
-STEPS = 7
+STEPS = 8
 PLAIN_WIDTH = 120
 """The width without a terminal."""
 

@@ -1,4 +1,4 @@
-"""The seven steps of the demo, in order. In any case the broker is stopped and its temporary directory removed."""
+"""The eight steps of the demo, in order. In any case the broker is stopped and its temporary directory removed."""
 
 import shutil
 import tempfile
@@ -14,7 +14,9 @@ from warmlog.cli.demo.flights import Flights, read_flights
 from warmlog.cli.demo.requirements import find_requirements
 from warmlog.cli.demo.screen import Measure, ProgressBar, Screen
 from warmlog.cli.demo.sending import Sending
-from warmlog.cli.demo.spark_query import check_figures, log_path, query_spark
+from warmlog.cli.demo.spark_pipeline import LATE_MINUTES, SINK, copy_late_flights
+from warmlog.cli.demo.spark_process import log_path
+from warmlog.cli.demo.spark_query import check_figures, query_spark
 from warmlog.cli.terminal.options import run_client, take_sigterm_as_ctrl_c
 from warmlog.cli.terminal.output import note, remark
 from warmlog.cli.terminal.status import megabytes
@@ -26,6 +28,8 @@ SETTINGS = {"retention.ms": "-1", "segment.bytes": str(16 * 1024 * 1024)}
 
 SPARK = "spark"
 """The directory of Spark's files."""
+PIPELINE = "pipeline"
+"""That of the stream's."""
 
 SEEK_TO = datetime(2013, 7, 1, tzinfo=UTC)
 LOG_LINES_SHOWN = 20
@@ -41,7 +45,8 @@ def tell(*, limit: int | None, keep: Path | None) -> None:
             _Story(directory, broker, Screen()).tell(package, limit)
         except Exception:
             _show_end_of_log("broker", broker.log_path)
-            _show_end_of_log("Spark", log_path(directory / SPARK))
+            for name in (SPARK, PIPELINE):
+                _show_end_of_log("Spark", log_path(directory / name))
             raise
         finally:
             broker.kill()
@@ -67,7 +72,8 @@ class _Story:
         self._consume(flights, expected)
         self._seek(expected)
         self._query(flights)
-        self._screen.step(7, "What was moved, and how fast")
+        self._copy(flights)
+        self._screen.step(8, "What was moved, and how fast")
         self._screen.measures(self._measures)
         self._broker.stop()
         self._screen.checked("[bold green]Every check succeeded.[/]")
@@ -130,6 +136,15 @@ class _Story:
         check_figures(result.figures, in_file)
         self._screen.carriers(result.figures, in_file)
         self._screen.checked("Spark's figures equal those that plain Python computes from the file")
+
+    def _copy(self, flights: Flights) -> None:
+        self._screen.step(
+            7, f"Copy flights that left {LATE_MINUTES} minutes late by a stream in Spark; kill its driver"
+        )
+        with self._screen.busy("Spark copies, is killed, and goes on …"):
+            copied = copy_late_flights(self._broker.address, TOPIC, flights, self._directory / PIPELINE)
+        self._screen.say(f"killed after {copied.at_kill:,} flights were committed to {SINK}; another driver went on")
+        self._screen.checked(f"{copied.records:,} late flights, each exactly once")
 
     @contextmanager
     def _timed(self, step: str, flights: Flights) -> Iterator[None]:

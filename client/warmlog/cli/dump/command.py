@@ -76,7 +76,7 @@ def dump(
 ) -> None:
     """Print log segments and the other files of a partition, in the words of Kafka's DumpLogSegments.
 
-    Records in a directory of __groups are decoded, with --print-data-log.
+    Records in directories of __groups and __transactions are decoded, with --print-data-log.
     Files are only read, and may be in use. Contradictions between them are reported on stderr.
     """
     from warmlog.cli.dump.decoders import decoder_named, decoder_of
@@ -105,10 +105,11 @@ def dump(
 
 
 def _view_of(path: Path, view: "LogView") -> "LogView":
-    """Return `view`, which decodes the records of consumer groups if the file is one of `__groups`."""
-    from warmlog.cli.dump.group_records import decode_group_record, is_of_groups
+    """Return `view`, which decodes the records of a coordinator if the file is in a partition of its topic."""
+    from warmlog.cli.dump.coordinator_records import decoder_of_directory
 
-    return replace(view, decode=decode_group_record) if is_of_groups(path.resolve().parent.name) else view
+    decode = decoder_of_directory(path.resolve().parent.name)
+    return view if decode is None else replace(view, decode=decode)
 
 
 class IndexCheck(NamedTuple):

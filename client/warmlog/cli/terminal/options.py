@@ -87,6 +87,15 @@ def group_names(context: typer.Context, incomplete: str) -> list[str]:
     return _names(context, incomplete, names)
 
 
+def transactional_ids(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the transactional ids that begin with `incomplete`, as `topic_names` does."""
+
+    async def names(admin: "Admin") -> list[str]:
+        return [each.transactional_id for each in await admin.list_transactions()]
+
+    return _names(context, incomplete, names)
+
+
 def _names(context: typer.Context, incomplete: str, ask: "Callable[[Admin], Awaitable[list[str]]]") -> list[str]:
     with suppress(Exception):
         found = run_admin(
@@ -123,6 +132,10 @@ Topics = Annotated[
 ]
 Group = Annotated[
     str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False, autocompletion=group_names)
+]
+TransactionalId = Annotated[
+    str,
+    typer.Argument(metavar="ID", help="The transactional id.", show_default=False, autocompletion=transactional_ids),
 ]
 Groups = Annotated[
     list[str],

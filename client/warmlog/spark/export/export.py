@@ -22,7 +22,7 @@ from warmlog.ranges.discover import Discovery, find_cuts
 from warmlog.ranges.offset_range import PartitionOffsets
 from warmlog.ranges.read_settings import ReadSettings, Remedies
 from warmlog.ranges.resolve import Loss
-from warmlog.ranges.retrying import retrying
+from warmlog.sockets.retrying import retrying
 from warmlog.spark.export.manifest import Commit, Exported, ExportRefused, Manifest
 from warmlog.spark.options.read_options import PlanLimits, Retries
 from warmlog.spark.read.plan import Task, plan_tasks
@@ -59,7 +59,7 @@ class ExportOptions:
     has_headers: bool = False
     compression: str = "snappy"
     fails_on_data_loss: bool = True
-    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     limits: PlanLimits = PlanLimits()  # noqa: RUF009 - frozen
     connection: ConnectionOptions = ReadSettings.connection
 

@@ -187,8 +187,8 @@ OPTIONS: dict[str, Option] = {
             "isolation.level",
             "read_uncommitted or read_committed",
             Use.READ,
-            "read_committed leaves out records of aborted and open transactions",
-            default="read_uncommitted",
+            "read_committed leaves out records of aborted and open transactions, and ends before the first open one",
+            default="read_committed",
             aliases=("kafka.isolation.level",),
         ),
         Option(
@@ -219,9 +219,33 @@ OPTIONS: dict[str, Option] = {
             "delivery.timeout.ms",
             "time",
             Use.WRITE,
-            "how long a task retries without an acknowledgement, or without metadata of a topic",
+            "how long a task retries without an acknowledgement, or without metadata of a topic, and the driver its "
+            "commit",
             default="2m",
             aliases=("kafka.delivery.timeout.ms",),
+        ),
+        Option(
+            "delivery",
+            "exactly-once or at-least-once",
+            Use.WRITE,
+            "exactly-once: readers of committed records see each row once, after the whole write; at-least-once: at "
+            "once, and again what Spark runs again",
+            default="exactly-once",
+        ),
+        Option(
+            "txnAppId",
+            "name",
+            Use.WRITE,
+            "with txnVersion, names a batch, so that it can be run again: the version that was committed last is not "
+            "written twice, a lower one is an error",
+        ),
+        Option("txnVersion", "number", Use.WRITE, "the number of the batch of txnAppId; it rises from one to the next"),
+        Option(
+            "transactionTimeoutMs",
+            "duration",
+            Use.WRITE,
+            "how long a write may stay open while no task of it runs, 24h at most; then it is aborted",
+            default="15m",
         ),
         Option("username", "name", Use.ALL, "the user to authenticate as, if brokers authenticate their clients"),
         Option("password", "text", Use.ALL, "the user's password; Spark redacts options of such names"),

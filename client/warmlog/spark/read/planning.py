@@ -9,7 +9,7 @@ from warmlog.points import Point
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets, SizedRange, sized_ranges
 from warmlog.ranges.resolve import resolve_ranges, starting_times
-from warmlog.ranges.retrying import retrying
+from warmlog.sockets.retrying import retrying
 from warmlog.spark.options.read_options import PlanLimits, ReadOptions, TopicChoice
 from warmlog.spark.read.group_offsets import started_where_committed
 from warmlog.spark.read.plan import Task, plan_tasks

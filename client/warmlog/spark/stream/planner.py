@@ -15,7 +15,7 @@ from warmlog.errors import TOPIC_IS_GONE, LogTruncated, OffsetOutOfRange
 from warmlog.ranges.discover import Discovery, find_cuts
 from warmlog.ranges.offset_range import PartitionOffsets, Piece, sized_ranges
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
-from warmlog.ranges.retrying import retrying
+from warmlog.sockets.retrying import retrying
 from warmlog.spark.options.stream_options import Admission, StreamOptions
 from warmlog.spark.read.group_offsets import check_no_members, commit_offsets, started_where_committed
 from warmlog.spark.read.plan import Task, plan_tasks

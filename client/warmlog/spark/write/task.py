@@ -1,31 +1,40 @@
 """Writing in a Spark task: Arrow batches from the JVM become record batches of the topic's partitions.
 
 An attempt uses one idempotent producer with an id of its own, so that a retry after a lost response appends nothing
-twice. The attempt is done when everything is acknowledged, and so on disk.
+twice. The attempt is done when everything is acknowledged, and so on disk. In a transaction its producer is a member of
+the write's job, and what it has written counts once the driver commits it.
 
 Before the first row of a topic its metadata is requested over another connection, and while the broker is away that is
 retried for as long as the producer would retry: a missing response should not end the attempt.
 """
 
+import logging
 import random
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from warmlog.arrow_write.batching import TopicBatches
+from warmlog.arrow_write.job import Job, Membership
 from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
 from warmlog.arrow_write.rows import ArrowRows, with_offsets
-from warmlog.errors import ApiError, BrokerUnavailable, InvalidTopic, UnknownTopicOrPartition
-from warmlog.ranges.retrying import retrying
+from warmlog.errors import ApiError, BrokerUnavailable, InconsistentTopicId, InvalidTopic, UnknownTopicOrPartition
+from warmlog.producer.producer_batch import NO_PRODUCER
 from warmlog.sockets.cluster import BlockingCluster
+from warmlog.sockets.retrying import retrying
 from warmlog.spark.options.write_options import WriteOptions
+from warmlog_protocol.messages import JobMember
 
 CHECK_TIMEOUT_MS = 10_000
 """How long the driver retries to look up the topic: enough for a restart of the broker, and not long for a wrong
 address."""
+
+_log = logging.getLogger("warmlog.spark")
 
 
 class TaskWritten(NamedTuple):
@@ -37,19 +46,47 @@ class TaskWritten(NamedTuple):
 
 
 def write_batches(
-    batches: "Iterator[pa.RecordBatch]", columns: Mapping[str, int], options: WriteOptions
+    batches: "Iterator[pa.RecordBatch]", columns: Mapping[str, int], options: WriteOptions, job: Job | None = None
 ) -> TaskWritten:
-    """Write all rows of `batches`, whose columns have the indexes in `columns`; return when they are on disk."""
-    with BlockingCluster(options.bootstrap, options.connection) as cluster:
-        producer = BlockingProducer(
-            cluster, codec=options.codec, delivery_timeout_ms=options.delivery_timeout_ms, options=options.connection
-        )
-        with producer:
-            task = _Task(producer, columns, options)
-            for batch in batches:
-                task.write(batch)
-            task.finish()
-            return TaskWritten(producer.records, *producer.producer)
+    """Write all rows of `batches`, whose columns have the indexes in `columns`; return when they are on disk.
+
+    With `job`, as a member of it: the first row joins. If the version is committed, the rows are only counted.
+    """
+    with BlockingCluster(options.bootstrap, options.connection) as cluster, ExitStack() as stack:
+        membership = None
+        if job is not None:
+            membership = stack.enter_context(Membership(cluster, job, patience_ms=options.delivery_timeout_ms))
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            return TaskWritten(0, *NO_PRODUCER)
+        batches = chain([first], batches)
+        member = None if membership is None else membership.join()
+        if membership is not None and member is None:
+            return TaskWritten(sum(batch.num_rows for batch in batches), *NO_PRODUCER)
+        producer = stack.enter_context(_producer(cluster, options, job, member))
+        task = _Task(producer, columns, options)
+        for batch in batches:
+            task.write(batch)
+        task.finish()
+        if membership is not None:
+            cluster.patiently(lambda: task.check_topics(cluster), options.delivery_timeout_ms)
+            membership.confirm()
+        if cluster.throttled_ms:
+            _log.info("brokers have delayed writing by %.1f s because of quotas", cluster.throttled_ms / 1000)
+        return TaskWritten(producer.records, *producer.producer)
+
+
+def _producer(
+    cluster: BlockingCluster, options: WriteOptions, job: Job | None, member: JobMember | None
+) -> BlockingProducer:
+    return BlockingProducer(
+        cluster,
+        codec=options.codec,
+        delivery_timeout_ms=options.delivery_timeout_ms,
+        options=options.connection,
+        transactional_id=None if job is None else job.transactional_id,
+        producer=NO_PRODUCER if member is None else (member.producer_id, member.producer_epoch),
+    )
 
 
 class _Task:
@@ -58,6 +95,7 @@ class _Task:
         self._columns = columns
         self._options = options
         self._topics: dict[str, TopicBatches] = {}
+        self._ids: dict[str, bytes] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of one Arrow batch, and send the batches that are full."""
@@ -79,6 +117,12 @@ class _Task:
             self._send(topic, batches.flush())
         self._producer.flush()
 
+    def check_topics(self, cluster: BlockingCluster) -> None:
+        """Raise InconsistentTopicId if a topic was recreated since its first row: earlier rows are gone with it."""
+        for topic, found in cluster.topics(list(self._ids)).items():
+            if found.topic_id != self._ids[topic]:
+                raise InconsistentTopicId(f"topic {topic} was deleted and recreated while a task wrote it")
+
     def _add(self, topic: str, rows: ArrowRows, chosen: pa.Array | None) -> None:
         batches = self._topics.get(topic)
         if batches is None:
@@ -92,6 +136,7 @@ class _Task:
 
     def _learn(self, topic: str) -> TopicBatches:
         found = _ask(topic, self._options, self._options.delivery_timeout_ms)
+        self._ids[topic] = found.topic_id
         return TopicBatches(
             topic,
             found.partitions,
@@ -124,6 +169,7 @@ def check_topic(options: WriteOptions) -> None:
 
 
 class _Topic(NamedTuple):
+    topic_id: bytes
     partitions: int
     max_message_bytes: int
 
@@ -133,8 +179,8 @@ def _ask(topic: str, options: WriteOptions, timeout_ms: int) -> _Topic:
 
     def question() -> _Topic:
         with BlockingCluster(options.bootstrap, options.connection) as cluster:
-            partitions = len(cluster.topics([topic])[topic].partitions)
-            return _Topic(partitions, cluster.max_message_bytes(topic))
+            found = cluster.topics([topic])[topic]
+            return _Topic(found.topic_id, len(found.partitions), cluster.max_message_bytes(topic))
 
     brokers = ", ".join(options.bootstrap)
     try:

@@ -1,17 +1,18 @@
-"""The writers of `df.write.format("warmlog")` and `writeStream`: at least once, as Kafka's sink for Spark.
+"""The writers of `df.write.format("warmlog")` and `writeStream`: exactly once, or at least once as Kafka's sink.
 
-A task attempt appends as it runs, and its records stay even if the attempt fails. So when Spark reruns a task or a
-micro-batch, its records are written again. Readers that must not see them twice need something in the records to tell
-them apart. Exactly once would need transactions, which the broker does not have: each attempt would write in one of its
-own, `commit` would commit those of the successful attempts together, and `abort` would drop the others.
+Exactly once, all attempts of a write's tasks write in one transaction. `commit` commits those whose messages Spark
+passes to it and aborts all others, so that readers of committed records see each row once, however often tasks,
+micro-batches or drivers were run again (see `jobs`).
+
+With `delivery=at-least-once` an attempt's records can be read as it runs, and stay even if it fails: a task or a
+micro-batch that Spark runs again writes them again.
 
 Spark creates one writer for a batch and pickles it to the tasks and back to `commit`; for a stream it creates one for
-each micro-batch and another for its commit. So a writer holds only its options.
+each micro-batch and another for its commit. So a writer holds only its options, and a batch's its transaction.
 """
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -33,35 +34,35 @@ except ImportError:  # Spark 4.0 passes rows, which are converted to Arrow
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
+    from warmlog.arrow_write.job import Job
+    from warmlog.spark.write.jobs import AttemptWritten
+
 _log = logging.getLogger("warmlog.spark")
 
-
-@dataclass
-class AttemptWritten(WriterCommitMessage):  # type: ignore[misc]
-    """What one task attempt has appended, and its producer id and epoch."""
-
-    records: int
-    producer_id: int
-    producer_epoch: int
+STREAM_AGAIN = "Start the query again with its checkpoint: what is committed is not written twice"
+NAMED_AGAIN = "Run it again with the same txnAppId and txnVersion: what is committed is not written twice"
+UNNAMED_AGAIN = "A second run may write its rows twice: give txnAppId and txnVersion, so that it can be run again"
 
 
 class WarmlogWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """Writes one DataFrame."""
+    """Writes one DataFrame, in the transaction `job` unless that is None."""
 
-    def __init__(self, options: WriteOptions, columns: Mapping[str, int]) -> None:
+    def __init__(self, options: WriteOptions, columns: Mapping[str, int], job: "Job | None" = None) -> None:
         self._options = options
         self._columns = columns
+        self._job = job
 
-    def write(self, iterator: "Iterator[RecordBatch]") -> AttemptWritten:
+    def write(self, iterator: "Iterator[RecordBatch]") -> "AttemptWritten":
         """Append the rows of one task; return when they are on disk."""
-        return _write(iterator, self._columns, self._options)
+        return _write(iterator, self._columns, self._options, self._job)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Do nothing: every record is readable once it is acknowledged."""
+        """Commit the transaction. At least once, every record is readable once it is acknowledged."""
+        _commit(self._options, messages, NAMED_AGAIN if self._options.transaction else UNNAMED_AGAIN)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Warn about the records that stay."""
-        _warn_of_leftovers(messages)
+        """Abort the transaction; or warn about the records that stay."""
+        _abort(self._options, messages, unnamed=None if self._options.transaction else self._job)
 
 
 class WarmlogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -72,33 +73,41 @@ class WarmlogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._columns = columns
         self._schema = schema
 
-    def write(self, iterator: "Iterator[Any]") -> AttemptWritten:
+    def write(self, iterator: "Iterator[Any]") -> "AttemptWritten":
         """Append the rows of one task; return when they are on disk."""
+        from warmlog.spark.write.jobs import stream_job
+
         if not HAS_STREAM_ARROW_WRITER:
             from warmlog.spark.write.row_batches import arrow_of_rows
 
             iterator = arrow_of_rows(iterator, self._schema)
-        return _write(iterator, self._columns, self._options)
+        return _write(iterator, self._columns, self._options, stream_job(self._options))
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Do nothing: every record is readable once it is acknowledged."""
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
+        """As WarmlogWriter.commit."""
+        _commit(self._options, messages, STREAM_AGAIN)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Warn about the records that stay."""
-        _warn_of_leftovers(messages, f"micro-batch {batchId}: ")
+        """As WarmlogWriter.abort."""
+        _abort(self._options, messages, f"micro-batch {batchId}: ")
 
 
 def batch_writer(options: WriteOptions, schema: Any, *, overwrite: bool) -> WarmlogWriter:
     """Return the writer of one DataFrame. Raises InvalidConfig, and the errors of `check_topic`."""
+    from warmlog.spark.write.jobs import batch_job
     from warmlog.spark.write.task import check_topic  # numpy and pyarrow: only where records are written
 
     columns = _columns(options, schema, overwrite, 'a log can only be appended to: write with .mode("append")')
     check_topic(options)
-    return WarmlogWriter(options, columns)
+    return WarmlogWriter(options, columns, batch_job(options))
 
 
 def stream_writer(options: WriteOptions, schema: Any, *, overwrite: bool) -> WarmlogStreamWriter:
     """Return the writer of one micro-batch. Raises InvalidConfig."""
+    if options.transaction is not None:
+        raise InvalidConfig(
+            "options txnAppId and txnVersion are for batches: a stream is known by its checkpoint, leave them out"
+        )
     refusal = 'a log can only be appended to: write with .outputMode("append") or "update", not "complete"'
     return WarmlogStreamWriter(options, _columns(options, schema, overwrite, refusal), schema)
 
@@ -109,14 +118,31 @@ def _columns(options: WriteOptions, schema: Any, overwrite: bool, refusal: str) 
     return written_columns(schema, has_topic=options.topic is not None, include_headers=options.include_headers)
 
 
-def _write(iterator: "Iterator[RecordBatch]", columns: Mapping[str, int], options: WriteOptions) -> AttemptWritten:
+def _write(
+    iterator: "Iterator[RecordBatch]", columns: Mapping[str, int], options: WriteOptions, job: "Job | None"
+) -> "AttemptWritten":
+    from warmlog.spark.write.jobs import AttemptWritten
     from warmlog.spark.write.task import write_batches  # numpy and pyarrow: only where records are written
 
     hide_modules_from_collector()
-    return AttemptWritten(*write_batches(iterator, columns, options))
+    return AttemptWritten(*write_batches(iterator, columns, options, job), job)
 
 
-def _warn_of_leftovers(messages: list[WriterCommitMessage | None], where: str = "") -> None:
+def _commit(options: WriteOptions, messages: list[WriterCommitMessage | None], when_unknown: str) -> None:
+    from warmlog.spark.write.jobs import commit_written
+
+    if options.is_exactly_once:
+        commit_written(options, messages, when_unknown)
+
+
+def _abort(
+    options: WriteOptions, messages: list[WriterCommitMessage | None], where: str = "", unnamed: "Job | None" = None
+) -> None:
+    from warmlog.spark.write.jobs import AttemptWritten, abort_written
+
+    if options.is_exactly_once:
+        abort_written(options, messages, unnamed)
+        return
     written = sum(message.records for message in messages if isinstance(message, AttemptWritten))
     _log.warning(
         "%sthe write failed; %d records of finished tasks, and those that other tasks had sent, stay in the log. "

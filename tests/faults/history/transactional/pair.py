@@ -39,7 +39,7 @@ async def work(options: argparse.Namespace) -> None:
             async with producer.transaction() as transaction:
                 for record in batch:
                     producer.send(options.output, record.value, partition=record.partition)
-                await consumer.commit(batch, transaction=transaction)
+                await transaction.commit_offsets(consumer, batch)
 
 
 async def run(options: argparse.Namespace) -> None:

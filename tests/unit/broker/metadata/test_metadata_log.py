@@ -24,6 +24,7 @@ from warmlog_broker.metadata.metadata_log import (
     PartitionsAdded,
     PartitionsAssigned,
     ProducerIdsReserved,
+    QuotaAltered,
     TopicAltered,
     TopicCreated,
     TopicDeleted,
@@ -132,6 +133,12 @@ entries = st.one_of(
     st.builds(UserDeleted, st.sampled_from("ab")),
     st.builds(UserSecretMade, st.binary(min_size=1)),
     st.builds(
+        QuotaAltered,
+        st.sampled_from([None, "a", "*"]),
+        st.sampled_from([None, "a", "*"]),
+        st.dictionaries(st.sampled_from(["request_rate", "connections"]), st.integers(1, 9)),
+    ),
+    st.builds(
         lambda number, partitions: PartitionsAssigned(bytes([number]) * 16, bytes(16), sorted(partitions)),
         st.integers(0, 5),
         st.sets(st.integers(0, 4), min_size=1),
@@ -150,6 +157,19 @@ def test_users_add_up() -> None:
     for entry in (UserSecretMade(b"s"), user("alice"), user("bob"), UserDeleted("bob"), UserDeleted("eve"), other):
         state.apply(entry)
     assert (state.users, state.user_secret) == ({"alice": other}, b"s")
+
+
+def test_quotas_add_up() -> None:
+    state = MetadataState()
+    for entry in (
+        QuotaAltered("alice", None, {"request_rate": 1}),
+        QuotaAltered(None, "app", {"request_rate": 2}),
+        QuotaAltered("alice", None, {"connections": 3}),
+        QuotaAltered(None, "app", {}),
+        QuotaAltered("eve", None, {}),
+    ):
+        state.apply(entry)
+    assert state.quotas == {("alice", None): {"connections": 3}}
 
 
 def test_a_log_with_users_is_for_its_owner_only(tmp_path: Path) -> None:

@@ -37,6 +37,34 @@ async def test_each_address_is_limited() -> None:
     assert len(connections) == 0
 
 
+async def test_each_principal_is_limited_if_it_has_a_limit() -> None:
+    connections = Connections(10, 10)
+    first, second = FakeConnection("a"), FakeConnection("a")
+    for connection in (first, second):
+        connections.add(connection)
+    assert connections.identify(first, "User:alice", 1) == ""
+    assert connections.identify(first, "User:alice", 1) == "", "it authenticates again"
+    assert connections.identify(second, "User:alice", 1) == (
+        "User:alice has 1 connections open, as many as its quota allows"
+    )
+    assert connections.identify(second, "User:bob", 1) == ""
+    connections.remove(first)
+    assert connections.identify(second, "User:alice", 1) == ""
+    assert connections.identify(first, "User:bob", 1) == ""
+
+
+async def test_connections_count_for_their_principal_also_before_it_has_a_limit() -> None:
+    connections = Connections(10, 10)
+    held = [FakeConnection("a") for _ in range(3)]
+    for connection in held:
+        connections.add(connection)
+        assert connections.identify(connection, "User:alice", None) == ""
+    late = FakeConnection("a")
+    assert connections.identify(late, "User:alice", 3) != ""
+    connections.remove(held[0])
+    assert connections.identify(late, "User:alice", 3) == ""
+
+
 async def test_waiting_ends_when_the_last_one_has_gone_or_the_time_is_over() -> None:
     connections = Connections(10, 10)
     await connections.wait_until_gone(10)

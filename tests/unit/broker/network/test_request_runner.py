@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
+from memory_quotas import memory_quotas, quota
 from warmlog_broker.config.listeners import DEFAULT_LISTENER
 from warmlog_broker.network.codec import ProtocolCodec, ReceivedRequest, Slices
 from warmlog_broker.network.request_context import (
@@ -19,18 +21,21 @@ from warmlog_broker.network.response import ConnectionEnds, Deferred, MessageWit
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import TimerWheel
+from warmlog_broker.security.quotas import Quotas
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (
     APIS,
     ApiKey,
     FetchRequest,
+    FetchResponse,
     HandshakeRequest,
     Message,
     MetadataRequest,
     ProduceRequest,
+    ProduceResponse,
 )
-from warmlog_protocol.wire.connection import Request
+from warmlog_protocol.wire.connection import RefusedRequest, Request
 
 RESPONSE = MetadataRequest(["the response"])
 REQUESTS: dict[ApiKey, Message] = {
@@ -54,6 +59,9 @@ class Room:
         self.is_converted_in_thread = False
         context = RequestContext(DEFAULT_LISTENER, "", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
         self.counters = Counters()
+        self.quotas = memory_quotas()
+        self.refusal = ""
+        self.throttled_ms = 0
         self.runner = RequestRunner(
             self,
             cast("ProtocolCodec", self),
@@ -61,6 +69,7 @@ class Room:
             tasks=self.tasks,
             timers=self.timers,
             counters=self.counters,
+            quotas=self.quotas,
             context=context,
         )
 
@@ -116,6 +125,16 @@ class Room:
 
     def release(self, started: StartedRequest) -> None:
         self.events.append(("release", started.correlation_id))
+
+    def end_last(self, started: StartedRequest, pieces: Any) -> None:
+        self.events.append(("end_last", *pieces))
+
+    def identify(self, principal: str) -> str:
+        self.events.append(("identify", principal))
+        return self.refusal
+
+    def throttle(self, delay_s: float) -> None:
+        self.throttled_ms = max(self.throttled_ms, round(delay_s * 1000))
 
 
 @pytest.fixture
@@ -352,3 +371,57 @@ async def test_a_client_id_is_cut(room: Room) -> None:
     room.outcome = RESPONSE
     room.start_request(Request(APIS[ApiKey.HANDSHAKE], 0, 1, long, memoryview(b""), True))
     assert room.runner.context.client_id == "x" * MAX_CLIENT_ID_CHARACTERS
+
+
+# --- quotas --------------------------------------------------------------------------------------------------------
+
+
+async def test_without_a_quota_nothing_is_counted(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> float:
+        raise AssertionError("no quota is set")
+
+    monkeypatch.setattr(Quotas, "charge_request", never)
+    monkeypatch.setattr(Quotas, "charge_fetch", never)
+    room.start(MessageWithSlices(FetchResponse([]), [[piece(1)]]), ApiKey.FETCH)
+    room.start(ProduceResponse([]), ApiKey.PRODUCE, payload=b"batch")
+    assert len(room.events) == 2
+
+
+async def test_a_produce_is_charged_its_payload_and_told_the_delay(room: Room) -> None:
+    await room.quotas.alter(quota("ANONYMOUS", producer_byte_rate=1000), "test")
+    room.start(ProduceResponse([]), ApiKey.PRODUCE, payload=bytes(1000))
+    assert room.events.pop() == ("answer", 1, ProduceResponse([]), ())
+    room.start(ProduceResponse([]), ApiKey.PRODUCE, payload=bytes(2000))
+    assert room.events.pop() == ("answer", 1, ProduceResponse([], throttle_ms=2000), ())
+
+
+@pytest.mark.parametrize("outcome", [None, InvalidRequest("no")])
+async def test_a_produce_without_acks_or_with_an_error_is_charged_too(
+    room: Room, outcome: Response | Exception
+) -> None:
+    await room.quotas.alter(quota("ANONYMOUS", producer_byte_rate=1000), "test")
+    room.start(outcome, ApiKey.PRODUCE, payload=bytes(3000))
+    assert room.throttled_ms == 2000
+
+
+async def test_a_fetch_is_charged_for_what_it_returns_and_told_the_delay(room: Room) -> None:
+    await room.quotas.alter(quota("ANONYMOUS", consumer_byte_rate=1), "test")
+    slices = [[piece(1), piece(2)], [piece(3)]]
+    room.start(MessageWithSlices(FetchResponse([]), slices), ApiKey.FETCH)
+    assert room.events == [("answer", 1, FetchResponse([], throttle_ms=2000), slices)]
+
+
+async def test_a_request_that_cannot_be_read_is_charged_as_a_request(room: Room) -> None:
+    await room.quotas.alter(quota("ANONYMOUS", request_rate=1), "test")
+    for _ in range(3):
+        refused = RefusedRequest(APIS[ApiKey.METADATA], 0, 1, InvalidRequest("no"))
+        room.runner.start(refused, StartedRequest(refused.api, 0, 1))
+    assert room.throttled_ms == 2000
+
+
+async def test_replicas_are_not_limited(room: Room) -> None:
+    await room.quotas.alter(quota("*", request_rate=1, consumer_byte_rate=1), "test")
+    room.runner.context = replace(room.runner.context, is_replica=True)
+    for _ in range(3):
+        room.start(MessageWithSlices(FetchResponse([]), [[piece(1)]]), ApiKey.FETCH)
+    assert room.throttled_ms == 0

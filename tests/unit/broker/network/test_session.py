@@ -16,6 +16,7 @@ import pytest
 import trustme
 import uvloop
 
+from memory_quotas import memory_quotas
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.network import session as session_module
 from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Pieces, ProtocolCodec, Slices, WarmlogCodec
@@ -126,6 +127,7 @@ class Server:
             tasks=Tasks(),
             timers=self.timers,
             counters=Counters(),
+            quotas=memory_quotas(asyncio.get_running_loop().time),
             handlers=self.handlers,
             make_authentication=lambda: None,
             make_codec=make_codec,

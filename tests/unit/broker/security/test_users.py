@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from warmlog.admin.user_changes import creation, deletion, rotation
+from warmlog.admin.access.user_changes import creation, deletion, rotation
 from warmlog_broker.metadata.metadata_log import MetadataLog, MetadataState, UserAltered, UserSecretMade
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.security import users as users_module

@@ -9,6 +9,7 @@ from fake_broker import FakeBroker
 from warmlog.cluster.address import Address
 from warmlog.cluster.connection import Connection
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import Throttle
 from warmlog.errors import BrokerUnavailable, RemoteProtocolError, WarmlogError
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.messages import (
@@ -184,3 +185,83 @@ async def test_a_peer_that_is_no_broker_is_told_as_what_it_is(reply: bytes) -> N
         await Connection.open(Address("127.0.0.1", port), OPTIONS)
     server.close()
     await server.wait_closed()
+
+
+# --- quotas ---------------------------------------------------------------------------------------------------------
+
+
+class Arrivals:
+    """When requests for metadata arrived; each response tells the next of `delays_ms`, if there is one."""
+
+    def __init__(self, broker: FakeBroker, *delays_ms: int) -> None:
+        self.times_s: list[float] = []
+        self._delays_ms = list(delays_ms)
+        broker.further_handlers[MetadataRequest] = self._respond
+
+    def _respond(self, _: MetadataRequest) -> MetadataResponse:
+        self.times_s.append(asyncio.get_running_loop().time())
+        return MetadataResponse("cluster", 0, [], [], self._delays_ms.pop(0) if self._delays_ms else 0)
+
+
+async def test_nothing_is_sent_before_the_delay_that_a_response_tells_is_over() -> None:
+    async with FakeBroker() as broker:
+        changes: list[float] = []
+        loop = asyncio.get_running_loop()
+        throttle = Throttle()
+        connection = await Connection.open(
+            Address("127.0.0.1", broker.port), OPTIONS, lambda: changes.append(loop.time()), throttle
+        )
+        arrivals = Arrivals(broker, 3000)
+        await connection.call(MetadataRequest(), MetadataResponse)
+        until_s = throttle.until_s
+        assert until_s == pytest.approx(arrivals.times_s[0] + 3, abs=0.2)
+        assert not connection.is_writable
+        await asyncio.gather(*(connection.call(MetadataRequest(), MetadataResponse) for _ in range(2)))
+        assert connection.is_writable
+        assert min(arrivals.times_s[1:]) >= until_s, "also far beyond the request timeout"
+        assert changes
+        assert min(changes) >= until_s
+        assert throttle.elapsed_s(loop.time()) == pytest.approx(3)
+        await connection.close()
+
+
+async def test_a_request_in_flight_may_take_as_much_longer_as_the_broker_does_not_read() -> None:
+    async with FakeBroker(t=1) as broker:
+        connection = await open_to(broker)
+        Arrivals(broker, 2000)
+        fetch = FetchRequest(1500, 1, 1, [FetchPartition("t", 0, 0, 1)])
+        waiting = asyncio.ensure_future(connection.call(fetch, FetchResponse))
+        await asyncio.sleep(0.05)
+        await connection.call(MetadataRequest(), MetadataResponse)
+        await waiting
+        broker.is_silent = True
+        with pytest.raises(BrokerUnavailable, match="did not respond"):
+            await connection.call(MetadataRequest(), MetadataResponse)
+        await connection.close()
+
+
+async def test_a_connection_that_is_closed_while_it_is_throttled_sends_what_it_has() -> None:
+    async with FakeBroker(t=1) as broker:
+        connection = await open_to(broker)
+        Arrivals(broker, 60_000)
+        await connection.call(MetadataRequest(), MetadataResponse)
+        data = encode_batch([b"x"], timestamps_ms=1)
+        connection.request(ProduceRequest(0, 100, [ProducePartition("t", 0, len(data))]), [data], None)
+        await connection.close()
+        for _ in range(500):
+            await asyncio.sleep(0.01)
+            if broker.topics["t"][0].batches:
+                break
+        assert broker.topics["t"][0].values() == [b"x"]
+
+
+def test_delays_that_overlap_are_counted_once() -> None:
+    throttle = Throttle()
+    assert not throttle.note(MetadataResponse("c", 0, [], []), 10.0)
+    assert throttle.note(MetadataResponse("c", 0, [], [], 2000), 10.0)
+    assert not throttle.note(MetadataResponse("c", 0, [], [], 500), 11.0)
+    assert throttle.note(MetadataResponse("c", 0, [], [], 3000), 11.0)
+    assert [throttle.elapsed_s(now_s) for now_s in (10.0, 11.0, 14.0, 20.0)] == [0.0, 1.0, 4.0, 4.0]
+    assert throttle.note(MetadataResponse("c", 0, [], [], 3000), 20.0)
+    throttle.reset(21.0)
+    assert throttle.elapsed_s(30.0) == 5.0

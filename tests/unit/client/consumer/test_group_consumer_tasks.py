@@ -1,6 +1,7 @@
 """One consumer of a group that several tasks read at the same time, as threads do with the blocking one."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
@@ -52,3 +53,22 @@ async def test_a_reader_that_waits_is_told_that_another_task_has_closed_the_cons
         await client.close()
         with pytest.raises(warmlog.ClientClosed, match="the consumer is closed"):
             await reading
+
+
+@pytest.mark.parametrize("turns", range(1, 9))
+@pytest.mark.parametrize("options", [{}, {"group": None}], ids=["with a group", "without"])
+async def test_a_close_that_is_cancelled_ends_all_the_same_and_another_waits_for_it(
+    broker: FakeBroker, options: dict[str, None], turns: int
+) -> None:
+    threads = threading.enumerate()
+    client = await consumer(broker, **options).start()
+    async with asyncio.timeout(10):
+        await anext(client.batches())
+        closing = asyncio.create_task(client.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        await client.close()
+    assert threading.enumerate() == threads
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "warmlog close"]

@@ -214,3 +214,18 @@ def test_batches_expire_in_the_order_of_their_first_record() -> None:
     assert accumulator.expired(0.9) == []
     assert accumulator.expired(1.0) == [first]
     assert accumulator.expired(1.5) == [first, second]
+
+
+def test_the_delay_of_a_quota_does_not_count_for_the_delivery_timeout() -> None:
+    accumulator, topic, clock = make(partitions=2)
+    throttled = accumulator._throttled_s = Clock()
+    first = batch_of(add(accumulator, topic, partition=0))
+    clock.now, throttled.now = 0.5, 0.2
+    second = batch_of(add(accumulator, topic, partition=1))
+    throttled.now = 10.0
+    assert accumulator.next_expiry_at() == 1.0
+    clock.now = 1.0
+    assert accumulator.next_expiry_at() == 11.0
+    assert accumulator.expired(10.9) == []
+    assert accumulator.expired(11.0) == [first]
+    assert accumulator.expired(11.3) == [first, second]

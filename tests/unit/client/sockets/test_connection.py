@@ -1,7 +1,9 @@
 """The client without an event loop, against a broker in memory that runs in another thread."""
 
 import socket
+import time
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 
@@ -106,3 +108,31 @@ def test_a_server_that_accepts_and_says_nothing_is_named() -> None:
 def test_a_port_at_which_nothing_listens_is_named_without_numbers_of_errors() -> None:
     with pytest.raises(BrokerUnavailable, match=r"^no connection to broker 127\.0\.0\.1:1: connection refused: is the"):
         BlockingConnection("127.0.0.1", 1)
+
+
+def test_nothing_is_sent_before_the_delay_that_a_response_tells_is_over(broker: FakeBroker) -> None:
+    arrivals_s: list[float] = []
+
+    def respond(_: MetadataRequest) -> MetadataResponse:
+        arrivals_s.append(time.monotonic())
+        return MetadataResponse("cluster", 0, [], [], 300)
+
+    broker.further_handlers[MetadataRequest] = respond
+    options = ConnectionOptions(request_timeout_ms=200)
+    with BlockingConnection("127.0.0.1", broker.port, options) as connection:
+        for _ in range(3):
+            connection.call(MetadataRequest(), MetadataResponse)
+    assert [later - earlier > 0.29 for earlier, later in pairwise(arrivals_s)] == [True, True]
+
+
+def test_a_request_in_flight_may_take_as_much_longer_as_the_broker_does_not_read(broker: FakeBroker) -> None:
+    broker.further_handlers[MetadataRequest] = lambda _: MetadataResponse("cluster", 0, [], [], 400)
+    fetch = FetchRequest(350, 1, 1, [FetchPartition("t", 0, 0, 1)])
+    options = ConnectionOptions(request_timeout_ms=200)
+    with BlockingConnection("127.0.0.1", broker.port, options) as connection:
+        fetching = connection.request(fetch)
+        connection.call(MetadataRequest(), MetadataResponse)
+        connection.wait(fetching)
+        fetching = connection.request(fetch)
+        with pytest.raises(BrokerUnavailable, match="no response"):
+            connection.wait(fetching)

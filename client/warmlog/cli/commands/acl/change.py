@@ -26,7 +26,7 @@ from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, IsCerta
 from warmlog.cli.terminal.output import confirmed, counted, json_line, note
 
 if TYPE_CHECKING:
-    from warmlog.admin.acls import AclFields
+    from warmlog.admin.access.acls import AclFields
 
 
 @ends_cleanly
@@ -47,7 +47,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Allow a principal operations on topics, groups or the cluster: a rule for each operation and resource."""
-    from warmlog.admin.acls import Acl, binding_of
+    from warmlog.admin.access.acls import Acl, binding_of
 
     for operation in operations:
         if operation not in OPERATIONS:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, get_args
 import typer
 
 if TYPE_CHECKING:
-    from warmlog.admin.acls import AclFields
+    from warmlog.admin.access.acls import AclFields
 
 USER_PREFIX = "User:"
 

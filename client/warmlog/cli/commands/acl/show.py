@@ -25,7 +25,7 @@ from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, run_adm
 from warmlog.cli.terminal.output import json_line, line, table
 
 if TYPE_CHECKING:
-    from warmlog.admin.acls import Acl
+    from warmlog.admin.access.acls import Acl
 
 
 @ends_cleanly
@@ -44,7 +44,7 @@ def list_acls(
     as_json: AsJson = False,
 ) -> None:
     """List the rules, or those that all these options fit."""
-    from warmlog.admin.acls import acls_of, filter_of
+    from warmlog.admin.access.acls import acls_of, filter_of
 
     resource = optional(resources_of(topics, groups, transactional_ids, is_cluster))
     wanted = chosen(principal, operation, resource)

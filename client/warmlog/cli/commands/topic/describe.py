@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from warmlog.cli.commands.topic.figures import Figures, figures_of, figures_with_times, sizes_on_disk, total
+from warmlog.cli.commands.topic.holding import Held, held_back, held_documents, show_held
 from warmlog.cli.terminal.exits import CommandFailed, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_admin
 from warmlog.cli.terminal.output import counted, facts, is_terminal, json_line, line, table
@@ -75,22 +76,27 @@ def describe(
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
-    """Show a topic's records, size, retention, partitions and settings.
+    """Show a topic's records, size, retention, partitions and settings, and transactions that hold readers back.
 
     The exit code is 1 if a partition is offline.
     """
 
-    async def describe_one(admin: "Admin") -> "tuple[TopicDescription, dict[int, Figures]]":
+    async def describe_one(admin: "Admin") -> "tuple[TopicDescription, dict[int, Figures], list[Held]]":
         found = await admin.describe_topic(topic)
-        return found, await figures_with_times(admin, found)
+        return found, await figures_with_times(admin, found), await held_back(admin, [found])
 
-    found, figures = run_admin(broker, describe_one, warns=True)
+    found, figures, held = run_admin(broker, describe_one, warns=True)
     if as_json:
-        json_line(document(found, figures))
+        shown = document(found, figures)
+        for row in shown["partitions"]:
+            row["open_transactions"] = held_documents(held, row["partition"])
+        json_line(shown)
     elif is_terminal():
         _show(found, figures, show_all=show_all)
+        show_held(held)
     else:
         _print(found, figures, show_all=show_all)
+        show_held(held)
     errors = [str(partition.error) for partition in found.partitions if partition.error is not None]
     if errors:
         raise CommandFailed("; ".join(errors))

@@ -47,7 +47,7 @@ def add(
     as_json: AsJson = False,
 ) -> None:
     """Create a user, with a password from a file, stdin or the terminal, or with a random one."""
-    from warmlog.admin.user_changes import creation, new_secret
+    from warmlog.admin.access.user_changes import creation, new_secret
 
     password = new_secret() if is_token else _new_password(name, password_file)
     change = creation(name, password, is_token=is_token)
@@ -71,7 +71,7 @@ def rotate(
     as_json: AsJson = False,
 ) -> None:
     """Give a user another password; a token gets another random secret, printed once."""
-    from warmlog.admin.user_changes import new_secret, rotation
+    from warmlog.admin.access.user_changes import new_secret, rotation
     from warmlog.errors import ResourceNotFound
     from warmlog.points import parse_duration_ms
 
@@ -102,7 +102,7 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete users, whose connections end. Asks for confirmation on a terminal."""
-    from warmlog.admin.user_changes import deletion
+    from warmlog.admin.access.user_changes import deletion
 
     names = list(dict.fromkeys(names))
     question = f"Delete {f'user {names[0]}' if len(names) == 1 else counted(len(names), 'user')}?"

@@ -10,7 +10,7 @@ from warmlog.cli.terminal.tables import Instant
 @ends_cleanly
 def list_users(data_dir: DataDir = None, broker: Broker = DEFAULT_BROKER, as_json: AsJson = False) -> None:
     """List the users, without anything of their passwords."""
-    from warmlog.admin.users import describe_users
+    from warmlog.admin.access.users import describe_users
 
     if data_dir is None:
         users = run_admin(broker, lambda admin: admin.list_users())

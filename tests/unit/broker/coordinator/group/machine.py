@@ -7,7 +7,7 @@ from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.group import membership, offsets, target
 from warmlog_broker.coordinator.group.records import Partition
 from warmlog_broker.coordinator.group.state import Groups, Limits, Member
-from warmlog_protocol.messages.groups import (
+from warmlog_protocol.messages.coordinators.groups import (
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,
     OffsetCommitPartition,

@@ -6,7 +6,7 @@ from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import Topics
 from warmlog_broker.coordinator.group.description import describe, list_groups
 from warmlog_protocol.errors import GroupIdNotFound
-from warmlog_protocol.messages.groups import ListedGroup
+from warmlog_protocol.messages.coordinators.groups import ListedGroup
 
 
 def test_the_states_of_a_group_follow_each_other() -> None:

@@ -21,7 +21,7 @@ from warmlog_protocol.errors import (
     UnknownMemberId,
     UnsupportedAssignor,
 )
-from warmlog_protocol.messages.groups import GroupHeartbeatRequest
+from warmlog_protocol.messages.coordinators.groups import GroupHeartbeatRequest
 
 
 @pytest.fixture

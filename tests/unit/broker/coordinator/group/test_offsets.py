@@ -19,7 +19,7 @@ from warmlog_protocol.errors import (
     TooManyGroups,
     UnknownMemberId,
 )
-from warmlog_protocol.messages.groups import (
+from warmlog_protocol.messages.coordinators.groups import (
     DeleteOffsetsRequest,
     OffsetCommitPartition,
     OffsetCommitRequest,

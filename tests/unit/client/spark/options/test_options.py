@@ -40,7 +40,7 @@ def time_at(timestamp_ms: int) -> Point:
     return Point(PointKind.TIME, timestamp_ms)
 
 
-def test_defaults_are_those_of_a_batch_of_sparks_kafka_connector() -> None:
+def test_defaults_are_those_of_a_batch_of_sparks_kafka_connector_except_that_only_what_is_committed_is_read() -> None:
     options = parse()
     assert options.bootstrap == ("b:1",)
     assert options.topics == TopicChoice(("t",))
@@ -48,7 +48,9 @@ def test_defaults_are_those_of_a_batch_of_sparks_kafka_connector() -> None:
     assert options.bounds.fails_on_data_loss
     assert options.bounds.fails_on_missing_time
     assert options.limits == PlanLimits()
-    assert options.reading == ReadSettings(remedies=REMEDIES, bootstrap=("b:1",))
+    assert options.reading == ReadSettings(
+        remedies=REMEDIES, bootstrap=("b:1",), isolation=IsolationLevel.READ_COMMITTED
+    )
     assert options.retries == Retries(3, 1000)
     assert projection_of(take_options(BASE, Use.BATCH)) == Projection()
 
@@ -81,7 +83,7 @@ def test_options_are_known_in_any_case() -> None:
         "fetchOffset.numRetries": "0",
         "fetchOffset.retryIntervalMs": "10ms",
         "verifyChecksums": "false",
-        "kafka.isolation.level": "read_committed",
+        "kafka.isolation.level": "read_uncommitted",
     }
     options = parse_read_options(given, NOW_MS)
     assert options == ReadOptions(
@@ -103,7 +105,7 @@ def test_options_are_known_in_any_case() -> None:
             fails_on_data_loss=False,
             remedies=REMEDIES,
             limit=5,
-            isolation=IsolationLevel.READ_COMMITTED,
+            isolation=IsolationLevel.READ_UNCOMMITTED,
             bootstrap=("b:1", "c:7400", "[::1]:9"),
         ),
         Retries(0, 10),

@@ -15,10 +15,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from warmlog.arrow_write.job import Job
 from warmlog.spark.options.write_options import WriteOptions, parse_write_options
 from warmlog.spark.source import WarmlogDataSource
+from warmlog.spark.write.jobs import AttemptWritten
 from warmlog.spark.write.row_batches import arrow_of_rows
-from warmlog.spark.write.writer import AttemptWritten, WarmlogStreamWriter, WarmlogWriter, stream_writer
+from warmlog.spark.write.writer import WarmlogStreamWriter, WarmlogWriter, stream_writer
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import InvalidConfig
 
@@ -35,8 +37,14 @@ def test_options_have_kafkas_names_and_defaults_that_keep_every_record() -> None
         "kafka.delivery.timeout.ms": "30000",
         "includeheaders": "false",
         "checkpointlocation": "/somewhere",
+        "txnappid": "nightly",
+        "txnversion": "0",
+        "transactiontimeoutms": "24h",
     }
-    assert parse_write_options(given) == WriteOptions(("h:1", "i:2"), None, False, Codec.ZSTD, 65536, 30_000)
+    assert parse_write_options(given) == WriteOptions(
+        ("h:1", "i:2"), None, False, Codec.ZSTD, 65536, 30_000, True, ("nightly", 0), 86_400_000
+    )
+    assert not parse_write_options(OPTIONS | {"delivery": "at-least-once"}).is_exactly_once
 
 
 @pytest.mark.parametrize(
@@ -45,6 +53,15 @@ def test_options_have_kafkas_names_and_defaults_that_keep_every_record() -> None
         ({"subscribe": "t"}, "option subscribe is for a batch and a stream, not for writing"),
         ({"compression.type": "brotli"}, "option compression.type is 'brotli': none or gzip or"),
         ({"kafka.acks": "1"}, "records are always written with acks=all"),
+        ({"delivery": "at-most-once"}, "option delivery is 'at-most-once': exactly-once or at-least-once is expected"),
+        ({"txnAppId": "a"}, "option txnAppId is given alone: txnAppId and txnVersion need each other"),
+        ({"txnVersion": "1"}, "option txnVersion is given alone"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, "option txnVersion is '-1': a whole number of at least 0"),
+        ({"transactionTimeoutMs": "25h"}, "option transactionTimeoutMs is 90000000 ms: 1s to 24h is expected"),
+        (
+            {"delivery": "at-least-once", "transactionTimeoutMs": "1m"},
+            "option transactionTimeoutMs has no use with delivery=at-least-once",
+        ),
         ({"tpoic": "t"}, "format warmlog has no option tpoic: did you mean topic?"),
     ],
 )
@@ -61,22 +78,29 @@ def test_overwriting_is_refused_in_words() -> None:
         WarmlogDataSource(OPTIONS).streamWriter(VALUE, overwrite=True)
 
 
+def test_a_stream_takes_no_name_for_its_transactions() -> None:
+    with pytest.raises(InvalidConfig, match="txnAppId and txnVersion are for batches"):
+        WarmlogDataSource(OPTIONS | {"txnAppId": "a", "txnVersion": "1"}).streamWriter(VALUE, overwrite=False)
+
+
 def test_writers_and_messages_travel_by_pickle() -> None:
     options = parse_write_options(OPTIONS)
-    writer = pickle.loads(pickle.dumps(WarmlogWriter(options, {"value": 0})))
+    job = Job("name", 3)
+    writer = pickle.loads(pickle.dumps(WarmlogWriter(options, {"value": 0}, job)))
     assert isinstance(writer, DataSourceArrowWriter)
-    assert vars(writer) == {"_options": options, "_columns": {"value": 0}}
+    assert vars(writer) == {"_options": options, "_columns": {"value": 0}, "_job": job}
     streaming = pickle.loads(pickle.dumps(stream_writer(options, VALUE, overwrite=False)))
     assert isinstance(streaming, WarmlogStreamWriter)
-    message = pickle.loads(pickle.dumps(AttemptWritten(5, 7, 0)))
+    message = pickle.loads(pickle.dumps(AttemptWritten(5, 7, 0, job)))
     assert isinstance(message, WriterCommitMessage)
-    assert message == AttemptWritten(5, 7, 0)
+    assert message == AttemptWritten(5, 7, 0, job)
 
 
-def test_an_aborted_write_says_what_stays_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    WarmlogWriter(parse_write_options(OPTIONS), {"value": 0}).abort([AttemptWritten(5, 7, 0), None])
+def test_a_write_at_least_once_that_is_aborted_says_what_stays_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    options = parse_write_options(OPTIONS | {"delivery": "at-least-once"})
+    WarmlogWriter(options, {"value": 0}).abort([AttemptWritten(5, 7, 0), None])
     assert "5 records of finished tasks, and those that other tasks had sent, stay in the log" in caplog.text
-    stream_writer(parse_write_options(OPTIONS), VALUE, overwrite=False).abort([None], 3)
+    stream_writer(options, VALUE, overwrite=False).abort([None], 3)
     assert "micro-batch 3: the write failed; 0 records" in caplog.text
 
 

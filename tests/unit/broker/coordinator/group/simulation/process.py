@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from warmlog_broker.coordinator.group.records import Partition
 from warmlog_broker.coordinator.group.state import as_partitions
 from warmlog_protocol.errors import FencedInstanceId, WarmlogError
-from warmlog_protocol.messages.groups import (
+from warmlog_protocol.messages.coordinators.groups import (
     JOINING,
     LEAVING,
     LEAVING_FOR_A_WHILE,

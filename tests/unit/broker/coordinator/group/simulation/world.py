@@ -17,7 +17,7 @@ from warmlog_broker.coordinator.group import membership, offsets, target
 from warmlog_broker.coordinator.group.records import Partition
 from warmlog_broker.coordinator.group.state import Group, Groups, Limits
 from warmlog_protocol.errors import ApiError, FencedInstanceId, NonEmptyGroup
-from warmlog_protocol.messages.groups import (
+from warmlog_protocol.messages.coordinators.groups import (
     GroupHeartbeatRequest,
     OffsetCommitPartition,
     OffsetCommitRequest,

@@ -28,7 +28,7 @@ from warmlog_protocol.errors import (
     InvalidTxnState,
     UnknownTopicId,
 )
-from warmlog_protocol.messages.groups import OffsetCommitRequest
+from warmlog_protocol.messages.coordinators.groups import OffsetCommitRequest
 
 S = TypeVar("S", bound=State)
 Then = Callable[[Any], None]

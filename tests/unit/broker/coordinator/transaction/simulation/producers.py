@@ -21,7 +21,7 @@ from warmlog_protocol.errors import (
     ProducerFenced,
     TransactionalIdNotFound,
 )
-from warmlog_protocol.messages.groups import (
+from warmlog_protocol.messages.coordinators.groups import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetFetchRequest,

@@ -124,6 +124,7 @@ class OffsetCommitResponse(Message, frozen=True):
     """
 
     partitions: list[CommittedPartition]
+    throttle_ms: int = 0
 
 
 class OffsetFetchRequest(Message, frozen=True):
@@ -154,6 +155,7 @@ class OffsetFetchResponse(Message, frozen=True):
     """One result for each partition, in the order of the request, or by topic and partition if it asked for all."""
 
     partitions: list[FetchedOffset]
+    throttle_ms: int = 0
 
 
 class ListGroupsRequest(Message, frozen=True):

@@ -9,7 +9,7 @@ from warmlog.errors import ApiError, BrokerUnavailable, may_pass
 
 T = TypeVar("T")
 
-_log = logging.getLogger("warmlog.ranges")
+_log = logging.getLogger("warmlog")
 
 
 def retrying(

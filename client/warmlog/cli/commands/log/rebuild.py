@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from warmlog.cli.commands.log_verify import check_directories
+from warmlog.cli.commands.log.verify import check_directories
 from warmlog.cli.terminal.exits import FAILED, ends_cleanly
 from warmlog.cli.terminal.output import counted, line, note
 

@@ -13,8 +13,8 @@ from warmlog.errors import (
     UnknownTopicOrPartition,
     WarmlogError,
 )
-from warmlog.ranges import retrying as module
-from warmlog.ranges.retrying import retrying
+from warmlog.sockets import retrying as module
+from warmlog.sockets.retrying import retrying
 
 
 class FakeTime:

@@ -1,30 +1,41 @@
-"""Records of `__groups` as JSON: the kind and fields of the key, and the fields of the value.
+"""Records of `__groups` and `__transactions` as JSON: the kind and fields of the key, and the fields of the value.
 
 key: {"kind":"offset","group":"etl","topic_id":"c2…","partition":0} payload: {"offset":40,…,"committed_at_ms":17…}
+
+Offsets that an open transaction commits are in a record of kind "pending" in `__groups`.
 """
 
 import re
+from collections.abc import Callable
+from enum import IntEnum
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from warmlog.cli.dump.decoders import DecoderName, decoder_named
+from warmlog.cli.dump.decoders import DecoderName, RecordDecoder, decoder_named
 from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.group.records import read
+from warmlog_broker.coordinator.group import records as group_records
+from warmlog_broker.coordinator.transaction import records as transaction_records
 
-_DIRECTORY = re.compile(r"__groups-[0-9]+")
+_READERS: dict[str, Callable[[Record], Any]] = {
+    "__groups": group_records.read,
+    "__transactions": transaction_records.read,
+}
+_DIRECTORY = re.compile(r"(\w+)-[0-9]+")
 _TOPIC_ID_BYTES = 16
 
 _decode_any = decoder_named(DecoderName.MSGPACK)
 
 
-def is_of_groups(directory: str) -> bool:
-    """Whether a directory of this name is a partition of `__groups`."""
-    return _DIRECTORY.fullmatch(directory) is not None
+def decoder_of_directory(directory: str) -> RecordDecoder | None:
+    """Return the decoder for a directory of this name if it is a partition of a coordinator's topic, else None."""
+    match = _DIRECTORY.fullmatch(directory)
+    read = _READERS.get(match[1]) if match else None
+    return None if read is None else lambda key, value: _decode(read, key, value)
 
 
-def decode_group_record(key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
+def _decode(read: Callable[[Record], Any], key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
     """Return key and value as JSON; those of an unknown kind or version, or that are damaged, field by field."""
     try:
         found = None if key is None else read(Record(key, value))
@@ -44,6 +55,8 @@ def _plain(value: Any) -> Any:
     """Return structs and named tuples as dicts, and ids of topics as they are shown elsewhere."""
     if isinstance(value, msgspec.Struct):
         return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, IntEnum):
+        return value.name.lower()
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return {name: _plain(field) for name, field in value._asdict().items()}
     if isinstance(value, tuple | list):

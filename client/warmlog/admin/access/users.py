@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from warmlog.admin.access.user_changes import creation, deletion, new_secret, rotation
 from warmlog.admin.arguments import checked_count
 from warmlog.admin.connected import Connected
-from warmlog.admin.user_changes import creation, deletion, new_secret, rotation
 from warmlog.cluster.responses import checked
 from warmlog.errors import ResourceNotFound
 from warmlog.texts import checked_text

@@ -1,0 +1,38 @@
+"""A setting as a user gave it, and where."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+HIDDEN = "(hidden)"
+_SECRET_ENDINGS = ("password", "secret", "token")
+
+
+class Origin(StrEnum):
+    """Where the value of a setting comes from; a later one takes precedence."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+    ALTERED = "altered"
+    """By a request to the running broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The text of one setting."""
+
+    text: str
+    origin: Origin
+    place: str = ""
+    """What an operator looks for: "warmlog.toml, line 3", or the environment's variable."""
+    line: int = 0
+    """In the file, from 1 on; 0 if it is from elsewhere."""
+
+
+def shown(name: str, text: str) -> str:
+    """Return the value of a setting for people and logs: hidden if the name says that it is a secret.
+
+    No setting is one today, passwords are in files; but a file may have `sasl.password`, which is none.
+    """
+    return HIDDEN if name.lower().replace("_", ".").endswith(_SECRET_ENDINGS) else text

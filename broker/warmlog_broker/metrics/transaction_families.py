@@ -1,0 +1,34 @@
+"""Transactions as Prometheus metric families: computed by each scrape, without labels that grow with their number."""
+
+from collections import Counter
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.runtime.tasks import in_turns
+from warmlog_protocol.errors import ApiError
+
+STATES = ("empty", "ongoing", "committing", "aborting")
+IDS_A_TURN = 500
+"""Transactional ids that are looked at in one turn of the event loop."""
+
+
+async def transaction_families(services: Services) -> list[Metric]:
+    """Return all families; they have no samples while the coordinator loads."""
+    ids = GaugeMetricFamily("warmlog_transactional_ids", "Transactional ids by state", labels=["state"])
+    oldest = GaugeMetricFamily("warmlog_transaction_oldest_seconds", "Age of the oldest open transaction")
+    try:
+        found = services.transactions.transactions()
+    except ApiError:
+        return [ids, oldest]
+    states: Counter[str] = Counter()
+    now_ms = began_ms = services.now_ms()
+    async for each in in_turns(found, IDS_A_TURN):
+        value = each.value
+        states[value.status.name.lower()] += 1
+        if value.began_ms >= 0:
+            began_ms = min(began_ms, value.began_ms)
+    for state in STATES:
+        ids.add_metric([state], states[state])
+    oldest.add_metric([], max(now_ms - began_ms, 0) / 1000)
+    return [ids, oldest]

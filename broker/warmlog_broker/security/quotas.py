@@ -1,0 +1,154 @@
+"""The quotas of one broker, which are in the metadata log: what clients have used, and how long they have to wait.
+
+As in Kafka, a request that exceeds a quota is carried out, and its connection is not read until the rate is kept again;
+the response says for how long. With no quota set, `is_set` is False and nothing here is called.
+"""
+
+import asyncio
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import NamedTuple
+
+from warmlog_broker.metadata.metadata_log import MetadataState, QuotaAltered
+from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.security.quota_rules import QuotaEntity, applied_limit, changed_limits, list_of_quotas
+from warmlog_broker.security.token_bucket import TokenBucket
+from warmlog_protocol.messages import ApiKey, ClientQuota, QuotaKey
+
+MAX_CLIENTS = 10_000
+"""Pairs of user and client id whose buckets are kept, half a KiB each. Clients choose their ids."""
+MAX_MEASURED_USERS = 1000
+"""Users with metrics of their own; those of the others are added up."""
+OTHER_USERS = "~other"
+NOT_LIMITED = frozenset({ApiKey.HANDSHAKE, ApiKey.AUTHENTICATE})
+"""A client has no name before the one, and no user before the other."""
+MAX_HEARTBEAT_DELAY_S = 0.5
+"""Members of groups would lose their partitions by longer ones: the shortest session is of 2 s."""
+_USER_PREFIX = "User:"
+
+_log = logging.getLogger(__name__)
+
+
+class _Buckets(NamedTuple):
+    """The buckets of one client; None for what has no limit."""
+
+    produced: TokenBucket | None
+    fetched: TokenBucket | None
+    requests: TokenBucket | None
+
+
+class Quotas:
+    """What each client may still do."""
+
+    def __init__(self, metadata: Metadata, clock: Callable[[], float], max_throttle_ms: int) -> None:
+        """`clock` is in seconds. No delay is longer than `max_throttle_ms`."""
+        self.is_set = bool(metadata.state.quotas)
+        """Whether there is any quota."""
+        self.throttled: Counter[tuple[str, str]] = Counter()
+        """How many requests exceeded a limit, by user and QuotaKey."""
+        self.throttled_seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
+        """The delays of these."""
+        self._metadata = metadata
+        self._clock = clock
+        self._max_throttle_s = max_throttle_ms / 1000
+        self._clients: dict[tuple[str, str], _Buckets] = {}
+        """By principal and client id."""
+        self._buckets: dict[tuple[QuotaKey, QuotaEntity], TokenBucket] = {}
+        """By what shares them."""
+        self._measured: set[str] = set()
+        self._changing = asyncio.Lock()
+
+    def charge_request(self, principal: str, client_id: str, api_key: int, payload_bytes: int) -> float:
+        """Count a request and the batches in it; return for how many seconds its connection is not to be read."""
+        if api_key in NOT_LIMITED:
+            return 0.0
+        buckets = self._buckets_of(principal, client_id)
+        delay_s = 0.0
+        if buckets.requests is not None:
+            delay_s = self._take(buckets.requests, 1, principal, QuotaKey.REQUEST_RATE)
+        if buckets.produced is not None and payload_bytes:
+            produced_s = self._take(buckets.produced, payload_bytes, principal, QuotaKey.PRODUCER_BYTE_RATE)
+            delay_s = max(delay_s, produced_s)
+        return min(delay_s, MAX_HEARTBEAT_DELAY_S) if api_key == ApiKey.GROUP_HEARTBEAT else delay_s
+
+    def charge_fetch(self, principal: str, client_id: str, size_bytes: int) -> float:
+        """Count the batches of a response; return as `charge_request`."""
+        fetched = self._buckets_of(principal, client_id).fetched
+        return 0.0 if fetched is None else self._take(fetched, size_bytes, principal, QuotaKey.CONSUMER_BYTE_RATE)
+
+    def connection_limit(self, principal: str) -> int | None:
+        """Return how many connections a principal may have; None if it has no limit."""
+        applied = applied_limit(self._metadata.state.quotas, QuotaKey.CONNECTIONS, _user_of(principal), "")
+        return None if applied is None else applied.value
+
+    def listed(self) -> list[ClientQuota]:
+        """Return all quotas, by user and client id."""
+        return list_of_quotas(self._metadata.state.quotas)
+
+    async def alter(self, wanted: ClientQuota, by: str) -> None:
+        """Change one quota durably, and at once. InvalidRequest; `by` is the principal, for the log."""
+        async with self._changing:
+            entry = quota_entry(self._metadata.state, wanted)
+            await self._metadata.commit([entry])
+            self.is_set = bool(self._metadata.state.quotas)
+            self._clients.clear()
+            self._buckets.clear()
+        text = ", ".join(f"{key}={value}" for key, value in sorted(entry.limits.items())) or "removed"
+        _log.info("the quota of %s was changed by %s: %s", QuotaEntity(wanted.user, wanted.client_id), by, text)
+
+    def _buckets_of(self, principal: str, client_id: str) -> _Buckets:
+        client = principal, client_id
+        found = self._clients.get(client)
+        if found is None:
+            if len(self._clients) >= MAX_CLIENTS:
+                self._drop_idle()
+            user = _user_of(principal)
+            found = self._clients[client] = _Buckets(
+                self._bucket(QuotaKey.PRODUCER_BYTE_RATE, user, client_id),
+                self._bucket(QuotaKey.CONSUMER_BYTE_RATE, user, client_id),
+                self._bucket(QuotaKey.REQUEST_RATE, user, client_id),
+            )
+        return found
+
+    def _bucket(self, key: QuotaKey, user: str, client_id: str) -> TokenBucket | None:
+        """Return what counts for a limit of a client; None if there is no limit."""
+        applied = applied_limit(self._metadata.state.quotas, key, user, client_id)
+        if applied is None:
+            return None
+        shared_by = key, applied.shared_by
+        if shared_by not in self._buckets and len(self._buckets) >= len(QuotaKey) * MAX_CLIENTS:
+            shared_by = key, applied.quota  # too many clients at once: the further ones share one limit
+        if shared_by not in self._buckets:
+            self._buckets[shared_by] = TokenBucket(applied.value, self._clock())
+        return self._buckets[shared_by]
+
+    def _drop_idle(self) -> None:
+        """Forget all clients, and the buckets that are as new ones."""
+        now_s = self._clock()
+        self._clients.clear()
+        self._buckets = {key: bucket for key, bucket in self._buckets.items() if not bucket.is_full(now_s)}
+
+    def _take(self, bucket: TokenBucket, amount: int, principal: str, key: QuotaKey) -> float:
+        delay_s = bucket.take(amount, self._clock(), self._max_throttle_s)
+        if delay_s:
+            label = self._label(principal), key.value
+            self.throttled[label] += 1
+            self.throttled_seconds[label] += delay_s
+        return delay_s
+
+    def _label(self, principal: str) -> str:
+        if principal not in self._measured:
+            if len(self._measured) >= MAX_MEASURED_USERS:
+                return OTHER_USERS
+            self._measured.add(principal)
+        return _user_of(principal)
+
+
+def quota_entry(state: MetadataState, wanted: ClientQuota) -> QuotaAltered:
+    """Return the entry that makes a change; InvalidRequest if it is not allowed."""
+    return QuotaAltered(wanted.user, wanted.client_id, changed_limits(state.quotas, wanted))
+
+
+def _user_of(principal: str) -> str:
+    return principal.removeprefix(_USER_PREFIX)

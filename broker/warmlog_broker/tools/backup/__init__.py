@@ -1,0 +1,1 @@
+"""Backups of data directories, which a broker may be using, and their restoration."""

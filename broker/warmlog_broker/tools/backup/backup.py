@@ -1,0 +1,238 @@
+"""Makes a backup of all data directories of a broker, which may be running: it is neither asked nor disturbed.
+
+The order makes it consistent::
+
+    metadata.log → for each partition: checkpoints, then its files → metadata.log again, which is the one that is kept
+
+A partition whose topic id and directory are the same in both is one partition all the time; the others are copied
+again, until nothing has changed. So leader epochs and producer ids in the backup are never above those in its metadata
+log, and checkpoints never above the ends of the logs. Internal topics come first: a group's committed offset is at most
+the end of the partition that it is for.
+
+Everything that was acknowledged with acks=all before the backup began is in it. Partitions are copied one after the
+other, so the backup is not of one moment.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import msgspec
+
+from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, read_records
+from warmlog_broker.storage.directory.data_dir import (
+    CLEANER_OFFSETS_NAME,
+    FORMAT_NAME,
+    HIGH_WATERMARKS_NAME,
+    LOG_STARTS_NAME,
+    RECOVERY_POINTS_NAME,
+)
+from warmlog_broker.storage.directory.dir_lock import exclusive_lock
+from warmlog_broker.storage.directory.offset_checkpoint import pack_offsets, read_offsets
+from warmlog_broker.storage.directory.properties import read_format
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.storage.io.durable_files import make_directories, replace_file, sync_directory
+from warmlog_broker.tools.backup.manifest import (
+    MANIFEST_NAME,
+    PARTIAL_SUFFIX,
+    VERSION,
+    BackupError,
+    Manifest,
+    complete_backups,
+    partial_backups,
+)
+from warmlog_broker.tools.backup.partition import PAUSE_S, back_up_partition
+from warmlog_broker.tools.backup.storing import BackupFiles
+
+ROUNDS = 20
+"""How often partitions that were created, deleted or moved meanwhile are copied again."""
+
+_CHECKPOINTS = (RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME, CLEANER_OFFSETS_NAME)
+
+
+class Backup(NamedTuple):
+    """A complete backup."""
+
+    path: Path
+    partitions: int
+    files: int
+    size_bytes: int
+    copied_bytes: int
+    linked_bytes: int
+    removed: tuple[Path, ...]
+    """Older backups that were removed."""
+
+
+class _Place(NamedTuple):
+    """Where a partition is, and of which topic."""
+
+    topic_id: bytes
+    data_dir: str
+
+
+def back_up(
+    data_dir: Path,
+    directory: Path,
+    *,
+    now_ms: int,
+    keep: int | None = None,
+    on_copied: Callable[[str, int], None] = lambda _name, _count: None,
+) -> Backup:
+    """Make a backup in `directory` of the data directories of a broker whose first one is `data_dir`.
+
+    It is durable on return. Then all but the newest `keep` backups are removed. BackupError, DirectoryLocked if another
+    backup is being made there, StorageError for a damaged metadata log, or OSError from a disk; nothing is left then.
+    """
+    data_dir = data_dir.absolute()
+    read_metadata(data_dir)
+    make_directories(directory)
+    with exclusive_lock(directory):
+        for path in partial_backups(directory):
+            shutil.rmtree(path)
+        older = complete_backups(directory)
+        name = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S.") + f"{now_ms % 1000:03d}Z"
+        path = directory / name
+        if older and older[-1] >= path:
+            raise BackupError(f"{older[-1]} is not older than {path}: is the clock of this machine right?")
+        previous = older[-1] if older else None
+        partial = directory / f"{name}{PARTIAL_SUFFIX}"
+        partial.mkdir(mode=0o700)
+        try:
+            files = BackupFiles(partial, previous, on_copied)
+            partitions = _Run(data_dir, files).run(now_ms)
+            partial.replace(path)
+            sync_directory(directory)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        removed = [*older, path][:-keep] if keep else []
+        for old in removed:
+            shutil.rmtree(old)
+    size_bytes = sum(entry.size_bytes for entry in files.entries.values())
+    counts = (partitions, len(files.entries), size_bytes, files.copied_bytes, files.linked_bytes)
+    return Backup(path, *counts, tuple(removed))
+
+
+class _Run:
+    """One backup under way."""
+
+    def __init__(self, data_dir: Path, files: BackupFiles) -> None:
+        self._data_dir = data_dir
+        self._files = files
+        self._data_dirs: list[str] = []
+        """The paths of the data directories, in the order of their numbers."""
+        self._taken: dict[TopicPartition, _Place] = {}
+        self._offsets: dict[TopicPartition, dict[str, int]] = {}
+        """What the checkpoints have of each partition that was taken, by the name of the checkpoint."""
+
+    def run(self, now_ms: int) -> int:
+        """Take everything and write the manifest; return the number of partitions."""
+        for _ in range(ROUNDS):
+            _, state = self._read()
+            self._take_partitions(self._places(state))
+            content, state = self._read()
+            places = self._places(state)
+            for key in [key for key, place in self._taken.items() if places.get(key) != place]:
+                self._forget(key)
+            if len(self._taken) == len(places):
+                break
+            time.sleep(PAUSE_S)
+        else:
+            self._refuse_missing(places)
+        self._write_checkpoints()
+        for number, path in enumerate(self._data_dirs):
+            self._files.take_growing(Path(path) / FORMAT_NAME, f"data-{number}/{FORMAT_NAME}")
+        mode = (self._data_dir / FILE_NAME).stat().st_mode & 0o777
+        self._files.write(f"data-0/{FILE_NAME}", content, mode)
+        assert state.cluster is not None
+        manifest = Manifest(VERSION, now_ms, state.cluster.cluster_id, tuple(self._data_dirs), self._files.entries)
+        self._files.sync()
+        replace_file(self._files.root / MANIFEST_NAME, msgspec.json.encode(manifest))
+        return len(self._taken)
+
+    def _read(self) -> tuple[bytes, MetadataState]:
+        """Return the metadata log and the state in it, and give new data directories a number."""
+        content = read_metadata(self._data_dir)
+        state = MetadataState()
+        for entry in read_records(content, self._data_dir / FILE_NAME).entries:
+            state.apply(entry)
+        own_format = read_format(self._data_dir)
+        own_id = own_format.directory_id if own_format is not None else None
+        if own_id is not None:
+            state.directories[own_id.bytes] = str(self._data_dir)
+        for path in (str(self._data_dir), *state.directories.values()):
+            if path not in self._data_dirs:
+                if read_format(Path(path)) is None:
+                    raise BackupError(f"the data directory {path} cannot be read, or is empty: is its disk mounted?")
+                self._data_dirs.append(path)
+        return content, state
+
+    def _places(self, state: MetadataState) -> dict[TopicPartition, _Place]:
+        """Return where each partition is, internal topics first."""
+        places = {}
+        for topic in sorted(state.topics.values(), key=lambda topic: not topic.is_internal):
+            assigned = state.assignments.get(topic.topic_id, {})
+            for index in range(topic.partitions):
+                key, home = TopicPartition(topic.name, index), str(self._data_dir)
+                if index in assigned:
+                    home = state.directories[assigned[index]]
+                elif not (self._data_dir / key.directory_name).is_dir():
+                    continue
+                places[key] = _Place(topic.topic_id, home)
+        return places
+
+    def _take_partitions(self, places: Mapping[TopicPartition, _Place]) -> None:
+        """Take all that were not taken yet and whose directories exist."""
+        checkpoints = {path: _read_checkpoints(Path(path)) for path in self._data_dirs}
+        for key, place in places.items():
+            if key in self._taken:
+                continue
+            offsets = {name: found[key] for name, found in checkpoints[place.data_dir].items() if key in found}
+            recovery_point = offsets.get(RECOVERY_POINTS_NAME, 0)
+            source = Path(place.data_dir) / key.directory_name
+            try:
+                first_offset = back_up_partition(source, self._name(key, place), recovery_point, self._files)
+            except FileNotFoundError:
+                if source.is_dir():
+                    raise
+                continue
+            if first_offset > offsets.get(LOG_STARTS_NAME, first_offset):
+                start = read_offsets(Path(place.data_dir) / LOG_STARTS_NAME).get(key, 0)
+                offsets[LOG_STARTS_NAME] = max(offsets[LOG_STARTS_NAME], min(first_offset, start))
+            self._taken[key], self._offsets[key] = place, offsets
+
+    def _name(self, key: TopicPartition, place: _Place) -> str:
+        return f"data-{self._data_dirs.index(place.data_dir)}/{key.directory_name}"
+
+    def _forget(self, key: TopicPartition) -> None:
+        self._files.forget(self._name(key, self._taken.pop(key)))
+
+    def _refuse_missing(self, places: Mapping[TopicPartition, _Place]) -> NoReturn:
+        key = next(key for key in places if key not in self._taken)
+        raise BackupError(
+            f"{Path(places[key].data_dir) / key.directory_name} is missing, or topics change all the time. If the "
+            f"partition is offline, restart the broker, which says what is wrong with it"
+        )
+
+    def _write_checkpoints(self) -> None:
+        for number, path in enumerate(self._data_dirs):
+            here = [key for key, place in self._taken.items() if place.data_dir == path]
+            for name in _CHECKPOINTS:
+                known = {key: self._offsets[key][name] for key in here if name in self._offsets[key]}
+                if known or name != CLEANER_OFFSETS_NAME:
+                    self._files.write(f"data-{number}/{name}", pack_offsets(known))
+
+
+def read_metadata(data_dir: Path) -> bytes:
+    """Return the content of the metadata log; BackupError if there is none."""
+    try:
+        return (data_dir / FILE_NAME).read_bytes()
+    except FileNotFoundError:
+        raise BackupError(f"{data_dir} has no {FILE_NAME}: give the first data directory of the broker") from None
+
+
+def _read_checkpoints(data_dir: Path) -> dict[str, dict[TopicPartition, int]]:
+    return {name: read_offsets(data_dir / name) for name in _CHECKPOINTS}

@@ -1,0 +1,1 @@
+"""Users, what they may do, and how much of it."""

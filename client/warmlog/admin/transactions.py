@@ -1,0 +1,106 @@
+"""The part of the admin client that manages transactions: which are open, of whom, and the end of one that hangs."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from msgspec.structs import asdict
+
+from warmlog.admin.connected import Connected
+from warmlog.cluster.responses import TopicPartition
+from warmlog.errors import TransactionalIdNotFound
+from warmlog.texts import checked_text
+from warmlog_protocol.messages import (
+    AbortTransactionRequest,
+    AbortTransactionResponse,
+    ListedTransaction,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    TransactionPartition,
+)
+
+_ID = "the transactional id"
+
+
+@dataclass(frozen=True, slots=True)
+class JobDescription:
+    """What only a job has: many producers, its members, write one transaction."""
+
+    version: int
+    """Of the open transaction, or of the last one; -1 if there was none."""
+    committed_version: int
+    """Of the transaction that was committed last; -1 if there was none."""
+    committed_records: int
+    members: int
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolledPartition:
+    """A partition in which a transaction has records. `topic` is the name that it had when they were written."""
+
+    topic: str
+    partition: int
+    topic_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id, and its transaction."""
+
+    transactional_id: str
+    state: str
+    """One of "empty" (none is open), "ongoing", "committing" and "aborting" (it is decided, and being carried out)."""
+    producer_id: int
+    """-1 for a job, which has one for each member."""
+    producer_epoch: int
+    timeout_ms: int
+    """After so long the broker aborts it."""
+    began_ms: int
+    """When it began, in milliseconds since 1970; -1 if none is open."""
+    partitions: list[EnrolledPartition]
+    groups: list[str]
+    """Consumer groups whose offsets it commits."""
+    job: JobDescription | None
+
+    def holds(self, topic: TopicPartition, topic_id: UUID) -> bool:
+        """Whether it has records in this partition of the topic with this id."""
+        return any((each.topic_id, each.partition) == (topic_id, topic[1]) for each in self.partitions)
+
+
+class TransactionAdmin(Connected):
+    """Manages transactions."""
+
+    async def list_transactions(self) -> list[TransactionDescription]:
+        """All transactional ids that may be seen, in order: those of producers and those of jobs."""
+        return await self._transactions(None)
+
+    async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
+        """One transactional id. Raises TransactionalIdNotFound if it is not known."""
+        found = await self._transactions(checked_text(transactional_id, _ID))
+        if not found:
+            raise TransactionalIdNotFound(f"transactional id {transactional_id!r} does not exist, or has expired")
+        return found[0]
+
+    async def abort_transaction(self, transactional_id: str) -> None:
+        """Abort the open transaction of a producer or job that does not end it. Durable in all partitions on return.
+
+        Its producer is told with TransactionAbortable. Raises TransactionalIdNotFound, and InvalidTxnState if no
+        transaction is open, or if it is decided already.
+        """
+        request = AbortTransactionRequest(checked_text(transactional_id, _ID))
+        await self._open().call(request, AbortTransactionResponse)
+
+    async def _transactions(self, transactional_id: str | None) -> list[TransactionDescription]:
+        response = await self._open().call(ListTransactionsRequest(transactional_id), ListTransactionsResponse)
+        return [_description(each) for each in response.transactions]
+
+
+def _description(listed: ListedTransaction) -> TransactionDescription:
+    own = {
+        "partitions": [_partition(each) for each in listed.partitions],
+        "job": None if listed.job is None else JobDescription(**asdict(listed.job)),
+    }
+    return TransactionDescription(**asdict(listed) | own)
+
+
+def _partition(part: TransactionPartition) -> EnrolledPartition:
+    return EnrolledPartition(part.topic, part.partition, UUID(bytes=part.topic_id))

@@ -1,0 +1,1 @@
+"""`warmlog backup` and `warmlog restore`."""

@@ -1,0 +1,1 @@
+"""`warmlog config`: settings of a broker, checked, shown and altered."""

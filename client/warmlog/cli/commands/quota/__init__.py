@@ -1,0 +1,1 @@
+"""`warmlog quota`: how much users and clients may do."""

@@ -1,0 +1,219 @@
+"""`warmlog backup` of running brokers, and `warmlog restore`: what was acknowledged before a backup is in it."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+import warmlog
+from broker_process import BrokerProcess
+from forked import run_forked
+from integration.command_line import Done, environment, error_line, succeeded
+from warmlog_broker.storage.directory.data_dir import RECOVERY_POINTS_NAME
+from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
+
+TINY = {"segment.bytes": "16384", "file.delete.delay.ms": "0"}
+
+
+def run(*arguments: object) -> Done:
+    return run_forked("warmlog", arguments, environment())
+
+
+def back_up(broker: BrokerProcess, directory: Path, *options: object) -> dict[str, object]:
+    done = run("backup", directory, "--data-dir", broker.data_dir, "--json", *options)
+    found: dict[str, object] = json.loads(succeeded(done))
+    return found
+
+
+async def values(broker: BrokerProcess, topic: str) -> dict[int, list[bytes | None]]:
+    """The values of each partition, in the order of their offsets."""
+    found: dict[int, list[bytes | None]] = {}
+    async with warmlog.Consumer(broker.address, topics=[topic], start="earliest") as consumer:
+        async for record in consumer.records(until="latest"):
+            found.setdefault(record.partition, []).append(record.value)
+    return found
+
+
+async def produce(broker: BrokerProcess, topic: str, first: int, count: int, *, partition: int = 0) -> None:
+    async with warmlog.Producer(broker.address) as producer:
+        for number in range(first, first + count):
+            await producer.send(topic, f"{number:06}".encode() * 20, partition=partition)
+            if number % 50 == 0:
+                await producer.flush()
+
+
+async def create(broker: BrokerProcess, name: str, partitions: int = 1, **settings: str) -> None:
+    async with warmlog.Admin(broker.address) as admin:
+        await admin.create_topic(name, partitions=partitions, configs={**TINY, **settings})
+
+
+async def checkpointed(broker: BrokerProcess, end_offset: int) -> None:
+    """Wait until the checkpoint says that flights-0 is on disk up to `end_offset`: segments below it are settled."""
+    key = TopicPartition("flights", 0)
+    async with asyncio.timeout(30):
+        while read_offsets(broker.data_dir / RECOVERY_POINTS_NAME).get(key) != end_offset:  # noqa: ASYNC110 - a file
+            await asyncio.sleep(0.01)
+
+
+def restored(backups: object, *data_dirs: Path) -> BrokerProcess:
+    """A broker on what was restored, after `warmlog log verify` has found nothing wrong."""
+    options = [option for path in data_dirs for option in ("--data-dir", path)]
+    succeeded(run("restore", backups, *options))
+    for path in data_dirs:
+        assert run("log", "verify", path).returncode == 0, run("log", "verify", path).stdout.decode()
+    return BrokerProcess(*data_dirs)
+
+
+async def test_a_backup_beside_producers_has_all_that_was_acknowledged_before_it(tmp_path: Path) -> None:
+    backups = tmp_path / "backups"
+    with BrokerProcess(tmp_path / "data") as broker:
+        await create(broker, "flights", 3)
+        for partition in range(3):
+            await produce(broker, "flights", 0, 400, partition=partition)
+        before = await values(broker, "flights")
+        writing = [asyncio.create_task(produce(broker, "flights", 400, 1500, partition=each)) for each in range(3)]
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(back_up, broker, backups)
+        for task in writing:
+            await task
+        after = await values(broker, "flights")
+    with restored(backups, tmp_path / "restored") as broker:
+        found = await values(broker, "flights")
+        for partition in range(3):
+            assert found[partition] == after[partition][: len(found[partition])]
+            assert len(found[partition]) >= len(before[partition])
+        await produce(broker, "flights", 9000, 10)
+        assert (await values(broker, "flights"))[0][-1] == b"009009" * 20
+
+
+async def test_the_next_backup_links_what_has_not_changed_and_each_can_be_restored_alone(tmp_path: Path) -> None:
+    backups = tmp_path / "backups"
+    with BrokerProcess(tmp_path / "data") as broker:
+        await create(broker, "flights")
+        await produce(broker, "flights", 0, 1000)
+        await checkpointed(broker, 1000)
+        first = back_up(broker, backups)
+        await produce(broker, "flights", 1000, 10)
+        await checkpointed(broker, 1010)
+        second = back_up(broker, backups, "--keep", 1)
+        assert second["removed"] == [first["path"]]
+        after = await values(broker, "flights")
+    assert int(str(second["linked_bytes"])) > 100_000
+    assert int(str(second["copied_bytes"])) < 40_000
+    with restored(backups, tmp_path / "restored") as broker:
+        assert await values(broker, "flights") == after
+
+
+async def test_retention_and_deletion_beside_a_backup_do_not_change_it(tmp_path: Path) -> None:
+    backups = tmp_path / "backups"
+    with BrokerProcess(tmp_path / "data") as broker:
+        await create(broker, "flights")
+        await produce(broker, "flights", 0, 1000)
+        before = await values(broker, "flights")
+        back_up(broker, backups)
+        async with warmlog.Admin(broker.address) as admin:
+            await admin.delete_records({("flights", 0): 900})
+            await admin.delete_topic("flights")
+        await create(broker, "flights")
+        await produce(broker, "flights", 5000, 10)
+        newest = back_up(broker, backups)
+        after = await values(broker, "flights")
+    oldest = min(path for path in backups.iterdir() if path.is_dir())
+    with restored(oldest, tmp_path / "older") as broker:
+        assert await values(broker, "flights") == before
+    with restored(newest["path"], tmp_path / "newer") as broker:
+        assert await values(broker, "flights") == after
+
+
+async def test_a_backup_beside_compaction_has_the_last_value_of_each_key(tmp_path: Path) -> None:
+    backups = tmp_path / "backups"
+    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    with BrokerProcess(tmp_path / "data", log_cleaner_backoff_ms=20) as broker:
+        await create(broker, "accounts", **compacted)
+        async with warmlog.Producer(broker.address) as producer:
+
+            async def write(first: int) -> None:
+                for number in range(first, first + 1000):
+                    await producer.send("accounts", f"{number:06}".encode() * 20, key=f"{number % 50}".encode())
+                await producer.flush()
+
+            await write(0)
+            writing = asyncio.create_task(write(1000))
+            for _ in range(3):
+                await asyncio.to_thread(back_up, broker, backups)
+            await writing
+    with restored(backups, tmp_path / "restored") as broker:
+        found = {}
+        async with warmlog.Consumer(broker.address, topics=["accounts"], start="earliest") as consumer:
+            async for record in consumer.records(until="latest"):
+                found[record.key] = int((record.value or b"")[:6])
+    assert sorted(found) == sorted(f"{number}".encode() for number in range(50))
+    assert all(number >= 950 and number % 50 == int(key or b"") for key, number in found.items())
+
+
+async def test_all_data_directories_are_backed_up_and_restored_elsewhere(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "one", tmp_path / "two") as broker:
+        await create(broker, "flights", 4)
+        for partition in range(4):
+            await produce(broker, "flights", partition, 20, partition=partition)
+        before = await values(broker, "flights")
+        back_up(broker, tmp_path / "backups")
+    done = run("restore", tmp_path / "backups", "--data-dir", tmp_path / "three")
+    assert "the backup has 2 data directories" in error_line(done)
+    with restored(tmp_path / "backups", tmp_path / "three", tmp_path / "four") as broker:
+        assert await values(broker, "flights") == before
+    assert list((tmp_path / "four").glob("flights-*"))
+
+
+async def test_committed_offsets_are_restored(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        await create(broker, "flights")
+        await produce(broker, "flights", 0, 100)
+        async with warmlog.Consumer(broker.address, topics=["flights"], group="billing") as consumer:
+            async for record in consumer.records():
+                if record.offset == 49:
+                    await consumer.commit(record)
+                    break
+        back_up(broker, tmp_path / "backups")
+    with restored(tmp_path / "backups", tmp_path / "restored") as broker:
+        async with warmlog.Consumer(broker.address, topics=["flights"], group="billing") as consumer:
+            async for record in consumer.records():
+                assert record.offset == 50
+                break
+
+
+def flip_a_bit(backup: Path) -> Path:
+    """Damage the last log file of a backup, and return its path."""
+    log = sorted(backup.glob("data-0/flights-0/*.log"))[-1]
+    content = bytearray(log.read_bytes())
+    content[100] ^= 1
+    log.write_bytes(content)
+    return log
+
+
+async def test_a_restore_refuses_what_is_damaged_and_a_broker_its_remains(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        await create(broker, "flights")
+        await produce(broker, "flights", 0, 500)
+        path = Path(str(back_up(broker, tmp_path / "backups")["path"]))
+    log = flip_a_bit(path)
+    done = run("restore", path, "--data-dir", tmp_path / "restored")
+    assert f"{log} is damaged: its SHA-256 is not that in manifest.json" in error_line(done)
+    done = run("restore", path, "--data-dir", tmp_path / "restored")
+    assert "is not empty" in error_line(done)
+    done = run("serve", "--data-dir", tmp_path / "restored", "--listen", "127.0.0.1:0")
+    assert "metadata.log is missing" in done.stderr.decode()
+    assert done.returncode != 0
+
+
+@pytest.mark.parametrize("where", ["no data directory", "no backup"])
+def test_what_is_no_data_directory_or_no_backup_is_refused(tmp_path: Path, where: str) -> None:
+    if where == "no data directory":
+        done = run("backup", tmp_path / "backups", "--data-dir", tmp_path)
+        assert "has no metadata.log" in error_line(done)
+        assert not any(tmp_path.iterdir())
+    else:
+        done = run("restore", tmp_path, "--data-dir", tmp_path / "restored")
+        assert "is not a backup and has no complete one in it" in error_line(done)

@@ -1,0 +1,183 @@
+"""Transactions of the blocking producer, against real brokers."""
+
+import threading
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from broker_process import BrokerProcess
+from warmlog.blocking import Admin, Consumer, Producer
+from warmlog.errors import ClientError, InvalidConfig, MessageTooLarge, ProducerFenced, TransactionAborted
+
+
+@pytest.fixture
+def output(broker: BrokerProcess, topic: str) -> str:
+    """The name of a topic of two partitions; `topic` is one, too."""
+    name = f"out{uuid4().hex}"
+    with Admin(broker.address) as admin:
+        for each in (topic, name):
+            admin.create_topic(each, partitions=2)
+    return name
+
+
+def named(broker: BrokerProcess, **options: object) -> Producer:
+    return Producer(broker.address, transactional_id=f"id-{uuid4().hex}", **options)  # type: ignore[arg-type]
+
+
+def committed(broker: BrokerProcess, topic: str) -> list[bytes | None]:
+    with Consumer(broker.address, topics=[topic], isolation="read_committed") as consumer:
+        return sorted(record.value for record in consumer.records(until="latest"))  # type: ignore[type-var]
+
+
+def test_a_block_commits_what_all_threads_send_in_it(broker: BrokerProcess, output: str) -> None:
+    with named(broker) as producer:
+        for _ in range(2):
+            with producer.transaction():
+                threads = [
+                    threading.Thread(target=lambda: [producer.send(output, b"x") for _ in range(500)]) for _ in range(4)
+                ]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                producer.send_many(output, [b"y"] * 10)
+        assert committed(broker, output) == [b"x"] * 4000 + [b"y"] * 20
+
+
+def test_an_error_in_the_block_aborts_and_the_next_transaction_begins_at_once(
+    broker: BrokerProcess, output: str
+) -> None:
+    with named(broker, linger_ms=60_000) as producer:
+        for _ in range(3):
+            with pytest.raises(ZeroDivisionError), producer.transaction():  # noqa: PT012 - a transaction
+                unsent = [producer.send(output, b"aborted") for _ in range(1000)]
+                raise ZeroDivisionError
+            for future in unsent:
+                assert isinstance(future.exception(), TransactionAborted)
+            with producer.transaction():
+                producer.send(output, b"committed")
+    assert committed(broker, output) == [b"committed"] * 3
+
+
+def test_a_record_that_the_producer_refuses_aborts(broker: BrokerProcess, output: str) -> None:
+    with named(broker) as producer:
+        with pytest.raises(MessageTooLarge), producer.transaction():  # noqa: PT012 - a transaction
+            producer.send(output, b"a")
+            producer.send(output, bytes(8 * 1024 * 1024))
+        with producer.transaction():
+            producer.send(output, b"c")
+    assert committed(broker, output) == [b"c"]
+
+
+def test_nothing_is_sent_outside_of_a_transaction_and_one_is_open_at_a_time(broker: BrokerProcess, output: str) -> None:
+    with named(broker) as producer:
+        with pytest.raises(ClientError, match="send within"):
+            producer.send(output, b"x").result()
+        producer.send(output, b"x")
+        with pytest.raises(ClientError, match="send within"), producer.transaction():
+            pytest.fail("the record that was refused is told before a transaction begins")
+        with producer.transaction():
+            with pytest.raises(ClientError, match="of this producer is open"), producer.transaction():
+                pytest.fail("two are open")
+            producer.send(output, b"y")
+    with Producer(broker.address) as plain, pytest.raises(ClientError, match="with a transactional_id"):
+        plain.transaction()
+    assert committed(broker, output) == [b"y"]
+
+
+def test_records_that_threads_send_while_it_ends_are_part_of_it_or_refused(broker: BrokerProcess, output: str) -> None:
+    """None of them may begin a transaction that no block ends."""
+    stop, accepted = threading.Event(), []
+
+    def send() -> None:
+        while not stop.is_set():
+            accepted.append(producer.send(output, b"x"))
+            if len(accepted) % 50 == 0:
+                stop.wait(0.001)
+
+    with named(broker) as producer:
+        thread = threading.Thread(target=send)
+        thread.start()
+        try:
+            for _ in range(10):
+                try:
+                    with producer.transaction():
+                        stop.wait(0.01)
+                except ClientError as error:
+                    assert "send within" in str(error)  # noqa: PT017 - of records between two blocks
+        finally:
+            stop.set()
+            thread.join()
+        errors = [future.exception() for future in accepted]
+        with Admin(broker.address) as admin:
+            stable = [
+                each.last_stable_offset == each.high_watermark for each in admin.describe_topic(output).partitions
+            ]
+    assert all(stable)
+    assert len(committed(broker, output)) == errors.count(None) > 0
+
+
+def test_a_producer_that_was_replaced_is_told_for_good(broker: BrokerProcess, output: str) -> None:
+    name = uuid4().hex
+    with Producer(broker.address, transactional_id=name) as old:
+        with pytest.raises(ProducerFenced), old.transaction():  # noqa: PT012 - a transaction
+            old.send(output, b"old").result()
+            with Producer(broker.address, transactional_id=name) as new, new.transaction():
+                new.send(output, b"new")
+        with pytest.raises(ProducerFenced), old.transaction():
+            pytest.fail("it is final")
+    assert committed(broker, output) == [b"new"]
+
+
+def test_records_and_offsets_are_committed_together(broker: BrokerProcess, topic: str, output: str) -> None:
+    with Producer(broker.address) as plain:
+        plain.send_many(topic, [b"%d" % number for number in range(30)])
+    handled, fails = 0, True
+    with (
+        Consumer(broker.address, topics=[topic], group=uuid4().hex, start="earliest", commit="manual") as consumer,
+        named(broker) as producer,
+    ):
+        while handled < 30:
+            batch = next(consumer.batches())
+            try:
+                with producer.transaction() as transaction:
+                    for value in batch.values:
+                        producer.send(output, value)
+                    transaction.commit_offsets(consumer, batch)
+                    if fails:
+                        fails = False
+                        raise ZeroDivisionError
+                handled += len(batch)
+            except ZeroDivisionError:
+                consumer.seek_to_committed()
+        assert sum(offset or 0 for offset in consumer.committed().values()) == 30
+        with pytest.raises(ClientError, match="has ended"):
+            transaction.commit_offsets(consumer, {f"{topic}-0": 1})
+    assert committed(broker, output) == sorted(b"%d" % number for number in range(30))
+
+
+def test_a_consumer_that_commits_by_itself_is_refused(broker: BrokerProcess, topic: str, output: str) -> None:
+    with (
+        Consumer(broker.address, topics=[output], group=topic) as consumer,
+        named(broker) as producer,
+        producer.transaction() as transaction,
+        pytest.raises(InvalidConfig, match='commit="manual"'),
+    ):
+        transaction.commit_offsets(consumer, {f"{output}-0": 0})
+
+
+def test_a_broker_that_is_killed_in_the_block_costs_nothing(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t", partitions=2)
+        with named(broker) as producer:
+            with producer.transaction():
+                producer.send("t", b"before", partition=0).result()
+                broker.kill()
+                broker.start()
+                for partition in range(2):
+                    producer.send("t", b"after", partition=partition)
+            with producer.transaction():
+                producer.send("t", b"next")
+        assert committed(broker, "t") == [b"after", b"after", b"before", b"next"]
