@@ -15,6 +15,8 @@ from warmlog_protocol.errors import (
     InvalidProducerEpoch,
     InvalidRequest,
     InvalidRequiredAcks,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
     MessageTooLarge,
     OutOfOrderSequence,
     UnknownProducerId,
@@ -140,8 +142,9 @@ def test_a_request_that_does_not_add_up_is_refused_as_a_whole(client: WireClient
     for partitions, payload in ((twice, batch + batch), (negative, batch), (short, batch)):
         with pytest.raises(InvalidRequest):
             client.call(ProduceRequest(-1, 1000, partitions), payload)
-    with pytest.raises(InvalidRequest, match="transactional"):
-        client.call(ProduceRequest(-1, 1000, [ProducePartition(topic, 0, len(batch))], "tx"), batch)
+    not_transactional = ProduceRequest(-1, 1000, [ProducePartition(topic, 0, len(batch))], "tx")
+    with pytest.raises(InvalidTxnState, match="not transactional"):
+        client.produced(client.send(not_transactional, batch))
     assert client.produce(topic, batch).base_offset == 0
 
 
@@ -214,8 +217,8 @@ def test_a_higher_epoch_fences_the_one_before(client: WireClient, topic: str) ->
 def test_an_epoch_for_an_id_that_was_never_given_out_is_refused(client: WireClient) -> None:
     with pytest.raises(UnknownProducerId):
         client.call(InitProducerIdRequest(producer_id=1 << 40, producer_epoch=0))
-    with pytest.raises(InvalidRequest):
-        client.call(InitProducerIdRequest(transactional_id="tx"))
+    with pytest.raises(InvalidTransactionTimeout):
+        client.call(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=0))
 
 
 def test_a_producer_whose_epochs_are_used_up_gets_a_new_id(client: WireClient) -> None:

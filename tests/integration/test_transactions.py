@@ -15,7 +15,7 @@ from transactions import SAMPLE, PrintedRecord, TransactionalProducer, printed_r
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog_protocol.batch import iter_batches
-from warmlog_protocol.errors import InvalidRecord, InvalidRequest, InvalidTxnState
+from warmlog_protocol.errors import InvalidRecord, InvalidTxnState
 from warmlog_protocol.messages import (
     LATEST_TIMESTAMP,
     AbortedTransaction,
@@ -247,16 +247,16 @@ async def test_a_tail_counts_back_from_the_end_of_what_the_reader_may_see(broker
 # What clients must not write
 
 
-def test_batches_of_transactions_are_refused_where_no_coordinator_is(client: WireClient, topic: str) -> None:
+def test_batches_that_belong_to_no_transaction_of_their_request_are_refused(client: WireClient, topic: str) -> None:
     batch = batch_of([b"a"], producer=client.producer_id(), base_sequence=0)
     transactional = with_attributes(batch, 1 << 4)
-    with pytest.raises(InvalidTxnState, match="no open transaction: this broker has no transactions"):
+    with pytest.raises(InvalidTxnState, match="no open transaction, and its request no transactional id"):
         client.produce(topic, transactional)
     with pytest.raises(InvalidRecord, match="control batch"):
         client.produce(topic, with_attributes(batch, 3 << 4))
     request = ProduceRequest(-1, 1000, [ProducePartition(topic, 0, len(batch))], transactional_id="t")
-    with pytest.raises(InvalidRequest, match="offers no transactions"):
-        client.call(request, batch)
+    with pytest.raises(InvalidTxnState, match="a batch that is not transactional"):
+        client.produced(client.send(request, batch))
     assert client.produce(topic, batch).base_offset == 0
 
 

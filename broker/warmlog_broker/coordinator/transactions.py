@@ -257,7 +257,7 @@ class TransactionCoordinator:
             ),
         )
         with suppress(ConcurrentTransactions):
-            await self._wait_for_markers(transactional_id)
+            await self._wait_for_end(transactional_id)
         return committed
 
     async def abort_job_members(self, transactional_id: str, version: int, members: Sequence[Producer]) -> None:

@@ -110,7 +110,9 @@ def _check_attributes(header: BatchHeader, may_be_transactional: bool) -> None:
     if header.has_delete_horizon:
         raise InvalidRecord("a batch with a delete horizon: only compaction writes that")
     if not may_be_transactional:
-        raise InvalidTxnState(f"producer {header.producer_id} has no open transaction: this broker has no transactions")
+        raise InvalidTxnState(
+            f"producer {header.producer_id} has no open transaction, and its request no transactional id"
+        )
     if not header.has_producer:
         raise InvalidRecord("a transactional batch without a producer id")
 

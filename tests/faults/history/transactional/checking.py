@@ -13,6 +13,8 @@ def check_transactions(notes: TransactionNotes, transfers: Views, copies: Views)
     for name, written in notes.by_writer.items():
         yield from _check_writer(name, written, transfers[COMMITTED])
     yield from _check_strangers(notes, transfers)
+    for told in notes.cut_off:
+        yield "lost", told
     for isolation, seen in notes.seen.items():
         yield from _check_reader(isolation, seen, transfers[isolation])
     for topic, views in (("transfers", transfers), ("copies", copies)):

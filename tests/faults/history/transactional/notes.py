@@ -42,6 +42,8 @@ class TransactionNotes:
     by_writer: dict[str, list[Transaction]] = field(default_factory=dict)
     seen: dict[str, list[Record]] = field(default_factory=dict)
     """What the reader of each isolation level got that lives through everything."""
+    cut_off: list[str] = field(default_factory=list)
+    """What these readers were told of logs that are shorter than they have read."""
     errors: dict[str, int] = field(default_factory=dict)
     """How often each error has ended a transaction."""
 

@@ -12,7 +12,7 @@ from faults.history.members import SESSION_TIMEOUT_MS, STATIC, Members
 from faults.history.transactional.checking import COMMITTED, UNCOMMITTED, check_transactions, check_views_again
 from faults.history.transactional.notes import Outcome, Record, Transaction, TransactionNotes, Views
 from warmlog import Consumer, Producer
-from warmlog.errors import ProducerFenced, TransactionAbortable, TransactionAborted, WarmlogError
+from warmlog.errors import LogTruncated, ProducerFenced, TransactionAbortable, TransactionAborted, WarmlogError
 
 TRANSFERS, COPIES = "transfers", "copies"
 PARTITIONS = 3
@@ -158,10 +158,14 @@ class TransactionWork:
                 break
             await asyncio.sleep(LOOK_S)
         for reader in self._readers:
-            if reader.done():
-                reader.result()
             reader.cancel()
         await asyncio.wait(self._readers)
+        for reader in self._readers:
+            with contextlib.suppress(asyncio.CancelledError):
+                if isinstance(error := reader.exception(), LogTruncated):
+                    self.notes.cut_off.append(str(error))
+                elif error is not None:
+                    raise error
 
     def check(self) -> Iterable[tuple[str, str]]:
         """Yield what is wrong."""
