@@ -207,6 +207,14 @@ class Member(Committing):
     async def _take(self, added: Partitions, view: View) -> bool:
         """Read these from where they are committed. False if that has to be tried again later."""
         try:
+            if not await self._running.claim(view.life, added):  # there is another view
+                return True
+            return await self._read_claimed(added, view)
+        finally:
+            self._running.own(view.life, self._owned)
+
+    async def _read_claimed(self, added: Partitions, view: View) -> bool:
+        try:
             places = await self._places(added, view)
             ends = await self._core.ends_of_read([(owned.topic, owned.partition) for owned in added])
         except (StaleMemberEpoch, *TOPIC_IS_GONE) as error:
@@ -227,7 +235,6 @@ class Member(Committing):
             await _call(self._options.on_assigned, added)
         finally:
             self._core.read_assigned(readers, ends)
-            self._running.own(view.life, self._owned)
         return True
 
     async def _places(self, added: Partitions, view: View) -> dict[Owned, tuple[Place, int]]:

@@ -16,7 +16,7 @@ from warmlog.cluster.broker_link import backoff_ms
 from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.loop_thread import LoopThread
 from warmlog.cluster.options import ConnectionOptions
-from warmlog.consumer.group.membership import Membership, Owned, Phase
+from warmlog.consumer.group.membership import Membership, Owned, Partitions, Phase
 from warmlog.errors import ClientError, WarmlogError
 from warmlog_protocol.messages import GroupHeartbeatRequest, GroupHeartbeatResponse
 
@@ -80,6 +80,21 @@ class Heartbeats:
     def join(self) -> None:
         """Become a member (again)."""
         self._do(self._membership.join)
+
+    async def claim(self, life: int, partitions: Partitions) -> bool:
+        """Confirm these as well, before they are read: from then on they are this member's until `own` omits them.
+
+        False if they are not assigned any more; then there is another view.
+        """
+        claimed: Future[bool] = Future()
+
+        def claim() -> None:
+            is_assigned = self._membership.claim(life, partitions)
+            if claimed.set_running_or_notify_cancel():
+                claimed.set_result(is_assigned)
+
+        self._do(claim)
+        return await asyncio.wrap_future(claimed)
 
     def own(self, life: int, owned: Iterable[Owned]) -> None:
         """Confirm what is read."""

@@ -115,6 +115,13 @@ class Membership:
         if self._phase is Phase.MEMBER and life == self._life:
             self._own(frozenset(owned))
 
+    def claim(self, life: int, partitions: Partitions) -> bool:
+        """Own these as well, unless the coordinator no longer assigns all of them; return whether it does."""
+        if self._phase is not Phase.MEMBER or life != self._life or not partitions <= self._assigned:
+            return False
+        self._own(self._owned | partitions)
+        return True
+
     def leave(self, *, for_a_while: bool = False, reason: WarmlogError | None = None) -> None:
         """Give up everything. A static member's partitions may wait for its instance id (`for_a_while`)."""
         if self._phase in (Phase.JOINING, Phase.MEMBER):

@@ -13,6 +13,8 @@ from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, place, take,
 from warmlog.consumer import consumer_core
 from warmlog.ranges import range_reader
 from warmlog_protocol.batch import encode_batch
+from warmlog_protocol.errors import StaleMemberEpoch
+from warmlog_protocol.messages import Message, OffsetFetchRequest
 
 
 async def test_it_joins_with_what_it_was_given_and_reads_what_it_is_assigned(
@@ -59,6 +61,57 @@ async def test_partitions_are_given_up_and_taken_between_two_batches(
         assert sorted(map(place, found)) == [(0, 8), (1, 8)]
         assert calls.all == [("assigned", [0]), ("revoked", [0]), ("assigned", [1]), ("assigned", [0])]
     assert calls.all[4:] == [("revoked", [0, 1])]
+
+
+async def test_a_partition_that_is_taken_away_while_on_assigned_runs_is_given_up_after_it(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.initial, calls, second = FIRST, Calls(), ALL - FIRST
+    runs, may_end = asyncio.Event(), asyncio.Event()
+
+    async def assigned(partitions: list[tuple[str, int]]) -> None:
+        calls.assigned(partitions)
+        if partitions == [("t", 1)]:
+            runs.set()
+            await may_end.wait()
+
+    async with consumer(broker, **{**calls.options, "on_assigned": assigned}) as client, asyncio.timeout(PATIENCE_S):
+        batches = client.batches()
+        await anext(batches)
+        await until(lambda: coordinator.member.owned == FIRST)
+        coordinator.assign(ALL)
+        await until(lambda: client.group_metadata().member_epoch == 2)
+        reading = asyncio.create_task(anext(batches))
+        await runs.wait()
+        coordinator.assign(FIRST)
+        await until(lambda: client.group_metadata().member_epoch == 3)
+        await until(lambda: coordinator.heartbeats[-2].member_epoch == 3)
+        assert coordinator.member.revoking == second
+        may_end.set()
+        assert place(await reading) == (0, 8)
+        await until(lambda: not coordinator.member.revoking)
+    assert calls.all[:3] == [("assigned", [0]), ("assigned", [1]), ("revoked", [1])]
+
+
+async def test_a_partition_that_could_not_be_taken_is_given_up_without_being_read(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.initial, calls = FIRST, Calls()
+    fetches: list[Message] = []
+
+    def refuse(request: Message) -> Message:
+        fetches.append(request)
+        raise StaleMemberEpoch("the epoch has changed")
+
+    broker.further_handlers[OffsetFetchRequest] = refuse
+    async with consumer(broker, **calls.options) as client, asyncio.timeout(PATIENCE_S):
+        reading = asyncio.create_task(anext(client.batches()))
+        await until(lambda: len(fetches) > 0)
+        coordinator.assign(owned())
+        await until(lambda: not coordinator.member.revoking)
+        assert not reading.done()
+        reading.cancel()
+    assert calls.all == []
 
 
 async def test_a_reader_that_waits_is_given_what_is_assigned_meanwhile(

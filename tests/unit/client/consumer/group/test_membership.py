@@ -77,6 +77,30 @@ def test_a_join_gives_everything_and_later_heartbeats_only_the_epoch() -> None:
     assert member.view.assigned == ORDERS
 
 
+def test_it_claims_what_is_assigned_before_it_is_read() -> None:
+    member = joined()
+    assert member.claim(1, ORDERS)
+    assert exchange(member, response(1)).owned == messages_of(ORDERS)
+    exchange(member, response(2, NOTHING))
+    assert exchange(member, response(2, NOTHING)).owned is None
+    member.own(1, NOTHING)
+    assert exchange(member, response(2)).owned == []
+
+
+def test_it_claims_nothing_that_was_assigned_to_it_before() -> None:
+    member = joined()
+    exchange(member, response(2, NOTHING))
+    assert not member.claim(1, ORDERS)
+    exchange(member, response(3, CLICKS))
+    assert not member.claim(1, ORDERS | CLICKS)
+    assert not member.claim(0, CLICKS)
+    member.leave()
+    assert not member.claim(1, CLICKS)
+    request = member.request()
+    assert request is not None
+    assert request.owned is None
+
+
 def test_what_it_owns_is_sent_until_a_response_confirms_it() -> None:
     member = joined()
     member.own(1, ORDERS)
