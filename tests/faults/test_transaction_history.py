@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from faults.history.transactional.checking import COMMITTED, UNCOMMITTED, check_transactions, check_views_again
+from faults.history.transactional.jobs import check_jobs, rows_of
 from faults.history.transactional.notes import Outcome, Record, Transaction, TransactionNotes, Views
 
 DONE, UNDONE, UNKNOWN = Outcome.COMMITTED, Outcome.ABORTED, Outcome.UNKNOWN
@@ -90,3 +91,37 @@ def test_other_records_after_a_restart_are_noticed() -> None:
     after: Views = {COMMITTED: view(TWO[0]), UNCOMMITTED: view(*TWO)}
     assert [kind for kind, _ in check_views_again("t", before, after)] == ["reread"]
     assert list(check_views_again("t", before, before)) == []
+
+
+JOB = "load"
+LOGGED = [row for version in range(3) for row in rows_of(JOB, version)]
+BEHIND = rows_of(JOB, 3)
+
+
+def kinds_of_jobs(committed: Sequence[Record], *, seen: Sequence[Record] | None = None) -> list[str]:
+    """Return what is noticed of a job whose log has three versions."""
+    views: Views = {COMMITTED: committed, UNCOMMITTED: committed}
+    return [kind for kind, _ in check_jobs({JOB: 3}, views, committed if seen is None else seen)]
+
+
+def test_jobs_as_promised_are_no_finding() -> None:
+    assert len(BEHIND) > 1
+    assert kinds_of_jobs(view(*LOGGED)) == []
+    assert kinds_of_jobs(view(*LOGGED, *BEHIND)) == []
+
+
+@pytest.mark.parametrize(
+    ("committed", "kind"),
+    [
+        pytest.param(view(*LOGGED[1:]), "lost commit", id="a row of a version in the log is not there"),
+        pytest.param(view(*LOGGED, LOGGED[0]), "doubled or torn", id="a row is there twice"),
+        pytest.param(view(*LOGGED, *BEHIND[1:]), "doubled or torn", id="a part of the version behind is there"),
+        pytest.param(view(*LOGGED, *rows_of(JOB, 4)), "doubled or torn", id="a version too many is there"),
+    ],
+)
+def test_jobs_gone_wrong_are_noticed(committed: list[Record], kind: str) -> None:
+    assert kinds_of_jobs(committed) == [kind]
+
+
+def test_a_row_that_a_committed_reader_of_a_job_got_and_that_is_not_there_is_noticed() -> None:
+    assert kinds_of_jobs(view(*LOGGED), seen=[*view(*LOGGED), Record(0, 999, b"x")]) == ["delivered"]

@@ -6,6 +6,7 @@ there (by module and name), with four descriptors: the three standard streams, a
 lines: the process id, and, once the process has ended, its exit code.
 """
 
+import functools
 import gc
 import importlib
 import json
@@ -45,33 +46,23 @@ def command_line() -> Callable[[], object]:
     return main
 
 
-def member() -> Callable[[], object]:
-    """The program of a member of a group, for the tests of groups."""
-    return _of_tests("integration.member_program")
-
-
-def history_member() -> Callable[[], object]:
-    """The program of a member of the group in a history with faults."""
-    return _of_tests("faults.history.member")
-
-
-def history_pair() -> Callable[[], object]:
-    """The program of a consumer and producer that copy, in a history with faults."""
-    return _of_tests("faults.history.transactional.pair")
-
-
-def _of_tests(module: str) -> Callable[[], object]:
+def of_tests(module: str) -> Callable[[], object]:
+    """The program of a client that is killed and stopped in tests."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
     program: Callable[[], object] = importlib.import_module(module).main
     return program
 
 
+CLIENTS = (
+    "integration.member_program",
+    "faults.history.member",
+    "faults.history.transactional.pair",
+    "faults.history.transactional.job",
+)
 PROGRAMS = {
     "warmlog": command_line,
     "warmlog_broker": broker,
-    "integration.member_program": member,
-    "faults.history.member": history_member,
-    "faults.history.transactional.pair": history_pair,
+    **{module: functools.partial(of_tests, module) for module in CLIENTS},
 }
 
 

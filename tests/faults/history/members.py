@@ -54,30 +54,31 @@ class Members:
         self.directory = directory
         self._count = count
         self._started = 0
-        self._running: dict[str, Forked] = {}
+        self.running: dict[str, Forked] = {}
 
     def __enter__(self) -> Self:
         self.directory.mkdir()
-        self._start(STATIC)
+        self.start(STATIC)
         for _ in range(self._count - 1):
-            self._start("dynamic")
+            self.start("dynamic")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for process in self._running.values():
+        for process in self.running.values():
             process.kill()
-        for process in self._running.values():
+        for process in self.running.values():
             process.wait()
-        self._running.clear()
+        self.running.clear()
 
-    def _start(self, kind: str) -> None:
+    def start(self, kind: str) -> None:
+        """Start another process of this kind."""
         name = f"{kind}-{self._started}"
         self._started += 1
         with open(os.devnull) as nothing:
             arguments = self.arguments(name, kind)
-            self._running[name] = Forked(self.program, arguments, (nothing.fileno(), 1, 2), {**os.environ})
+            self.running[name] = Forked(self.program, arguments, (nothing.fileno(), 1, 2), {**os.environ})
 
     def arguments(self, name: str, kind: str) -> list[str]:
         """Return the arguments of the program for a new process."""
@@ -87,16 +88,16 @@ class Members:
 
     async def kill_one(self, luck: Random) -> None:
         """SIGKILL, and after a while another in its place."""
-        name = luck.choice(sorted(self._running))
-        process = self._running.pop(name)
+        name = luck.choice(sorted(self.running))
+        process = self.running.pop(name)
         process.kill()
         process.wait()
         await asyncio.sleep(luck.uniform(0, 1))
-        self._start(name.split("-")[0])
+        self.start(name.split("-")[0])
 
-    async def stop_one(self, luck: Random) -> None:
-        """SIGSTOP for longer than its session, so that it goes on as a zombie."""
-        process = self._running[luck.choice(sorted(self._running))]
+    async def stop_one(self, luck: Random, name: str = "") -> None:
+        """SIGSTOP of this process, or of any, for longer than its session, so that it goes on as a zombie."""
+        process = self.running[name or luck.choice(sorted(self.running))]
         os.kill(process.pid, signal.SIGSTOP)
         try:
             await asyncio.sleep(SESSION_TIMEOUT_MS / 1000 + luck.uniform(0.3, 2))
@@ -116,7 +117,7 @@ class Members:
 
     def check(self) -> None:
         """RuntimeError for a member that has ended by itself."""
-        for name, process in self._running.items():
+        for name, process in self.running.items():
             if process.poll() is not None:
                 raise RuntimeError(f"{name} has ended with exit code {process.returncode}")
 

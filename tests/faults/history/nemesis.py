@@ -106,6 +106,18 @@ async def stop_pair(target: Target) -> None:
     await target.pairs.stop_one(target.luck)
 
 
+async def kill_job(target: Target) -> None:
+    """SIGKILL of a driver with its tasks, in the middle of a version."""
+    assert target.jobs is not None
+    await target.jobs.kill_one(target.luck)
+
+
+async def rival_jobs(target: Target) -> None:
+    """Two drivers run the same job: one was stopped meanwhile, and does not know of the other."""
+    assert target.jobs is not None
+    await target.jobs.rival_one(target.luck)
+
+
 async def _stop_for(target: Target, seconds: float) -> None:
     os.kill(target.broker.pid, signal.SIGSTOP)
     try:
@@ -133,6 +145,8 @@ FAULTS: dict[str, Fault] = {
     "zombie": stop_member,
     "pair": kill_pair,
     "stopped-pair": stop_pair,
+    "job": kill_job,
+    "rival-job": rival_jobs,
 }
 NEED_POWER_DISK = frozenset({"full", "sync", "power"})
 ON_REQUEST = frozenset({"freeze"})

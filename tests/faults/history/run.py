@@ -66,6 +66,8 @@ class Outcome:
     aborted_transactions: int = 0
     unknown_transactions: int = 0
     """Those of which the producer does not know."""
+    job_versions: int = 0
+    """Those that jobs have committed."""
     seconds: float = 0.0
     reasons: list[str] = field(default_factory=list)
     """Why records were given up, each once."""
@@ -77,7 +79,8 @@ class Outcome:
             f"{self.acknowledged} acknowledged, {self.refused} given up, {self.read} read before the end, "
             f"{self.topics} topics created, {self.moves} moves begun, records of {self.given_up} partitions given up, "
             f"{self.lost_answers} answers lost, {self.commits} commits, {self.committed_transactions} transactions "
-            f"committed, {self.aborted_transactions} aborted, {self.unknown_transactions} unknown; "
+            f"committed, {self.aborted_transactions} aborted, {self.unknown_transactions} unknown, "
+            f"{self.job_versions} versions of jobs; "
             f"{len(self.findings)} findings"
         )
 
@@ -120,12 +123,13 @@ async def _run(
     async with Target(workspace, luck, has_power_disk=has_power_disk, **settings) as target:
         notes = Notes(writers=_writers(), retained_topics=frozenset([SHORT_TOPIC]))
         await _create_topics(target.proxy.address)
-        transactions = TransactionWork(target.proxy.address, workspace / "pairs", seed)
+        transactions = TransactionWork(target.proxy.address, workspace, seed)
         await transactions.create_topics(TINY_SEGMENTS)
         stopping = asyncio.Event()
         with (
             Members(target.proxy.address, GROUP, STEADY_TOPIC, workspace / "members", MEMBERS) as target.members,
             transactions.pairs as target.pairs,
+            transactions.jobs as target.jobs,
         ):
             work = _start_work(target, notes, seed, stopping)
             work += transactions.start(target.producers_proxy.address, stopping)
@@ -161,6 +165,7 @@ async def _run(
         committed_transactions=transactions.notes.count(TransactionOutcome.COMMITTED),
         aborted_transactions=transactions.notes.count(TransactionOutcome.ABORTED),
         unknown_transactions=transactions.notes.count(TransactionOutcome.UNKNOWN),
+        job_versions=sum(transactions.logged.values()),
         seconds=time.monotonic() - started_s,
         reasons=sorted({reason for writer in notes.writers for reason in writer.refused.values()}),
     )

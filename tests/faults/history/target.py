@@ -9,6 +9,7 @@ from typing import Self
 
 from broker_process import BrokerProcess, port_to_keep
 from faults.history.members import Members
+from faults.history.transactional.jobs import Jobs
 from faults.power.powered import PoweredDisk
 
 COPY_BYTES = 65_536
@@ -116,6 +117,8 @@ class Target:
         """The group that reads, once it has begun."""
         self.pairs: Members | None = None
         """The group that copies with transactions."""
+        self.jobs: Jobs | None = None
+        """The drivers of jobs."""
         self._stack = contextlib.ExitStack()
 
     async def __aenter__(self) -> Self:

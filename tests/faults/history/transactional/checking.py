@@ -16,7 +16,7 @@ def check_transactions(notes: TransactionNotes, transfers: Views, copies: Views)
     for told in notes.cut_off:
         yield "lost", told
     for isolation, seen in notes.seen.items():
-        yield from _check_reader(isolation, seen, transfers[isolation])
+        yield from check_reader(isolation, seen, transfers[isolation])
     for topic, views in (("transfers", transfers), ("copies", copies)):
         if not set(views[COMMITTED]) <= set(views[UNCOMMITTED]):
             yield "isolation", f"{topic}: committed records that a reader of all records does not get"
@@ -51,7 +51,7 @@ def _check_strangers(notes: TransactionNotes, transfers: Views) -> Iterable[tupl
         yield "stranger", f"{len(strangers)} records that no producer has sent, such as {strangers[0]}"
 
 
-def _check_reader(isolation: str, seen: Sequence[Record], there: Sequence[Record]) -> Iterable[tuple[str, str]]:
+def check_reader(isolation: str, seen: Sequence[Record], there: Sequence[Record]) -> Iterable[tuple[str, str]]:
     """A reader that lived through everything got what is there in the end, once, and nothing else."""
     counts = Counter(seen)
     doubled = [record for record, count in counts.items() if count > 1]

@@ -10,6 +10,7 @@ from random import Random
 from faults.history import workload
 from faults.history.members import SESSION_TIMEOUT_MS, STATIC, Members
 from faults.history.transactional.checking import COMMITTED, UNCOMMITTED, check_transactions, check_views_again
+from faults.history.transactional.jobs import DRIVERS, LOADS, Jobs, check_jobs
 from faults.history.transactional.notes import Outcome, Record, Transaction, TransactionNotes, Views
 from warmlog import Consumer, Producer
 from warmlog.errors import LogTruncated, ProducerFenced, TransactionAbortable, TransactionAborted, WarmlogError
@@ -91,11 +92,11 @@ def _note_error(notes: TransactionNotes, error: WarmlogError) -> None:
     notes.errors[name] = notes.errors.get(name, 0) + 1
 
 
-async def tail(address: str, isolation: str, seen: list[Record]) -> None:
-    """Read all transfers with one consumer that lives through everything, until cancelled."""
+async def tail(address: str, topic: str, isolation: str, seen: list[Record]) -> None:
+    """Read all of a topic with one consumer that lives through everything, until cancelled."""
     consumer = Consumer(
         address,
-        topics=[TRANSFERS],
+        topics=[topic],
         isolation=isolation,
         start="earliest",
         max_wait_ms=100,
@@ -124,22 +125,27 @@ class TransactionWork:
 
     def __init__(self, address: str, directory: Path, seed: int) -> None:
         self.notes = TransactionNotes()
-        self.pairs = Pairs(address, "copiers", TRANSFERS, directory, PAIRS)
+        self.logged: dict[str, int] = {}
+        """How many versions each job has noted as committed, when all is over."""
+        self.pairs = Pairs(address, "copiers", TRANSFERS, directory / "pairs", PAIRS)
+        self.jobs = Jobs(address, "", LOADS, directory / "jobs", DRIVERS)
         self._address = address
         self._seed = seed
         self._readers: list[asyncio.Future[None]] = []
         self._views: dict[str, Views] = {}
+        self._loads_seen: list[Record] = []
 
     async def create_topics(self, configs: dict[str, str]) -> None:
         """Create the topics that the clients use."""
-        for topic in (TRANSFERS, COPIES):
+        for topic in (TRANSFERS, COPIES, LOADS):
             await workload.create_topic(self._address, topic, PARTITIONS, configs)
 
     def start(self, producers_address: str, stopping: asyncio.Event) -> list["asyncio.Future[None]"]:
         """Start readers and producers; return the producers, which end after `stopping`."""
         for isolation in (COMMITTED, UNCOMMITTED):
             seen = self.notes.seen.setdefault(isolation, [])
-            self._readers.append(asyncio.ensure_future(tail(self._address, isolation, seen)))
+            self._readers.append(asyncio.ensure_future(tail(self._address, TRANSFERS, isolation, seen)))
+        self._readers.append(asyncio.ensure_future(tail(self._address, LOADS, COMMITTED, self._loads_seen)))
         names = [f"writer-{number}" for number in range(WRITERS)]
         return [
             asyncio.ensure_future(write(producers_address, name, self.notes, Random(f"{self._seed}: {name}"), stopping))
@@ -149,12 +155,14 @@ class TransactionWork:
     async def finish(self, address: str, timeout_s: float) -> None:
         """Wait until everything is read and copied, but not longer than this: the checker says what is missing."""
         deadline_s = time.monotonic() + timeout_s
+        await asyncio.wait_for(self.jobs.finish(), timeout_s)
+        self.logged = self.jobs.logged()
         while True:
-            self._views = {topic: await read_views(address, topic) for topic in (TRANSFERS, COPIES)}
+            self._views = {topic: await read_views(address, topic) for topic in (TRANSFERS, COPIES, LOADS)}
             transfers = self._views[TRANSFERS]
-            wanted = [len(transfers[COMMITTED]), len(transfers[UNCOMMITTED]), len(transfers[COMMITTED])]
-            found = [len(self.notes.seen[COMMITTED]), len(self.notes.seen[UNCOMMITTED])]
-            if [*found, len(self._views[COPIES][COMMITTED])] == wanted or time.monotonic() > deadline_s:
+            wanted = [transfers[COMMITTED], transfers[UNCOMMITTED], transfers[COMMITTED], self._views[LOADS][COMMITTED]]
+            found = [*self.notes.seen.values(), self._views[COPIES][COMMITTED], self._loads_seen]
+            if [*map(len, found)] == [*map(len, wanted)] or time.monotonic() > deadline_s:
                 break
             await asyncio.sleep(LOOK_S)
         for reader in self._readers:
@@ -169,7 +177,8 @@ class TransactionWork:
 
     def check(self) -> Iterable[tuple[str, str]]:
         """Yield what is wrong."""
-        return check_transactions(self.notes, self._views[TRANSFERS], self._views[COPIES])
+        yield from check_transactions(self.notes, self._views[TRANSFERS], self._views[COPIES])
+        yield from check_jobs(self.logged, self._views[LOADS], self._loads_seen)
 
     async def check_again(self, address: str) -> list[tuple[str, str]]:
         """Return what is not as it was, after a restart."""
