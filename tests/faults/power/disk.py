@@ -27,7 +27,7 @@ from typing import NamedTuple
 BLOCK_BYTES = 4096
 ROOT = 1
 SWEEP_EVERY = 500
-"""After so many new nodes those are freed that nothing can reach: each file holds two descriptors."""
+"""After so many new nodes those are freed that nothing can reach: each file holds a descriptor."""
 
 
 class Write(NamedTuple):
@@ -59,7 +59,8 @@ class Node:
     mode: int
     mtime_ns: int
     descriptor: int = -1
-    durable_descriptor: int = -1
+    durable: Path = Path()
+    """What of a file is durable. It is opened when needed: there may be as many files as descriptors."""
     unsynced: list[Write | Truncate] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
     durable_names: dict[str, int] = field(default_factory=dict)
@@ -171,8 +172,9 @@ class Disk:
         if self.refuse_sync():
             _lose_unsynced(node)
             raise OSError(errno.EIO, "the sync failed")
-        for change in node.unsynced:
-            _apply(node, change)
+        with node.durable.open("r+b", buffering=0) as durable:
+            for change in node.unsynced:
+                _apply(node, change, durable.fileno())
         node.unsynced.clear()
 
     def sync_directory(self, node: Node) -> None:
@@ -262,13 +264,14 @@ class Disk:
         node = Node(self._next_number, mode, time.time_ns())
         self._next_number += 1
         if not node.is_directory:
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            node.descriptor, node.durable_descriptor = (os.open(path, flags, 0o600) for path in self._contents(node))
+            node.descriptor = os.open(self._live(node), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            node.durable = self._scratch / f"{node.number}.durable"
+            node.durable.touch()
         self._nodes[node.number] = node
         return node
 
-    def _contents(self, node: Node) -> tuple[Path, Path]:
-        return self._scratch / f"{node.number}.live", self._scratch / f"{node.number}.durable"
+    def _live(self, node: Node) -> Path:
+        return self._scratch / f"{node.number}.live"
 
     def _sweep(self) -> None:
         """Frees the nodes that no program has open and no name can lead to, whatever a power cut may keep."""
@@ -288,9 +291,8 @@ class Disk:
     def _release(self, node: Node) -> None:
         if not node.is_directory:
             os.close(node.descriptor)
-            os.close(node.durable_descriptor)
-            for path in self._contents(node):
-                path.unlink()
+            self._live(node).unlink()
+            node.durable.unlink()
 
     def _load(self, contents: Path) -> None:
         self._new_node(stat.S_IFDIR | 0o755)
@@ -304,8 +306,8 @@ class Disk:
             for name in files:
                 source = Path(parent, name)
                 child = self._new_node(stat.S_IFREG | stat.S_IMODE(source.stat().st_mode))
-                for descriptor in (child.descriptor, child.durable_descriptor):
-                    _copy(source, descriptor)
+                for copy in (self._live(child), child.durable):
+                    shutil.copyfile(source, copy)
                 node.names[name] = child.number
             node.durable_names = dict(node.names)
 
@@ -331,12 +333,12 @@ def _change_names(names: dict[str, int], change: NameChange) -> None:
         names[change.name] = change.number
 
 
-def _apply(node: Node, change: Write | Truncate) -> None:
+def _apply(node: Node, change: Write | Truncate, durable: int) -> None:
     """Makes one change of a file durable, with the bytes that it has now."""
     if isinstance(change, Truncate):
-        os.ftruncate(node.durable_descriptor, change.size_bytes)
+        os.ftruncate(durable, change.size_bytes)
     else:
-        _copy_range(node, change.start, change.end, node.durable_descriptor)
+        _copy_range(node, change.start, change.end, durable)
 
 
 def _lose_unsynced(node: Node) -> None:
@@ -344,10 +346,11 @@ def _lose_unsynced(node: Node) -> None:
 
     The kernel's page cache has the new bytes until it drops them; what it reads from the disk then are the old ones.
     """
-    for change in node.unsynced:
-        if isinstance(change, Write):
-            old = os.pread(node.durable_descriptor, change.end - change.start, change.start)
-            os.pwrite(node.descriptor, old.ljust(change.end - change.start, b"\0"), change.start)
+    with node.durable.open("rb", buffering=0) as durable:
+        for change in node.unsynced:
+            if isinstance(change, Write):
+                old = os.pread(durable.fileno(), change.end - change.start, change.start)
+                os.pwrite(node.descriptor, old.ljust(change.end - change.start, b"\0"), change.start)
     node.unsynced = [change for change in node.unsynced if isinstance(change, Truncate)]
     node.unsynced.append(Truncate(node.size_bytes))
 
@@ -357,19 +360,10 @@ def _copy_range(node: Node, start: int, end: int, target: int) -> None:
     os.pwrite(target, data, start)
 
 
-def _copy(source: Path, target: int) -> None:
-    with source.open("rb") as file:
-        offset = 0
-        while piece := file.read(1 << 20):
-            offset += os.pwrite(target, piece, offset)
-
-
 def _write_survivor(node: Node, target: Path, luck: random.Random) -> None:
     """One file as the cut leaves it: what is durable, and of the rest what luck has brought to the disk."""
-    with target.open("wb") as file:
-        size_bytes = os.fstat(node.durable_descriptor).st_size
-        if size_bytes:
-            os.sendfile(file.fileno(), node.durable_descriptor, 0, size_bytes)
+    shutil.copyfile(node.durable, target)
+    with target.open("r+b") as file:
         survival = luck.choice((0.0, 1.0, 0.5))
         for number, change in enumerate(node.unsynced):
             is_last = number == len(node.unsynced) - 1
