@@ -10,14 +10,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from broker_process import BrokerFailed, BrokerProcess, port_to_keep
+from waiting import wait_until
 from warmlog.blocking import Admin, Producer
 from warmlog_broker.tools.acls import create_acls
+from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
 from warmlog_protocol.messages import (
     AclBinding,
     AlterClientQuotasRequest,
     ClientQuota,
     DeleteTopicsRequest,
+    FetchPartition,
+    FetchRequest,
     GroupHeartbeatRequest,
     OffsetCommitPartition,
     OffsetCommitRequest,
@@ -127,6 +131,30 @@ def test_what_exceeds_a_quota_is_counted_by_user_and_limit(broker: BrokerProcess
     assert metrics.of("warmlog_throttle_seconds_total", **labels) == pytest.approx(len(batch) / 100 * 2 - 1, rel=0.2)
     with pytest.raises(KeyError):
         metrics.of("warmlog_throttled_requests_total", user="ANONYMOUS", quota="request_rate")
+
+
+def test_what_retention_deletes_and_compaction_has_to_read_is_counted(tmp_path: Path, port: int) -> None:
+    often = {"log_retention_check_interval_ms": 50, "log_cleaner_backoff_ms": 50}
+    with BrokerProcess(tmp_path / "data", admin_listen=f"127.0.0.1:{port}", **often) as broker, WireClient(broker.address) as client:
+        small = {"segment.bytes": "2048"}
+        client.create_topic("short", **small, **{"retention.bytes": "1024"})
+        client.create_topic("state", **small, **{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"})
+        batch = encode_batch(VALUES, keys=[b"k"] * 10, timestamps_ms=time.time_ns() // 1_000_000)
+        for topic in ("short", "state"):
+            for _ in range(3):
+                client.produce(topic, batch)
+        wait_until(lambda: Metrics(port).of("warmlog_deleted_segments_total") == 2)
+        wait_until(lambda: Metrics(port).of("warmlog_compaction_backlog_bytes") == 2 * len(batch))
+        assert Metrics(port).of("warmlog_deleted_bytes_total") == 2 * len(batch)
+
+
+def test_requests_in_flight_are_counted(broker: BrokerProcess, port: int) -> None:
+    with WireClient(broker.address) as client:
+        client.create_topic("a")
+        assert Metrics(port).of("warmlog_requests_in_flight") == 0
+        client.send(FetchRequest(10_000, 1, 1 << 20, [FetchPartition("a", 0, 0, 1 << 20)]))
+        wait_until(lambda: Metrics(port).of("warmlog_requests_in_flight") == 1)
+        assert Metrics(port).of("warmlog_waiting_fetches") == 1
 
 
 def test_topics_beyond_the_limit_are_added_up(broker: BrokerProcess, port: int) -> None:

@@ -137,6 +137,23 @@ def test_a_transaction_over_its_timeout_is_aborted_and_its_producer_may_go_on(
     assert committed(client, topic) == [b"again"]
 
 
+def test_an_open_transaction_is_aborted_by_its_timeout_also_after_a_kill_of_the_broker(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    directory = tmp_path_factory.mktemp("killed") / "data"
+    with (
+        BrokerProcess(directory, **SETTINGS) as broker,
+        WireClient(broker.address) as client,
+        TransactionalClient(broker.address, "gone", timeout_ms=1000) as producer,
+    ):
+        client.create_topic("t")
+        producer.initialise().send("t", b"hanging")
+        client.produce("t", batch_of([b"behind"]))
+        broker.kill()
+    with BrokerProcess(directory, **SETTINGS) as broker, WireClient(broker.address) as client:
+        wait_until(lambda: committed(client, "t") == [b"behind"])
+
+
 def test_an_operator_aborts_a_transaction(client: WireClient, producer: TransactionalClient, topic: str) -> None:
     producer.send(topic, b"hanging", partition=1)
     found = listed(client, producer.transactional_id)

@@ -79,6 +79,8 @@ class Housekeeping:
         """`now_ms` is the time by which data and producers expire (`runtime/clock`)."""
         self.deleted_segments = 0
         """By retention, since the start."""
+        self.deleted_bytes = 0
+        """The size of their logs."""
         self._now_ms = now_ms
         self._config = config
         self._topics = topics
@@ -176,8 +178,10 @@ class Housekeeping:
             log = partition.log
             # A replacement by compaction would have to be completed first, with syncs here: left to the next run.
             if not log.compaction.is_taking_in:
+                before_bytes = log.local.segments.size_bytes
                 deleted = log.retention.delete_old_segments(now_ms, below=below)
                 self.deleted_segments += deleted
+                self.deleted_bytes += before_bytes - log.local.segments.size_bytes
                 if deleted:
                     self.segments_changed(partition)
 

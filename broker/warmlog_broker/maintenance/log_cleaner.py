@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class Candidate(NamedTuple):
-    """A log that is due, and the range to compact."""
+    """A log, and the range that can be compacted."""
 
     partition: Partition
     log: Log
@@ -65,6 +65,8 @@ class LogCleaner:
         """Passes that were completed since the start."""
         self.stats = CleaningStats()
         """What they have done."""
+        self.backlog_bytes = 0
+        """What of the logs is dirty, and was not being compacted at the last look."""
         self.given_up: dict[Partition, str] = {}
         """Logs that are no longer compacted, with the reason."""
         self._now_ms = now_ms
@@ -116,12 +118,18 @@ class LogCleaner:
     async def _choose(self) -> Candidate | None:
         """Return the most urgent of the logs that are due and not being compacted."""
         chosen: Candidate | None = None
+        backlog_bytes = 0
         now_ms = self._now_ms()
         async for each in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
             if each.config.is_compacted and each not in self._under_way and each not in self.given_up:
                 found = self._look_at(each, now_ms)
-                if found is not None and (chosen is None or found.range.urgency > chosen.range.urgency):
+                if found is None:
+                    continue
+                backlog_bytes += found.range.dirty_bytes
+                is_due = found.range.is_due(each.config.min_cleanable_dirty_ratio)
+                if is_due and (chosen is None or found.range.urgency > chosen.range.urgency):
                     chosen = found
+        self.backlog_bytes = backlog_bytes
         if chosen is None or chosen.partition in self._under_way:
             return None
         if not chosen.partition.allows.compact or chosen.partition.log is not chosen.log:
@@ -135,8 +143,6 @@ class LogCleaner:
             found = partition.log.compaction.range(now_ms)
         except (OSError, WarmlogError) as error:
             self._note_failure(partition, error)
-            return None
-        if not found.is_due(partition.config.min_cleanable_dirty_ratio):
             return None
         return Candidate(partition, partition.log, found)
 

@@ -114,6 +114,8 @@ class BrokerMetrics:
         yield seconds
         yield _gauge("warmlog_connections", "Open connections", len(self._connections))
         yield _gauge("warmlog_connections_limit", "The most that may be open", self._connections.limit)
+        in_flight = sum(connection.requests_in_flight for connection in self._connections)
+        yield _gauge("warmlog_requests_in_flight", "Requests that have started and not ended", in_flight)
         yield _gauge("warmlog_waiting_fetches", "Fetches that wait for data", len(self._services.delayed_fetches))
 
     def _memory(self) -> Iterator[Metric]:
@@ -138,10 +140,12 @@ class BrokerMetrics:
         partitions = {path: each.flusher.flush_partitions for path, each in served.items()}
         yield _histogram("warmlog_flush_partitions", "Partitions in one group commit", "directory", partitions)
         yield _counter("warmlog_deleted_segments", "Segments deleted by retention", self._housekeeping.deleted_segments)
+        yield _counter("warmlog_deleted_bytes", "Size of the logs of these", self._housekeeping.deleted_bytes)
         cleaner = self._log_cleaner
         yield _counter("warmlog_compactions", "Compaction passes completed", cleaner.pass_count)
         yield _counter("warmlog_compaction_read_bytes", "Read by compaction", cleaner.stats.read_bytes)
         yield _counter("warmlog_compaction_written_bytes", "Written by compaction", cleaner.stats.written_bytes)
+        yield _gauge("warmlog_compaction_backlog_bytes", "Dirty bytes of compacted logs", cleaner.backlog_bytes)
         yield _gauge("warmlog_uncompactable_partitions", "Given up by compaction", len(cleaner.given_up))
 
     async def _topics(self) -> list[Metric]:

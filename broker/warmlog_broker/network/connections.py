@@ -20,6 +20,11 @@ class OpenConnection(Protocol):
         """The user that has authenticated; "" if none has."""
         ...
 
+    @property
+    def requests_in_flight(self) -> int:
+        """Requests that have started and not ended."""
+        ...
+
     def dismiss(self) -> None:
         """End the connection of a user that was deleted."""
         ...

@@ -114,6 +114,10 @@ class Session(asyncio.BufferedProtocol):
         """The user that has authenticated; "" if none has."""
         return "" if self._authentication is None else self._authentication.user
 
+    @property
+    def requests_in_flight(self) -> int:
+        return self._scheduler.in_flight
+
     # --- called by the transport --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
