@@ -134,8 +134,9 @@ def test_what_exceeds_a_quota_is_counted_by_user_and_limit(broker: BrokerProcess
 
 
 def test_what_retention_deletes_and_compaction_has_to_read_is_counted(tmp_path: Path, port: int) -> None:
+    settings = {"admin_listen": f"127.0.0.1:{port}"}
     often = {"log_retention_check_interval_ms": 50, "log_cleaner_backoff_ms": 50}
-    with BrokerProcess(tmp_path / "data", admin_listen=f"127.0.0.1:{port}", **often) as broker, WireClient(broker.address) as client:
+    with BrokerProcess(tmp_path / "data", **settings, **often) as broker, WireClient(broker.address) as client:
         small = {"segment.bytes": "2048"}
         client.create_topic("short", **small, **{"retention.bytes": "1024"})
         client.create_topic("state", **small, **{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"})
