@@ -296,6 +296,8 @@ class Member(Committing):
     ) -> None:
         view = self._view
         if view.phase in (Phase.OUT, Phase.LEAVING) and view.life > self._told_life:
+            if self._is_stopping:
+                raise ClientClosed("the consumer is closed")
             await self._lose(view.life, view.reason)
         try:
             await super().commit(what, metadata, transaction)

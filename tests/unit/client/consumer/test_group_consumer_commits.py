@@ -64,10 +64,31 @@ async def test_a_commit_that_the_close_of_the_consumer_interrupts_says_so(
     assert coordinator.committed == {}
 
 
+async def test_a_commit_beside_the_close_finds_the_consumer_closed_and_nothing_lost(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    lost: list[object] = []
+    client = consumer(broker, on_lost=lost.append)
+    await client.start()
+    await take(client.batches(), 2)
+
+    async def commit_on_and_on() -> None:
+        while True:
+            await client.commit()
+            await asyncio.sleep(0)
+
+    committing_task = asyncio.ensure_future(commit_on_and_on())
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(warmlog.ClientClosed):
+        await committing_task
+    assert lost == []
+
+
 async def test_tables_count_as_reading(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
-    async with consumer(broker, max_poll_interval_ms=150) as client:
+    async with consumer(broker, max_poll_interval_ms=1000) as client:
         await take(client.batches(), 1)
-        for _ in range(6):
+        for _ in range(4):
             await client.to_arrow()
-            await asyncio.sleep(0.08)
+            await asyncio.sleep(0.4)
         assert coordinator.left == []
