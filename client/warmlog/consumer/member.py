@@ -339,7 +339,7 @@ class Member(Committing):
         """Have the next step of the user's loop come here, also if records of a batch are still in hand."""
         view = self._view
         if view.phase is not Phase.MEMBER or self._owned - view.assigned:
-            self._core.put_back_hand()
+            self._core.put_back()
         self._core.arrived.set()
 
     def _look_again(self) -> None:
