@@ -254,7 +254,6 @@ class ConsumerCore:
             reader = self.readers[partition]
             if is_held:
                 self._put_back_of(reader)
-            if is_held:
                 reader.drop_ahead()
             reader.is_held = is_held
         self._changed.set()
@@ -283,7 +282,7 @@ class ConsumerCore:
                     return None
                 await self._wait()
                 continue
-            self._put_back_of(reader)  # another task has taken some while this one waited
+            self.put_back()  # another task has taken some while this one waited
             place = (reader.position, reader.epoch)
             if (batch := self.take(reader)) is not None:
                 self._unfinished.setdefault(reader, place)

@@ -109,14 +109,16 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
 
     async def _fill(self) -> None:
         """Have at least one part."""
-        self._parts.clear()
-        while not self._parts:
+        while True:
             error, self._error = self._error, None
             if error is not None:
                 raise error
             first = await anext(self._batches)
+            self._parts.clear()
             self._begun = ((first.topic, first.partition), first.base_offset)
             self._merge(first)
+            if self._parts:
+                return
 
     def _merge(self, first: Batch) -> None:
         """Convert `first` and what the same partition has here, until one Arrow batch is full."""

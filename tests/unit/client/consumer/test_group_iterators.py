@@ -84,6 +84,27 @@ async def test_an_arrow_loop_that_is_left_within_a_large_batch_skips_nothing(
         await until(lambda: coordinator.committed == {("t", 0): next_offset})
 
 
+@pytest.mark.parametrize("is_shared", [True, False])
+async def test_tasks_that_read_large_batches_in_parts_have_each_record_once(
+    broker: FakeBroker, coordinator: FakeCoordinator, is_shared: bool
+) -> None:
+    pytest.importorskip("pyarrow")
+    coordinator.initial, count, seen = ALL, 6000, []
+    for partition in (0, 1):
+        broker.add_batch("t", partition, encode_batch([b"x" * 1000] * count, timestamps_ms=[1000] * count))
+    options = {"start": 8, "partition_max_bytes": 16 * 1024 * 1024}
+    async with consumer(broker, **options) as client, asyncio.timeout(PATIENCE_S):
+        shared = client.arrow(until="latest")
+
+        async def read() -> None:
+            async for part in shared if is_shared else client.arrow(until="latest"):
+                seen.extend(zip(part["partition"].to_pylist(), part["offset"].to_pylist(), strict=True))
+                await asyncio.sleep(0)
+
+        await asyncio.gather(read(), read(), read())
+    assert sorted(seen) == [(partition, 8 + number) for partition in (0, 1) for number in range(count)]
+
+
 async def test_an_arrow_iterator_within_a_large_batch_goes_where_it_is_sent(
     broker: FakeBroker, coordinator: FakeCoordinator
 ) -> None:
