@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import length_hint
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.list_offsets import list_offsets
@@ -32,6 +32,13 @@ class Group(Protocol):
     async def turn(self, *, waits: bool = False) -> None:
         """Change what is read, between two batches. `waits`: until partitions are assigned."""
         ...
+
+
+class Rest(NamedTuple):
+    """The part of a batch from `offset` on, the last one that was taken of `reader`."""
+
+    reader: PartitionReader
+    offset: int
 
 
 class ConsumerCore:
@@ -64,8 +71,8 @@ class ConsumerCore:
         """Rises with each batch or table that is asked for, and with each commit by hand."""
         self.is_waiting = False
         """Whether the user waits for a batch or a table."""
-        self.has_rest = False
-        """Whether a part of the batch that was taken last is not delivered yet."""
+        self.rest: Rest | None = None
+        """What is not delivered yet of the batch that was taken last, if an iterator delivers that in parts."""
         self.arrived = asyncio.Event()
         """Set when there may be something to deliver, or to do for the group."""
         self.losses = Losses(options, self.cluster)
@@ -147,8 +154,7 @@ class ConsumerCore:
         """Read this partition no longer."""
         assert self._fetcher is not None
         reader = self.readers.pop(partition)
-        if reader is self._hand_reader:
-            self._drop_hand()
+        self._drop_left_of(reader)
         self._unfinished.pop(reader, None)
         if reader in self._turns:
             self._turns.remove(reader)
@@ -198,8 +204,7 @@ class ConsumerCore:
     def seek_now(self, partition: TopicPartition, offset: int, epoch: int = NO_LEADER_EPOCH) -> None:
         """Continue from `offset` in one partition; see `PartitionReader.seek`."""
         reader = self.readers[partition]
-        if reader is self._hand_reader:
-            self._drop_hand()
+        self._drop_left_of(reader)
         self._unfinished.pop(reader, None)
         reader.seek(offset, epoch)
         self._changed.set()
@@ -238,7 +243,7 @@ class ConsumerCore:
             await self.group.turn(waits=until is not None)
         readers = dict(self.readers)
         ends = {} if until is None else await self.ends(until)
-        self.put_back_hand()
+        self.put_back()
         for partition, reader in readers.items():
             reader.until = ends.get(partition, NO_LIMIT)
         self._changed.set()
@@ -247,9 +252,8 @@ class ConsumerCore:
         """Deliver nothing of these partitions, or deliver them again."""
         for partition in partitions:
             reader = self.readers[partition]
-            if is_held and reader is self._hand_reader:
-                self.put_back_hand()
             if is_held:
+                self._put_back_of(reader)
                 reader.drop_ahead()
             reader.is_held = is_held
         self._changed.set()
@@ -266,8 +270,8 @@ class ConsumerCore:
         self.cluster.home.check()
         await asyncio.sleep(0)  # lets the fetcher run even if the user awaits nothing else
         self.steps += 1
+        self.put_back()
         self._unfinished.clear()
-        self.has_rest = False
         while True:
             self.arrived.clear()
             if self.group is not None and self.group.has_news:
@@ -278,9 +282,10 @@ class ConsumerCore:
                     return None
                 await self._wait()
                 continue
+            self.put_back()  # another task has taken some while this one waited
             place = (reader.position, reader.epoch)
             if (batch := self.take(reader)) is not None:
-                self._unfinished[reader] = place
+                self._unfinished.setdefault(reader, place)
                 return batch
             if reader.error is not None:
                 await self.losses.handle(reader, self.seek)
@@ -318,7 +323,7 @@ class ConsumerCore:
                 return reader
         return None
 
-    # --- records in hand --------------------------------------------------------------------------------------------
+    # --- what was taken and is not delivered yet --------------------------------------------------------------------
 
     async def next_hand(self) -> bool:
         """Take the records of the next batch in hand; False when every partition has reached its end.
@@ -336,35 +341,47 @@ class ConsumerCore:
             self.hand = iter(self._hand)
             return True
 
-    def put_back_hand(self) -> None:
-        """Leave the records in hand, the rest of a batch, to the next read. Another thread may be taking them."""
-        reader = self._hand_reader
-        if reader is not None:
-            rest = list(self.hand)
-            if len(rest) < len(self._hand):
-                self._unfinished[reader] = self._place_in_hand(reader, len(rest))
-            if rest:
-                reader.put_back(rest[0].offset)
-        self._drop_hand()
+    def put_back(self) -> None:
+        """Leave the records in hand, or the rest of a batch, to the next read."""
+        for reader in (self._hand_reader, self.rest and self.rest.reader):
+            if reader is not None:
+                self._put_back_of(reader)
 
-    def _drop_hand(self) -> None:
-        self._hand, self._hand_reader = [], None
-        self.hand = iter(self._hand)
+    def _put_back_of(self, reader: PartitionReader) -> None:
+        """As `put_back`, of one partition. Another thread may be taking the records in hand."""
+        if reader is self._hand_reader:
+            left = list(self.hand)
+            if len(left) < len(self._hand):
+                self._unfinished[reader] = self._place_in_hand(reader, len(left))
+            if left:
+                reader.put_back(left[0].offset)
+        elif self.rest is not None and reader is self.rest.reader:
+            reader.put_back(self.rest.offset)
+        self._drop_left_of(reader)
+
+    def _drop_left_of(self, reader: PartitionReader) -> None:
+        if reader is self._hand_reader:
+            self._hand, self._hand_reader = [], None
+            self.hand = iter(self._hand)
+        if self.rest is not None and reader is self.rest.reader:
+            self.rest = None
 
     # --- positions --------------------------------------------------------------------------------------------------
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset that comes next: of the first record in hand, or what the reader says."""
+        """The offset that comes next: of the first record in hand, of the rest of a batch, or what the reader says."""
         reader = self.readers[partition]
         if reader is self._hand_reader and (left := length_hint(self.hand)):
             return self._hand[-left].offset
+        if self.rest is not None and reader is self.rest.reader:
+            return self.rest.offset
         return reader.position
 
     def delivered(self, partition: TopicPartition) -> Place:
         """The place after everything that was delivered."""
         reader = self.readers[partition]
         begun = self._unfinished.get(reader)
-        if begun is not None and (self.has_rest or (reader is self._hand_reader and not self._delivered_of_hand)):
+        if begun is not None and reader is self._hand_reader and not self._delivered_of_hand:
             return begun
         return self.position(partition), reader.epoch
 

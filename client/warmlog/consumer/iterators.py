@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from warmlog.cluster.list_offsets import OffsetAt, list_offsets
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition
-from warmlog.consumer.consumer_core import ConsumerCore
+from warmlog.consumer.consumer_core import ConsumerCore, Rest
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.errors import NotLeaderOrFollower, WarmlogError
 from warmlog.points import Where
@@ -74,7 +74,7 @@ class RecordIterator(_Limited, AsyncIterator[Record]):
 class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
     """Arrow batches of one partition each, of about 1 MiB if that much is here already. Continues after an error.
 
-    A stored batch that is split because of its size is delivered by one iterator, all of it or nothing.
+    A large stored batch is delivered in parts. Another iterator that reads before the last one continues there.
     """
 
     def __init__(self, core: ConsumerCore, until: Where | None, columns: Sequence[str] | None) -> None:
@@ -84,37 +84,41 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
         self._columns = KAFKA_COLUMNS if columns is None else tuple(columns)
         self._core = core
         self._batches = BatchIterator(core, until)
-        self._ready: deque[pa.RecordBatch] = deque()
-        self._delivered = 0
-        """How many batches were taken of `_ready` since it was filled, with what begins at `_first`."""
-        self._first: Batch | None = None
+        self._parts: deque[tuple[pa.RecordBatch, int]] = deque()
+        """What is ready, each with the offset after it. Void unless the core has `_rest`."""
+        self._rest: Rest | None = None
+        self._begun = (("", 0), 0)
+        """Where the part that was delivered last began."""
         self._error: WarmlogError | None = None
 
     async def __anext__(self) -> "pa.RecordBatch":
-        while not self._ready:
+        if self._rest is None or self._core.rest is not self._rest:
+            await self._fill()
+        else:
+            self._core.steps += 1
+            self._begun = (self._rest.reader.tp, self._rest.offset)
+        batch, next_offset = self._parts.popleft()
+        reader = self._core.readers[self._begun[0]]
+        self._rest = self._core.rest = Rest(reader, next_offset) if self._parts else None
+        return batch
+
+    def give_back(self, _: "pa.RecordBatch") -> None:
+        """Deliver the last batch again, and what followed it: it has not reached the user."""
+        self._error = None
+        self._core.give_back(*self._begun)
+
+    async def _fill(self) -> None:
+        """Have at least one part."""
+        while True:
             error, self._error = self._error, None
             if error is not None:
                 raise error
-            self._first = await anext(self._batches)
-            self._delivered = 0
-            self._merge(self._first)
-        self._delivered += 1
-        self._core.steps += 1
-        batch = self._ready.popleft()
-        self._core.has_rest = bool(self._ready)
-        return batch
-
-    def give_back(self, last: "pa.RecordBatch") -> None:
-        """Deliver the last batch again: it has not reached the user."""
-        self._delivered -= 1
-        if self._delivered or self._first is None:
-            self._ready.appendleft(last)
-            self._core.has_rest = True
-            return
-        self._ready.clear()
-        self._core.has_rest = False
-        self._error = None
-        self._batches.give_back(self._first)
+            first = await anext(self._batches)
+            self._parts.clear()
+            self._begun = ((first.topic, first.partition), first.base_offset)
+            self._merge(first)
+            if self._parts:
+                return
 
     def _merge(self, first: Batch) -> None:
         """Convert `first` and what the same partition has here, until one Arrow batch is full."""
@@ -123,11 +127,11 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
         batch: Batch | None = first
         try:
             while batch is not None:
-                self._ready += batch.merge_into(merger)
-                batch = None if self._ready else self._core.take(reader)
+                self._parts += batch.merge_into(merger)
+                batch = None if self._parts else self._core.take(reader)
         except WarmlogError as error:
             self._error = error
-        self._ready += merger.flush()
+        self._parts += ((part, merger.next_offset) for part in merger.flush())
 
 
 async def read_table(
@@ -149,6 +153,7 @@ async def read_table(
 
     if core.group is not None:
         await core.group.turn(waits=True)
+    core.put_back()
     readers = dict(core.readers)
 
     def is_read(partition: TopicPartition) -> bool:

@@ -127,6 +127,8 @@ class Member(Committing):
             if self._owned and self._view.phase is Phase.MEMBER:
                 await self._last_commit()
                 await _call(self._options.on_revoked, self._owned)
+            elif self._owned:
+                await _call(self._options.on_lost, self._owned)
         finally:
             await self._offsets.close()
             if self._heartbeats is not None:
@@ -175,8 +177,7 @@ class Member(Committing):
                 self._follower = None
 
     async def _follow(self, view: View) -> None:
-        if self._is_stopping:
-            raise ClientClosed("the consumer is closed")
+        self._check_running()
         if view.life <= self._told_life:
             self.check()
             self._running.join()
@@ -192,6 +193,10 @@ class Member(Committing):
             self._seen = view
             if not is_done:
                 self._loop.call_later(RETRY_S, self._look_again)
+
+    def _check_running(self) -> None:
+        if self._is_stopping:
+            raise ClientClosed("the consumer is closed")
 
     async def _give_up(self, revoked: Partitions, view: View) -> None:
         if self._options.commit == "auto":
@@ -222,6 +227,7 @@ class Member(Committing):
             return False
         except NO_MEMBER as error:
             await self._lose(view.life, error)
+        self._check_running()
         if view.life <= self._told_life:  # a commit in another task has found that it is lost
             return True
         readers = []
@@ -341,7 +347,7 @@ class Member(Committing):
         """Have the next step of the user's loop come here, also if records of a batch are still in hand."""
         view = self._view
         if view.phase is not Phase.MEMBER or self._owned - view.assigned:
-            self._core.put_back_hand()
+            self._core.put_back()
         self._core.arrived.set()
 
     def _look_again(self) -> None:

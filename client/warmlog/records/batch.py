@@ -147,9 +147,10 @@ class Batch:
             )
         )
 
-    def merge_into(self, merger: "ArrowMerger") -> "list[pa.RecordBatch]":
-        """Add the records to `merger` and return the Arrow batches that they complete."""
-        return self._decoded(lambda: list(merger.add(self._record_batch, self.base_offset, self.next_offset)))
+    def merge_into(self, merger: "ArrowMerger") -> "list[tuple[pa.RecordBatch, int]]":
+        """Add the records to `merger`; return the Arrow batches that they complete, each with the offset after it."""
+        added = merger.add(self._record_batch, self.base_offset, self.next_offset)
+        return self._decoded(lambda: [(built, merger.next_offset) for built in added])
 
     # --- within -----------------------------------------------------------------------------------------------------
 

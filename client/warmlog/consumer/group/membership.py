@@ -154,8 +154,9 @@ class Membership:
         elif self._phase is not Phase.LEAVING:
             self._phase = Phase.MEMBER
             self._epoch = response.member_epoch
-            is_same_epoch = request.member_epoch == response.member_epoch
-            if is_same_epoch and request.owned is not None and partitions_of(request.owned) == self._owned:
+            if request.member_epoch != response.member_epoch:
+                self._is_confirmed = False  # what it had not taken yet, and is revoked, waits for its word
+            elif request.owned is not None and partitions_of(request.owned) == self._owned:
                 self._is_confirmed = True
             if response.assignment is not None:
                 self._assigned = partitions_of(response.assignment)

@@ -114,6 +114,16 @@ async def test_a_partition_that_could_not_be_taken_is_given_up_without_being_rea
     assert calls.all == []
 
 
+async def test_a_member_that_does_not_read_yet_keeps_no_partition_from_others(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async with consumer(broker) as client, asyncio.timeout(PATIENCE_S):
+        await until(lambda: len(coordinator.heartbeats) > 2)
+        coordinator.assign(FIRST)
+        await until(lambda: not coordinator.member.revoking)
+        assert place(await anext(client.batches())) == (0, 4)
+
+
 async def test_a_reader_that_waits_is_given_what_is_assigned_meanwhile(
     broker: FakeBroker, coordinator: FakeCoordinator
 ) -> None:

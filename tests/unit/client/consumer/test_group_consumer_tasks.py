@@ -3,13 +3,16 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 import warmlog
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator, owned
-from group_consumer import consumer, fill, place
+from group_consumer import Calls, consumer, fill, place
+from warmlog.consumer import member
+from warmlog.consumer.starting import look_up_points
 
 
 @pytest.fixture
@@ -53,6 +56,29 @@ async def test_a_reader_that_waits_is_told_that_another_task_has_closed_the_cons
         await client.close()
         with pytest.raises(warmlog.ClientClosed, match="the consumer is closed"):
             await reading
+
+
+async def test_a_consumer_that_is_closed_while_it_looks_where_to_start_takes_nothing(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, may_go_on, calls = asyncio.Event(), asyncio.Event(), Calls()
+
+    async def look_up_slowly(*given: Any) -> Any:
+        looks.set()
+        await may_go_on.wait()
+        return await look_up_points(*given)
+
+    monkeypatch.setattr(member, "look_up_points", look_up_slowly)
+    client = await consumer(broker, **calls.options).start()
+    async with asyncio.timeout(10):
+        reading = asyncio.create_task(anext(client.batches()))
+        await looks.wait()
+        closing = asyncio.create_task(client.close())
+        may_go_on.set()
+        await closing
+        with pytest.raises(warmlog.ClientClosed):
+            await reading
+    assert calls.all == []
 
 
 @pytest.mark.parametrize("turns", range(1, 9))

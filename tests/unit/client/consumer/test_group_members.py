@@ -73,6 +73,18 @@ async def test_a_fenced_instance_raises_at_every_call(
     assert coordinator.left == []
 
 
+async def test_a_member_that_is_closed_after_it_was_lost_tells_what_is_lost(
+    broker: FakeBroker, coordinator: FakeCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = Calls()
+    async with consumer(broker, **calls.options) as client:
+        await take(client.batches(), 1)
+        coordinator.expire()
+        await until(lambda: "no longer a member of the group" in caplog.text)
+    assert calls.all == [("assigned", [0, 1]), ("lost", [0, 1])]
+    assert coordinator.committed == {}
+
+
 async def test_a_refused_join_is_raised_by_start(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     coordinator.refuses = lambda _: GroupMaxSizeReached("the group is full")
     with pytest.raises(warmlog.GroupMaxSizeReached, match="full"):

@@ -82,6 +82,7 @@ def test_it_claims_what_is_assigned_before_it_is_read() -> None:
     assert member.claim(1, ORDERS)
     assert exchange(member, response(1)).owned == messages_of(ORDERS)
     exchange(member, response(2, NOTHING))
+    assert exchange(member, response(2, NOTHING)).owned == messages_of(ORDERS)
     assert exchange(member, response(2, NOTHING)).owned is None
     member.own(1, NOTHING)
     assert exchange(member, response(2)).owned == []
@@ -99,6 +100,14 @@ def test_it_claims_nothing_that_was_assigned_to_it_before() -> None:
     request = member.request()
     assert request is not None
     assert request.owned is None
+
+
+def test_what_it_had_not_taken_yet_is_given_up_with_the_next_heartbeat() -> None:
+    member = joined(ORDERS | CLICKS)
+    assert exchange(member, response(2, CLICKS)).owned is None
+    assert member.is_urgent
+    assert exchange(member, response(2)).owned == []
+    assert not member.is_urgent
 
 
 def test_what_it_owns_is_sent_until_a_response_confirms_it() -> None:

@@ -1,0 +1,121 @@
+"""What is committed while a loop waits, and when iterators of one consumer read in turns."""
+
+import asyncio
+
+import pytest
+
+from fake_broker import FakeBroker
+from fake_coordinator import FakeCoordinator
+from group_consumer import ALL, FIRST, PATIENCE_S, consumer, fill, place, until
+from warmlog_protocol.batch import encode_batch
+
+
+@pytest.fixture
+def coordinator(broker: FakeBroker) -> FakeCoordinator:
+    return FakeCoordinator(broker, FIRST)
+
+
+async def test_all_records_are_finished_when_the_loop_waits_for_another(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async with consumer(broker, commit_interval_ms=10) as client, asyncio.timeout(PATIENCE_S):
+        records = client.records()
+        assert [(await anext(records)).offset for _ in range(8)] == list(range(8))
+        waiting = asyncio.create_task(anext(records))
+        await until(lambda: coordinator.committed == {("t", 0): 8})
+        waiting.cancel()
+
+
+async def test_a_partition_that_is_given_up_while_the_loop_waits_is_committed_to_its_last_record(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async with consumer(broker) as client, asyncio.timeout(PATIENCE_S):
+        records = client.records()
+        assert [(await anext(records)).offset for _ in range(8)] == list(range(8))
+        waiting = asyncio.create_task(anext(records))
+        await asyncio.sleep(0)
+        coordinator.assign(ALL - FIRST)
+        assert (await waiting).partition == 1
+        assert coordinator.committed[("t", 0)] == 8
+
+
+async def test_iterators_in_turns_continue_each_other_and_commit_nothing_undelivered(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async with consumer(broker, commit_interval_ms=10) as client, asyncio.timeout(PATIENCE_S):
+        records, batches = client.records(), client.batches()
+        assert place(await anext(batches)) == (0, 4)
+        assert (await anext(records)).offset == 4
+        assert (await anext(records)).offset == 5
+        batch = await anext(batches)
+        assert (batch.base_offset, batch.next_offset) == (6, 8)
+        await until(lambda: coordinator.committed == {("t", 0): 6})
+        fill(broker, 0, 3)
+        assert (await anext(records)).offset == 8
+        fill(broker, 0, 3)
+        await until(lambda: coordinator.committed == {("t", 0): 8})
+        assert place(await anext(batches)) == (0, 11)
+        assert [(await anext(records)).offset for _ in range(3)] == [11, 12, 13]
+
+
+@pytest.mark.parametrize("reads_on", ["records", "batches", "arrow", "to_arrow"])
+async def test_an_arrow_loop_that_is_left_within_a_large_batch_skips_nothing(
+    broker: FakeBroker, coordinator: FakeCoordinator, reads_on: str
+) -> None:
+    """A stored batch of 6 MB is delivered in parts."""
+    pytest.importorskip("pyarrow")
+    count = 6000
+    broker.add_batch("t", 0, encode_batch([b"x" * 1000] * count, timestamps_ms=[1000] * count))
+    options = {"start": 8, "commit_interval_ms": 10, "partition_max_bytes": 16 * 1024 * 1024}
+    async with consumer(broker, **options) as client, asyncio.timeout(PATIENCE_S):
+        first = await anext(client.arrow())
+        next_offset = 8 + first.num_rows
+        assert next_offset < 8 + count
+        assert client.position("t", 0) == next_offset
+        match reads_on:
+            case "records":
+                assert (await anext(client.records())).offset == next_offset
+            case "batches":
+                assert (await anext(client.batches())).base_offset == next_offset
+            case "arrow":
+                assert (await anext(client.arrow()))["offset"][0].as_py() == next_offset
+            case "to_arrow":
+                assert (await client.to_arrow())["offset"].to_pylist() == list(range(next_offset, 8 + count))
+        await until(lambda: coordinator.committed == {("t", 0): next_offset})
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+async def test_tasks_that_read_large_batches_in_parts_have_each_record_once(
+    broker: FakeBroker, coordinator: FakeCoordinator, is_shared: bool
+) -> None:
+    pytest.importorskip("pyarrow")
+    coordinator.initial, count, seen = ALL, 6000, []
+    for partition in (0, 1):
+        broker.add_batch("t", partition, encode_batch([b"x" * 1000] * count, timestamps_ms=[1000] * count))
+    options = {"start": 8, "partition_max_bytes": 16 * 1024 * 1024}
+    async with consumer(broker, **options) as client, asyncio.timeout(PATIENCE_S):
+        shared = client.arrow(until="latest")
+
+        async def read() -> None:
+            async for part in shared if is_shared else client.arrow(until="latest"):
+                seen.extend(zip(part["partition"].to_pylist(), part["offset"].to_pylist(), strict=True))
+                await asyncio.sleep(0)
+
+        await asyncio.gather(read(), read(), read())
+    assert sorted(seen) == [(partition, 8 + number) for partition in (0, 1) for number in range(count)]
+
+
+async def test_an_arrow_iterator_within_a_large_batch_goes_where_it_is_sent(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    pytest.importorskip("pyarrow")
+    count = 6000
+    broker.add_batch("t", 0, encode_batch([b"x" * 1000] * count, timestamps_ms=[1000] * count))
+    options = {"start": 8, "partition_max_bytes": 16 * 1024 * 1024}
+    async with consumer(broker, **options) as client, asyncio.timeout(PATIENCE_S):
+        batches, records = client.arrow(), client.records()
+        next_offset = 8 + (await anext(batches)).num_rows
+        assert [(await anext(records)).offset for _ in range(2)] == [next_offset, next_offset + 1]
+        assert (await anext(batches))["offset"][0].as_py() == next_offset + 2
+        client.seek("t", 0, 0)
+        assert (await anext(batches))["offset"][0].as_py() == 0
