@@ -302,8 +302,7 @@ class Member(Committing):
     ) -> None:
         view = self._view
         if view.phase in (Phase.OUT, Phase.LEAVING) and view.life > self._told_life:
-            if self._is_stopping:
-                raise ClientClosed("the consumer is closed")
+            self._check_running()
             await self._lose(view.life, view.reason)
         try:
             await super().commit(what, metadata, transaction)

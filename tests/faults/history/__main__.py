@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -42,9 +43,13 @@ def _run_all(fault_count: int, seed: int, kinds: list[str]) -> int:
     finding_count = done = 0
     while done < fault_count:
         count = min(FAULTS_A_RUN, fault_count - done)
-        with tempfile.TemporaryDirectory(prefix="warmlog-history-") as workspace:
-            outcome = run(Path(workspace), seed=seed, fault_count=count, faults=kinds)
+        workspace = Path(tempfile.mkdtemp(prefix="warmlog-history-"))
+        outcome = run(workspace, seed=seed, fault_count=count, faults=kinds)
         print(outcome, flush=True)
+        if outcome.findings:
+            print(f"  journals of processes: {workspace}")
+        else:
+            shutil.rmtree(workspace)
         for line in (*outcome.findings, *(f"given up: {reason}" for reason in outcome.reasons[:MAX_REASONS])):
             print(f"  {line}", flush=True)
         finding_count += len(outcome.findings)
