@@ -13,6 +13,7 @@ MINUTES ?= 30
 SHARE ?= 0.7
 FRAMES ?= 1000000
 SEEDS ?= 1000
+STREAMS ?= 50
 BASE ?= HEAD~1
 TARGET ?= bench
 ROUNDS ?= 3
@@ -22,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka test-prometheus chaos power-loss soak fuzz group-simulation transaction-simulation connections check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix docs clean
+.PHONY: help dev demo test test-slow test-kafka test-prometheus chaos power-loss soak fuzz group-simulation transaction-simulation connections check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
 .NOTPARALLEL:
 
 help:
@@ -44,6 +45,7 @@ help:
 	@echo 'make bench      measure; writes build/bench.json (BENCH_ARGS=--quick for a first look)'
 	@echo 'make bench-flush  measure group commit with 1 to 1,000 partitions; writes build/bench-flush.json (BENCH_ARGS as above)'
 	@echo 'make bench-start  measure starts and stops with 10,000 segments; writes build/bench-start.json'
+	@echo 'make spark-kills  kill drivers, executors, workers and the broker of STREAMS streams of Spark (STREAMS=50 SEED=1)'
 	@echo 'make test-spark-matrix  the tests of Spark with PySpark 4.0 to 4.3, each in an environment of its own'
 	@echo 'make bench-spark  measure reading with Spark; writes build/bench-spark.json (BENCH_ARGS as above)'
 	@echo 'make bench-spark-kafka  the same beside Kafka and its own connector, as far as that goes; fetches their jars by Maven'
@@ -121,6 +123,9 @@ bench-start: dev
 
 bench-storage: dev
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.storage $(BENCH_ARGS)
+
+spark-kills: dev
+	@$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m spark.killed --streams $(STREAMS) --seed $(SEED)
 
 test-spark-matrix: dev
 	@tools/spark-matrix $(PYTEST_ARGS)

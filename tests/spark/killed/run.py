@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -36,8 +37,8 @@ class Outcome:
     def __str__(self) -> str:
         kills = ", ".join(f"{count} {kind}" for kind, count in sorted(self.kills.items()))
         return (
-            f"seed {self.seed}: {self.streams} streams, killed: {kills}; {self.batches} micro-batches, {self.rows} rows "
-            f"read once; {len(self.findings)} findings"
+            f"seed {self.seed}: {self.streams} streams, killed: {kills}; {self.batches} micro-batches, {self.rows} "
+            f"rows read; {len(self.findings)} findings"
         )
 
 
@@ -46,6 +47,7 @@ class Streams:
 
     def __init__(self, broker: BrokerProcess, directory: Path, topics: list[str]) -> None:
         self._broker = broker
+        self._arguments = [broker.address, str(directory), ",".join(topics)]
         self._directory = directory
         self._topics = topics
         self._driver: subprocess.Popen[bytes] | None = None
@@ -59,8 +61,7 @@ class Streams:
         tests = str(Path(__file__).parents[2])
         with self.log.open("ab") as log:
             self._driver = subprocess.Popen(
-                [sys.executable, "-m", "spark.killed.driver", self._broker.address, str(self._directory)]
-                + [",".join(self._topics), *arguments],
+                [sys.executable, "-m", "spark.killed.driver", *self._arguments, *arguments],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -182,8 +183,8 @@ def run(workspace: Path, *, seed: int, streams: int, kills: int) -> Outcome:
             if found != expected:
                 missing, more = expected - found, found - expected
                 outcome.findings.append(
-                    f"{topic}, {count} micro-batches: {missing.total()} rows missing, such as {min(missing, default=None)}"
-                    f", {more.total()} too many, such as {min(more, default=None)}"
+                    f"{topic}, {count} micro-batches: {missing.total()} rows missing, such as "
+                    f"{min(missing, default=None)}, {more.total()} too many, such as {min(more, default=None)}"
                 )
     return outcome
 
@@ -196,7 +197,5 @@ def _command(pid: int) -> str:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
