@@ -1,0 +1,59 @@
+"""Offsets that wait in a group for the end of a transaction."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from warmlog_broker.coordinator.framework.decision import Record
+from warmlog_broker.coordinator.group.pending_offsets import add_pending, check_stable, end_pending
+from warmlog_broker.coordinator.group.records import OffsetValue, Partition
+from warmlog_broker.coordinator.group.state import Groups
+from warmlog_protocol.errors import InvalidProducerEpoch, UnstableOffsetCommit
+
+PART = Partition(b"t" * 16, 0)
+PRODUCER, EPOCH = 7, 3
+
+
+@pytest.fixture
+def groups() -> Groups:
+    return Groups()
+
+
+def apply(groups: Groups, records: Iterable[Record]) -> None:
+    for record in records:
+        groups.replay(record)
+
+
+def add(groups: Groups, epoch: int, offset: int) -> None:
+    value = OffsetValue(offset, -1, "", "t", 0)
+    apply(groups, add_pending(groups, "g", PRODUCER, epoch, {PART: value}, now_ms=0))
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_they_count_if_the_transaction_commits_and_the_last_of_a_partition_does(
+    groups: Groups, *, commits: bool
+) -> None:
+    add(groups, EPOCH, 5)
+    add(groups, EPOCH, 8)
+    group = groups.get("g")
+    assert group is not None
+    assert PART not in group.offsets
+    with pytest.raises(UnstableOffsetCommit):
+        check_stable(group, [PART])
+    apply(groups, end_pending(groups, "g", PRODUCER, EPOCH + 1, commits=commits, now_ms=0).records)
+    check_stable(group, [PART])
+    assert {partition: value.offset for partition, value in group.offsets.items()} == ({PART: 8} if commits else {})
+
+
+def test_late_ones_of_a_transaction_that_has_ended_are_refused_and_the_next_one_adds_its_own(groups: Groups) -> None:
+    add(groups, EPOCH, 5)
+    ended = EPOCH + 1
+    apply(groups, end_pending(groups, "g", PRODUCER, ended, commits=False, now_ms=0).records)
+    with pytest.raises(InvalidProducerEpoch, match="epoch 3 is fenced by 4"):
+        add(groups, EPOCH, 6)
+    assert list(end_pending(groups, "g", PRODUCER, ended, commits=True, now_ms=0).records) == []
+    add(groups, ended, 7)
+    apply(groups, end_pending(groups, "g", PRODUCER, ended + 1, commits=True, now_ms=0).records)
+    group = groups.get("g")
+    assert group is not None
+    assert group.offsets[PART].offset == 7
