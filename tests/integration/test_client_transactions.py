@@ -61,6 +61,19 @@ async def test_an_error_in_the_block_aborts_and_the_next_transaction_begins_at_o
     assert await read(broker, topic) == [b"committed"] * 3
 
 
+async def test_a_topic_that_is_recreated_within_a_transaction_aborts_it(broker: BrokerProcess, topic: str) -> None:
+    async with named(broker) as producer, warmlog.Admin(broker.address) as admin:
+        with pytest.raises(warmlog.errors.OutOfOrderSequence, match="what the producer wrote here before is lost"):
+            async with producer.transaction():
+                await producer.send(topic, b"lost", partition=0)
+                await admin.delete_topic(topic)
+                await admin.create_topic(topic, partitions=3)
+                producer.send(topic, b"without the lost one", partition=0)
+        async with producer.transaction():
+            producer.send(topic, b"committed", partition=0)
+    assert await read(broker, topic) == [b"committed"]
+
+
 async def test_a_record_that_fails_aborts_the_transaction_also_if_its_error_was_caught(
     broker: BrokerProcess, topic: str
 ) -> None:

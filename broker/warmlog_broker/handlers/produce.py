@@ -155,7 +155,7 @@ def _verify(services: Services, request: ProduceRequest, item: ReceivedBatch) ->
         partition = services.topics.partition(item.topic, item.partition, to_change=True)
         producer = Producer(header.producer_id, header.producer_epoch)
         guard = partition.log.producers.start_verification(
-            header.producer_id, header.base_sequence, header.producer_epoch, services.now_ms()
+            header.producer_id, header.producer_epoch, services.now_ms()
         )
         if guard is NO_GUARD:
             return guard

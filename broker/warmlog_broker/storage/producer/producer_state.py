@@ -173,8 +173,6 @@ class ProducerStates:
             self._check_verified(entry, header, guard)
         if entry is not None and header.producer_epoch < entry.epoch:
             raise _fenced(entry, header)
-        if self.verifications:
-            self.verifications.check_sequence(header)
         if entry is not None:
             _check_sequence(entry, header)
             if entry.transaction_first_offset != NO_OFFSET and not is_transactional:
@@ -199,15 +197,19 @@ class ProducerStates:
                 self.transactions.begin(entry.producer_id, base_offset)
             self.verifications.clear(entry.producer_id)
 
-    def start_verification(self, producer_id: int, sequence: int, epoch: int, now_ms: int) -> VerificationGuard:
+    def start_verification(self, producer_id: int, epoch: int, now_ms: int) -> VerificationGuard:
         """The guard to append the next transactional batch with; NO_GUARD if its transaction is already open."""
         entry = self._entries.get(producer_id)
         if entry is not None and entry.epoch == epoch and entry.transaction_first_offset != NO_OFFSET:
             return NO_GUARD
-        return self.verifications.start(producer_id, sequence, epoch, now_ms)
+        return self.verifications.start(producer_id, now_ms)
 
     def _check_verified(self, entry: ProducerEntry | None, header: BatchHeader, guard: VerificationGuard) -> None:
-        """InvalidTxnState unless the transaction is open or was verified with `guard`."""
+        """InvalidTxnState unless the transaction is open or was verified with `guard`.
+
+        OutOfOrderSequence if the batch would open the transaction and is not the producer's first of it: what came
+        before is lost, with a topic that was deleted and created again, or in a power cut with write.caching.
+        """
         if not self.verifications.is_required:
             return
         if entry is not None and entry.transaction_first_offset != NO_OFFSET and entry.epoch == header.producer_epoch:
@@ -216,6 +218,11 @@ class ProducerStates:
             raise InvalidTxnState(
                 f"producer {header.producer_id}, epoch {header.producer_epoch}: no transaction is open here, and the "
                 "coordinator was not asked about one"
+            )
+        if header.base_sequence != 0:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id}, epoch {header.producer_epoch}: a transaction begins with sequence 0, "
+                f"not {header.base_sequence}: what the producer wrote here before is lost"
             )
 
     # Markers

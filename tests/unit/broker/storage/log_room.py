@@ -113,7 +113,7 @@ class LogRoom:
     ) -> AppendInfo:
         """Appends one batch of a transaction, which the coordinator has verified."""
         producer_id, epoch, sequence = producer = self.after_markers(producer)
-        guard = self.log.producers.start_verification(producer_id, sequence, epoch, self.now_ms)
+        guard = self.log.producers.start_verification(producer_id, epoch, self.now_ms)
         batch = make_batch(
             *values, timestamp_ms=timestamp_ms or self.now_ms, producer=producer, rows=rows, is_transactional=True
         )
