@@ -10,6 +10,7 @@ import pytest
 
 from broker_process import BrokerProcess
 from integration.command_line import CommandLine, Done, at_terminal, error_line, succeeded
+from transactional_client import JobMemberClient
 from warmlog.blocking import Admin, Consumer, Producer
 from warmlog.errors import InvalidTxnState, TransactionAbortable, TransactionalIdNotFound
 
@@ -69,6 +70,30 @@ def test_an_open_transaction_is_listed_described_and_aborted(
                 ask("none")
         with pytest.raises(TypeError, match="the transactional id must be a str"):
             admin.describe_transaction(7)  # type: ignore[arg-type]
+
+
+def test_a_job_is_listed_and_described_with_its_members(
+    broker: BrokerProcess, warmlog: CommandLine, filled: str
+) -> None:
+    name = f"job-{uuid4().hex}"
+    with JobMemberClient(broker.address, name, 7) as first, JobMemberClient(broker.address, name, 7) as second:
+        for member, partition in ((first, 0), (second, 1)):
+            assert not member.join()
+            member.send(filled, b"x", partition=partition)
+        described = document(warmlog("txn", "describe", name, "--json"))
+        assert (described["state"], described["producer_id"], described["groups"]) == ("ongoing", -1, [])
+        assert described["job"] == {"version": 7, "committed_version": -1, "committed_records": 0, "members": 2}
+        assert [(each["topic"], each["partition"]) for each in described["partitions"]] == [(filled, 0), (filled, 1)]
+        first.commit_job(first.member, records=1)
+    with Admin(broker.address) as admin:
+        ended = admin.describe_transaction(name)
+        assert ended.job is not None
+        assert (ended.state, ended.job.committed_version, ended.job.members) == ("empty", 7, 0)
+    text = succeeded(warmlog("txn", "describe", name)).decode()
+    assert "members\t0 members" in text
+    assert "last committed version\t7, 1 record" in text
+    row = next(line for line in succeeded(warmlog("txn", "list")).decode().splitlines() if line.startswith(name))
+    assert row.split("\t")[4:] == ["", ""], "a job has no producer of its own"
 
 
 def test_the_topic_names_the_transaction_that_holds_readers_back(

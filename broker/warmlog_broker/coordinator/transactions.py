@@ -219,9 +219,9 @@ class TransactionCoordinator:
         await self._wait_for_end(transactional_id)
 
     async def join_job(self, transactional_id: str, version: int, timeout_ms: int) -> Producer | None:
-        """Return the producer of a new member, as `jobs.join`; None if the version is committed."""
+        """Return the producer of a new member, as `jobs.join`; None if the version is committed. It renews the timeout."""
         await self._wait_for_end(transactional_id)
-        return await self._decide(
+        producer = await self._decide(
             transactional_id,
             lambda state, fresh_id: join(
                 state,
@@ -233,15 +233,20 @@ class TransactionCoordinator:
                 limits=self._limits,
             ),
         )
+        if producer is not None:
+            self._renew(transactional_id)
+        return producer
 
     def keep_job(self, transactional_id: str, version: int, producer: Producer) -> None:
         """Give the job its full time again. Raises what `jobs.check_member` does."""
-        state = self._coordinator.state_of(transactional_id)
-        check_member(state, transactional_id, version, producer)
-        shard, deadline = self._deadlines.pop(transactional_id, (None, None))
-        if shard is not None and deadline is not None:
+        check_member(self._coordinator.state_of(transactional_id), transactional_id, version, producer)
+        self._renew(transactional_id)
+
+    def _renew(self, transactional_id: str) -> None:
+        if transactional_id in self._deadlines:
+            shard, deadline = self._deadlines.pop(transactional_id)
             deadline.cancel()
-            found = state.get(transactional_id)
+            found = shard.state.get(transactional_id)
             assert found is not None
             self._watch_time(shard, found)
 

@@ -36,7 +36,7 @@ from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.errors import InvalidTxnState, WarmlogError
 
 EVENTS = 8_000
-SEEDS_TO_FIND_A_MISSING_RULE = 100
+SEEDS_TO_FIND_A_MISSING_RULE = 200
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

@@ -263,7 +263,7 @@ class Coordinator:
         self.decide(
             name,
             lambda state, _: decisions.enrol(
-                state, name, producer, partition=partition.enrolled, topic="t", now_ms=self.now_ms
+                state, name, producer, partition=partition.enrolled, topic=f"t{number}", now_ms=self.now_ms
             ),
             enrolled,
         )
