@@ -74,12 +74,12 @@ async def test_records_are_not_committed_without_the_offsets_although_the_error_
     ):
         await plain.send(topic, b"original")
         record = await anext(aiter(consumer.records()))
-        with pytest.raises(warmlog.errors.StaleMemberEpoch):
+        with pytest.raises(warmlog.errors.StaleMemberEpoch):  # noqa: PT012 - a transaction
             async with producer.transaction() as transaction:
                 producer.send(topic, b"copy")
                 with suppress(warmlog.errors.StaleMemberEpoch):
                     await transaction.commit_offsets(consumer, {(topic, 9): 1})
-        with pytest.raises(warmlog.errors.TransactionAborted, match="offsets were not added"):
+        with pytest.raises(warmlog.errors.TransactionAborted, match="offsets were not added"):  # noqa: PT012 - a transaction
             async with producer.transaction() as transaction:
                 producer.send(topic, b"copy")
                 adding = asyncio.create_task(transaction.commit_offsets(consumer, record))
@@ -110,7 +110,7 @@ async def test_records_that_are_still_being_sent_go_into_no_later_transaction(
 
 async def test_a_topic_that_is_recreated_within_a_transaction_aborts_it(broker: BrokerProcess, topic: str) -> None:
     async with named(broker) as producer, warmlog.Admin(broker.address) as admin:
-        with pytest.raises(warmlog.errors.OutOfOrderSequence, match="what the producer wrote here before is lost"):
+        with pytest.raises(warmlog.errors.OutOfOrderSequence, match="what the producer wrote here before is lost"):  # noqa: PT012 - a transaction
             async with producer.transaction():
                 await producer.send(topic, b"lost", partition=0)
                 await admin.delete_topic(topic)

@@ -219,7 +219,10 @@ class TransactionCoordinator:
         await self._wait_for_end(transactional_id)
 
     async def join_job(self, transactional_id: str, version: int, timeout_ms: int) -> Producer | None:
-        """Return the producer of a new member, as `jobs.join`; None if the version is committed. It renews the timeout."""
+        """Return the producer of a new member, as `jobs.join`; None if the version is committed.
+
+        A new member gives the job its full time again.
+        """
         await self._wait_for_end(transactional_id)
         producer = await self._decide(
             transactional_id,

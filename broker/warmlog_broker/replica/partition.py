@@ -103,8 +103,8 @@ class Partition:
         self.allows = self._state.allows
         self._pending = PendingAppends()
         self._pending_markers = PendingAppends()
-        """By what is flushed, with write.caching too: the coordinator forgets a transaction whose markers it has written,
-        and one whose marker was lost in a power cut would stay open for ever."""
+        """By what is flushed, with write.caching too: a coordinator forgets a transaction when its markers are durable.
+        One whose marker was lost in a power cut would stay open for ever."""
         self._complained_s = -COMPLAINT_INTERVAL_S
         self._readers: dict[ReadWaiter, None] = {}
         self._log_end_readers: dict[ReadWaiter, None] = {}
@@ -222,7 +222,8 @@ class Partition:
     ) -> AppendInfo:
         """Append the marker by which a coordinator ends a producer's transaction; `on_durable` as for `append`.
 
-        Unlike a batch it has to be flushed, too, if the topic has write.caching. It may use the space reserved by `disk.reserve.bytes`, since the transaction holds back readers and compaction.
+        Unlike a batch it has to be flushed, too, if the topic has write.caching. It may use the space reserved by
+        `disk.reserve.bytes`, since the transaction holds back readers and compaction.
         Raises what `LogAppender.append_end_transaction` raises.
         """
         if not self.allows.append:

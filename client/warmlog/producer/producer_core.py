@@ -114,7 +114,7 @@ class ProducerCore:
                 for part, size_bytes in own_records.cut(limit_bytes, queues.max_message_bytes):
                     await self._wait_for_room()
                     if self.open_transaction() != transaction:
-                        raise ClientError("the transaction has ended while these records were sent: await send within it")
+                        raise ClientError("the transaction has ended while these records were sent: await them in it")
                     batches.append(self._add_batch(queues, own_partition, part, size_bytes))
             for batch in batches:
                 await batch.done()

@@ -189,8 +189,8 @@ def check_topics(partitions: Iterable[tuple[Enrolled, PartitionValue]]) -> None:
     for enrolled, value in partitions:
         if ids.setdefault(value.topic, enrolled.topic_id) != enrolled.topic_id:
             raise InconsistentTopicId(
-                f"topic {value.topic} was deleted and recreated within the transaction: what was written to it before is "
-                "lost"
+                f"topic {value.topic} was deleted and recreated within the transaction: "
+                "what was written to it before is lost"
             )
 
 
