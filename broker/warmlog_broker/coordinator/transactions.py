@@ -8,7 +8,7 @@ start this goes on where it was, and open transactions get their full time again
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -37,6 +37,7 @@ from warmlog_broker.coordinator.transaction.jobs import Committed, abort_members
 from warmlog_broker.coordinator.transaction.limits import Limits, NeedsProducerId
 from warmlog_broker.coordinator.transaction.records import Status
 from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Outcome, Producer, Transaction, Transactions
+from warmlog_broker.coordinator.transaction.strays import Place, strays
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
@@ -101,6 +102,7 @@ class TransactionCoordinator:
     def start(self) -> None:
         """Load what is there, finish what was decided, and begin the duties."""
         self._coordinator.start()
+        self._tasks.start(self._abort_strays(), "abort of stray transactions")
         self._tasks.start(self._expire(), "expiry of transactional ids")
 
     def close(self) -> None:
@@ -274,7 +276,7 @@ class TransactionCoordinator:
 
     def transactions(self) -> list[Transaction | Job]:
         """Return all transactional ids. Raises what `Shard.state` does."""
-        return [self._seen(transaction) for state in self._coordinator.states() for transaction in state]
+        return [self._seen(transaction) for transaction in self._all()]
 
     def _seen(self, transaction: Transaction | Job) -> Transaction | Job:
         """Return `transaction` as its next record will have it, if everything before that is durable."""
@@ -394,6 +396,34 @@ class TransactionCoordinator:
                 return await self._decide(transactional_id, decide)
             except ApiError:
                 await asyncio.sleep(RETRY_S)
+
+    async def _abort_strays(self) -> None:
+        """Once all is loaded, abort what `strays` says. A broker without transactional ids leaves all as it is."""
+        while self._coordinator.exists:
+            try:
+                found = list(strays(self._all(), self._opened()))
+                break
+            except ApiError:
+                await asyncio.sleep(RETRY_S)
+        else:
+            return
+        if found:
+            _log.warning(
+                "%d open transactions that no transactional id has, as after a restore, are aborted", len(found)
+            )
+            epoch = max(shard.partition.leader_epoch for shard in self._coordinator.active)
+            await self._ends.write(found, coordinator_epoch=epoch)
+
+    def _all(self) -> Iterator[Transaction | Job]:
+        return (transaction for state in self._coordinator.states() for transaction in state)
+
+    def _opened(self) -> Iterator[tuple[Place, Producer]]:
+        """Iterate over the open transactions of all partitions that can be read, and offsets that wait in groups."""
+        for topic in self._topics:
+            for number, partition in enumerate(topic.partitions):
+                for entry in partition.log.producers.in_transactions if partition.allows.read else ():
+                    yield Enrolled(topic.topic_id, number), Producer(entry.producer_id, entry.epoch)
+        yield from ((group, Producer(*producer)) for group, *producer in self._groups.pending())
 
     async def _expire(self) -> None:
         """Forget transactional ids that were not used for long."""

@@ -269,12 +269,23 @@ def test_markers_of_older_producers_and_older_coordinators_are_refused() -> None
     states.append(batch(0, epoch=3, attributes=TRANSACTIONAL))
     states.end(ControlType.COMMIT, epoch=3, coordinator_epoch=15)
     with pytest.raises(InvalidProducerEpoch, match="epoch 2 is fenced by 3"):
-        states.check_marker(marker(epoch=2), 16)
+        states.check_marker(marker(epoch=2), EndTxnMarker(ControlType.COMMIT, 16))
     with pytest.raises(TransactionCoordinatorFenced, match="coordinator epoch 14 is fenced by 15"):
-        states.check_marker(marker(epoch=3), 14)
-    assert not states.check_marker(marker(epoch=3), 15)
-    assert states.check_marker(marker(epoch=4), 16)
-    assert states.check_marker(marker(producer_id=2), 0)
+        states.check_marker(marker(epoch=3), EndTxnMarker(ControlType.COMMIT, 14))
+    assert not states.check_marker(marker(epoch=3), EndTxnMarker(ControlType.COMMIT, 15))
+    assert states.check_marker(marker(epoch=4), EndTxnMarker(ControlType.COMMIT, 16))
+    assert states.check_marker(marker(producer_id=2), EndTxnMarker(ControlType.COMMIT, 0))
+
+
+def test_a_transaction_is_ended_by_its_own_marker_and_nothing_is_appended_behind_it_before_that() -> None:
+    states = Producers()
+    states.append(batch(0, attributes=TRANSACTIONAL))
+    with pytest.raises(InvalidTxnState, match="not part of it"):
+        states.append(batch(0, epoch=3, attributes=TRANSACTIONAL))
+    with pytest.raises(InvalidTxnState, match=r"of epoch 0 is open .* and a marker of epoch 3 cannot end it"):
+        states.check_marker(marker(epoch=3), EndTxnMarker(ControlType.COMMIT, 0))
+    assert states.check_marker(marker(epoch=3), EndTxnMarker(ControlType.ABORT, 0))
+    assert states.check_marker(marker(epoch=1), EndTxnMarker(ControlType.COMMIT, 0))
 
 
 def test_a_repeated_marker_ends_a_verification_of_the_next_transaction() -> None:
@@ -283,7 +294,7 @@ def test_a_repeated_marker_ends_a_verification_of_the_next_transaction() -> None
     states.end(ControlType.COMMIT, epoch=1)
     following = batch(0, epoch=1, attributes=TRANSACTIONAL)
     guard = states.start_verification(1, 1, 0)
-    assert not states.check_marker(marker(epoch=1), 0)
+    assert not states.check_marker(marker(epoch=1), EndTxnMarker(ControlType.COMMIT, 0))
     with pytest.raises(InvalidTxnState):
         states.check(following, guard)
     states.append(following)
