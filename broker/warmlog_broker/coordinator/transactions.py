@@ -8,6 +8,7 @@ start this goes on where it was, and open transactions get their full time again
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext, suppress
@@ -35,7 +36,7 @@ from warmlog_broker.coordinator.transaction.decisions import (
 )
 from warmlog_broker.coordinator.transaction.jobs import Committed, abort_members, check_member, commit, join
 from warmlog_broker.coordinator.transaction.limits import Limits, NeedsProducerId
-from warmlog_broker.coordinator.transaction.records import Status
+from warmlog_broker.coordinator.transaction.records import End, Status
 from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Outcome, Producer, Transaction, Transactions
 from warmlog_broker.coordinator.transaction.strays import Place, strays
 from warmlog_broker.metadata.store import ProducerIds
@@ -92,6 +93,8 @@ class TransactionCoordinator:
         """The timers of open transactions."""
         self._endings: dict[str, Ending] = {}
         self._ends = EndWriter(topics, groups, now_ms)
+        self.ended: Counter[End] = Counter()
+        """The transactions whose markers this process has written, by how they were decided."""
         self._coordinator = Coordinator(
             TOPIC,
             config.transaction_coordinator_partitions,
@@ -371,6 +374,8 @@ class TransactionCoordinator:
             begun = await self._ends.write(outcomes, coordinator_epoch=ending.shard.partition.leader_epoch)
             if transaction.outcomes == outcomes:
                 ending.marked.set()
+                if transaction.is_ending:
+                    self.ended[transaction.value.end] += 1
             if not begun and may_go_on(transaction):
                 begun = await ending.linger()
             await self._until_durable(key, partial(self._completed, key, outcomes, begun))
