@@ -6,13 +6,19 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from broker_process import BrokerProcess
+from broker_thread import BrokerThread
 from integration.command_line import CommandLine, Done, at_terminal, error_line, succeeded
 from transactional_client import JobMemberClient
 from warmlog.blocking import Admin, Consumer, Producer
 from warmlog.errors import InvalidTxnState, TransactionAbortable, TransactionalIdNotFound
+from warmlog_broker.coordinator.transaction.records import IdKey
+from warmlog_broker.storage.record.validation import sealed
+from warmlog_protocol.batch import encode_batch
+from warmlog_protocol.messages import ACKS_LEADER
 
 
 @pytest.fixture
@@ -163,3 +169,16 @@ def test_dump_decodes_transactions_and_offsets_that_wait_for_them(tmp_path: Path
     assert [(each["topic_id"], each["partition"], each["value"]["offset"]) for each in pending[0]] == [(topic_id, 0, 7)]
     assert pending[-1] == []
     assert "0 findings" in succeeded(warmlog("log", "verify", tmp_path)).decode()
+
+
+def test_verify_finds_a_record_of_a_coordinator_that_cannot_be_read(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker:
+        with Producer(broker.address, transactional_id="writer"):
+            pass
+        key = msgspec.msgpack.encode(IdKey("writer"))
+        batch = sealed(encode_batch([b"\x91\x01", b"\x91\x09"], keys=[key, key], timestamps_ms=0))
+        broker.in_loop(lambda it: it.topics.partition("__transactions", 0).append(batch, ACKS_LEADER, None, now_ms=0))
+    done = CommandLine("")("log", "verify", "--json", tmp_path)
+    (found,) = json.loads(done.stdout)["findings"]
+    assert done.returncode == 1
+    assert (found["offset"], found["expected"]) == (1, "a record that this topic may have")
