@@ -49,7 +49,7 @@ class TransactionalProducer:
             batch = to_rows(next(iter(iter_batches(batch))))
 
         def append(partition: Partition, on_durable: OnDurable) -> AppendInfo:
-            guard = partition.log.producers.start_verification(self.producer_id, self._sequence, self._epoch, NOW_MS)
+            guard = partition.log.producers.start_verification(self.producer_id, self._epoch, NOW_MS)
             return partition.append(
                 batch, ACKS_ALL, on_durable, now_ms=NOW_MS, next_producer_id=self.producer_id + 1, guard=guard
             )

@@ -117,7 +117,7 @@ class ClientError(WarmlogError):
 
 
 class TransactionAborted(ClientError):
-    """The record belongs to a transaction that was aborted."""
+    """The record belongs to a transaction that was aborted, or its offsets could not be added to it."""
 
 
 class BrokerUnavailable(ClientError):

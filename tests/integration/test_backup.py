@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import shutil
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,9 +13,15 @@ import warmlog
 from broker_process import BrokerProcess
 from forked import run_forked
 from integration.command_line import Done, environment, error_line, succeeded
+from transactional_client import TransactionalClient, committed, wait_until_loaded
+from waiting import wait_until
+from warmlog.blocking import Consumer
 from warmlog_broker.storage.directory.data_dir import RECOVERY_POINTS_NAME
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.tools.backup import backup
+from warmlog_broker.tools.backup.partition import back_up_partition
+from wire_client import batch_of
 
 TINY = {"segment.bytes": "16384", "file.delete.delay.ms": "0"}
 
@@ -182,6 +191,60 @@ async def test_committed_offsets_are_restored(tmp_path: Path) -> None:
             async for record in consumer.records():
                 assert record.offset == 50
                 break
+
+
+def test_transactions_that_ended_after_a_partition_was_copied_are_aborted_there(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with BrokerProcess(data, transaction_coordinator_partitions=1, group_coordinator_partitions=1) as broker:
+        with TransactionalClient(broker.address, "id") as producer:
+            for topic in ("in", "out"):
+                producer.client.create_topic(topic)
+            producer.initialise().send("out", b"before")
+            producer.commit()
+            producer.send("out", b"aborted")
+            producer.commit_offset("etl", "in", 0)
+            broker.kill()
+            copied = [shutil.copytree(data / name, tmp_path / name) for name in ("out-0", "__groups-0")]
+        broker.start()
+        with TransactionalClient(broker.address, "id") as producer:
+            producer.initialise()
+            for _ in range(3):
+                producer.send("out", b"not in the copy")
+                producer.commit()
+            broker.kill()
+        for path in copied:
+            shutil.rmtree(data / path.name)
+            shutil.copytree(path, data / path.name)
+        broker.start()
+        with TransactionalClient(broker.address, "id") as producer:
+            wait_until_loaded(producer.client)
+            producer.client.produce("out", batch_of([b"plain"]))
+            wait_until(lambda: committed(producer.client, "out") == [b"before", b"plain"])
+            producer.initialise()
+            producer.send("in", b"value")
+            producer.send("out", b"after")
+            producer.commit()
+            assert committed(producer.client, "out") == [b"before", b"plain", b"after"]
+        with Consumer(broker.address, topics=["in"], group="etl", start="earliest") as consumer:
+            assert next(consumer.records()).value == b"value"
+
+
+def test_the_coordinator_of_transactions_is_copied_after_all_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with BrokerProcess(tmp_path / "data", transaction_coordinator_partitions=1) as broker:
+        with TransactionalClient(broker.address, "id") as producer:
+            producer.client.create_topic("zz")
+            producer.initialise().commit_offset("etl", "zz", 0)
+        taken: list[str] = []
+
+        def take(source: Path, *rest: Any) -> int:
+            taken.append(source.name.rpartition("-")[0])
+            return back_up_partition(source, *rest)
+
+        monkeypatch.setattr(backup, "back_up_partition", take)
+        backup.back_up(broker.data_dir, tmp_path / "backups", now_ms=time.time_ns() // 1_000_000)
+    assert list(dict.fromkeys(taken)) == ["__groups", "zz", "__transactions"]
 
 
 def flip_a_bit(backup: Path) -> Path:

@@ -6,12 +6,19 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 
 from broker_process import BrokerProcess
+from broker_thread import BrokerThread
 from integration.command_line import CommandLine, Done, at_terminal, error_line, succeeded
+from transactional_client import JobMemberClient
 from warmlog.blocking import Admin, Consumer, Producer
 from warmlog.errors import InvalidTxnState, TransactionAbortable, TransactionalIdNotFound
+from warmlog_broker.coordinator.transaction.records import IdKey
+from warmlog_broker.storage.record.validation import sealed
+from warmlog_protocol.batch import encode_batch
+from warmlog_protocol.messages import ACKS_LEADER
 
 
 @pytest.fixture
@@ -69,6 +76,30 @@ def test_an_open_transaction_is_listed_described_and_aborted(
                 ask("none")
         with pytest.raises(TypeError, match="the transactional id must be a str"):
             admin.describe_transaction(7)  # type: ignore[arg-type]
+
+
+def test_a_job_is_listed_and_described_with_its_members(
+    broker: BrokerProcess, warmlog: CommandLine, filled: str
+) -> None:
+    name = f"job-{uuid4().hex}"
+    with JobMemberClient(broker.address, name, 7) as first, JobMemberClient(broker.address, name, 7) as second:
+        for member, partition in ((first, 0), (second, 1)):
+            assert not member.join()
+            member.send(filled, b"x", partition=partition)
+        described = document(warmlog("txn", "describe", name, "--json"))
+        assert (described["state"], described["producer_id"], described["groups"]) == ("ongoing", -1, [])
+        assert described["job"] == {"version": 7, "committed_version": -1, "committed_records": 0, "members": 2}
+        assert [(each["topic"], each["partition"]) for each in described["partitions"]] == [(filled, 0), (filled, 1)]
+        first.commit_job(first.member, records=1)
+    with Admin(broker.address) as admin:
+        ended = admin.describe_transaction(name)
+        assert ended.job is not None
+        assert (ended.state, ended.job.committed_version, ended.job.members) == ("empty", 7, 0)
+    text = succeeded(warmlog("txn", "describe", name)).decode()
+    assert "members\t0 members" in text
+    assert "last committed version\t7, 1 record" in text
+    row = next(line for line in succeeded(warmlog("txn", "list")).decode().splitlines() if line.startswith(name))
+    assert row.split("\t")[4:] == ["", ""], "a job has no producer of its own"
 
 
 def test_the_topic_names_the_transaction_that_holds_readers_back(
@@ -138,3 +169,16 @@ def test_dump_decodes_transactions_and_offsets_that_wait_for_them(tmp_path: Path
     assert [(each["topic_id"], each["partition"], each["value"]["offset"]) for each in pending[0]] == [(topic_id, 0, 7)]
     assert pending[-1] == []
     assert "0 findings" in succeeded(warmlog("log", "verify", tmp_path)).decode()
+
+
+def test_verify_finds_a_record_of_a_coordinator_that_cannot_be_read(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker:
+        with Producer(broker.address, transactional_id="writer"):
+            pass
+        key = msgspec.msgpack.encode(IdKey("writer"))
+        batch = sealed(encode_batch([b"\x91\x01", b"\x91\x09"], keys=[key, key], timestamps_ms=0))
+        broker.in_loop(lambda it: it.topics.partition("__transactions", 0).append(batch, ACKS_LEADER, None, now_ms=0))
+    done = CommandLine("")("log", "verify", "--json", tmp_path)
+    (found,) = json.loads(done.stdout)["findings"]
+    assert done.returncode == 1
+    assert (found["offset"], found["expected"]) == (1, "a record that this topic may have")

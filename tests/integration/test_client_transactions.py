@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from uuid import uuid4
 
 import pytest
@@ -59,6 +60,65 @@ async def test_an_error_in_the_block_aborts_and_the_next_transaction_begins_at_o
             async with producer.transaction():
                 producer.send(topic, b"committed")
     assert await read(broker, topic) == [b"committed"] * 3
+
+
+async def test_records_are_not_committed_without_the_offsets_although_the_error_was_caught(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with (
+        warmlog.Consumer(
+            broker.address, topics=[topic], group=f"g{uuid4().hex}", start="earliest", commit="manual"
+        ) as consumer,
+        named(broker) as producer,
+        warmlog.Producer(broker.address) as plain,
+    ):
+        await plain.send(topic, b"original")
+        record = await anext(aiter(consumer.records()))
+        with pytest.raises(warmlog.errors.StaleMemberEpoch):  # noqa: PT012 - a transaction
+            async with producer.transaction() as transaction:
+                producer.send(topic, b"copy")
+                with suppress(warmlog.errors.StaleMemberEpoch):
+                    await transaction.commit_offsets(consumer, {(topic, 9): 1})
+        with pytest.raises(warmlog.errors.TransactionAborted, match="offsets were not added"):  # noqa: PT012 - a transaction
+            async with producer.transaction() as transaction:
+                producer.send(topic, b"copy")
+                adding = asyncio.create_task(transaction.commit_offsets(consumer, record))
+                await asyncio.sleep(0)
+                adding.cancel()
+                await asyncio.wait([adding])
+        async with producer.transaction():
+            pass
+    assert await read(broker, topic) == [b"original"]
+
+
+async def test_records_that_are_still_being_sent_go_into_no_later_transaction(
+    broker: BrokerProcess, topic: str
+) -> None:
+    values = [b"%06d" % number + b"x" * 1000 for number in range(3000)]
+    async with named(broker, buffer_bytes=1 << 18, batch_bytes=1 << 16) as producer:
+        async with producer.transaction():
+            await producer.send(topic, b"first")
+            sending = asyncio.create_task(producer.send_many(topic, values))
+            await asyncio.sleep(0)
+        async with producer.transaction():
+            with pytest.raises(warmlog.errors.ClientError, match="transaction"):
+                await sending
+            count = len(await read(broker, topic))
+            await producer.send(topic, b"second")
+        assert len(await read(broker, topic)) == count + 1
+
+
+async def test_a_topic_that_is_recreated_within_a_transaction_aborts_it(broker: BrokerProcess, topic: str) -> None:
+    async with named(broker) as producer, warmlog.Admin(broker.address) as admin:
+        with pytest.raises(warmlog.errors.OutOfOrderSequence, match="what the producer wrote here before is lost"):  # noqa: PT012 - a transaction
+            async with producer.transaction():
+                await producer.send(topic, b"lost", partition=0)
+                await admin.delete_topic(topic)
+                await admin.create_topic(topic, partitions=3)
+                producer.send(topic, b"without the lost one", partition=0)
+        async with producer.transaction():
+            producer.send(topic, b"committed", partition=0)
+    assert await read(broker, topic) == [b"committed"]
 
 
 async def test_a_record_that_fails_aborts_the_transaction_also_if_its_error_was_caught(
@@ -201,8 +261,8 @@ async def test_a_consumer_that_commits_by_itself_is_refused(broker: BrokerProces
         warmlog.Consumer(broker.address, topics=[topic], group="auto", start="earliest") as consumer,
         named(broker) as producer,
     ):
-        async with producer.transaction() as transaction:
-            with pytest.raises(warmlog.InvalidConfig, match='commit="manual"'):
+        with pytest.raises(warmlog.InvalidConfig, match='commit="manual"'):
+            async with producer.transaction() as transaction:
                 await transaction.commit_offsets(consumer, {(topic, 0): 0})
         with pytest.raises(warmlog.ClientError, match="has ended"):
             await transaction.add_offsets(None)  # type: ignore[arg-type]

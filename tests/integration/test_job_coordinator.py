@@ -13,6 +13,7 @@ from transactional_client import JobMemberClient, TransactionalClient, committed
 from waiting import wait_until
 from warmlog_protocol.errors import (
     ApiError,
+    InconsistentTopicId,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidRequest,
@@ -22,7 +23,7 @@ from warmlog_protocol.errors import (
     StaleJobVersion,
     TransactionAbortable,
 )
-from warmlog_protocol.messages import AbortTransactionRequest, JobMember
+from warmlog_protocol.messages import AbortTransactionRequest, DeleteTopicsRequest, JobMember
 from wire_client import WireClient
 
 SETTINGS = {"transaction_coordinator_partitions": 2, "group_coordinator_partitions": 2}
@@ -201,6 +202,30 @@ def test_a_job_without_heartbeats_is_aborted_and_one_with_them_is_not(
     with pytest.raises(ProducerFenced):
         member.keep()
     assert committed(client, topic) == []
+
+
+def test_a_member_that_joins_keeps_the_others_as_a_heartbeat_does(join: Join) -> None:
+    first = join(timeout_ms=600)
+    for _ in range(8):
+        time.sleep(0.2)
+        join(timeout_ms=600)
+    first.keep()
+
+
+def test_winners_that_wrote_to_two_topics_of_one_name_are_not_committed(
+    client: WireClient, driver: JobMemberClient, join: Join, topic: str
+) -> None:
+    first, second = join(), join()
+    first.send(topic, b"lost")
+    client.call(DeleteTopicsRequest([topic]))
+    client.create_topic(topic, partitions=2)
+    second.send(topic, b"without the lost one")
+    with pytest.raises(InconsistentTopicId, match="deleted and recreated within the transaction"):
+        driver.commit_job(first.member, second.member, records=2)
+    again = join()
+    again.send(topic, b"again")
+    assert driver.commit_job(second.member, again.member, records=2) == (False, 2)
+    assert committed(client, topic) == [b"without the lost one", b"again"]
 
 
 def test_an_operator_aborts_a_job(client: WireClient, join: Join, job: str, topic: str) -> None:

@@ -4,6 +4,7 @@ import http.client
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -258,6 +259,11 @@ def test_open_transactions_are_counted_with_the_age_of_the_oldest(broker: Broker
             assert time.monotonic() < deadline_s
             time.sleep(0.05)
         assert Metrics(port).of("warmlog_transaction_oldest_seconds") == 0
+        with suppress(ZeroDivisionError), producer.transaction():
+            producer.send("orders", b"aborted").result()
+            raise ZeroDivisionError
+        ends = {end: Metrics(port).of("warmlog_transactions_ended_total", end=end) for end in ("committed", "aborted")}
+        assert ends == {"committed": 1, "aborted": 1}
 
 
 def test_groups_beyond_the_limit_are_added_up(tmp_path: Path, port: int) -> None:

@@ -11,6 +11,7 @@ from transactional_client import TransactionalClient, committed, listed, wait_un
 from waiting import wait_until
 from warmlog_protocol.errors import (
     ApiError,
+    InconsistentTopicId,
     InvalidProducerIdMapping,
     InvalidRequest,
     InvalidRequiredAcks,
@@ -23,6 +24,7 @@ from warmlog_protocol.errors import (
 from warmlog_protocol.messages import (
     ACKS_LEADER,
     AbortTransactionRequest,
+    DeleteTopicsRequest,
     EndTransactionRequest,
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -62,6 +64,20 @@ def transactional_id() -> str:
 def producer(broker: BrokerProcess, transactional_id: str) -> Iterator[TransactionalClient]:
     with TransactionalClient(broker.address, transactional_id) as transactional:
         yield transactional.initialise()
+
+
+def test_a_topic_that_was_recreated_takes_nothing_of_a_transaction_that_wrote_to_the_old_one(
+    client: WireClient, producer: TransactionalClient, topic: str
+) -> None:
+    producer.send(topic, b"lost")
+    client.call(DeleteTopicsRequest([topic]))
+    client.create_topic(topic, partitions=2)
+    with pytest.raises(InconsistentTopicId, match="what was written to it before is lost"):
+        producer.send(topic, b"without the lost one", partition=1)
+    producer.abort()
+    producer.send(topic, b"next", partition=1)
+    producer.commit()
+    assert committed(client, topic, 1) == [b"next"]
 
 
 def test_what_is_committed_is_read_in_all_partitions_and_before_that_in_none(

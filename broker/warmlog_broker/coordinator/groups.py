@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -218,6 +218,14 @@ class GroupCoordinator:
 
         outcome = self._coordinator.run(request.group, decide)
         return await outcome if isinstance(outcome, Awaitable) else outcome
+
+    def pending(self) -> Iterator[tuple[str, int, int]]:
+        """Iterate over group, producer id and epoch of offsets that wait for a transaction. As `Coordinator.states`."""
+        for groups in self._coordinator.states():
+            for group in groups:
+                for producer_id, value in group.pending.items():
+                    if value.offsets:
+                        yield group.name, producer_id, value.epoch
 
     async def end_pending(self, group: str, producer_id: int, epoch: int, *, commits: bool) -> None:
         """End a transaction that commits offsets of `group`, with the epoch of its markers."""

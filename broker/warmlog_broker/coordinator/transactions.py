@@ -8,7 +8,8 @@ start this goes on where it was, and open transactions get their full time again
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -35,8 +36,9 @@ from warmlog_broker.coordinator.transaction.decisions import (
 )
 from warmlog_broker.coordinator.transaction.jobs import Committed, abort_members, check_member, commit, join
 from warmlog_broker.coordinator.transaction.limits import Limits, NeedsProducerId
-from warmlog_broker.coordinator.transaction.records import Status
+from warmlog_broker.coordinator.transaction.records import End, Status
 from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Outcome, Producer, Transaction, Transactions
+from warmlog_broker.coordinator.transaction.strays import Place, strays
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
@@ -91,6 +93,8 @@ class TransactionCoordinator:
         """The timers of open transactions."""
         self._endings: dict[str, Ending] = {}
         self._ends = EndWriter(topics, groups, now_ms)
+        self.ended: Counter[End] = Counter()
+        """The transactions whose markers this process has written, by how they were decided."""
         self._coordinator = Coordinator(
             TOPIC,
             config.transaction_coordinator_partitions,
@@ -101,6 +105,7 @@ class TransactionCoordinator:
     def start(self) -> None:
         """Load what is there, finish what was decided, and begin the duties."""
         self._coordinator.start()
+        self._tasks.start(self._abort_strays(), "abort of stray transactions")
         self._tasks.start(self._expire(), "expiry of transactional ids")
 
     def close(self) -> None:
@@ -219,9 +224,12 @@ class TransactionCoordinator:
         await self._wait_for_end(transactional_id)
 
     async def join_job(self, transactional_id: str, version: int, timeout_ms: int) -> Producer | None:
-        """Return the producer of a new member, as `jobs.join`; None if the version is committed."""
+        """Return the producer of a new member, as `jobs.join`; None if the version is committed.
+
+        A new member gives the job its full time again.
+        """
         await self._wait_for_end(transactional_id)
-        return await self._decide(
+        producer = await self._decide(
             transactional_id,
             lambda state, fresh_id: join(
                 state,
@@ -233,15 +241,20 @@ class TransactionCoordinator:
                 limits=self._limits,
             ),
         )
+        if producer is not None:
+            self._renew(transactional_id)
+        return producer
 
     def keep_job(self, transactional_id: str, version: int, producer: Producer) -> None:
         """Give the job its full time again. Raises what `jobs.check_member` does."""
-        state = self._coordinator.state_of(transactional_id)
-        check_member(state, transactional_id, version, producer)
-        shard, deadline = self._deadlines.pop(transactional_id, (None, None))
-        if shard is not None and deadline is not None:
+        check_member(self._coordinator.state_of(transactional_id), transactional_id, version, producer)
+        self._renew(transactional_id)
+
+    def _renew(self, transactional_id: str) -> None:
+        if transactional_id in self._deadlines:
+            shard, deadline = self._deadlines.pop(transactional_id)
             deadline.cancel()
-            found = state.get(transactional_id)
+            found = shard.state.get(transactional_id)
             assert found is not None
             self._watch_time(shard, found)
 
@@ -266,7 +279,7 @@ class TransactionCoordinator:
 
     def transactions(self) -> list[Transaction | Job]:
         """Return all transactional ids. Raises what `Shard.state` does."""
-        return [self._seen(transaction) for state in self._coordinator.states() for transaction in state]
+        return [self._seen(transaction) for transaction in self._all()]
 
     def _seen(self, transaction: Transaction | Job) -> Transaction | Job:
         """Return `transaction` as its next record will have it, if everything before that is durable."""
@@ -361,6 +374,8 @@ class TransactionCoordinator:
             begun = await self._ends.write(outcomes, coordinator_epoch=ending.shard.partition.leader_epoch)
             if transaction.outcomes == outcomes:
                 ending.marked.set()
+                if transaction.is_ending:
+                    self.ended[transaction.value.end] += 1
             if not begun and may_go_on(transaction):
                 begun = await ending.linger()
             await self._until_durable(key, partial(self._completed, key, outcomes, begun))
@@ -386,6 +401,34 @@ class TransactionCoordinator:
                 return await self._decide(transactional_id, decide)
             except ApiError:
                 await asyncio.sleep(RETRY_S)
+
+    async def _abort_strays(self) -> None:
+        """Once all is loaded, abort what `strays` says. A broker without transactional ids leaves all as it is."""
+        while self._coordinator.exists:
+            try:
+                found = list(strays(self._all(), self._opened()))
+                break
+            except ApiError:
+                await asyncio.sleep(RETRY_S)
+        else:
+            return
+        if found:
+            _log.warning(
+                "%d open transactions that no transactional id has, as after a restore, are aborted", len(found)
+            )
+            epoch = max(shard.partition.leader_epoch for shard in self._coordinator.active)
+            await self._ends.write(found, coordinator_epoch=epoch)
+
+    def _all(self) -> Iterator[Transaction | Job]:
+        return (transaction for state in self._coordinator.states() for transaction in state)
+
+    def _opened(self) -> Iterator[tuple[Place, Producer]]:
+        """Iterate over the open transactions of all partitions that can be read, and offsets that wait in groups."""
+        for topic in self._topics:
+            for number, partition in enumerate(topic.partitions):
+                for entry in partition.log.producers.in_transactions if partition.allows.read else ():
+                    yield Enrolled(topic.topic_id, number), Producer(entry.producer_id, entry.epoch)
+        yield from ((group, Producer(*producer)) for group, *producer in self._groups.pending())
 
     async def _expire(self) -> None:
         """Forget transactional ids that were not used for long."""

@@ -2,25 +2,30 @@
 
 from collections import Counter
 
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from warmlog_broker.coordinator.transaction.records import End
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_protocol.errors import ApiError
 
 STATES = ("empty", "ongoing", "committing", "aborting")
+ENDS = (End.COMMITTED, End.ABORTED, End.TIMED_OUT, End.REPLACED, End.FORCED)
 IDS_A_TURN = 500
 """Transactional ids that are looked at in one turn of the event loop."""
 
 
 async def transaction_families(services: Services) -> list[Metric]:
-    """Return all families; they have no samples while the coordinator loads."""
+    """Return all families; the gauges have no samples while the coordinator loads."""
     ids = GaugeMetricFamily("warmlog_transactional_ids", "Transactional ids by state", labels=["state"])
     oldest = GaugeMetricFamily("warmlog_transaction_oldest_seconds", "Age of the oldest open transaction")
+    ended = CounterMetricFamily("warmlog_transactions_ended", "Transactions that have ended", labels=["end"])
+    for end in ENDS:
+        ended.add_metric([end.name.lower()], services.transactions.ended[end])
     try:
         found = services.transactions.transactions()
     except ApiError:
-        return [ids, oldest]
+        return [ids, oldest, ended]
     states: Counter[str] = Counter()
     now_ms = began_ms = services.now_ms()
     async for each in in_turns(found, IDS_A_TURN):
@@ -31,4 +36,4 @@ async def transaction_families(services: Services) -> list[Metric]:
     for state in STATES:
         ids.add_metric([state], states[state])
     oldest.add_metric([], max(now_ms - began_ms, 0) / 1000)
-    return [ids, oldest]
+    return [ids, oldest, ended]

@@ -102,6 +102,9 @@ class Partition:
         self._state = PartitionState.OFFLINE if log is None else PartitionState.ONLINE
         self.allows = self._state.allows
         self._pending = PendingAppends()
+        self._pending_markers = PendingAppends()
+        """By what is flushed, with write.caching too: a coordinator forgets a transaction when its markers are durable.
+        One whose marker was lost in a power cut would stay open for ever."""
         self._complained_s = -COMPLAINT_INTERVAL_S
         self._readers: dict[ReadWaiter, None] = {}
         self._log_end_readers: dict[ReadWaiter, None] = {}
@@ -219,7 +222,8 @@ class Partition:
     ) -> AppendInfo:
         """Append the marker by which a coordinator ends a producer's transaction; `on_durable` as for `append`.
 
-        It may use the space reserved by `disk.reserve.bytes`, since the transaction holds back readers and compaction.
+        Unlike a batch it has to be flushed, too, if the topic has write.caching. It may use the space reserved by
+        `disk.reserve.bytes`, since the transaction holds back readers and compaction.
         Raises what `LogAppender.append_end_transaction` raises.
         """
         if not self.allows.append:
@@ -239,7 +243,7 @@ class Partition:
         except StorageError as error:
             self._append_failed(error, disk)
             raise
-        self._appended(info.last_offset + 1, log, disk, on_durable)
+        self._appended(info.last_offset + 1, log, disk, on_durable, is_marker=True)
         return info
 
     def must_wait(self, acks: int) -> bool:
@@ -255,15 +259,18 @@ class Partition:
         if isinstance(error, DiskReadOnly):
             disk.probe_soon()
 
-    def _appended(self, end_offset: int, log: Log, disk: Disk, on_durable: OnDurable | None) -> None:
+    def _appended(
+        self, end_offset: int, log: Log, disk: Disk, on_durable: OnDurable | None, *, is_marker: bool = False
+    ) -> None:
         """Schedule the flush of a batch that ends at `end_offset`, and wake the readers."""
         if self._log_end_readers:
             self._wake(self._log_end_readers)
         if self.config.write_caching:
             self.advance()
         if on_durable is not None:
-            if end_offset > log.high_watermark:
-                self._pending.add(end_offset, on_durable)
+            pending = self._pending_markers if is_marker else self._pending
+            if end_offset > (_lasting_offset(log) if is_marker else log.high_watermark):
+                pending.add(end_offset, on_durable)
                 disk.flush_soon(self)
                 return
             asyncio.get_running_loop().call_soon(on_durable, None)
@@ -322,6 +329,7 @@ class Partition:
         """Complete appends and wake readers after the high watermark may have moved."""
         if self._log is not None:
             self._pending.complete(self._log.high_watermark)
+            self._pending_markers.complete(_lasting_offset(self._log))
         if self._readers:
             self._wake(self._readers)
 
@@ -441,9 +449,15 @@ class Partition:
         if was_leading:
             self._on_unloaded(self)
         self._pending.fail(self.refusal())
+        self._pending_markers.fail(self.refusal())
         self._wake(self._readers)
         self._wake(self._log_end_readers)
 
     def _wake(self, readers: Iterable[ReadWaiter]) -> None:
         for reader in list(readers):
             reader.partition_moved(self)
+
+
+def _lasting_offset(log: Log) -> int:
+    """Return the offset below which the log is committed and flushed: the two differ with write.caching."""
+    return min(log.high_watermark, log.recovery_point)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 from uuid import UUID
 
+from warmlog_broker.coordinator.readers import record_check
 from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, read_state
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import (
@@ -102,6 +103,7 @@ def _known_partitions(path: Path, state: MetadataState, report: Report) -> dict[
             topic_id=UUID(bytes=topic.topic_id),
             has_dense_offsets=config.has_dense_offsets,
             index_interval_bytes=config.index_interval_bytes,
+            check_record=record_check(topic.name) if topic.is_internal else None,
         )
         known.update({TopicPartition(topic.name, index): expectations for index in range(topic.partitions)})
     return known

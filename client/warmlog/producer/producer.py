@@ -241,7 +241,8 @@ class Producer(Throttled, Generic[Value, Key]):
         or not at all. The end of the block waits until that is durable. Needs `transactional_id`. One transaction of a
         producer is open at a time; nothing can be sent outside of one.
 
-        If the block or a record fails, the transaction is aborted and the error raised; the next one may begin at once.
+        If the block, a record or `commit_offsets` fails, the transaction is aborted and the error raised; the next one
+        may begin at once.
         ProducerFenced is final: another producer uses the transactional id. TransactionAbortable: it was open for too
         long, and was aborted. After BrokerUnavailable or DeliveryTimeout at the end of the block it may be committed or
         not: the next transaction begins when that is certain.
@@ -299,7 +300,7 @@ class Producer(Throttled, Generic[Value, Key]):
                 return sent
         running = self._started()
         running.check_send()
-        running.check_transaction()
+        running.open_transaction()
         value_data = serialized("value", self._value_serializer, value)
         key_data = serialized("key", self._key_serializer, key)
         return running.accumulator.add(topic, value_data, key_data, headers, timestamp_ms, partition)
@@ -325,12 +326,14 @@ class Producer(Throttled, Generic[Value, Key]):
         and `timestamps_ms` one of timestamps or milliseconds (null is now). This needs pyarrow.
         """
         running = self._open()
-        running.check_transaction()
+        transaction = running.open_transaction()
         as_partition(partition)
         values = all_serialized("value", self._value_serializer, values)
         keys = all_serialized("key", self._key_serializer, keys)
         records = BulkRecords.check(values, keys, headers, timestamps_ms, time.time_ns() // NS_PER_MS)
-        return await running.send_many(topic, records, partition, have_own_times=timestamps_ms is not None)
+        return await running.send_many(
+            topic, records, partition, transaction=transaction, have_own_times=timestamps_ms is not None
+        )
 
     async def send_frame(
         self,
@@ -354,13 +357,15 @@ class Producer(Throttled, Generic[Value, Key]):
         rows before it are acknowledged.
         """
         running = self._open()
-        running.check_transaction()
+        transaction = running.open_transaction()
         as_partition(partition)
         rows = FrameRows.of(frame, key, timestamp, columns)
         return await send_rows(
             topic,
             rows,
-            lambda records: running.send_many(topic, records, partition, have_own_times=timestamp is not None),
+            lambda records: running.send_many(
+                topic, records, partition, transaction=transaction, have_own_times=timestamp is not None
+            ),
         )
 
     async def drain(self) -> None:

@@ -61,10 +61,13 @@ class ProducerCore:
         if get_ident() != self.home.thread_id or self.home.loop.is_closed():
             self.check_loop(SEND_FROM_A_THREAD)
 
-    def check_transaction(self) -> None:
-        """Raise ClientError if records need a transaction and none is open."""
-        if self.transactions is not None and not self.transactions.takes_records:
+    def open_transaction(self) -> int:
+        """Return the number of the open transaction, 0 without a transactional id; ClientError if none is open."""
+        if self.transactions is None:
+            return 0
+        if not self.transactions.takes_records:
             raise ClientError("this producer has a transactional_id: send within `async with producer.transaction():`")
+        return self.transactions.count
 
     def check_loop(self, *instead: str) -> None:
         """Raise WrongEventLoop if HomeLoop does, with the number of records that were lost with a closed loop."""
@@ -92,8 +95,9 @@ class ProducerCore:
         await self.cluster.close()
 
     async def send_many(
-        self, topic: str, records: BulkRecords, partition: int | None, *, have_own_times: bool
+        self, topic: str, records: BulkRecords, partition: int | None, *, transaction: int, have_own_times: bool
     ) -> RecordMetadataRanges:
+        """As `Producer.send_many`, in the transaction of this number. ClientError if that ends before all are taken."""
         queues = self.accumulator.topics[topic]
         while not queues.is_known:
             await self._learn_now(queues)
@@ -109,6 +113,8 @@ class ProducerCore:
             for own_partition, own_records in parts:
                 for part, size_bytes in own_records.cut(limit_bytes, queues.max_message_bytes):
                     await self._wait_for_room()
+                    if self.open_transaction() != transaction:
+                        raise ClientError("the transaction has ended while these records were sent: await them in it")
                     batches.append(self._add_batch(queues, own_partition, part, size_bytes))
             for batch in batches:
                 await batch.done()

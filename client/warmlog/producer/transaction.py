@@ -54,6 +54,8 @@ class TransactionalId:
         self.is_open = False
         self.takes_records = False
         """Whether it is open and does not end yet."""
+        self.count = 0
+        """Of the transactions that have begun."""
 
     async def initialise(self) -> None:
         """Become the producer of the transactional id: whoever was it before is fenced. Raises ProducerFenced."""
@@ -80,6 +82,7 @@ class TransactionalId:
             raise
         self._sender.has_sent = False
         self._accumulator.first_error = None
+        self.count += 1
         self.takes_records = True
 
     async def commit(self) -> None:
@@ -112,6 +115,11 @@ class TransactionalId:
                 _log.warning("transactional id %r: the abort is left to the next transaction: %s", self._id, why)
         finally:
             self.is_open = False
+
+    def doom(self, error: BaseException) -> None:
+        """Have the transaction aborted at its end, because of `error`."""
+        reason = error if isinstance(error, WarmlogError) else TransactionAborted(f"offsets were not added: {error!r}")
+        self._accumulator.first_error = self._accumulator.first_error or reason
 
     async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Make offsets part of the open transaction."""
@@ -166,8 +174,15 @@ class Transaction:
 
         `what` and `metadata` are those of `Consumer.commit`, and it raises the same errors. The consumer needs
         commit="manual". If the transaction is aborted, `Consumer.seek_to_committed` goes back to what was read for it.
+        An error, or a cancelled call, aborts the transaction at the end of the block, also if it is caught: the records
+        must not be committed without the offsets.
         """
-        await consumer._commit_within(self, what, metadata)
+        try:
+            await consumer._commit_within(self, what, metadata)
+        except BaseException as error:
+            if self._is_open:
+                self._transactional_id.doom(error)
+            raise
 
     async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """As `OffsetTransaction`, for `commit_offsets`. ClientError after the end of the block."""

@@ -50,7 +50,7 @@ def end_pending(
     present = found.pending.get(producer_id) if found else None
     if present is not None and present.epoch >= epoch:
         return Decision((), None)
-    committed = present.offsets if present is not None and commits else ()
+    committed = present.offsets if present is not None and commits and present.epoch == epoch - 1 else ()
     records = [put(OffsetKey(group, each.topic_id, each.partition), _at(each.value, now_ms)) for each in committed]
     return Decision([*records, put(PendingKey(group, producer_id), PendingValue(epoch, now_ms))], None)
 

@@ -29,7 +29,15 @@ from warmlog_broker.coordinator.transaction.records import (
     put,
     remove,
 )
-from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Outcome, Producer, Transaction, Transactions
+from warmlog_broker.coordinator.transaction.state import (
+    Enrolled,
+    Job,
+    Outcome,
+    Producer,
+    Transaction,
+    Transactions,
+    check_topics,
+)
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from warmlog_protocol.errors import (
     ConcurrentTransactions,
@@ -100,7 +108,10 @@ def enrol(
     group: str = "",
     now_ms: int,
 ) -> Decision[None]:
-    """Make a partition, or the offsets of a group, part of the producer's transaction; the first one begins it."""
+    """Make a partition, or the offsets of a group, part of the producer's transaction; the first one begins it.
+
+    InconsistentTopicId if another topic of the same name is part of it.
+    """
     job = transactions.get(transactional_id)
     if isinstance(job, Job):
         if partition is None:
@@ -114,6 +125,7 @@ def enrol(
         began = replace(value, status=Status.ONGOING, began_ms=now_ms, changed_ms=now_ms)
         records.append(put(IdKey(transactional_id), began))
     if partition is not None and partition not in found.partitions:
+        check_topics([*found.partitions.items(), (partition, PartitionValue(topic))])
         records.append(put(PartitionKey(transactional_id, *partition), PartitionValue(topic)))
     if group and group not in found.groups:
         records.append(put(GroupKey(transactional_id, group), GroupValue()))

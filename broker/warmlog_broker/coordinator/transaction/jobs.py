@@ -31,7 +31,15 @@ from warmlog_broker.coordinator.transaction.records import (
     put,
     remove,
 )
-from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Member, Outcome, Producer, Transactions
+from warmlog_broker.coordinator.transaction.state import (
+    Enrolled,
+    Job,
+    Member,
+    Outcome,
+    Producer,
+    Transactions,
+    check_topics,
+)
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH
 from warmlog_protocol.errors import (
     ConcurrentTransactions,
@@ -118,8 +126,9 @@ def commit(
 ) -> Decision[Committed]:
     """Commit what `winners` have written for `version`, and abort all others. A repeated request has no effect.
 
-    TransactionAbortable if a winner is no member of the open transaction, as it was aborted; StaleJobVersion,
-    InvalidTxnState, ConcurrentTransactions.
+    TransactionAbortable if a winner is no member of the open transaction, as it was aborted; InconsistentTopicId if
+    winners have written to a topic before and after it was recreated; StaleJobVersion, InvalidTxnState,
+    ConcurrentTransactions.
     """
     if records < 0:
         raise InvalidRequest(f"{records} records, it must be at least 0")
@@ -130,6 +139,8 @@ def commit(
         return Decision((), (True, job.value.committed_records))
     value = _open(job, version)
     slots = tuple(_winner(job, transactional_id, version, winner) for winner in winners)
+    if job is not None:
+        check_topics(each for slot in slots for each in job.members[slot].partitions.items())
     is_open = value.status is Status.ONGOING
     decided = replace(
         value,

@@ -1,6 +1,6 @@
 """What the records of one partition of `__transactions` result in: transactional ids and their transactions."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,6 +21,7 @@ from warmlog_broker.coordinator.transaction.records import (
     Status,
     read,
 )
+from warmlog_protocol.errors import InconsistentTopicId
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -177,6 +178,20 @@ class Job:
             for slot, member in self.members.items()
             if member.value.status in decided
         ]
+
+
+def check_topics(partitions: Iterable[tuple[Enrolled, PartitionValue]]) -> None:
+    """Raise InconsistentTopicId if a topic was recreated since one of its partitions was enrolled.
+
+    What was written before is gone with the old topic, so the rest must not be committed.
+    """
+    ids: dict[str, bytes] = {}
+    for enrolled, value in partitions:
+        if ids.setdefault(value.topic, enrolled.topic_id) != enrolled.topic_id:
+            raise InconsistentTopicId(
+                f"topic {value.topic} was deleted and recreated within the transaction: "
+                "what was written to it before is lost"
+            )
 
 
 def _set(known: dict[K, V], key: K, value: V | None) -> None:

@@ -114,7 +114,7 @@ class LogAppender:
         batch = sealed(
             encode_end_txn_marker(marker, timestamp_ms=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
         )
-        if not self._producers.check_marker(batch.header, marker.coordinator_epoch):
+        if not self._producers.check_marker(batch.header, marker):
             end = local.log_end_offset
             return AppendInfo(end, end - 1, NO_TIMESTAMP, self._bounds.log_start_offset, is_duplicate=True)
         if marker.control_type is ControlType.ABORT:

@@ -140,6 +140,11 @@ class ProducerStates:
         return self._entries.values()
 
     @property
+    def in_transactions(self) -> list[ProducerEntry]:
+        """Those with an open transaction."""
+        return [self._entries[producer_id] for producer_id in self.transactions.producer_ids]
+
+    @property
     def max_producer_id(self) -> int:
         """The largest producer id that is known, -1 without any: new ids must be above it."""
         return max(self._entries, default=-1)
@@ -173,11 +178,10 @@ class ProducerStates:
             self._check_verified(entry, header, guard)
         if entry is not None and header.producer_epoch < entry.epoch:
             raise _fenced(entry, header)
-        if self.verifications:
-            self.verifications.check_sequence(header)
         if entry is not None:
             _check_sequence(entry, header)
-            if entry.transaction_first_offset != NO_OFFSET and not is_transactional:
+            is_part = is_transactional and header.producer_epoch == entry.epoch
+            if entry.transaction_first_offset != NO_OFFSET and not is_part:
                 raise InvalidTxnState(
                     f"producer {entry.producer_id} has had a transaction open since offset "
                     f"{entry.transaction_first_offset}, and the batch is not part of it"
@@ -199,15 +203,19 @@ class ProducerStates:
                 self.transactions.begin(entry.producer_id, base_offset)
             self.verifications.clear(entry.producer_id)
 
-    def start_verification(self, producer_id: int, sequence: int, epoch: int, now_ms: int) -> VerificationGuard:
+    def start_verification(self, producer_id: int, epoch: int, now_ms: int) -> VerificationGuard:
         """The guard to append the next transactional batch with; NO_GUARD if its transaction is already open."""
         entry = self._entries.get(producer_id)
         if entry is not None and entry.epoch == epoch and entry.transaction_first_offset != NO_OFFSET:
             return NO_GUARD
-        return self.verifications.start(producer_id, sequence, epoch, now_ms)
+        return self.verifications.start(producer_id, now_ms)
 
     def _check_verified(self, entry: ProducerEntry | None, header: BatchHeader, guard: VerificationGuard) -> None:
-        """InvalidTxnState unless the transaction is open or was verified with `guard`."""
+        """InvalidTxnState unless the transaction is open or was verified with `guard`.
+
+        OutOfOrderSequence if the batch would open the transaction and is not the producer's first of it: what came
+        before is lost, with a topic that was deleted and created again, or in a power cut with write.caching.
+        """
         if not self.verifications.is_required:
             return
         if entry is not None and entry.transaction_first_offset != NO_OFFSET and entry.epoch == header.producer_epoch:
@@ -217,35 +225,42 @@ class ProducerStates:
                 f"producer {header.producer_id}, epoch {header.producer_epoch}: no transaction is open here, and the "
                 "coordinator was not asked about one"
             )
+        if header.base_sequence != 0:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id}, epoch {header.producer_epoch}: a transaction begins with sequence 0, "
+                f"not {header.base_sequence}: what the producer wrote here before is lost"
+            )
 
     # Markers
 
-    def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> bool:
+    def check_marker(self, header: BatchHeader, marker: EndTxnMarker) -> bool:
         """Validate a coordinator's marker; return whether it is to be appended, and False for a repeated one.
 
         A marker has a higher epoch than the batches of the transaction that it ends: each decision raises it (KIP-890).
         A repeated one ends pending verifications, as the first one did: a new coordinator repeats it, and does not know
         which partitions the last one had promised to the producer's next transaction.
-        InvalidProducerEpoch if it is for an older incarnation of the producer, InvalidTxnState if a transaction of its
-        own epoch is open, TransactionCoordinatorFenced if a newer coordinator has written a marker for it.
+        InvalidProducerEpoch if it is for an older incarnation of the producer, InvalidTxnState if a transaction is open
+        that it does not end: of its own epoch, or for a commit of another than the one before, as an old copy of the
+        log may have; TransactionCoordinatorFenced if a newer coordinator has written a marker for it.
         """
         entry = self._entries.get(header.producer_id)
         if entry is None:
             return True
         if header.producer_epoch < entry.epoch:
             raise _fenced(entry, header)
-        if coordinator_epoch < entry.coordinator_epoch:
+        if marker.coordinator_epoch < entry.coordinator_epoch:
             raise TransactionCoordinatorFenced(
-                f"producer {entry.producer_id}: coordinator epoch {coordinator_epoch} is fenced by "
+                f"producer {entry.producer_id}: coordinator epoch {marker.coordinator_epoch} is fenced by "
                 f"{entry.coordinator_epoch}"
+            )
+        ends = marker.control_type is ControlType.ABORT or header.producer_epoch == entry.epoch + 1
+        if entry.transaction_first_offset != NO_OFFSET and not (header.producer_epoch > entry.epoch and ends):
+            raise InvalidTxnState(
+                f"producer {entry.producer_id}: a transaction of epoch {entry.epoch} is open since offset "
+                f"{entry.transaction_first_offset}, and a marker of epoch {header.producer_epoch} cannot end it"
             )
         if header.producer_epoch > entry.epoch:
             return True
-        if entry.transaction_first_offset != NO_OFFSET:
-            raise InvalidTxnState(
-                f"producer {entry.producer_id}: a transaction of epoch {entry.epoch} is open since offset "
-                f"{entry.transaction_first_offset}, and a marker of the same epoch cannot end it"
-            )
         self.verifications.clear(header.producer_id)
         return False
 

@@ -34,6 +34,11 @@ class Transactions:
         """The number of open transactions."""
         return len(self._open)
 
+    @property
+    def producer_ids(self) -> list[int]:
+        """Those with an open transaction, in the order of its first offset."""
+        return list(self._open)
+
     def is_open(self, producer_id: int) -> bool:
         return producer_id in self._open
 

@@ -8,14 +8,10 @@ So before the first batch of a transaction the broker asks the coordinator wheth
 3. The batch is appended with the guard, which must still be the pending one. A marker, or another batch that opened the
    transaction, clears it, and the next `start` returns a new one.
 
-While a guard is pending, no batch may be appended with a higher sequence than the lowest for which `start` was called:
-the first batch of the transaction must not be overtaken by the second.
+The first batch of a transaction has the sequence 0, as each has an epoch of its own: the second cannot overtake it.
 """
 
 from dataclasses import dataclass, field
-
-from warmlog_protocol.batch.header import BatchHeader
-from warmlog_protocol.errors import OutOfOrderSequence
 
 
 class VerificationGuard:
@@ -34,8 +30,6 @@ NO_GUARD = VerificationGuard()
 
 @dataclass(slots=True)
 class PendingVerification:
-    lowest_sequence: int
-    epoch: int
     started_ms: int
     guard: VerificationGuard = field(default_factory=VerificationGuard)
 
@@ -50,35 +44,16 @@ class Verifications:
         self.is_required = True
         """False appends transactional batches unverified: Kafka's transaction.partition.verification.enable=false."""
 
-    def __len__(self) -> int:
-        return len(self._pending)
-
-    def start(self, producer_id: int, sequence: int, epoch: int, now_ms: int) -> VerificationGuard:
-        """The guard for a batch with this sequence: the pending one, or a new one.
-
-        The pending one keeps the lowest sequence of its epoch; a higher epoch replaces it.
-        """
+    def start(self, producer_id: int, now_ms: int) -> VerificationGuard:
+        """The guard for a batch of this producer: the pending one, or a new one."""
         pending = self._pending.get(producer_id)
         if pending is None:
-            pending = self._pending[producer_id] = PendingVerification(sequence, epoch, now_ms)
-        elif epoch > pending.epoch:
-            pending.epoch, pending.lowest_sequence = epoch, sequence
-        elif epoch == pending.epoch:
-            pending.lowest_sequence = min(pending.lowest_sequence, sequence)
+            pending = self._pending[producer_id] = PendingVerification(now_ms)
         return pending.guard
 
     def guard_of(self, producer_id: int) -> VerificationGuard:
         pending = self._pending.get(producer_id)
         return NO_GUARD if pending is None else pending.guard
-
-    def check_sequence(self, header: BatchHeader) -> None:
-        """OutOfOrderSequence for a batch that would overtake the first batch of the transaction."""
-        pending = self._pending.get(header.producer_id)
-        if pending is not None and header.base_sequence > pending.lowest_sequence:
-            raise OutOfOrderSequence(
-                f"producer {header.producer_id}: sequence {header.base_sequence}, while {pending.lowest_sequence} "
-                "is still being verified by the transaction coordinator"
-            )
 
     def clear(self, producer_id: int) -> None:
         self._pending.pop(producer_id, None)

@@ -25,7 +25,7 @@ from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
 from warmlog_broker.storage.verify.producers import read_snapshot
 from warmlog_broker.storage.verify.report import Report, summarize
-from warmlog_broker.storage.verify.segment import LogWalk, SegmentVerification, pause
+from warmlog_broker.storage.verify.segment import LogWalk, RecordCheck, SegmentVerification, pause
 from warmlog_protocol.batch.header import NO_LEADER_EPOCH
 from warmlog_protocol.errors import StorageError
 
@@ -44,6 +44,7 @@ class Expectations:
     has_dense_offsets: bool = False
     """Whether a gap between offsets is damage."""
     index_interval_bytes: int | None = None
+    check_record: RecordCheck | None = None
 
 
 @dataclass(slots=True)
@@ -109,6 +110,7 @@ def _verify_files(
         epochs,
         expectations.recovery_point,
         index_interval_bytes=expectations.index_interval_bytes,
+        check_record=expectations.check_record,
         wants_dense_offsets=expectations.has_dense_offsets and not has_gaps(directory),
         pause=pause,
     )

@@ -51,6 +51,10 @@ PROGRESS_BYTES = 4 * 1024 * 1024
 Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
 
+RecordCheck = Callable[[bytes | None, bytes | None], None]
+"""Raises ValueError for a key and value that the topic cannot have."""
+
+
 def pause() -> None:
     """Give a broker the time to finish what it is writing."""
     time.sleep(PAUSE_S)
@@ -69,6 +73,7 @@ class LogWalk:
     """How dense the index entries are, if known."""
     wants_dense_offsets: bool = False
     """Whether a gap between two columnar batches is damage: not so once a log is compacted."""
+    check_record: RecordCheck | None = None
     producers: ProducerReplay = field(default_factory=ProducerReplay)
     next_offset: int = 0
     last_epoch: int = NO_LEADER_EPOCH
@@ -305,6 +310,8 @@ class SegmentVerification:
         except CorruptBatch as error:
             self._find(header, position, f"{header.record_count} records", str(error))
             return
+        if self.walk.check_record is not None and not header.is_control:
+            self._check_records(batch, position, self.walk.check_record)
         if header.is_log_append_time:
             return
         deltas = columns.timestamp_deltas_ms
@@ -314,6 +321,14 @@ class SegmentVerification:
             self._find(header, position, f"max timestamp {largest_ms}, of its records", str(header.max_timestamp_ms))
         if header.magic == MAGIC_COLUMNS and is_whole and not deltas.zeros():
             self._find(header, position, "a record with the base timestamp", "all are later")
+
+    def _check_records(self, batch: RecordBatch, position: int, check: RecordCheck) -> None:
+        for offset, key, value in zip(batch.offsets(), batch.keys(), batch.values(), strict=True):
+            try:
+                check(key, value)
+            except ValueError as error:
+                path, expected = self.path(LOG_KIND), "a record that this topic may have"
+                self.report.find(path, position=position, offset=offset, expected=expected, found=str(error))
 
     def _follow_producers(self, batch: RecordBatch, position: int) -> None:
         header = batch.header

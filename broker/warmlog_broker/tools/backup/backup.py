@@ -7,7 +7,8 @@ The order makes it consistent::
 A partition whose topic id and directory are the same in both is one partition all the time; the others are copied
 again, until nothing has changed. So leader epochs and producer ids in the backup are never above those in its metadata
 log, and checkpoints never above the ends of the logs. Internal topics come first: a group's committed offset is at most
-the end of the partition that it is for.
+the end of the partition that it is for. The coordinator of transactions comes last: no partition has a newer epoch of
+a producer than it has, and a broker that starts with the backup ends what is open (`coordinator/transaction/strays`).
 
 Everything that was acknowledged with acks=all before the backup began is in it. Partitions are copied one after the
 other, so the backup is not of one moment.
@@ -22,6 +23,7 @@ from typing import NamedTuple, NoReturn
 
 import msgspec
 
+from warmlog_broker.coordinator.transactions import TOPIC as TRANSACTIONS
 from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, read_records
 from warmlog_broker.storage.directory.data_dir import (
     CLEANER_OFFSETS_NAME,
@@ -171,9 +173,11 @@ class _Run:
         return content, state
 
     def _places(self, state: MetadataState) -> dict[TopicPartition, _Place]:
-        """Return where each partition is, internal topics first."""
+        """Return where each partition is, in the order in which they are taken."""
         places = {}
-        for topic in sorted(state.topics.values(), key=lambda topic: not topic.is_internal):
+        for topic in sorted(
+            state.topics.values(), key=lambda topic: (topic.name == TRANSACTIONS, not topic.is_internal)
+        ):
             assigned = state.assignments.get(topic.topic_id, {})
             for index in range(topic.partitions):
                 key, home = TopicPartition(topic.name, index), str(self._data_dir)

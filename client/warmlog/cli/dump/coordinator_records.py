@@ -15,13 +15,8 @@ import msgspec
 
 from warmlog.cli.dump.decoders import DecoderName, RecordDecoder, decoder_named
 from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.group import records as group_records
-from warmlog_broker.coordinator.transaction import records as transaction_records
+from warmlog_broker.coordinator.readers import READERS
 
-_READERS: dict[str, Callable[[Record], Any]] = {
-    "__groups": group_records.read,
-    "__transactions": transaction_records.read,
-}
 _DIRECTORY = re.compile(r"(\w+)-[0-9]+")
 _TOPIC_ID_BYTES = 16
 
@@ -31,7 +26,7 @@ _decode_any = decoder_named(DecoderName.MSGPACK)
 def decoder_of_directory(directory: str) -> RecordDecoder | None:
     """Return the decoder for a directory of this name if it is a partition of a coordinator's topic, else None."""
     match = _DIRECTORY.fullmatch(directory)
-    read = _READERS.get(match[1]) if match else None
+    read = READERS.get(match[1]) if match else None
     return None if read is None else lambda key, value: _decode(read, key, value)
 
 

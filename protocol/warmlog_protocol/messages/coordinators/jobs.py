@@ -20,7 +20,7 @@ class JobMember(Message, frozen=True):
 class JoinJobRequest(Message, frozen=True):
     """Become a member of the transaction for `version`, which the first one begins.
 
-    It is aborted if no member has sent a heartbeat for `timeout_ms`, as the first member gives it.
+    It is aborted if no member has joined or sent a heartbeat for `timeout_ms`, as the first member gives it.
     """
 
     transactional_id: str
@@ -69,7 +69,8 @@ class CommitJobResponse(Message, frozen=True):
 
     With `is_repeat` the version had been committed before, with so many `records`; the members that this request names
     count only if they were the winners then. Errors: TRANSACTION_ABORTABLE if a winner is no member of the open
-    transaction, as this was aborted; STALE_JOB_VERSION, INVALID_TXN_STATE as for JoinJob.
+    transaction, as this was aborted; INCONSISTENT_TOPIC_ID if they have written to a topic before and after it was
+    recreated; STALE_JOB_VERSION, INVALID_TXN_STATE as for JoinJob.
     """
 
     is_repeat: bool

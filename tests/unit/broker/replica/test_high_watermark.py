@@ -1,5 +1,6 @@
 """Who raises the high watermark of a partition, and to what: flushes, appends, starts, moves, and followers to come."""
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -56,15 +57,21 @@ def test_with_write_caching_it_is_the_log_end(make_partition: MakePartition) -> 
     assert watermarks(partition) == (4, 3, 4)
 
 
-async def test_with_write_caching_a_marker_makes_its_transaction_stable_at_once(make_partition: MakePartition) -> None:
-    partition = make_partition(write_caching="true")
+async def test_with_write_caching_a_marker_makes_its_transaction_stable_at_once_and_is_durable_when_flushed(
+    make_partition: MakePartition,
+) -> None:
+    partition, done = make_partition(write_caching="true"), list[ApiError | None]()
     batch = batch_of([b"a", b"b"], timestamp_ms=NOW_MS, producer=(1, 0), base_sequence=0, is_transactional=True)
-    guard = partition.log.producers.start_verification(1, 0, 0, NOW_MS)
+    guard = partition.log.producers.start_verification(1, 0, NOW_MS)
     partition.append(batch, ACKS_ALL, None, now_ms=NOW_MS, next_producer_id=2, guard=guard)
     assert (partition.log.high_watermark, partition.log.bounds.last_stable_offset) == (2, 0)
-    partition.append_end_transaction(1, 1, ControlType.COMMIT, 0, lambda _: None, now_ms=NOW_MS)
+    partition.append_end_transaction(1, 1, ControlType.COMMIT, 0, done.append, now_ms=NOW_MS)
     assert partition.log.bounds.last_stable_offset == 3
     assert guard is not NO_GUARD
+    await asyncio.sleep(0)
+    assert done == [], "a power cut could leave the transaction open, and no coordinator knows it any more"
+    flush(partition)
+    assert done == [None]
 
 
 def test_a_start_raises_it_to_what_is_on_disk_and_a_rule_may_hold_it_back(make_partition: MakePartition) -> None:

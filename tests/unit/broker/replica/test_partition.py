@@ -176,7 +176,7 @@ def test_a_transactional_batch_needs_the_coordinator_and_its_marker_is_waited_fo
     partition, waiter = make_partition(), Waiter()
     with pytest.raises(InvalidTxnState):
         append(partition, waiter.call(0), producer=1, sequence=0, guard=NO_GUARD)
-    guard = partition.log.producers.start_verification(1, 0, 0, NOW_MS)
+    guard = partition.log.producers.start_verification(1, 0, NOW_MS)
     append(partition, waiter.call(1), producer=1, sequence=0, guard=guard)
     append(partition, waiter.call(2), producer=1, sequence=1, guard=NO_GUARD)
     info = partition.append_end_transaction(1, 1, ControlType.COMMIT, 0, waiter.call(3), now_ms=NOW_MS)

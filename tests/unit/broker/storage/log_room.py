@@ -112,8 +112,8 @@ class LogRoom:
         self, *values: bytes, producer: tuple[int, int, int], timestamp_ms: int | None = None, rows: bool = False
     ) -> AppendInfo:
         """Appends one batch of a transaction, which the coordinator has verified."""
-        producer_id, epoch, sequence = producer = self.after_markers(producer)
-        guard = self.log.producers.start_verification(producer_id, sequence, epoch, self.now_ms)
+        producer_id, epoch, _ = producer = self.after_markers(producer)
+        guard = self.log.producers.start_verification(producer_id, epoch, self.now_ms)
         batch = make_batch(
             *values, timestamp_ms=timestamp_ms or self.now_ms, producer=producer, rows=rows, is_transactional=True
         )

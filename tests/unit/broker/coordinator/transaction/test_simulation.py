@@ -32,11 +32,12 @@ from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.transactions import CompletedTxn
 from warmlog_broker.storage.producer.transactions import Transactions as OpenTransactions
 from warmlog_broker.storage.producer.verification import VerificationGuard, Verifications
+from warmlog_protocol.batch.control import EndTxnMarker
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.errors import InvalidTxnState, WarmlogError
 
 EVENTS = 8_000
-SEEDS_TO_FIND_A_MISSING_RULE = 100
+SEEDS_TO_FIND_A_MISSING_RULE = 200
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -261,12 +262,12 @@ def a_new_coordinator_starts_no_timers(patch: pytest.MonkeyPatch) -> None:
 def a_marker_of_the_same_epoch_ends_a_transaction(patch: pytest.MonkeyPatch) -> None:
     check_marker = ProducerStates.check_marker
 
-    def lenient(self: ProducerStates, header: BatchHeader, coordinator_epoch: int) -> bool:
+    def lenient(self: ProducerStates, header: BatchHeader, marker: EndTxnMarker) -> bool:
         entry = self.get(header.producer_id)
         is_open = entry is not None and self.transactions.is_open(header.producer_id)
         if entry is not None and is_open and entry.epoch == header.producer_epoch:
             return True
-        return check_marker(self, header, coordinator_epoch)
+        return check_marker(self, header, marker)
 
     patch.setattr(ProducerStates, "check_marker", lenient)
 
@@ -274,8 +275,8 @@ def a_marker_of_the_same_epoch_ends_a_transaction(patch: pytest.MonkeyPatch) -> 
 def a_repeated_marker_is_refused(patch: pytest.MonkeyPatch) -> None:
     check_marker = ProducerStates.check_marker
 
-    def strict(self: ProducerStates, header: BatchHeader, coordinator_epoch: int) -> bool:
-        if not check_marker(self, header, coordinator_epoch):
+    def strict(self: ProducerStates, header: BatchHeader, marker: EndTxnMarker) -> bool:
+        if not check_marker(self, header, marker):
             raise InvalidTxnState("")
         return True
 
@@ -301,9 +302,9 @@ def a_marker_leaves_the_guard(patch: pytest.MonkeyPatch) -> None:
 def a_repeated_marker_leaves_the_guard(patch: pytest.MonkeyPatch) -> None:
     check_marker = ProducerStates.check_marker
 
-    def kept(self: ProducerStates, header: BatchHeader, coordinator_epoch: int) -> bool:
+    def kept(self: ProducerStates, header: BatchHeader, marker: EndTxnMarker) -> bool:
         pending = self.verifications._pending.get(header.producer_id)
-        is_new = check_marker(self, header, coordinator_epoch)
+        is_new = check_marker(self, header, marker)
         if not is_new and pending is not None:
             self.verifications._pending[header.producer_id] = pending
         return is_new

@@ -65,7 +65,7 @@ class CompactionRoom(LogRoom):
     def put_in_transaction(self, *pairs: Pair, producer: tuple[int, int, int], rows: bool = False) -> AppendInfo:
         """Appends one batch of a transaction, as `append_in_transaction` does."""
         producer_id, epoch, sequence = self.after_markers(producer)
-        guard = self.log.producers.start_verification(producer_id, sequence, epoch, self.now_ms)
+        guard = self.log.producers.start_verification(producer_id, epoch, self.now_ms)
         batch = encode_batch(
             [value for _, value in pairs],
             keys=[key for key, _ in pairs],

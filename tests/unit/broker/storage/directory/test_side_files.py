@@ -75,7 +75,7 @@ class Home:
 
     def abort_transaction(self) -> None:
         """Two offsets: a record, and the marker that says that it never was."""
-        guard = self.log.producers.start_verification(ABORTER, 0, 0, START_MS)
+        guard = self.log.producers.start_verification(ABORTER, 0, START_MS)
         batch = make_batch(b"aborted", producer=(ABORTER, 0, 0), is_transactional=True)
         checked = check_batch(batch, TINY.max_message_bytes, may_be_transactional=True)
         self.log.appender.append_as_leader(checked, leader_epoch=self.epoch, now_ms=START_MS, guard=guard)
@@ -149,7 +149,7 @@ def home(quick_path: Path) -> Iterator[Home]:
     home.fill(0, COUNT // 2)
     for n in range(9):
         home.append(OTHER, b"other %d" % n * 3, timestamp_ms=START_MS + 100_000 * n)
-    guard = home.logs[OTHER].producers.start_verification(ABORTER, 0, 0, START_MS)
+    guard = home.logs[OTHER].producers.start_verification(ABORTER, 0, START_MS)
     theirs = make_batch(b"x", producer=(ABORTER, 0, 0), is_transactional=True)
     batch = check_batch(theirs, TINY.max_message_bytes, may_be_transactional=True)
     home.logs[OTHER].appender.append_as_leader(batch, leader_epoch=0, now_ms=START_MS, guard=guard)

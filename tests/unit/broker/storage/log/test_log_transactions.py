@@ -232,41 +232,39 @@ def test_a_marker_of_the_epoch_of_the_open_transaction_cannot_end_it(room: LogRo
 def test_a_transaction_is_opened_with_the_guard_that_was_given_out_for_it(room: LogRoom) -> None:  # PS-11
     log = room.log
     batch = make_batch(b"v", producer=(1, 0, 0), is_transactional=True)
-    guard = log.producers.start_verification(1, 0, 0, room.now_ms)
+    guard = log.producers.start_verification(1, 0, room.now_ms)
     assert guard is not NO_GUARD
-    room.append(b"idempotent", producer=(1, 0, 0))
-    assert log.producers.start_verification(1, 1, 0, room.now_ms) is guard
-    batch = make_batch(b"v", producer=(1, 0, 1), is_transactional=True)
-    for other in (NO_GUARD, log.producers.start_verification(2, 0, 0, room.now_ms)):
+    assert log.producers.start_verification(1, 0, room.now_ms) is guard
+    for other in (NO_GUARD, log.producers.start_verification(2, 0, room.now_ms)):
         with pytest.raises(InvalidTxnState):
             room.append_bytes(batch, other)
-    assert log.log_end_offset == 1
+    assert log.log_end_offset == 0
     with pytest.raises(OutOfOrderSequence):
-        room.append_bytes(batch, guard)  # the batch with sequence 0 asked first, and has not come
-    room.log.producers.verifications.clear(1)
-    guard = log.producers.start_verification(1, 1, 0, room.now_ms)
+        room.append_bytes(make_batch(b"w", producer=(1, 0, 1), is_transactional=True), guard)
     room.append_bytes(batch, guard)
     entry = log.producers.get(1)
     assert entry is not None
-    assert entry.transaction_first_offset == 1
-    assert log.producers.start_verification(1, 2, 0, room.now_ms) is NO_GUARD
-    room.append_bytes(make_batch(b"w", producer=(1, 0, 2), is_transactional=True))
+    assert entry.transaction_first_offset == 0
+    assert log.producers.start_verification(1, 0, room.now_ms) is NO_GUARD
+    room.append_bytes(make_batch(b"w", producer=(1, 0, 1), is_transactional=True))
     room.end_transaction(1, commits=True)
     with pytest.raises(InvalidTxnState):
-        room.append_bytes(make_batch(b"x", producer=(1, 0, 3), is_transactional=True), guard)
-    assert log.producers.start_verification(1, 3, 0, room.now_ms) is not guard
+        room.append_bytes(make_batch(b"x", producer=(1, 0, 2), is_transactional=True), guard)
+    assert log.producers.start_verification(1, 0, room.now_ms) is not guard
 
 
 def test_a_marker_that_comes_in_between_takes_the_guard_away(room: LogRoom) -> None:  # PS-11
-    guard = room.log.producers.start_verification(1, 0, 0, room.now_ms)
+    guard = room.log.producers.start_verification(1, 0, room.now_ms)
     room.end_transaction(1, commits=False)
     with pytest.raises(InvalidTxnState):
         room.append_bytes(make_batch(b"v", producer=(1, 0, 0), is_transactional=True), guard)
     assert room.log.log_end_offset == 1
 
 
-def test_the_first_batch_of_a_producer_may_have_any_sequence(room: LogRoom) -> None:  # PS-11
-    assert room.append_in_transaction(b"v", producer=(1, 3, 3)).first_offset == 0
+def test_a_transaction_cannot_begin_with_a_later_batch(room: LogRoom) -> None:  # PS-11
+    with pytest.raises(OutOfOrderSequence, match="what the producer wrote here before is lost"):
+        room.append_in_transaction(b"v", producer=(1, 3, 3))
+    assert room.append_in_transaction(b"v", producer=(1, 3, 0)).first_offset == 0
 
 
 def test_a_batch_outside_of_an_open_transaction_is_refused(room: LogRoom) -> None:

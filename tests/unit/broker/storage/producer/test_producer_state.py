@@ -42,7 +42,7 @@ class Producers(ProducerStates):
         """The offsets of the original, for a duplicate."""
         guard = NO_GUARD
         if header.is_transactional:
-            guard = self.start_verification(header.producer_id, header.base_sequence, header.producer_epoch, now_ms)
+            guard = self.start_verification(header.producer_id, header.producer_epoch, now_ms)
         known = self.check(header, guard)
         if known is not None:
             return known.first_offset, known.last_offset
@@ -208,11 +208,11 @@ def test_transactional_batches_need_an_open_transaction_or_a_verified_one() -> N
     states = Producers()
     with pytest.raises(InvalidTxnState, match="coordinator was not asked"):
         states.check(batch(0, attributes=TRANSACTIONAL))
-    states.start_verification(1, 0, 0, 0)
+    states.start_verification(1, 0, 0)
     with pytest.raises(InvalidTxnState):
         states.check(batch(0, attributes=TRANSACTIONAL))
     states.append(batch(0, attributes=TRANSACTIONAL))
-    assert states.start_verification(1, 1, 0, 0) is NO_GUARD
+    assert states.start_verification(1, 0, 0) is NO_GUARD
     assert states.check(batch(1, attributes=TRANSACTIONAL)) is None
     with pytest.raises(InvalidTxnState):
         states.check(batch(0, epoch=1, attributes=TRANSACTIONAL))
@@ -231,15 +231,14 @@ def test_a_duplicate_is_answered_before_anybody_asks_for_its_transaction() -> No
     assert states.append(batch(0, 2, attributes=TRANSACTIONAL)) == (0, 1)
 
 
-def test_a_batch_that_overtakes_the_one_being_verified_is_out_of_order() -> None:
+def test_a_transaction_begins_with_the_first_batch_of_its_epoch() -> None:
     states = Producers()
-    guard = states.start_verification(1, 3, 0, 0)
-    with pytest.raises(OutOfOrderSequence, match="sequence 4, while 3 is still being verified"):
-        states.check(batch(4, attributes=TRANSACTIONAL), guard)
-    assert states.start_verification(1, 2, 0, 0) is guard
-    with pytest.raises(OutOfOrderSequence, match="sequence 3, while 2 is still being verified"):
-        states.check(batch(3, attributes=TRANSACTIONAL), guard)
-    assert states.check(batch(2, attributes=TRANSACTIONAL), guard) is None
+    for epoch in range(2):
+        guard = states.start_verification(1, epoch, 0)
+        with pytest.raises(OutOfOrderSequence, match="begins with sequence 0, not 4"):
+            states.check(batch(4, epoch=epoch, attributes=TRANSACTIONAL), guard)
+        states.append(batch(0, epoch=epoch, attributes=TRANSACTIONAL))
+        states.end(ControlType.COMMIT, epoch=epoch + 1)
 
 
 def test_an_open_transaction_takes_transactional_batches_only() -> None:  # PM-07
@@ -270,12 +269,23 @@ def test_markers_of_older_producers_and_older_coordinators_are_refused() -> None
     states.append(batch(0, epoch=3, attributes=TRANSACTIONAL))
     states.end(ControlType.COMMIT, epoch=3, coordinator_epoch=15)
     with pytest.raises(InvalidProducerEpoch, match="epoch 2 is fenced by 3"):
-        states.check_marker(marker(epoch=2), 16)
+        states.check_marker(marker(epoch=2), EndTxnMarker(ControlType.COMMIT, 16))
     with pytest.raises(TransactionCoordinatorFenced, match="coordinator epoch 14 is fenced by 15"):
-        states.check_marker(marker(epoch=3), 14)
-    assert not states.check_marker(marker(epoch=3), 15)
-    assert states.check_marker(marker(epoch=4), 16)
-    assert states.check_marker(marker(producer_id=2), 0)
+        states.check_marker(marker(epoch=3), EndTxnMarker(ControlType.COMMIT, 14))
+    assert not states.check_marker(marker(epoch=3), EndTxnMarker(ControlType.COMMIT, 15))
+    assert states.check_marker(marker(epoch=4), EndTxnMarker(ControlType.COMMIT, 16))
+    assert states.check_marker(marker(producer_id=2), EndTxnMarker(ControlType.COMMIT, 0))
+
+
+def test_a_transaction_is_ended_by_its_own_marker_and_nothing_is_appended_behind_it_before_that() -> None:
+    states = Producers()
+    states.append(batch(0, attributes=TRANSACTIONAL))
+    with pytest.raises(InvalidTxnState, match="not part of it"):
+        states.append(batch(0, epoch=3, attributes=TRANSACTIONAL))
+    with pytest.raises(InvalidTxnState, match=r"of epoch 0 is open .* and a marker of epoch 3 cannot end it"):
+        states.check_marker(marker(epoch=3), EndTxnMarker(ControlType.COMMIT, 0))
+    assert states.check_marker(marker(epoch=3), EndTxnMarker(ControlType.ABORT, 0))
+    assert states.check_marker(marker(epoch=1), EndTxnMarker(ControlType.COMMIT, 0))
 
 
 def test_a_repeated_marker_ends_a_verification_of_the_next_transaction() -> None:
@@ -283,8 +293,8 @@ def test_a_repeated_marker_ends_a_verification_of_the_next_transaction() -> None
     states.append(batch(0, attributes=TRANSACTIONAL))
     states.end(ControlType.COMMIT, epoch=1)
     following = batch(0, epoch=1, attributes=TRANSACTIONAL)
-    guard = states.start_verification(1, 0, 1, 0)
-    assert not states.check_marker(marker(epoch=1), 0)
+    guard = states.start_verification(1, 1, 0)
+    assert not states.check_marker(marker(epoch=1), EndTxnMarker(ControlType.COMMIT, 0))
     with pytest.raises(InvalidTxnState):
         states.check(following, guard)
     states.append(following)
@@ -368,11 +378,11 @@ def test_a_transaction_that_got_nothing_for_long_is_late() -> None:  # PM-20
 
 def test_a_producer_whose_verification_never_ends_is_forgotten() -> None:
     states = Producers()
-    guard = states.start_verification(1, 0, 0, now_ms=0)
+    guard = states.start_verification(1, 0, now_ms=0)
     states.expire(now_ms=199, expiration_ms=200)
-    assert states.start_verification(1, 0, 0, now_ms=199) is guard
+    assert states.start_verification(1, 0, now_ms=199) is guard
     states.expire(now_ms=200, expiration_ms=200)
-    assert states.start_verification(1, 0, 0, now_ms=200) is not guard
+    assert states.start_verification(1, 0, now_ms=200) is not guard
 
 
 def test_producers_expire_by_when_they_were_seen_and_not_by_their_records() -> None:

@@ -74,7 +74,7 @@ class Writers:
         if chance.random() < 0.5:
             batch = to_rows(read_batch(batch))
         if is_transactional:
-            room.append_bytes(batch, room.log.producers.start_verification(producer, sequence, epoch, room.now_ms))
+            room.append_bytes(batch, room.log.producers.start_verification(producer, epoch, room.now_ms))
             self._open.add(producer)
         else:
             room.append_bytes(batch)

@@ -236,9 +236,7 @@ class Coordinator:
     def produce(self, name: str, number: int, header: BatchHeader, values: tuple[Token, ...], then: Then) -> None:
         """Produce of one transactional batch: its partition is enrolled before it is appended."""
         partition = self.partitions[number]
-        guard = partition.states.start_verification(
-            header.producer_id, header.base_sequence, header.producer_epoch, self.now_ms
-        )
+        guard = partition.states.start_verification(header.producer_id, header.producer_epoch, self.now_ms)
 
         def append() -> None:
             if self.partitions[number] is not partition:
@@ -265,7 +263,7 @@ class Coordinator:
         self.decide(
             name,
             lambda state, _: decisions.enrol(
-                state, name, producer, partition=partition.enrolled, topic="t", now_ms=self.now_ms
+                state, name, producer, partition=partition.enrolled, topic=f"t{number}", now_ms=self.now_ms
             ),
             enrolled,
         )

@@ -8,7 +8,7 @@ from unit.broker.coordinator.transaction.simulation.producers import STEADY, TIM
 from unit.broker.coordinator.transaction.simulation.truth import Token
 from warmlog_broker.coordinator.transaction.decisions import NOBODY
 from warmlog_broker.coordinator.transaction.state import Producer
-from warmlog_protocol.errors import ApiError, StaleJobVersion, TransactionAbortable
+from warmlog_protocol.errors import ApiError, InconsistentTopicId, StaleJobVersion, TransactionAbortable
 
 TASKS = 3
 MAX_ATTEMPTS = 12
@@ -137,7 +137,7 @@ class Driver(Client):
             self._begin()
         elif isinstance(result, StaleJobVersion):
             self._give_up()
-        elif isinstance(result, TransactionAbortable):
+        elif isinstance(result, TransactionAbortable | InconsistentTopicId):
             self._abort_members()
             self._begin()
 

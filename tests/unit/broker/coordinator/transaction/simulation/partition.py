@@ -69,9 +69,8 @@ class Partition:
         """Write the marker that ends a transaction, unless it is there. Raises what the real log raises."""
         require(producer.epoch <= LAST_PRODUCER_EPOCH + 1, "a marker of epoch {}", producer.epoch)
         header = make_header(producer, NO_SEQUENCE, 1, attributes=CONTROL_BIT | TRANSACTIONAL_BIT)
-        if self.states.check_marker(header, coordinator_epoch):
-            kind = ControlType.COMMIT if commits else ControlType.ABORT
-            marker = EndTxnMarker(kind, coordinator_epoch)
+        marker = EndTxnMarker(ControlType.COMMIT if commits else ControlType.ABORT, coordinator_epoch)
+        if self.states.check_marker(header, marker):
             self._take(Batch(header._replace(base_offset=self.end_offset), marker=marker))
         self._when_durable(self.end_offset, then)
 
