@@ -110,7 +110,7 @@ async def test_records_that_are_still_being_sent_go_into_no_later_transaction(
 
 async def test_a_topic_that_is_recreated_within_a_transaction_aborts_it(broker: BrokerProcess, topic: str) -> None:
     async with named(broker) as producer, warmlog.Admin(broker.address) as admin:
-        with pytest.raises(warmlog.errors.OutOfOrderSequence, match="what the producer wrote here before is lost"):  # noqa: PT012 - a transaction
+        with pytest.raises(warmlog.errors.InconsistentTopicId, match="what was written to it before is lost"):  # noqa: PT012 - a transaction
             async with producer.transaction():
                 await producer.send(topic, b"lost", partition=0)
                 await admin.delete_topic(topic)

@@ -36,7 +36,8 @@ def add_pending(
         raise InvalidProducerEpoch(
             f"group {group!r}: producer {producer_id}, epoch {epoch} is fenced by {present.epoch}"
         )
-    merged = {Partition(each.topic_id, each.partition): each.value for each in present.offsets} if present else {}
+    earlier = present.offsets if present is not None and present.epoch == epoch else ()
+    merged = {Partition(each.topic_id, each.partition): each.value for each in earlier}
     merged |= offsets
     packed = tuple(PendingOffset(*partition, value) for partition, value in merged.items())
     return [put(PendingKey(group, producer_id), PendingValue(epoch, now_ms, packed))] if offsets else []
@@ -45,7 +46,10 @@ def add_pending(
 def end_pending(
     groups: Groups, group: str, producer_id: int, epoch: int, *, commits: bool, now_ms: int
 ) -> Decision[None]:
-    """End the producer's transaction with the epoch of its markers. Repeating this has no effect."""
+    """End the producer's transaction with the epoch of its markers. Repeating this has no effect.
+
+    A commit is for the epoch before it: offsets of another one, as an old copy of the log may have, are dropped.
+    """
     found = groups.get(group)
     present = found.pending.get(producer_id) if found else None
     if present is not None and present.epoch >= epoch:

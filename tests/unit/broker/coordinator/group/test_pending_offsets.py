@@ -57,3 +57,22 @@ def test_late_ones_of_a_transaction_that_has_ended_are_refused_and_the_next_one_
     group = groups.get("g")
     assert group is not None
     assert group.offsets[PART].offset == 7
+
+
+def test_what_waits_of_an_earlier_transaction_goes_into_no_later_one(groups: Groups) -> None:
+    add(groups, EPOCH, 5)  # an older copy of the log, as a restore may have it, does not know how this has ended
+    other = Partition(PART.topic_id, 1)
+    value = OffsetValue(6, -1, "", "t", 0)
+    apply(groups, add_pending(groups, "g", PRODUCER, EPOCH + 2, {other: value}, now_ms=0))
+    apply(groups, end_pending(groups, "g", PRODUCER, EPOCH + 3, commits=True, now_ms=0).records)
+    group = groups.get("g")
+    assert group is not None
+    assert set(group.offsets) == {other}
+
+
+def test_a_commit_takes_no_offsets_of_another_epoch_than_the_one_before(groups: Groups) -> None:
+    add(groups, EPOCH, 5)
+    apply(groups, end_pending(groups, "g", PRODUCER, EPOCH + 3, commits=True, now_ms=0).records)
+    group = groups.get("g")
+    assert group is not None
+    assert not group.offsets
