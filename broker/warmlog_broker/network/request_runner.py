@@ -257,5 +257,6 @@ class RequestRunner:
         if started.started_s:  # otherwise it was refused unread
             took_s = time.perf_counter() - started.started_s
             self._counters.request_seconds[started.api.key].observe(took_s)
-            _log.debug("ended after %.3f ms", took_s * 1000)
+            if _log.isEnabledFor(logging.DEBUG):
+                _log.debug("ended after %.3f ms", took_s * 1000)
         self._channel.end(started, pieces)
