@@ -37,6 +37,12 @@ CURRENT_REQUEST: ContextVar[tuple[RequestContext, StartedRequest] | None] = Cont
 """Set while a request is handled, and in the tasks and callbacks that its handler starts."""
 
 
+def request_number() -> str:
+    """Return the number of the request that is being handled: that of its connection, and its own on that."""
+    current = CURRENT_REQUEST.get()
+    return "" if current is None else f"{current[0].connection}-{current[1].correlation_id}"
+
+
 def current_request() -> dict[str, str]:
     """Return what log lines say about the request that is being handled; empty outside of one.
 
@@ -48,7 +54,7 @@ def current_request() -> dict[str, str]:
         return {}
     context, started = current
     return {
-        "request": f"{context.connection}-{started.correlation_id}",
+        "request": request_number(),
         "api": started.api.name,
         "principal": context.principal,
         "client": context.peer,

@@ -17,6 +17,7 @@ from warmlog_broker.network.request_context import (
     MAX_CLIENT_ID_CHARACTERS,
     USER_PREFIX,
     RequestContext,
+    request_number,
 )
 from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.network.response import NO_DEADLINE_S, ConnectionEnds, Deferred, MessageWithSlices, Response
@@ -244,8 +245,7 @@ class RequestRunner:
             self._channel.close(str(error))
             return
         if not isinstance(error, ApiError):
-            number = f"{self.context.connection}-{started.correlation_id}"
-            error = own_failure(f"request {number}, {started.api.key.name} from {self.context.peer}")
+            error = own_failure(f"request {request_number()}, {started.api.key.name} from {self.context.peer}")
         _log.debug("the response is %s: %s", type(error).__name__, error)
         self._counters.errors[started.api.name, type(error).__name__] += 1
         if isinstance(error, SaslAuthenticationFailed | TooManyConnections):
