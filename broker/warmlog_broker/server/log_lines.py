@@ -16,7 +16,7 @@ from warmlog_broker.runtime.systemd import is_journal
 
 _PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}
 """As in syslog(3)."""
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code != ord("\n")}
 
 _log = logging.getLogger(__name__)
 
@@ -24,18 +24,20 @@ _log = logging.getLogger(__name__)
 class TextLines(logging.Formatter):
     """`2026-11-23 22:52:45,123 WARNING message [request 17-4, Fetch of User:alice from 127.0.0.1:4711]`, in local time.
 
-    Control characters are escaped: a peer may have chosen a part of the message. A traceback follows in lines of its
-    own.
+    Control characters are escaped: a peer may have chosen a part of the text. A traceback follows in lines of its own.
     """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
+    def format(self, record: logging.LogRecord) -> str:
+        return super().format(record).translate(_CONTROLS)
+
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
         text = super().formatMessage(record)
         if request := current_request():
             text += " [request {request}, {api} of {principal} from {client}]".format(**request)
-        return text.translate(_CONTROLS)
+        return text.replace("\n", "\\x0a")
 
 
 class JsonLines(logging.Formatter):
