@@ -50,8 +50,8 @@ class BrokerProcess:
     """`python -m warmlog_broker` on `data_dir`, or several; settings have underscores for dots: `flush_ms=5`.
 
     A context manager: entering starts it and waits until it listens, leaving kills what still runs. As tests kill it
-    often, it starts in safe mode only where a test sets `crash_loop_limit`. With `constants`, times that are not
-    settings are shorter.
+    often, it starts in safe mode only where a test sets `crash_loop_limit`; its log is text. With `constants`,
+    times that are not settings are shorter.
     """
 
     may_fork = False
@@ -68,6 +68,7 @@ class BrokerProcess:
         self.data_dir = data_dir
         self.data_dirs = [data_dir, *more]
         settings.setdefault("crash_loop_limit", 0)
+        settings.setdefault("log_format", "text")
         self.settings = {name.replace("_", "."): _as_text(value) for name, value in settings.items()}
         self.environment = environment or {}
         self.constants = constants or {}

@@ -15,6 +15,7 @@ from warmlog.cli.app import COMMANDS, FAMILIES
 sys.path.insert(0, str(ROOT / "tools" / "site"))
 import hooks
 
+DOCS = ROOT / "docs"
 LINK = re.compile(r"\]\((?P<target>[^)#\s]+)(?:#[^)]*)?\)")
 LOADED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"(?P<address>(?:https?:)?//[^\"]+)\"")
 
@@ -23,6 +24,13 @@ def test_every_error_has_a_remedy_and_its_own_section() -> None:
     names = {error.__name__ for error in hooks.error_classes()}
     assert set(hooks.tomllib.loads(hooks.REMEDIES.read_text())) == names
     assert re.findall(r"^## (\w+)$", hooks.errors(), re.MULTILINE) == sorted(names)
+
+
+def test_every_message_of_the_broker_at_warning_or_above_has_a_remedy() -> None:
+    sections = hooks.tomllib.loads(hooks.LOG_REMEDIES.read_text()).values()
+    told = [message for section in sections for message in section]
+    assert sorted(told) == sorted(hooks.logged_messages())
+    assert "| … IS OFFLINE: its flush failed: … | critical | Look at the disk" in hooks.log_messages()
 
 
 def test_the_page_of_the_command_line_has_every_command_and_option() -> None:
@@ -40,7 +48,9 @@ def test_the_page_of_the_command_line_has_every_command_and_option() -> None:
 def test_links_between_pages_lead_to_files(page: Path) -> None:
     for match in LINK.finditer(page.read_text()):
         target = match["target"]
-        assert "://" in target or (page.parent / target).exists(), f"{page}: {target}"
+        path = (page.parent / target).resolve()
+        is_generated = path.is_relative_to(DOCS) and path.relative_to(DOCS).as_posix() in hooks.PAGES
+        assert "://" in target or is_generated or path.exists(), f"{page}: {target}"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("material") is None, reason="`make docs` installs what builds the site")

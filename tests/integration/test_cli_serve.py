@@ -21,7 +21,7 @@ def served(
     data_dir: Path, *arguments: str, said: list[str] | None = None, **variables: str
 ) -> Iterator[tuple[Forked, CommandLine]]:
     """A broker started by the command line, and commands against it. `said` gets its log up to the line "ready"."""
-    given = ["serve", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", *arguments]
+    given = ["serve", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--set", "log.format=text", *arguments]
     reading, writing = os.pipe()
     with open(reading) as stderr:
         process = Forked("warmlog", given, (0, 1, writing), environment(**variables))

@@ -30,7 +30,7 @@ def broker(files: Path) -> Iterator[BrokerProcess]:
     added = offline("user", "add", "alice", "--password-file", files / "alice.password", "--data-dir", files / "data")
     assert added.returncode == 0, added.stderr
     with BrokerProcess(
-        files / "data", listeners="main=sasl_plaintext://127.0.0.1:0", sasl_failure_delay_ms=50
+        files / "data", listeners="main=sasl_plaintext://127.0.0.1:0", sasl_failure_delay_ms=50, log_level="debug"
     ) as running:
         yield running
 

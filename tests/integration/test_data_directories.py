@@ -42,7 +42,7 @@ def failure_of(*disks: Path) -> str:
     with pytest.raises(BrokerFailed) as caught:
         BrokerProcess(*disks).start()
     assert caught.value.exit_code == 1
-    (line,) = [line for line in caught.value.output.splitlines() if line.startswith("warmlog: ")]
+    (line,) = [line for line in caught.value.output.splitlines() if " CRITICAL warmlog: " in line]
     return line
 
 

@@ -54,6 +54,14 @@ class PrincipalRule(StrEnum):
     DN = "dn"
 
 
+class LogFormat(StrEnum):
+    """How the broker's log lines are written; AUTO is TEXT on a terminal, and JSON elsewhere."""
+
+    AUTO = "auto"
+    TEXT = "text"
+    JSON = "json"
+
+
 class Authorization(StrEnum):
     """Whether requests need rights."""
 
@@ -135,6 +143,18 @@ class BrokerSettings:
         "groups",
         "The most groups, and pairs of a group and a topic, with metrics of their own; the others are added up.",
         minimum=0,
+        is_dynamic=True,
+    )
+    log_format: str = setting(
+        "auto",
+        "How the broker writes its log to stderr: text, json (an object a line), or auto, which is text on a terminal "
+        "and json elsewhere.",
+        choices=tuple(LogFormat),
+    )
+    log_level: str = setting(
+        "info",
+        "The least level of the lines in the broker's log: debug, info, warning, error or critical; other levels for "
+        "parts of the broker may follow, with commas between them, such as info,network=debug.",
         is_dynamic=True,
     )
     node_id: int = _integer(

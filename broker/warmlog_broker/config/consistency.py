@@ -6,6 +6,7 @@ from pathlib import Path
 
 from warmlog_broker.config.broker_settings import BrokerSettings, ClientAuth
 from warmlog_broker.config.listeners import format_address, parse_address
+from warmlog_broker.config.log_levels import parse_log_level
 from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.sasl.credential import MECHANISMS
 
@@ -48,6 +49,10 @@ def _check_mechanisms(config: BrokerSettings) -> None:
 def _check_admin_address(config: BrokerSettings) -> None:
     if config.admin_listen:
         parse_address(config.admin_listen, "admin.listen")
+
+
+def _check_log_level(config: BrokerSettings) -> None:
+    parse_log_level(config.log_level)
 
 
 def _check_memory(config: BrokerSettings) -> None:
@@ -147,6 +152,7 @@ _CHECKS: tuple[Callable[[BrokerSettings], None], ...] = (
     _check_tls,
     _check_mechanisms,
     _check_admin_address,
+    _check_log_level,
     _check_memory,
     _check_cleaner_rate,
     _check_session_timeouts,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol, TypeVar
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request_context import RequestContext, request_number
 from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.io.os_errors import storage_error
@@ -78,4 +78,4 @@ class Items:
                 logging.ERROR, "requests that failed because of the disk", text, self._services.loop.time()
             )
             return storage_error(text, error)
-        return own_failure(f"{self._name} of {subject} for {self._context.peer}")
+        return own_failure(f"request {request_number()}, {self._name} of {subject} for {self._context.peer}")

@@ -1,6 +1,7 @@
 """The open connections, and the limits on their number: in total, for each address, and for each principal."""
 
 import asyncio
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -52,6 +53,8 @@ class Connections:
         self._refused: set[OpenConnection] = set()
         self.gone_count = 0
         """How many connections have ended since the start."""
+        self.next_number = itertools.count(1).__next__
+        """Returns the number of a new connection."""
         self._gone = asyncio.Event()
         self._gone.set()
 

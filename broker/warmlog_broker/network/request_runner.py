@@ -3,6 +3,7 @@
 Only this module does that for whole requests; `handlers/items` does it for each item of a request.
 """
 
+import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
@@ -11,7 +12,13 @@ from typing import Any, Protocol, TypeVar
 from msgspec import structs
 
 from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest, Slices
-from warmlog_broker.network.request_context import MAX_CLIENT_ID_CHARACTERS, USER_PREFIX, RequestContext
+from warmlog_broker.network.request_context import (
+    CURRENT_REQUEST,
+    MAX_CLIENT_ID_CHARACTERS,
+    USER_PREFIX,
+    RequestContext,
+    request_number,
+)
 from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.network.response import NO_DEADLINE_S, ConnectionEnds, Deferred, MessageWithSlices, Response
 from warmlog_broker.runtime.counters import Counters
@@ -27,6 +34,7 @@ from warmlog_protocol.wire.connection import RefusedRequest
 Handler = Callable[[RequestContext, ReceivedRequest], Response]
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
 _TELLING = frozenset(api.response for api in APIS.values() if "throttle_ms" in api.response.__struct_fields__)
 
 
@@ -95,6 +103,13 @@ class RequestRunner:
 
     def start(self, request: ReceivedRequest | RefusedRequest, started: StartedRequest) -> None:
         """Run the handler of `request`; one that could not be read ends with its error."""
+        token = CURRENT_REQUEST.set((self.context, started))
+        try:
+            self._start(request, started)
+        finally:
+            CURRENT_REQUEST.reset(token)
+
+    def _start(self, request: ReceivedRequest | RefusedRequest, started: StartedRequest) -> None:
         authentication = self.context.authentication
         if authentication is not None:
             try:
@@ -132,12 +147,15 @@ class RequestRunner:
         started, timer = entry
         if timer is not None:
             timer.cancel()
+        token = CURRENT_REQUEST.set((self.context, started))
         try:
             response = work()
         except Exception as error:
             self._fail(started, error)
         else:
             self._take(started, response)
+        finally:
+            CURRENT_REQUEST.reset(token)
 
     def drop_waiting(self) -> list[StartedRequest]:
         """Drop and return the requests that only wait: they get no response."""
@@ -227,7 +245,8 @@ class RequestRunner:
             self._channel.close(str(error))
             return
         if not isinstance(error, ApiError):
-            error = own_failure(f"{started.api.key.name} from {self.context.peer}")
+            error = own_failure(f"request {request_number()}, {started.api.key.name} from {self.context.peer}")
+        _log.debug("the response is %s: %s", type(error).__name__, error)
         self._counters.errors[started.api.name, type(error).__name__] += 1
         if isinstance(error, SaslAuthenticationFailed | TooManyConnections):
             self._channel.end_last(started, self._codec.encode_error(started, error))
@@ -236,5 +255,8 @@ class RequestRunner:
 
     def _end(self, started: StartedRequest, pieces: Pieces | None) -> None:
         if started.started_s:  # otherwise it was refused unread
-            self._counters.request_seconds[started.api.key].observe(time.perf_counter() - started.started_s)
+            took_s = time.perf_counter() - started.started_s
+            self._counters.request_seconds[started.api.key].observe(took_s)
+            if _log.isEnabledFor(logging.DEBUG):
+                _log.debug("ended after %.3f ms", took_s * 1000)
         self._channel.end(started, pieces)

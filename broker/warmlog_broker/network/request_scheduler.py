@@ -118,6 +118,8 @@ class StartedRequest(Struct, eq=False, gc=False):
     correlation_id: int
     started_s: float = 0.0
     """When its handler was called, on the clock of time.perf_counter."""
+    is_over: bool = False
+    """Whether it has ended."""
 
 
 class RequestScheduler(Generic[R, P]):
@@ -206,6 +208,7 @@ class RequestScheduler(Generic[R, P]):
 
     def end(self, started: StartedRequest, response: P | None) -> Sequence[P]:
         """End the request, with None for no response. Return the responses to be sent now."""
+        started.is_over = True
         if self.holder is started:
             self.holder = None
         if not self._keeps_order:

@@ -147,6 +147,7 @@ class Session(asyncio.BufferedProtocol):
                 self.name,
                 is_replica=False,
                 authentication=self._authentication,
+                connection=context.connections.next_number(),
             ),
         )
         self._refusal = context.connections.refusal(self.host)

@@ -18,6 +18,12 @@ EXTENSION_US = 30_000_000
 _log = logging.getLogger(__name__)
 
 
+def is_journal(descriptor: int, environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether what is written to `descriptor` goes to the journal: systemd.exec(5), JOURNAL_STREAM."""
+    found = os.fstat(descriptor)
+    return environment.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
 def status(text: str) -> str:
     """Format the line that `systemctl status` shows."""
     return f"STATUS={text}"

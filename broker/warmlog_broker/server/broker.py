@@ -73,8 +73,16 @@ class Stage(Enum):
 class Broker:
     """One broker in the running event loop. Use `start_broker`."""
 
-    def __init__(self, config: BrokerConfig, service_manager: ServiceManager) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        service_manager: ServiceManager,
+        *,
+        on_settings: Callable[[BrokerConfig], None] | None = None,
+    ) -> None:
+        """`on_settings` is called with the settings in force before any log is opened, and after each change."""
         self.config = config
+        self._on_settings = on_settings
         self._service_manager = service_manager
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPools.start(config)
@@ -157,6 +165,7 @@ class Broker:
             self._started = self.config
             own = metadata_log.state.broker_settings
             self.config = self._started.altered(still_valid(self._started, own))
+            self._take_settings()
             with while_loading:
                 self._guard.begin()
                 open_files = OpenFiles(self.config.max_open_files)
@@ -174,7 +183,6 @@ class Broker:
             self.topics, self.services = self._engine.topics, self._engine.services
             self.services.users.on_deleted.append(self._connections.dismiss)
             self.services.broker_changes.on_altered.append(self._take_settings)
-            self._take_settings()
             undo.callback(self._stop_listening)
             await self._listen(bound)
             self._publish_metrics()
@@ -302,6 +310,8 @@ class Broker:
     def _take_settings(self) -> None:
         """Use settings as they are now, which may have been altered."""
         self._connections.limit_per_address = self.config.max_connections_per_ip
+        if self._on_settings is not None:
+            self._on_settings(self.config)
 
     def _bind(self) -> list[BoundListener]:
         """If both the port and the data directory are in use, report the directory, which is more specific."""

@@ -19,6 +19,7 @@ from warmlog_broker.runtime.threads import CannotStartThreads
 from warmlog_broker.server.broker import Broker
 from warmlog_broker.server.engine import broker_version
 from warmlog_broker.server.listener import CannotListen
+from warmlog_broker.server.log_lines import log_to_stderr, take_levels
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import DataDirectoryError
 from warmlog_protocol.durability import Durability
@@ -26,7 +27,6 @@ from warmlog_protocol.errors import InvalidConfig, StorageError
 
 EXIT_STOPPED = 0
 EXIT_FAILED = 1
-LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
 SHOWN_IN_FIRST_LINE = frozenset({"data.dir", "data.dirs", "listen", "listeners"})
 """Settings that the first line shows."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -37,27 +37,33 @@ _log = logging.getLogger(__name__)
 def serve(config: BrokerConfig) -> int:
     """Run a broker until SIGTERM or SIGINT; return the exit code of the process: 0 after a clean stop, otherwise 1.
 
-    Logs to stderr unless logging is already configured. An error that prevents the start is one line on stderr.
+    Logs to stderr, unless logging is configured already: then `log.format` and `log.level` mean nothing. An error that
+    prevents the start is one line of the log.
     """
+    on_settings = None
     if not logging.getLogger().hasHandlers():
-        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+        log_to_stderr(config)
+        on_settings = take_levels
     keep_to_one_arena()
     # Until it serves, a signal ends the process at once: an interrupted start is as safe as a crash.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return EXIT_STOPPED if runner.run(_run(config)) else EXIT_FAILED
+            return EXIT_STOPPED if runner.run(_run(config, on_settings)) else EXIT_FAILED
     except (DataDirectoryError, StorageError, CannotListen, CannotStartThreads, InvalidConfig) as error:
-        print(f"warmlog: {error}", file=sys.stderr)  # noqa: T201
+        _log.critical("warmlog: %s", error)
+        return EXIT_FAILED
+    except Exception:
+        _log.critical("warmlog: the broker has ended: a bug", exc_info=True)
         return EXIT_FAILED
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-async def _run(config: BrokerConfig) -> bool:
+async def _run(config: BrokerConfig, on_settings: Callable[[BrokerConfig], None] | None) -> bool:
     """Serve until told to stop; return whether the stop was clean."""
     loop = asyncio.get_running_loop()
-    broker = Broker(config, ServiceManager())
+    broker = Broker(config, ServiceManager(), on_settings=on_settings)
     told_to_stop = asyncio.Event()
     if not sys.stderr.isatty():  # at a terminal SIGHUP says that it was closed
         loop.add_signal_handler(signal.SIGHUP, broker.listening.reload_certificate)

@@ -40,7 +40,7 @@ class DemoBroker:
     def start(self) -> None:
         """Start it and wait until it listens: on a free port the first time, then on the same one."""
         command = [sys.executable, "-m", "warmlog", "serve"]
-        command += ["--data-dir", str(self.data_dir), "--listen", self.address]
+        command += ["--data-dir", str(self.data_dir), "--listen", self.address, "--set", "log.format=text"]
         started_at = time.monotonic()
         with self.log_path.open("ab") as log:
             log_start = log.tell()

@@ -14,10 +14,11 @@ from warmlog_broker.network.request_context import (
     ANONYMOUS_PRINCIPAL,
     MAX_CLIENT_ID_CHARACTERS,
     RequestContext,
+    current_request,
 )
 from warmlog_broker.network.request_runner import RequestRunner
 from warmlog_broker.network.request_scheduler import StartedRequest
-from warmlog_broker.network.response import ConnectionEnds, Deferred, MessageWithSlices, Response
+from warmlog_broker.network.response import NO_DEADLINE_S, ConnectionEnds, Deferred, MessageWithSlices, Response
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import TimerWheel
@@ -425,3 +426,46 @@ async def test_replicas_are_not_limited(room: Room) -> None:
     for _ in range(3):
         room.start(MessageWithSlices(FetchResponse([]), [[piece(1)]]), ApiKey.FETCH)
     assert room.throttled_ms == 0
+
+
+async def test_lines_are_about_a_request_until_it_has_ended(room: Room) -> None:
+    seen: list[dict[str, str]] = []
+    is_over = asyncio.Event()
+
+    async def outlives_the_request() -> None:
+        await is_over.wait()
+        seen.append(current_request())
+
+    async def handles() -> Message:
+        background.append(asyncio.create_task(outlives_the_request()))
+        await asyncio.sleep(0)
+        seen.append(current_request())
+        return RESPONSE
+
+    background: list[asyncio.Task[None]] = []
+    started = StartedRequest(APIS[ApiKey.METADATA], 0, 7)
+    room.outcome = handles()
+    room.runner.start(Request(started.api, 0, 7, REQUESTS[ApiKey.METADATA], memoryview(b""), True), started)
+    assert current_request() == {}
+    await room.finish()
+    started.is_over = True  # the scheduler's work
+    is_over.set()
+    await background[0]
+    (inside, later) = seen
+    assert (inside["request"], inside["api"], inside["principal"]) == ("0-7", "Metadata", ANONYMOUS_PRINCIPAL)
+    assert inside["client"] == "127.0.0.1:4711"
+    assert later == {}
+
+
+async def test_lines_about_a_response_that_waited_are_about_its_request(room: Room) -> None:
+    seen = []
+    waiting = Late(NO_DEADLINE_S)
+    room.start(waiting, correlation_id=8)
+
+    def respond() -> Response:
+        seen.append(current_request()["request"])
+        return RESPONSE
+
+    room.runner.end(waiting, respond)
+    assert seen == ["0-8"]
+    assert current_request() == {}
