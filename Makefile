@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm chaos power-loss soak fuzz group-simulation transaction-simulation connections check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
+.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm chaos power-loss soak fuzz group-simulation transaction-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
 .NOTPARALLEL:
 
 help:
@@ -47,6 +47,7 @@ help:
 	@echo 'make bench-flush  measure group commit with 1 to 1,000 partitions; writes build/bench-flush.json (BENCH_ARGS as above)'
 	@echo 'make bench-start  measure starts and stops with 10,000 segments; writes build/bench-start.json'
 	@echo 'make spark-kills  kill drivers, executors, workers and the broker of STREAMS streams of Spark (STREAMS=50 SEED=1)'
+	@echo 'make bench-footprint  the memory and descriptors of partitions, connections and committed offsets'
 	@echo 'make test-spark-matrix  the tests of Spark with PySpark 4.0 to 4.3, each in an environment of its own'
 	@echo 'make bench-spark  measure reading with Spark; writes build/bench-spark.json (BENCH_ARGS as above)'
 	@echo 'make bench-spark-kafka  the same beside Kafka and its own connector, as far as that goes; fetches their jars by Maven'
@@ -125,6 +126,9 @@ bench-flush: dev
 
 bench-start: dev
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.start $(BENCH_ARGS)
+
+bench-footprint: dev
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.footprint
 
 bench-storage: dev
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.storage $(BENCH_ARGS)

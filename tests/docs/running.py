@@ -2,9 +2,11 @@
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from broker_process import BrokerProcess
@@ -40,7 +42,7 @@ def run_pages(pages: Sequence[Path], tmp_path: Path) -> None:
     command.chmod(0o755)
     _, forks = server("warmlog")
     with BrokerProcess(tmp_path / "data") as broker:
-        done = subprocess.run(
+        running = subprocess.Popen(
             [sys.executable, RUNNER, broker.address, *pages],
             cwd=directory,
             env={**_environment(broker.address, tmp_path), "FORK_SERVER": str(forks.fileno())},
@@ -48,9 +50,15 @@ def run_pages(pages: Sequence[Path], tmp_path: Path) -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            timeout=PAGE_TIMEOUT_S,
+            start_new_session=True,
         )
-    assert done.returncode == 0, done.stdout.decode(errors="replace")
+        try:
+            output, _ = running.communicate(timeout=PAGE_TIMEOUT_S)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)  # a page that fails may leave what it has started
+            running.wait()
+    assert running.returncode == 0, output.decode(errors="replace")
 
 
 def _environment(address: str, scratch: Path) -> dict[str, str]:
