@@ -228,7 +228,7 @@ class Member(Committing):
         except NO_MEMBER as error:
             await self._lose(view.life, error)
         self._check_running()
-        if view.life <= self._told_life:  # a commit in another task has found that it is lost
+        if not self._is_member_of(view):  # lost meanwhile, as a heartbeat or a commit in another task has found
             return True
         readers = []
         for owned, (place, committed) in places.items():
@@ -242,6 +242,11 @@ class Member(Committing):
         finally:
             self._core.read_assigned(readers, ends)
         return True
+
+    def _is_member_of(self, view: View) -> bool:
+        """Whether the life of `view` goes on, as far as is known."""
+        now = self._view
+        return self._told_life < view.life == now.life and now.phase is Phase.MEMBER
 
     async def _places(self, added: Partitions, view: View) -> dict[Owned, tuple[Place, int]]:
         """Where to begin in each partition, and what is committed."""
