@@ -27,6 +27,7 @@ from warmlog.errors import (
     MembershipLost,
     StaleMemberEpoch,
     UnknownMemberId,
+    UnstableOffsetCommit,
     WarmlogError,
 )
 from warmlog.points import EARLIEST, Point, Points
@@ -35,7 +36,8 @@ from warmlog_protocol.messages import JOINING, GroupHeartbeatRequest
 _log = logging.getLogger("warmlog")
 
 RETRY_S = 0.25
-"""The pause before an assignment is carried out again, if a topic in it is gone or the epoch has changed."""
+"""The pause before an assignment is carried out again, if a topic in it is gone, the epoch has changed, or an open
+transaction commits an offset of it."""
 FIRST_ASSIGNMENT_S = 5.0
 """How long a read with an end waits for partitions before it counts having none as its end."""
 NO_MEMBER = (UnknownMemberId, FencedMemberEpoch, FencedInstanceId)
@@ -222,7 +224,7 @@ class Member(Committing):
         try:
             places = await self._places(added, view)
             ends = await self._core.ends_of_read([(owned.topic, owned.partition) for owned in added])
-        except (StaleMemberEpoch, *TOPIC_IS_GONE) as error:
+        except (StaleMemberEpoch, UnstableOffsetCommit, *TOPIC_IS_GONE) as error:
             _log.debug("group %s: the assignment is carried out later: %s", self._options.group, error)
             return False
         except NO_MEMBER as error:
@@ -251,7 +253,7 @@ class Member(Committing):
     async def _places(self, added: Partitions, view: View) -> dict[Owned, tuple[Place, int]]:
         """Where to begin in each partition, and what is committed."""
         await self._core.cluster.topics(sorted({owned.topic for owned in added}))
-        found = await self._offsets.fetch(added, self._metadata(view))
+        found = await self._offsets.fetch(added, self._metadata(view), final=(UnstableOffsetCommit,))
         fresh = {owned.tp: self._start_of(owned) for owned, at in found.items() if at.offset < 0}
         starts = await look_up_points(self._core.cluster, fresh, self._isolation) if fresh else {}
         begins = {owned: at if at.offset >= 0 else starts[owned.tp] for owned, at in found.items()}
