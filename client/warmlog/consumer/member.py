@@ -67,6 +67,8 @@ class Member(Committing):
         self._seen: View | None = None
         self._told_life = 0
         """The life whose loss the user has been told of."""
+        self._given_up_uncommitted: set[TopicPartition] = set()
+        """Of these the user has what the next owner handles again. A transaction that includes it must not commit."""
         self._is_stopping = False
         self._following = asyncio.Lock()
         """Tasks and threads that read at the same time carry out a view once."""
@@ -208,6 +210,7 @@ class Member(Committing):
         try:
             await _call(self._options.on_revoked, revoked)
         finally:
+            self._given_up_uncommitted |= self._core.uncommitted & {owned.tp for owned in revoked}
             self._drop(revoked)
             self._running.own(view.life, self._owned)
 
@@ -311,10 +314,26 @@ class Member(Committing):
         if view.phase in (Phase.OUT, Phase.LEAVING) and view.life > self._told_life:
             self._check_running()
             await self._lose(view.life, view.reason)
+        if transaction is not None and what is None:
+            self._check_nothing_given_up()
         try:
             await super().commit(what, metadata, transaction)
         except NO_MEMBER as error:
             await self._lose(view.life, error)
+
+    def _check_nothing_given_up(self) -> None:
+        """Raise StaleMemberEpoch, once, if a partition was given up after records of it that are not committed."""
+        given_up, self._given_up_uncommitted = self._given_up_uncommitted, set()
+        if given_up:
+            topic, number = min(given_up)
+            raise StaleMemberEpoch(
+                f"{topic}-{number} was given up after records of it were delivered, and its next owner handles them "
+                "again: what was made of them must not be committed. Abort, and seek to the committed offsets"
+            )
+
+    async def rewind(self) -> None:
+        self._given_up_uncommitted.clear()
+        await super().rewind()
 
     async def _commit(
         self, places: Mapping[Owned, Place], metadata: str = "", transaction: OffsetTransaction | None = None
