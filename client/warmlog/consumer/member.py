@@ -333,7 +333,11 @@ class Member(Committing):
 
     async def rewind(self) -> None:
         self._given_up_uncommitted.clear()
-        await super().rewind()
+        life = self._view.life
+        try:
+            await super().rewind()
+        except NO_MEMBER as error:
+            await self._lose(life, error)
 
     async def _commit(
         self, places: Mapping[Owned, Place], metadata: str = "", transaction: OffsetTransaction | None = None

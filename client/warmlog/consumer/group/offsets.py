@@ -83,6 +83,8 @@ class Offsets:
     ) -> dict[Owned, FetchedOffset]:
         """Return what is committed for these partitions; offset -1 if nothing is. `final`: see `Cluster.call`."""
         wanted = sorted(set(partitions))
+        if not wanted:
+            return {}
         who = who or self._who()
         request = OffsetFetchRequest(who.group, messages_of(wanted), who.member_id, who.member_epoch)
         response = await self._cluster.call(request, OffsetFetchResponse, final=final)

@@ -86,6 +86,20 @@ async def test_a_member_that_is_closed_after_it_was_lost_tells_what_is_lost(
     assert coordinator.committed == {}
 
 
+async def test_a_member_that_goes_back_is_told_of_its_loss_and_may_go_back_after_it(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    calls = Calls()
+    async with consumer(broker, commit="manual", **calls.options) as client:
+        await take(client.batches(), 1)
+        coordinator.expire()
+        with pytest.raises(warmlog.MembershipLost):
+            await client.seek_to_committed()
+        await client.seek_to_committed()
+        assert calls.all == [("assigned", [0, 1]), ("lost", [0, 1])]
+        assert place((await take(client.batches(), 1))[0]) in {(0, 4), (1, 4)}
+
+
 async def test_what_is_lost_while_its_start_is_looked_up_is_not_assigned(
     broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
