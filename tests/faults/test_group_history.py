@@ -34,6 +34,11 @@ def test_a_partition_that_comes_back_is_no_finding() -> None:
     assert kinds(text, 5) == []
 
 
+def test_an_assignment_that_was_lost_before_it_was_noted_is_no_finding() -> None:
+    text = "a assigned, a handled 0-5, a committing 5, a committed 5, b assigned, a handled 5-9, a committing 9, "
+    assert kinds(text + "b handled 0-5, b committing 5, a committed 9, b lost", 9, [0, 5, 9]) == []
+
+
 @pytest.mark.parametrize(
     ("text", "end", "committed", "kind"),
     [
@@ -41,6 +46,14 @@ def test_a_partition_that_comes_back_is_no_finding() -> None:
         pytest.param("a assigned, a handled 0-5, a handled 6-9", 9, None, "unhandled", id="one was skipped"),
         pytest.param(
             "a assigned, a handled 0-5, b assigned, a committing 5, a committed 5", 5, None, "zombie", id="zombie"
+        ),
+        pytest.param(
+            "a assigned, a handled 0-5, b assigned, b handled 0-5, b committing 5, b committed 5, a committing 5, "
+            "a committed 5, b lost",
+            5,
+            None,
+            "zombie",
+            id="zombie of an owner that is lost later",
         ),
         pytest.param("a handled 0-5, a committing 5, a committed 5", 5, None, "zombie", id="never assigned"),
         pytest.param(

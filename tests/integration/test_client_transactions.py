@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -254,6 +255,40 @@ async def test_records_and_offsets_are_committed_together(broker: BrokerProcess,
                 await consumer.seek_to_committed()
         assert sum(offset or 0 for offset in (await consumer.committed()).values()) == 30
     assert await read(broker, output) == sorted(b"out-%d" % number for number in range(30))
+
+
+async def test_a_transaction_that_read_what_was_given_up_meanwhile_is_aborted(
+    broker: BrokerProcess, topic: str
+) -> None:
+    group, output = f"g{uuid4().hex}", f"out{uuid4().hex}"
+    options: dict[str, Any] = {"topics": [topic], "group": group, "start": "earliest", "commit": "manual"}
+    async with warmlog.Admin(broker.address) as admin:
+        await admin.create_topic(output)
+    async with (
+        warmlog.Producer(broker.address) as plain,
+        warmlog.Consumer(broker.address, **options) as consumer,
+        named(broker) as producer,
+    ):
+        for partition in range(3):
+            await plain.send(topic, b"%d" % partition, partition=partition)
+        batches = consumer.batches()
+        with pytest.raises(warmlog.StaleMemberEpoch, match="was given up after records of it were delivered"):  # noqa: PT012 - a transaction
+            async with producer.transaction() as transaction:
+                for _ in range(3):
+                    await producer.send(output, (await anext(batches)).values[0])
+                async with warmlog.Consumer(broker.address, **options), asyncio.timeout(30):
+                    while len(kept := consumer.assignment) == 3:
+                        for partition in range(3):
+                            await plain.send(topic, b"more", partition=partition)
+                        await anext(batches)
+                await transaction.commit_offsets(consumer)
+        assert await read(broker, output) == []
+        await consumer.seek_to_committed()
+        async with producer.transaction() as transaction:
+            async for batch in consumer.batches(until="latest"):
+                await producer.send_many(output, batch.values)
+            await transaction.commit_offsets(consumer)
+        assert {b"%d" % partition for _, partition in kept} <= set(await read(broker, output))
 
 
 async def test_a_consumer_that_commits_by_itself_is_refused(broker: BrokerProcess, topic: str) -> None:

@@ -227,13 +227,14 @@ class Cluster:
         timeout_ms: int | None = None,
         link: BrokerLink | None = None,
         is_repeatable: bool = True,
+        final: tuple[type[ApiError], ...] = (),
     ) -> R:
         """Return the response of `link`'s broker, or of any. Retries after lost connections and retriable errors.
 
         Unless `is_repeatable`, a request that may have arrived is not sent again. Raises the last error when
-        `timeout_ms` (default: the request timeout) is over.
+        `timeout_ms` (default: the request timeout) is over, and those of `final` at once.
         """
-        response, _ = await self._ask(message, timeout_ms, link, is_repeatable)
+        response, _ = await self._ask(message, timeout_ms, link, is_repeatable, final)
         assert isinstance(response.result, expected)
         return response.result
 
@@ -251,7 +252,12 @@ class Cluster:
     # --- within -----------------------------------------------------------------------------------------------------
 
     async def _ask(
-        self, message: Message, timeout_ms: int | None, link: BrokerLink | None, is_repeatable: bool
+        self,
+        message: Message,
+        timeout_ms: int | None,
+        link: BrokerLink | None,
+        is_repeatable: bool,
+        final: tuple[type[ApiError], ...] = (),
     ) -> tuple[ReceivedResponse, Address]:
         """The response and the address of its broker; otherwise as `call`."""
         timeout_s = (self.options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
@@ -266,7 +272,7 @@ class Cluster:
                 return await connection.ask(message, timeout_ms=remaining_ms), connection.address
             except (BrokerUnavailable, ApiError) as error:
                 failures += 1
-                is_final = isinstance(error, ApiError) and not error.retriable
+                is_final = isinstance(error, ApiError) and (not error.retriable or isinstance(error, final))
                 if is_final or (is_sent and not is_repeatable):
                     raise
                 pause_s = backoff_ms(failures, self.options, random.random()) / 1000  # noqa: S311

@@ -71,6 +71,8 @@ class ConsumerCore:
         """Rises with each batch or table that is asked for, and with each commit by hand."""
         self.is_waiting = False
         """Whether the user waits for a batch or a table."""
+        self.uncommitted: set[TopicPartition] = set()
+        """Partitions of which something was delivered since they were last committed, or an attempt was made."""
         self.rest: Rest | None = None
         """What is not delivered yet of the batch that was taken last, if an iterator delivers that in parts."""
         self.arrived = asyncio.Event()
@@ -156,6 +158,7 @@ class ConsumerCore:
         reader = self.readers.pop(partition)
         self._drop_left_of(reader)
         self._unfinished.pop(reader, None)
+        self.uncommitted.discard(partition)
         if reader in self._turns:
             self._turns.remove(reader)
             self._fetcher.remove(reader)
@@ -286,6 +289,7 @@ class ConsumerCore:
             place = (reader.position, reader.epoch)
             if (batch := self.take(reader)) is not None:
                 self._unfinished.setdefault(reader, place)
+                self.uncommitted.add(reader.tp)
                 return batch
             if reader.error is not None:
                 await self.losses.handle(reader, self.seek)
@@ -395,6 +399,7 @@ class ConsumerCore:
     def hold(self, places: Mapping[TopicPartition, Place]) -> None:
         """Count everything since these places as being handled, and all that was delivered before as finished."""
         self._unfinished = {self.readers[partition]: place for partition, place in places.items()}
+        self.uncommitted.update(places)
 
     @property
     def progress(self) -> tuple[int, int]:

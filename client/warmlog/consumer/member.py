@@ -27,6 +27,7 @@ from warmlog.errors import (
     MembershipLost,
     StaleMemberEpoch,
     UnknownMemberId,
+    UnstableOffsetCommit,
     WarmlogError,
 )
 from warmlog.points import EARLIEST, Point, Points
@@ -35,7 +36,8 @@ from warmlog_protocol.messages import JOINING, GroupHeartbeatRequest
 _log = logging.getLogger("warmlog")
 
 RETRY_S = 0.25
-"""The pause before an assignment is carried out again, if a topic in it is gone or the epoch has changed."""
+"""The pause before an assignment is carried out again, if a topic in it is gone, the epoch has changed, or an open
+transaction commits an offset of it."""
 FIRST_ASSIGNMENT_S = 5.0
 """How long a read with an end waits for partitions before it counts having none as its end."""
 NO_MEMBER = (UnknownMemberId, FencedMemberEpoch, FencedInstanceId)
@@ -65,6 +67,8 @@ class Member(Committing):
         self._seen: View | None = None
         self._told_life = 0
         """The life whose loss the user has been told of."""
+        self._given_up_uncommitted: set[TopicPartition] = set()
+        """Of these the user has what the next owner handles again. A transaction that includes it must not commit."""
         self._is_stopping = False
         self._following = asyncio.Lock()
         """Tasks and threads that read at the same time carry out a view once."""
@@ -206,6 +210,7 @@ class Member(Committing):
         try:
             await _call(self._options.on_revoked, revoked)
         finally:
+            self._given_up_uncommitted |= self._core.uncommitted & {owned.tp for owned in revoked}
             self._drop(revoked)
             self._running.own(view.life, self._owned)
 
@@ -222,13 +227,13 @@ class Member(Committing):
         try:
             places = await self._places(added, view)
             ends = await self._core.ends_of_read([(owned.topic, owned.partition) for owned in added])
-        except (StaleMemberEpoch, *TOPIC_IS_GONE) as error:
+        except (StaleMemberEpoch, UnstableOffsetCommit, *TOPIC_IS_GONE) as error:
             _log.debug("group %s: the assignment is carried out later: %s", self._options.group, error)
             return False
         except NO_MEMBER as error:
             await self._lose(view.life, error)
         self._check_running()
-        if view.life <= self._told_life:  # a commit in another task has found that it is lost
+        if not self._is_member_of(view):  # lost meanwhile, as a heartbeat or a commit in another task has found
             return True
         readers = []
         for owned, (place, committed) in places.items():
@@ -243,10 +248,15 @@ class Member(Committing):
             self._core.read_assigned(readers, ends)
         return True
 
+    def _is_member_of(self, view: View) -> bool:
+        """Whether the life of `view` goes on, as far as is known."""
+        now = self._view
+        return self._told_life < view.life == now.life and now.phase is Phase.MEMBER
+
     async def _places(self, added: Partitions, view: View) -> dict[Owned, tuple[Place, int]]:
         """Where to begin in each partition, and what is committed."""
         await self._core.cluster.topics(sorted({owned.topic for owned in added}))
-        found = await self._offsets.fetch(added, self._metadata(view))
+        found = await self._offsets.fetch(added, self._metadata(view), final=(UnstableOffsetCommit,))
         fresh = {owned.tp: self._start_of(owned) for owned, at in found.items() if at.offset < 0}
         starts = await look_up_points(self._core.cluster, fresh, self._isolation) if fresh else {}
         begins = {owned: at if at.offset >= 0 else starts[owned.tp] for owned, at in found.items()}
@@ -304,10 +314,30 @@ class Member(Committing):
         if view.phase in (Phase.OUT, Phase.LEAVING) and view.life > self._told_life:
             self._check_running()
             await self._lose(view.life, view.reason)
+        if transaction is not None and what is None:
+            self._check_nothing_given_up()
         try:
             await super().commit(what, metadata, transaction)
         except NO_MEMBER as error:
             await self._lose(view.life, error)
+
+    def _check_nothing_given_up(self) -> None:
+        """Raise StaleMemberEpoch, once, if a partition was given up after records of it that are not committed."""
+        given_up, self._given_up_uncommitted = self._given_up_uncommitted, set()
+        if given_up:
+            topic, number = min(given_up)
+            raise StaleMemberEpoch(
+                f"{topic}-{number} was given up after records of it were delivered, and its next owner handles them "
+                "again: what was made of them must not be committed. Abort, and seek to the committed offsets"
+            )
+
+    async def rewind(self) -> None:
+        self._given_up_uncommitted.clear()
+        life = self._view.life
+        try:
+            await super().rewind()
+        except NO_MEMBER as error:
+            await self._lose(life, error)
 
     async def _commit(
         self, places: Mapping[Owned, Place], metadata: str = "", transaction: OffsetTransaction | None = None

@@ -174,6 +174,8 @@ class Transaction:
 
         `what` and `metadata` are those of `Consumer.commit`, and it raises the same errors. The consumer needs
         commit="manual". If the transaction is aborted, `Consumer.seek_to_committed` goes back to what was read for it.
+        Without `what`, StaleMemberEpoch if a partition was given up after something of it was delivered that is not
+        committed: its next owner handles that again.
         An error, or a cancelled call, aborts the transaction at the end of the block, also if it is caught: the records
         must not be committed without the offsets.
         """

@@ -15,8 +15,9 @@ def check_group(notes: GroupNotes, ends: Mapping[int, int]) -> Iterable[tuple[st
     for partition, end in ends.items():
         events = by_partition[partition]
         yield from _check_handled(partition, events, end)
-        yield from _check_commits(partition, events)
-        yield from _check_starts(partition, events)
+        in_force = _without_outdated(events)
+        yield from _check_commits(partition, in_force)
+        yield from _check_starts(partition, in_force)
     yield from _check_observed(notes.committed, ends)
 
 
@@ -29,6 +30,23 @@ def _check_handled(partition: int, events: Sequence[Event], end: int) -> Iterabl
         covered = max(covered, after)
     if covered < end:
         yield "unhandled", f"partition {partition}: no member has handled offsets {covered} to {end - 1}"
+
+
+def _without_outdated(events: Sequence[Event]) -> list[Event]:
+    """Return `events` without assignments that were lost before anything was committed in them.
+
+    A member that is stopped for longer than its session between the response and the callback notes an assignment that
+    another member has had since. It is told of the loss at its next call.
+    """
+    outdated, begun = set(), {}
+    for place, event in enumerate(events):
+        if event.kind == "assigned":
+            begun[event.member] = place
+        elif event.kind == "committed":
+            begun.pop(event.member, None)
+        elif event.kind == "lost" and event.member in begun:
+            outdated.add(begun.pop(event.member))
+    return [event for place, event in enumerate(events) if place not in outdated]
 
 
 def _check_commits(partition: int, events: Sequence[Event]) -> Iterable[tuple[str, str]]:

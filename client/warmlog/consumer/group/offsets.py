@@ -78,12 +78,16 @@ class Offsets:
         errors = task.result()
         return {partition: errors[partition] for partition in places if partition in errors}
 
-    async def fetch(self, partitions: Iterable[Owned], who: GroupMetadata | None = None) -> dict[Owned, FetchedOffset]:
-        """Return what is committed for these partitions; offset -1 if nothing is."""
+    async def fetch(
+        self, partitions: Iterable[Owned], who: GroupMetadata | None = None, *, final: tuple[type[ApiError], ...] = ()
+    ) -> dict[Owned, FetchedOffset]:
+        """Return what is committed for these partitions; offset -1 if nothing is. `final`: see `Cluster.call`."""
         wanted = sorted(set(partitions))
+        if not wanted:
+            return {}
         who = who or self._who()
         request = OffsetFetchRequest(who.group, messages_of(wanted), who.member_id, who.member_epoch)
-        response = await self._cluster.call(request, OffsetFetchResponse)
+        response = await self._cluster.call(request, OffsetFetchResponse, final=final)
         return dict(zip(wanted, response.partitions, strict=True))
 
     def _ended(self, task: asyncio.Task[Errors]) -> None:

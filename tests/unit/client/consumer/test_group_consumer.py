@@ -13,7 +13,7 @@ from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, place, take,
 from warmlog.consumer import consumer_core
 from warmlog.ranges import range_reader
 from warmlog_protocol.batch import encode_batch
-from warmlog_protocol.errors import StaleMemberEpoch
+from warmlog_protocol.errors import StaleMemberEpoch, UnstableOffsetCommit
 from warmlog_protocol.messages import Message, OffsetFetchRequest
 
 
@@ -112,6 +112,31 @@ async def test_a_partition_that_could_not_be_taken_is_given_up_without_being_rea
         assert not reading.done()
         reading.cancel()
     assert calls.all == []
+
+
+async def test_a_partition_whose_offset_an_open_transaction_commits_is_taken_when_that_has_ended(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.initial, calls, refused = FIRST, Calls(), []
+    fetch = broker.further_handlers[OffsetFetchRequest]
+
+    def refuse(request: Message) -> Message:
+        refused.append(request)
+        raise UnstableOffsetCommit("an open transaction commits the offset")
+
+    async with consumer(broker, **calls.options) as client, asyncio.timeout(PATIENCE_S):
+        batches = client.batches()
+        assert place(await anext(batches)) == (0, 4)
+        coordinator.assign(ALL)
+        await until(lambda: client.group_metadata().member_epoch == 2)
+        broker.further_handlers[OffsetFetchRequest] = refuse
+        assert place(await anext(batches)) == (0, 8)
+        reading = asyncio.create_task(anext(batches))
+        await until(lambda: len(refused) > 2)
+        assert calls.all == [("assigned", [0])]
+        broker.further_handlers[OffsetFetchRequest] = fetch
+        assert place(await reading) == (1, 4)
+    assert calls.all[:2] == [("assigned", [0]), ("assigned", [1])]
 
 
 async def test_a_member_that_does_not_read_yet_keeps_no_partition_from_others(

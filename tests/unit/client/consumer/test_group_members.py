@@ -14,6 +14,7 @@ from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
 from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, fill, place, take, until
 from warmlog.cluster.cluster import Cluster
+from warmlog.consumer import member
 from warmlog_protocol.errors import CoordinatorLoadInProgress, GroupMaxSizeReached
 from warmlog_protocol.messages import GroupHeartbeatRequest, Message
 
@@ -83,6 +84,42 @@ async def test_a_member_that_is_closed_after_it_was_lost_tells_what_is_lost(
         await until(lambda: "no longer a member of the group" in caplog.text)
     assert calls.all == [("assigned", [0, 1]), ("lost", [0, 1])]
     assert coordinator.committed == {}
+
+
+async def test_a_member_that_goes_back_is_told_of_its_loss_and_may_go_back_after_it(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    calls = Calls()
+    async with consumer(broker, commit="manual", **calls.options) as client:
+        await take(client.batches(), 1)
+        coordinator.expire()
+        with pytest.raises(warmlog.MembershipLost):
+            await client.seek_to_committed()
+        await client.seek_to_committed()
+        assert calls.all == [("assigned", [0, 1]), ("lost", [0, 1])]
+        assert place((await take(client.batches(), 1))[0]) in {(0, 4), (1, 4)}
+
+
+async def test_what_is_lost_while_its_start_is_looked_up_is_not_assigned(
+    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = Calls()
+    async with consumer(broker, **calls.options) as client:
+        look_up = member.look_up_points
+
+        async def look_up_then_lose(*args: Any) -> Any:
+            found = await look_up(*args)
+            coordinator.expire()
+            await until(lambda: "no longer a member of the group" in caplog.text)
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(member, "look_up_points", look_up_then_lose)
+            with pytest.raises(warmlog.MembershipLost):
+                await take(client.batches(), 1)
+        assert (calls.all, client.assignment) == ([], [])
+        await take(client.batches(), 1)
+        assert calls.all == [("assigned", [0, 1])]
 
 
 async def test_a_refused_join_is_raised_by_start(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
