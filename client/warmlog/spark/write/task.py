@@ -23,7 +23,14 @@ from warmlog.arrow_write.batching import TopicBatches
 from warmlog.arrow_write.job import Job, Membership
 from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
 from warmlog.arrow_write.rows import ArrowRows, with_offsets
-from warmlog.errors import ApiError, BrokerUnavailable, InconsistentTopicId, InvalidTopic, UnknownTopicOrPartition
+from warmlog.errors import (
+    ApiError,
+    BrokerUnavailable,
+    InconsistentTopicId,
+    InvalidTopic,
+    OutOfOrderSequence,
+    UnknownTopicOrPartition,
+)
 from warmlog.producer.producer_batch import NO_PRODUCER
 from warmlog.sockets.cluster import BlockingCluster
 from warmlog.sockets.retrying import retrying
@@ -65,9 +72,13 @@ def write_batches(
             return TaskWritten(sum(batch.num_rows for batch in batches), *NO_PRODUCER)
         producer = stack.enter_context(_producer(cluster, options, job, member))
         task = _Task(producer, columns, options)
-        for batch in batches:
-            task.write(batch)
-        task.finish()
+        try:
+            for batch in batches:
+                task.write(batch)
+            task.finish()
+        except OutOfOrderSequence:
+            task.check_topics(cluster)  # a recreated topic refuses a transaction whose beginning it does not have
+            raise
         if membership is not None:
             cluster.patiently(lambda: task.check_topics(cluster), options.delivery_timeout_ms)
             membership.confirm()
