@@ -269,7 +269,11 @@ class Consumer(Throttled):
         Offsets that the log no longer has, a truncated log, and damaged or lost offsets (UnreadableBatch) raise and
         leave the positions where they were.
         """
-        return await read_table(self._open(), until, columns, self._options, self._connection_options)
+        core = self._open()
+        if core.group is not None:
+            await core.group.turn(waits=True)
+        async with core.table:
+            return await read_table(core, until, columns, self._options, self._connection_options)
 
     # --- the group --------------------------------------------------------------------------------------------------
 

@@ -75,6 +75,8 @@ class ConsumerCore:
         """Partitions of which something was delivered since they were last committed, or an attempt was made."""
         self.rest: Rest | None = None
         """What is not delivered yet of the batch that was taken last, if an iterator delivers that in parts."""
+        self.table = asyncio.Lock()
+        """Held while a table is read: what comes next is in it, and nothing else is delivered."""
         self.arrived = asyncio.Event()
         """Set when there may be something to deliver, or to do for the group."""
         self.losses = Losses(options, self.cluster)
@@ -279,6 +281,9 @@ class ConsumerCore:
             self.arrived.clear()
             if self.group is not None and self.group.has_news:
                 await self.group.turn()
+            if self.table.locked():
+                async with self.table:
+                    continue
             reader = self._next_reader()
             if reader is None:
                 if self._is_at_end():

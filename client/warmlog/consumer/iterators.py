@@ -143,6 +143,7 @@ async def read_table(
 ) -> "pa.Table":
     """Return everything from the positions up to `until` as one table, and move the positions after it.
 
+    Nothing else may be delivered meanwhile: `core.table` has to be held.
     A partition that another task gives up meanwhile has no position to move: what was read of it is in the table.
     """
     import pyarrow as pa
@@ -151,8 +152,6 @@ async def read_table(
     from warmlog.ranges.range_reader import read_ranges
     from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 
-    if core.group is not None:
-        await core.group.turn(waits=True)
     core.put_back()
     readers = dict(core.readers)
 

@@ -1,12 +1,16 @@
 """What is committed while a loop waits, and when iterators of one consumer read in turns."""
 
 import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
 from group_consumer import ALL, FIRST, PATIENCE_S, consumer, fill, place, until
+from warmlog.ranges import range_reader
 from warmlog_protocol.batch import encode_batch
 
 
@@ -119,3 +123,28 @@ async def test_an_arrow_iterator_within_a_large_batch_goes_where_it_is_sent(
         assert (await anext(batches))["offset"][0].as_py() == next_offset + 2
         client.seek("t", 0, 0)
         assert (await anext(batches))["offset"][0].as_py() == 0
+
+
+async def test_what_a_table_has_is_delivered_to_no_other_task(
+    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyarrow")
+    begun, may_end = threading.Event(), threading.Event()
+    read_ranges = range_reader.read_ranges
+
+    def slowly(*arguments: Any) -> Iterator[Any]:
+        begun.set()
+        assert may_end.wait(PATIENCE_S)
+        return read_ranges(*arguments)
+
+    monkeypatch.setattr(range_reader, "read_ranges", slowly)
+    async with consumer(broker) as client, asyncio.timeout(PATIENCE_S):
+        table = asyncio.create_task(client.to_arrow())
+        await until(begun.is_set)
+        other = asyncio.create_task(anext(client.records()))
+        await asyncio.sleep(0.05)
+        assert not other.done()
+        may_end.set()
+        assert (await table)["offset"].to_pylist() == list(range(8))
+        fill(broker, 0, 1)
+        assert (await other).offset == 8
