@@ -49,6 +49,8 @@ class TransactionalId:
         self._sender = sender
         self._flush = flush
         self._fenced: ProducerFenced | None = None
+        self._adding = asyncio.Lock()
+        """Offsets are added one after another, so that a repeated request cannot undo a later one."""
         self._must_initialise = True
         """Whether it is not certain which epoch is in force, and whether a transaction is open."""
         self.is_open = False
@@ -133,7 +135,8 @@ class TransactionalId:
             request.member_epoch,
             request.instance_id,
         )
-        return await self._cluster.call(added, OffsetCommitResponse)
+        async with self._adding:
+            return await self._cluster.call(added, OffsetCommitResponse)
 
     async def _end(self, *, commits: bool) -> None:
         if not self._sender.has_sent:

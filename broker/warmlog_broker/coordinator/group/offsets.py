@@ -232,20 +232,17 @@ def _subscription_error(group: Group, topic: str) -> ApiError:
 
 def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int, topics: TopicsView) -> Decision[int]:
     """Remove the offsets of deleted topics, and those of a group that has been without members and commits for
-    `retention_ms`; with its last offset such a group is removed. The result is the number of offsets."""
+    `retention_ms`: all at once, with the group, since a partition without new records is not committed again. The result
+    is the number of offsets."""
     found = groups.get(group)
     if found is None:
         return Decision((), 0)
     oldest_ms = now_ms - retention_ms
     is_pending = any(value.offsets for value in found.pending.values())
-    is_old = not found.members and not is_pending and found.empty_since_ms <= oldest_ms
-    expired = [
-        partition
-        for partition, value in found.offsets.items()
-        if topics.by_id(partition.topic_id) is None or (is_old and value.committed_at_ms <= oldest_ms)
-    ]
-    if is_old and len(expired) == len(found.offsets):
-        return Decision(_all_tombstones(found), len(expired))
+    used_ms = max([found.empty_since_ms, *(value.committed_at_ms for value in found.offsets.values())])
+    if not found.members and not is_pending and used_ms <= oldest_ms:
+        return Decision(_all_tombstones(found), len(found.offsets))
+    expired = [partition for partition in found.offsets if topics.by_id(partition.topic_id) is None]
     ended = [key for key, value in found.pending.items() if not value.offsets and value.at_ms <= oldest_ms]
     records = [remove(OffsetKey(group, *partition)) for partition in expired]
     return Decision([*records, *(remove(PendingKey(group, producer_id)) for producer_id in ended)], len(expired))
