@@ -228,6 +228,8 @@ class Member(Committing):
             places = await self._places(added, view)
             ends = await self._core.ends_of_read([(owned.topic, owned.partition) for owned in added])
         except (StaleMemberEpoch, UnstableOffsetCommit, *TOPIC_IS_GONE) as error:
+            if isinstance(error, UnstableOffsetCommit) and len(added) > 1:  # the others need not wait for one
+                return all([await self._read_claimed(frozenset([each]), view) for each in sorted(added)])
             _log.debug("group %s: the assignment is carried out later: %s", self._options.group, error)
             return False
         except NO_MEMBER as error:

@@ -232,8 +232,10 @@ def _subscription_error(group: Group, topic: str) -> ApiError:
 
 def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int, topics: TopicsView) -> Decision[int]:
     """Remove the offsets of deleted topics, and those of a group that has been without members and commits for
-    `retention_ms`: all at once, with the group, since a partition without new records is not committed again. The result
-    is the number of offsets."""
+    `retention_ms`: all at once, with the group, since a partition without new records is not committed again.
+
+    The result is the number of offsets.
+    """
     found = groups.get(group)
     if found is None:
         return Decision((), 0)
