@@ -1,11 +1,12 @@
 """The command `warmlog` in the shell blocks of pages: it runs as a fork, which saves the interpreter's start.
 
 The process of the tests has the server of forks (see `forked`), whose socket is open here as well; FORK_SERVER is the
-number of its descriptor. The fork has this process's streams, environment and directory.
+number of its descriptor. The fork has this process's streams, environment and directory, and gets its SIGTERM.
 """
 
 import json
 import os
+import signal
 import socket
 import sys
 
@@ -24,7 +25,9 @@ def main() -> int:
         socket.send_fds(requests, [json.dumps(request).encode()], [0, 1, 2, writing])
     os.close(writing)
     with open(reading) as status:
-        _, exit_code = map(int, status)
+        pid = int(status.readline())
+        signal.signal(signal.SIGTERM, lambda number, _: os.kill(pid, number))
+        exit_code = int(status.readline())
     return exit_code if exit_code >= 0 else 128 - exit_code
 
 

@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ RUNNER = Path(__file__).parent / "page_runner.py"
 FORKED_WARMLOG = Path(__file__).parent / "forked_warmlog.py"
 PRELOADING = ROOT / "tests" / "spark" / "preloading"
 PAGE_TIMEOUT_S = 240
+END_TIMEOUT_S = 20.0
 
 SPARK_DEFAULTS = """
 spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
@@ -55,10 +57,21 @@ def run_pages(pages: Sequence[Path], tmp_path: Path) -> None:
         try:
             output, _ = running.communicate(timeout=PAGE_TIMEOUT_S)
         finally:
-            with suppress(ProcessLookupError):
-                os.killpg(running.pid, signal.SIGKILL)  # a page that fails may leave what it has started
-            running.wait()
+            _end_group(running)
     assert running.returncode == 0, output.decode(errors="replace")
+
+
+def _end_group(leader: "subprocess.Popen[bytes]") -> None:
+    """End what a page that has failed may have left running."""
+    with suppress(ProcessLookupError):
+        os.killpg(leader.pid, signal.SIGTERM)
+        deadline_s = time.monotonic() + END_TIMEOUT_S
+        while time.monotonic() < deadline_s:
+            leader.poll()
+            os.killpg(leader.pid, 0)
+            time.sleep(0.02)
+        os.killpg(leader.pid, signal.SIGKILL)
+    leader.wait()
 
 
 def _environment(address: str, scratch: Path) -> dict[str, str]:

@@ -207,6 +207,7 @@ def test_transactions_that_ended_after_a_partition_was_copied_are_aborted_there(
             copied = [shutil.copytree(data / name, tmp_path / name) for name in ("out-0", "__groups-0")]
         broker.start()
         with TransactionalClient(broker.address, "id") as producer:
+            wait_until_loaded(producer.client)
             producer.initialise()
             for _ in range(3):
                 producer.send("out", b"not in the copy")
