@@ -285,15 +285,16 @@ class Bench:
         ]
 
     def measure_all(self, only: str, console: Console) -> list[Measurement]:
-        """Every benchmark whose name contains `only`, round by round; then Spark's."""
-        chosen = [each for each in self.benchmarks() if only in each.name]
+        """Every benchmark whose name contains a part of `only`, round by round; then Spark's."""
+        wanted = only.split(",")
+        chosen = [each for each in self.benchmarks() if any(part in each.name for part in wanted)]
         measurements = [Measurement(each.name, each.settings) for each in chosen]
         self.fill()
         for index in range(self._scale.rounds):
             for benchmark, measurement in zip(chosen, measurements, strict=True):
                 console.print(f"round {index + 1} of {self._scale.rounds}: {benchmark.name}", style="dim")
                 measurement.runs.append(self.measure(benchmark))
-        if only in "spark.count":
+        if any(part in "spark.count" for part in wanted):
             console.print("Spark", style="dim")
             measurements.append(self.spark())
         return measurements
@@ -396,7 +397,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description="Measure warmlog on this machine.")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work: for a first look")
     parser.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop", help="the client's event loop")
-    parser.add_argument("--only", default="", help="only the benchmarks whose names contain this")
+    parser.add_argument("--only", default="", help="only those whose names contain this, or one of a,b")
     parser.add_argument("--output", type=Path, default=Path("build/bench.json"), help="where the figures go")
     arguments = parser.parse_args()
     scale = Scale.quick() if arguments.quick else Scale()
@@ -406,6 +407,8 @@ def main() -> None:
         bench = Bench(broker, directory, scale, arguments.loop)
         try:
             measurements = bench.measure_all(arguments.only, console)
+            if not measurements:
+                parser.error(f"no benchmark has a name that contains {arguments.only}")
         except BaseException:
             console.print(broker.output, markup=False, highlight=False)
             raise
