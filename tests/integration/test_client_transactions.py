@@ -1,7 +1,7 @@
 """Transactions of the Python client, against real brokers."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
@@ -257,30 +257,57 @@ async def test_records_and_offsets_are_committed_together(broker: BrokerProcess,
     assert await read(broker, output) == sorted(b"out-%d" % number for number in range(30))
 
 
+Values = AsyncIterator[bytes | None]
+
+
+async def _by_batch(consumer: warmlog.Consumer) -> Values:
+    for _ in range(3):
+        for value in (await anext(consumer.batches())).values:
+            yield value
+
+
+async def _by_record_after_a_commit(consumer: warmlog.Consumer) -> Values:
+    records = consumer.records()
+    for _ in range(3):
+        await consumer.commit(await anext(records))
+        yield (await anext(records)).value
+
+
+async def _by_part_after_a_commit(consumer: warmlog.Consumer) -> Values:
+    parts = consumer.arrow()
+    for _ in range(3):
+        (record,) = (await anext(parts)).select(["topic", "partition", "offset"]).to_pylist()
+        await consumer.commit({(record["topic"], record["partition"]): record["offset"] + 1})
+        (value,) = (await anext(parts))["value"].to_pylist()
+        yield value
+
+
+@pytest.mark.parametrize("read_all", [_by_batch, _by_record_after_a_commit, _by_part_after_a_commit])
 async def test_a_transaction_that_read_what_was_given_up_meanwhile_is_aborted(
-    broker: BrokerProcess, topic: str
+    broker: BrokerProcess, read_all: Callable[[warmlog.Consumer], Values]
 ) -> None:
-    group, output = f"g{uuid4().hex}", f"out{uuid4().hex}"
+    """Of each partition there is one batch of two records, so large that each is an Arrow batch of its own."""
+    group, topic, output = (f"{name}{uuid4().hex}" for name in ("g", "t", "out"))
+    large, size_bytes = 2**23, 3_000_000
     options: dict[str, Any] = {"topics": [topic], "group": group, "start": "earliest", "commit": "manual"}
     async with warmlog.Admin(broker.address) as admin:
-        await admin.create_topic(output)
+        for name, partitions in ((topic, 3), (output, 1)):
+            await admin.create_topic(name, partitions=partitions, configs={"max.message.bytes": large})
     async with (
-        warmlog.Producer(broker.address) as plain,
+        warmlog.Producer(broker.address, compression="zstd", batch_bytes=large, high_water_bytes=4 * large) as plain,
         warmlog.Consumer(broker.address, **options) as consumer,
-        named(broker) as producer,
+        named(broker, compression="zstd") as producer,
     ):
         for partition in range(3):
-            await plain.send(topic, b"%d" % partition, partition=partition)
-        batches = consumer.batches()
+            values = [b"%d-%d" % (partition, number) + bytes(size_bytes) for number in range(2)]
+            await plain.send_many(topic, values, partition=partition)
         with pytest.raises(warmlog.StaleMemberEpoch, match="was given up after records of it were delivered"):  # noqa: PT012 - a transaction
             async with producer.transaction() as transaction:
-                for _ in range(3):
-                    await producer.send(output, (await anext(batches)).values[0])
+                async for value in read_all(consumer):
+                    await producer.send(output, value)
                 async with warmlog.Consumer(broker.address, **options), asyncio.timeout(30):
                     while len(kept := consumer.assignment) == 3:
-                        for partition in range(3):
-                            await plain.send(topic, b"more", partition=partition)
-                        await anext(batches)
+                        assert [batch async for batch in consumer.batches(until="latest")] == []
                 await transaction.commit_offsets(consumer)
         assert await read(broker, output) == []
         await consumer.seek_to_committed()
@@ -288,7 +315,8 @@ async def test_a_transaction_that_read_what_was_given_up_meanwhile_is_aborted(
             async for batch in consumer.batches(until="latest"):
                 await producer.send_many(output, batch.values)
             await transaction.commit_offsets(consumer)
-        assert {b"%d" % partition for _, partition in kept} <= set(await read(broker, output))
+        last = {b"%d-1" % partition + bytes(size_bytes) for _, partition in kept}
+        assert last <= set(await read(broker, output))
 
 
 async def test_a_consumer_that_commits_by_itself_is_refused(broker: BrokerProcess, topic: str) -> None:

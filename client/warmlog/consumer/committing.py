@@ -74,7 +74,7 @@ class Committing:
         if not places:
             return
         self._asked.update(places)
-        self._core.uncommitted.difference_update(owned.tp for owned in places)
+        self._core.settle({owned.tp for owned in places})
         errors = await self._commit(places, metadata, transaction)
         for owned, place in places.items():
             if self._asked.get(owned) == place:
@@ -85,7 +85,7 @@ class Committing:
     async def rewind(self) -> None:
         """Continue every partition where the group has committed, or where this consumer began."""
         self._core.steps += 1
-        self._core.uncommitted.clear()
+        self._core.settle(self._core.readers)
         for owned, at in (await self._offsets.fetch(self._partitions())).items():
             reader = self._core.readers.get(owned.tp)
             if reader is not None:

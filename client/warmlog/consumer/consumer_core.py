@@ -59,6 +59,8 @@ class ConsumerCore:
         self._turn = 0
         self._hand: list[Record] = []
         self._hand_reader: PartitionReader | None = None
+        self._settled_of_hand = 0
+        """How many of the records in hand were delivered before their partition was settled."""
         self._unfinished: dict[PartitionReader, Place] = {}
         """Where what the user is handling now began."""
         self.cluster = Cluster(bootstrap, connection_options, self._changed.set)
@@ -72,7 +74,7 @@ class ConsumerCore:
         self.is_waiting = False
         """Whether the user waits for a batch or a table."""
         self.uncommitted: set[TopicPartition] = set()
-        """Partitions of which something was delivered since they were last committed, or an attempt was made."""
+        """Partitions of which something was delivered since they were settled last; the hand counts once it is left."""
         self.rest: Rest | None = None
         """What is not delivered yet of the batch that was taken last, if an iterator delivers that in parts."""
         self.table = asyncio.Lock()
@@ -346,7 +348,7 @@ class ConsumerCore:
             if batch is None:
                 return False
             self._hand_reader = self.readers[batch.topic, batch.partition]
-            self._hand = list(batch)
+            self._hand, self._settled_of_hand = list(batch), 0
             self.hand = iter(self._hand)
             return True
 
@@ -364,12 +366,15 @@ class ConsumerCore:
                 self._unfinished[reader] = self._place_in_hand(reader, len(left))
             if left:
                 reader.put_back(left[0].offset)
+                del self._hand[-len(left) :]
         elif self.rest is not None and reader is self.rest.reader:
             reader.put_back(self.rest.offset)
         self._drop_left_of(reader)
 
     def _drop_left_of(self, reader: PartitionReader) -> None:
         if reader is self._hand_reader:
+            if self._delivered_of_hand > self._settled_of_hand:
+                self.uncommitted.add(reader.tp)
             self._hand, self._hand_reader = [], None
             self.hand = iter(self._hand)
         if self.rest is not None and reader is self.rest.reader:
@@ -405,6 +410,12 @@ class ConsumerCore:
         """Count everything since these places as being handled, and all that was delivered before as finished."""
         self._unfinished = {self.readers[partition]: place for partition, place in places.items()}
         self.uncommitted.update(places)
+
+    def settle(self, partitions: Collection[TopicPartition]) -> None:
+        """What was delivered of these is being committed, or will be delivered again."""
+        self.uncommitted.difference_update(partitions)
+        if self._hand_reader is not None and self._hand_reader.tp in partitions:
+            self._settled_of_hand = self._delivered_of_hand
 
     @property
     def progress(self) -> tuple[int, int]:

@@ -97,6 +97,7 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
         else:
             self._core.steps += 1
             self._begun = (self._rest.reader.tp, self._rest.offset)
+            self._core.uncommitted.add(self._rest.reader.tp)
         batch, next_offset = self._parts.popleft()
         reader = self._core.readers[self._begun[0]]
         self._rest = self._core.rest = Rest(reader, next_offset) if self._parts else None

@@ -210,6 +210,7 @@ class Member(Committing):
         try:
             await _call(self._options.on_revoked, revoked)
         finally:
+            self._core.put_back()
             self._given_up_uncommitted |= self._core.uncommitted & {owned.tp for owned in revoked}
             self._drop(revoked)
             self._running.own(view.life, self._owned)
