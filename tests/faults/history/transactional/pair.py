@@ -1,18 +1,60 @@
 """A consumer and a producer that copy exactly once, in a process: `python -m faults.history.transactional.pair`.
 
-Each batch is a transaction, with the offset after it. After an error it begins again where the group has committed.
+A transaction has what was read in several ways, also parts of batches, and commits offsets once or more. Some are
+aborted. After an error it begins again where the group has committed.
 """
 
 import argparse
 import asyncio
 import logging
+from contextlib import suppress
+from random import Random
 
 from faults.history.member import GIVE_UP_MS, Journal
 from warmlog import Consumer, Producer
-from warmlog.errors import WarmlogError
+from warmlog.errors import StaleMemberEpoch, WarmlogError
 
 TRANSACTION_TIMEOUT_MS = 10_000
 """How long a process that was killed may hold readers back, if none with its transactional id follows."""
+
+
+READ_S = 0.2
+"""How long a read waits."""
+ABORTED_SHARE = 0.05
+
+
+class Whim(Exception):
+    """A transaction is aborted."""
+
+
+class Ways:
+    """The ways to read a consumer, which continue each other."""
+
+    def __init__(self, consumer: Consumer, luck: Random) -> None:
+        self._consumer = consumer
+        self._luck = luck
+        self._batches = consumer.batches()
+        self._records = consumer.records()
+        self._arrow = consumer.arrow(columns=["partition", "value"])
+
+    async def read(self) -> list[tuple[int, bytes | None]]:
+        """Return partitions and values of what comes next; nothing if nothing does for READ_S."""
+        found: list[tuple[int, bytes | None]] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(READ_S):
+                match self._luck.choice(("records", "records", "batch", "arrow", "table")):
+                    case "records":
+                        for _ in range(self._luck.randint(1, 9)):
+                            record = await anext(self._records)
+                            found.append((record.partition, record.value))
+                    case "batch":
+                        found += [(record.partition, record.value) for record in await anext(self._batches)]
+                    case "arrow":
+                        found += zip(*(await anext(self._arrow)).to_pydict().values(), strict=True)
+                    case "table":
+                        table = await self._consumer.to_arrow(columns=["partition", "value"])
+                        found += zip(*table.to_pydict().values(), strict=True)
+        return found
 
 
 async def work(options: argparse.Namespace) -> None:
@@ -34,12 +76,23 @@ async def work(options: argparse.Namespace) -> None:
         transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
         linger_ms=1,
     )
+    luck = Random()
     async with producer, consumer:
-        async for batch in consumer.batches():
-            async with producer.transaction() as transaction:
-                for record in batch:
-                    producer.send(options.output, record.value, partition=record.partition)
-                await transaction.commit_offsets(consumer, batch)
+        ways = Ways(consumer, luck)
+        while True:
+            try:
+                async with producer.transaction() as transaction:
+                    for _ in range(luck.randint(1, 3)):
+                        for partition, value in await ways.read():
+                            producer.send(options.output, value, partition=partition)
+                        await transaction.commit_offsets(consumer)
+                        for partition, value in await ways.read():
+                            producer.send(options.output, value, partition=partition)
+                    await transaction.commit_offsets(consumer)
+                    if luck.random() < ABORTED_SHARE:
+                        raise Whim
+            except (StaleMemberEpoch, Whim):
+                await consumer.seek_to_committed()
 
 
 async def run(options: argparse.Namespace) -> None:
