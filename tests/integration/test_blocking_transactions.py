@@ -1,6 +1,7 @@
 """Transactions of the blocking producer, against real brokers."""
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -8,7 +9,14 @@ import pytest
 
 from broker_process import BrokerProcess
 from warmlog.blocking import Admin, Consumer, Producer
-from warmlog.errors import ClientError, InvalidConfig, MessageTooLarge, ProducerFenced, TransactionAborted
+from warmlog.errors import (
+    ClientError,
+    InvalidConfig,
+    MessageTooLarge,
+    ProducerFenced,
+    StaleMemberEpoch,
+    TransactionAborted,
+)
 
 
 @pytest.fixture
@@ -157,12 +165,28 @@ def test_records_and_offsets_are_committed_together(broker: BrokerProcess, topic
     assert committed(broker, output) == sorted(b"%d" % number for number in range(30))
 
 
+def test_records_are_not_committed_without_the_offsets_although_the_error_was_caught(
+    broker: BrokerProcess, topic: str, output: str
+) -> None:
+    with (
+        Consumer(broker.address, topics=[topic], group=uuid4().hex, commit="manual") as consumer,
+        named(broker) as producer,
+    ):
+        with pytest.raises(StaleMemberEpoch), producer.transaction() as transaction:  # noqa: PT012 - a transaction
+            producer.send(output, b"without offsets")
+            with suppress(StaleMemberEpoch):
+                transaction.commit_offsets(consumer, {f"{output}-0": 1})
+        with producer.transaction():
+            producer.send(output, b"next")
+    assert committed(broker, output) == [b"next"]
+
+
 def test_a_consumer_that_commits_by_itself_is_refused(broker: BrokerProcess, topic: str, output: str) -> None:
     with (
         Consumer(broker.address, topics=[output], group=topic) as consumer,
         named(broker) as producer,
-        producer.transaction() as transaction,
         pytest.raises(InvalidConfig, match='commit="manual"'),
+        producer.transaction() as transaction,
     ):
         transaction.commit_offsets(consumer, {f"{output}-0": 0})
 

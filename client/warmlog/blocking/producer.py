@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -283,9 +284,16 @@ class Transaction:
         self._inner = inner
 
     def commit_offsets(self, consumer: Consumer, what: Committable | None = None, *, metadata: str = "") -> None:
-        """Commit for the consumer's group together with the records, as `warmlog`'s `Transaction.commit_offsets`."""
+        """Commit for the consumer's group together with the records, as `warmlog`'s `Transaction.commit_offsets`.
+
+        An error or an interruption, also if it is caught, aborts the transaction at the end of the block.
+        """
         self._thread.check()
-        consumer._call(lambda: consumer._client._commit_within(self, what, metadata))
+        try:
+            consumer._call(lambda: consumer._client._commit_within(self, what, metadata))
+        except BaseException as error:
+            self._thread.soon(partial(self._inner._doom, error))
+            raise
 
     async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """As `OffsetTransaction`, in the loop of a consumer."""

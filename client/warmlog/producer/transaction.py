@@ -185,9 +185,13 @@ class Transaction:
         try:
             await consumer._commit_within(self, what, metadata)
         except BaseException as error:
-            if self._is_open:
-                self._transactional_id.doom(error)
+            self._doom(error)
             raise
+
+    def _doom(self, error: BaseException) -> None:
+        """Have the transaction aborted at the end of the block, because of `error`."""
+        if self._is_open:
+            self._transactional_id.doom(error)
 
     async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """As `OffsetTransaction`, for `commit_offsets`. ClientError after the end of the block."""
