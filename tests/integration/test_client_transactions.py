@@ -319,6 +319,29 @@ async def test_a_transaction_that_read_what_was_given_up_meanwhile_is_aborted(
         assert last <= set(await read(broker, output))
 
 
+async def test_a_transaction_that_read_what_was_lost_meanwhile_is_aborted_also_if_the_loss_was_caught(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with (
+        warmlog.Producer(broker.address) as plain,
+        warmlog.Consumer(
+            broker.address, topics=[topic], group=topic, start="earliest", commit="manual", max_poll_interval_ms=200
+        ) as consumer,
+        named(broker) as producer,
+    ):
+        await plain.send(topic, b"read twice", partition=0)
+        records = consumer.records()
+        with pytest.raises(warmlog.StaleMemberEpoch, match="was given up"):  # noqa: PT012 - a transaction
+            async with producer.transaction() as transaction:
+                producer.send(topic, (await anext(records)).value, partition=1)
+                await asyncio.sleep(0.5)
+                with pytest.raises(warmlog.MembershipLost):
+                    await anext(records)
+                producer.send(topic, (await anext(records)).value, partition=1)
+                await transaction.commit_offsets(consumer)
+        assert await read(broker, topic) == [b"read twice"]
+
+
 async def test_a_consumer_that_commits_by_itself_is_refused(broker: BrokerProcess, topic: str) -> None:
     async with (
         warmlog.Consumer(broker.address, topics=[topic], group="auto", start="earliest") as consumer,

@@ -210,8 +210,6 @@ class Member(Committing):
         try:
             await _call(self._options.on_revoked, revoked)
         finally:
-            self._core.put_back()
-            self._given_up_uncommitted |= self._core.uncommitted & {owned.tp for owned in revoked}
             self._drop(revoked)
             self._running.own(view.life, self._owned)
 
@@ -295,6 +293,8 @@ class Member(Committing):
         return MembershipLost(self._options.group, self._running.heard_at, str(reason), handled)
 
     def _drop(self, partitions: Partitions) -> None:
+        self._core.put_back()
+        self._given_up_uncommitted |= self._core.uncommitted & {owned.tp for owned in partitions}
         for owned in partitions & self._owned:
             self._core.revoke(owned.tp)
             self._committed.pop(owned, None)
