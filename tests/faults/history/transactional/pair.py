@@ -7,10 +7,10 @@ aborted. After an error it begins again where the group has committed.
 import argparse
 import asyncio
 import logging
-from contextlib import suppress
 from random import Random
 
 from faults.history.member import GIVE_UP_MS, Journal
+from faults.history.transactional.ways import Ways
 from warmlog import Consumer, Producer
 from warmlog.errors import StaleMemberEpoch, WarmlogError
 
@@ -18,43 +18,11 @@ TRANSACTION_TIMEOUT_MS = 10_000
 """How long a process that was killed may hold readers back, if none with its transactional id follows."""
 
 
-READ_S = 0.2
-"""How long a read waits."""
 ABORTED_SHARE = 0.05
 
 
 class Whim(Exception):
     """A transaction is aborted."""
-
-
-class Ways:
-    """The ways to read a consumer, which continue each other."""
-
-    def __init__(self, consumer: Consumer, luck: Random) -> None:
-        self._consumer = consumer
-        self._luck = luck
-        self._batches = consumer.batches()
-        self._records = consumer.records()
-        self._arrow = consumer.arrow(columns=["partition", "value"])
-
-    async def read(self) -> list[tuple[int, bytes | None]]:
-        """Return partitions and values of what comes next; nothing if nothing does for READ_S."""
-        found: list[tuple[int, bytes | None]] = []
-        with suppress(TimeoutError):
-            async with asyncio.timeout(READ_S):
-                match self._luck.choice(("records", "records", "batch", "arrow", "table")):
-                    case "records":
-                        for _ in range(self._luck.randint(1, 9)):
-                            record = await anext(self._records)
-                            found.append((record.partition, record.value))
-                    case "batch":
-                        found += [(record.partition, record.value) for record in await anext(self._batches)]
-                    case "arrow":
-                        found += zip(*(await anext(self._arrow)).to_pydict().values(), strict=True)
-                    case "table":
-                        table = await self._consumer.to_arrow(columns=["partition", "value"])
-                        found += zip(*table.to_pydict().values(), strict=True)
-        return found
 
 
 async def work(options: argparse.Namespace) -> None:
