@@ -4,6 +4,7 @@ import asyncio
 import json
 import shutil
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.tools.backup import backup
 from warmlog_broker.tools.backup.partition import back_up_partition
-from wire_client import batch_of
+from warmlog_protocol.messages import InitProducerIdRequest
+from wire_client import WireClient, batch_of
 
 TINY = {"segment.bytes": "16384", "file.delete.delay.ms": "0"}
 
@@ -191,6 +193,21 @@ async def test_committed_offsets_are_restored(tmp_path: Path) -> None:
             async for record in consumer.records():
                 assert record.offset == 50
                 break
+
+
+def test_producer_ids_that_were_assigned_after_the_backup_are_not_assigned_again(tmp_path: Path) -> None:
+    """Their producers may still run, and the broker would take the batches of one for those of the other."""
+
+    def assigned(broker: BrokerProcess, count: int) -> set[int]:
+        with closing(WireClient(broker.address)) as client:
+            return {client.call(InitProducerIdRequest()).producer_id for _ in range(count)}
+
+    with BrokerProcess(tmp_path / "data") as broker:
+        assigned(broker, 1)
+        back_up(broker, tmp_path / "backups")
+        afterwards = assigned(broker, 3000)
+    with restored(tmp_path / "backups", tmp_path / "restored") as broker:
+        assert not afterwards & assigned(broker, 3000)
 
 
 def test_transactions_that_ended_after_a_partition_was_copied_are_aborted_there(tmp_path: Path) -> None:

@@ -1,14 +1,16 @@
 """Restores a backup into new data directories, and compares each file with its checksum.
 
 warmlog.properties is written first and metadata.log last: a broker refuses a directory that has only the first, as an
-interrupted restore leaves it.
+interrupted restore leaves it. Then producer ids are skipped that were assigned after the backup: producers that still
+use them must not share one with a new producer, or the broker would take batches of one for those of the other.
 """
 
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from warmlog_broker.metadata.metadata_log import FILE_NAME
+from warmlog_broker.data_dirs.directory_set import commit
+from warmlog_broker.metadata.metadata_log import FILE_NAME, ProducerIdsReserved
 from warmlog_broker.storage.directory.properties import FORMAT_NAME
 from warmlog_broker.storage.io.copy_bytes import copy_bytes
 from warmlog_broker.storage.io.durable_files import make_directories, sync_directory
@@ -21,6 +23,10 @@ from warmlog_broker.tools.backup.manifest import (
     read_manifest,
     sha256_of,
 )
+from warmlog_broker.tools.users import metadata_log
+
+SKIPPED_PRODUCER_IDS = 1 << 32
+"""More than a broker assigns between a backup and its restoration."""
 
 
 def choose_backup(directory: Path) -> Path:
@@ -64,6 +70,8 @@ def restore(
             made.add(target.parent)
         _restore_file(backup / name, target, manifest.files[name], on_copied)
     sync_directory(data_dirs[0])
+    with metadata_log(data_dirs[0]) as log:
+        commit(log, [ProducerIdsReserved(log.state.next_producer_id + SKIPPED_PRODUCER_IDS)])
     return manifest
 
 
