@@ -59,7 +59,15 @@ def test_without_authorization_rules_are_kept_and_nothing_is_refused(tmp_path: A
     assert "refused" in checked.reason
 
 
-@pytest.mark.parametrize("settings", [{"super_users": "alice"}, {"super_users": "User:*"}, {"authorization": "yes"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"super_users": "alice"},
+        {"super_users": "User:*"},
+        {"super_users": "User:alice,User:bob"},
+        {"authorization": "yes"},
+    ],
+)
 def test_wrong_settings_are_told(tmp_path: Any, settings: dict[str, str]) -> None:
     with pytest.raises(Exception, match=next(iter(settings)).replace("_", ".")):
         BrokerThread(tmp_path, **settings)
