@@ -65,8 +65,8 @@ class Channel(Protocol):
         """Note who has authenticated. Return why the connection is one too many, empty if it may be served."""
         ...
 
-    def throttle(self, delay_s: float) -> None:
-        """Do not read the connection for `delay_s`."""
+    def throttle(self, delay_s: float, *, holds_requests: bool = False) -> None:
+        """Do not read the connection for `delay_s`; if it `holds_requests`, do not start those received either."""
         ...
 
     @property
@@ -124,8 +124,11 @@ class RequestRunner:
             return
         started.started_s = time.perf_counter()
         message = request.message
+        is_new = authentication is not None and not authentication.user
         if isinstance(message, HandshakeRequest):
             self.context = replace(self.context, client_id=message.client_name[:MAX_CLIENT_ID_CHARACTERS])
+            if authentication is None:
+                self._take_on_debt()
         try:
             response = self._handlers[started.api.key](self.context, request)
         except Exception as error:
@@ -137,6 +140,8 @@ class RequestRunner:
                     self._fail(started, TooManyConnections(refusal))
                     return
                 self.context = replace(self.context, principal=principal)
+                if is_new:
+                    self._take_on_debt()
             self._take(started, response, request)
 
     def end(self, deferred: Deferred, work: Callable[[], Response]) -> None:
@@ -215,6 +220,12 @@ class RequestRunner:
             key = started.api.key
             delay_s = self._quotas.charge_request(context.principal, context.client_id, key, payload_bytes)
             self._channel.throttle(delay_s)
+
+    def _take_on_debt(self) -> None:
+        """The client of the connection is known now. If it has exceeded a rate, another connection does not help it."""
+        if self._quotas.is_set:
+            delay_s = self._quotas.debt_s(self.context.principal, self.context.client_id)
+            self._channel.throttle(delay_s, holds_requests=True)
 
     def _throttled(self, message: Message, slices: Slices) -> Message:
         """Charge the batches of a response, and return it with the delay if it has a field for it."""

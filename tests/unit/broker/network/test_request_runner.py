@@ -134,7 +134,7 @@ class Room:
         self.events.append(("identify", principal))
         return self.refusal
 
-    def throttle(self, delay_s: float) -> None:
+    def throttle(self, delay_s: float, *, holds_requests: bool = False) -> None:
         self.throttled_ms = max(self.throttled_ms, round(delay_s * 1000))
 
 
