@@ -152,13 +152,14 @@ class Session(asyncio.BufferedProtocol):
                 connection=context.connections.next_number(),
             ),
         )
-        self._refusal = context.connections.refusal(self.host)
+        now_s = self._loop.time()
+        self._refusal = context.connections.refusal(self.host, now_s)
         if not self._refusal and principal and self._authentication is None:
             self._refusal = self.identify(principal)
         if self._refusal:
             self._turn_away()
             return
-        context.connections.add(self)
+        context.connections.add(self, now_s)
         self._watch()
         if not principal:
             self.close(f"the subject of its certificate has no name for tls.principal={context.config.tls_principal}")
