@@ -99,6 +99,8 @@ class RequestRunner:
         self._timers = timers
         self._counters = counters
         self._quotas = quotas
+        self._is_client_known = False
+        """Whether what begins the connection is over: it has shaken hands and, if it has to, authenticated."""
         self._deferred: dict[Deferred, tuple[StartedRequest, Timer | None]] = {}
 
     def start(self, request: ReceivedRequest | RefusedRequest, started: StartedRequest) -> None:
@@ -117,17 +119,16 @@ class RequestRunner:
             except Exception as error:
                 self._fail(started, error)
                 return
-        if self._quotas.is_set:
+        if self._is_client_known and self._quotas.is_set:
             self._charge_request(started, 0 if isinstance(request, RefusedRequest) else request.payload_bytes)
         if isinstance(request, RefusedRequest):
             self._fail(started, request.error)
             return
         started.started_s = time.perf_counter()
         message = request.message
-        is_new = authentication is not None and not authentication.user
         if isinstance(message, HandshakeRequest):
             self.context = replace(self.context, client_id=message.client_name[:MAX_CLIENT_ID_CHARACTERS])
-            if authentication is None:
+            if authentication is None and not self._is_client_known:
                 self._take_on_debt()
         try:
             response = self._handlers[started.api.key](self.context, request)
@@ -140,7 +141,7 @@ class RequestRunner:
                     self._fail(started, TooManyConnections(refusal))
                     return
                 self.context = replace(self.context, principal=principal)
-                if is_new:
+                if not self._is_client_known:
                     self._take_on_debt()
             self._take(started, response, request)
 
@@ -222,7 +223,8 @@ class RequestRunner:
             self._channel.throttle(delay_s)
 
     def _take_on_debt(self) -> None:
-        """The client of the connection is known now. If it has exceeded a rate, another connection does not help it."""
+        """The client is known now. If it has exceeded a rate, another connection does not help it."""
+        self._is_client_known = True
         if self._quotas.is_set:
             delay_s = self._quotas.debt_s(self.context.principal, self.context.client_id)
             self._channel.throttle(delay_s, holds_requests=True)
