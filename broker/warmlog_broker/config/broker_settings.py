@@ -198,8 +198,8 @@ class BrokerSettings:
     max_connections: int = _integer(
         8192,
         "connections",
-        "The most connections that are open at once. One more ends one that takes longer than a second to authenticate; "
-        "if there is none, it is refused.",
+        "The most connections that are open at once. One more ends one that takes longer than a second to "
+        "authenticate; if there is none, it is refused.",
     )
     max_connections_per_ip: int = _integer(
         8192, "connections", "The most connections from one address.", is_dynamic=True

@@ -74,7 +74,7 @@ class Quotas:
         return 0.0 if fetched is None else self._take(fetched, size_bytes, principal, QuotaKey.CONSUMER_BYTE_RATE)
 
     def debt_s(self, principal: str, client_id: str) -> float:
-        """Return for how many seconds a new connection is not to be read, as its client has exceeded a rate on others."""
+        """Return for how many seconds a new connection is not to be read: its client has exceeded a rate on others."""
         now_s = self._clock()
         buckets = [bucket for bucket in self._buckets_of(principal, client_id) if bucket is not None]
         return max((bucket.take(0, now_s, self._max_throttle_s) for bucket in buckets), default=0.0)
