@@ -192,6 +192,17 @@ def test_an_address_in_use_ends_the_start(tmp_path: Path, broker: BrokerProcess,
         BrokerProcess(tmp_path / "other", admin_listen="nonsense").start()
 
 
+def test_two_ports_that_turn_out_to_be_one_end_the_start(tmp_path: Path, port: int) -> None:
+    same = f"127.0.0.1:{port}"
+    for settings in (
+        {"admin_listen": f"localhost:{port}", "listeners": f"a=plaintext://{same}"},
+        {"listeners": f"a=plaintext://{same},b=plaintext://localhost:{port}"},
+    ):
+        with pytest.raises(BrokerFailed, match=f"cannot listen at .*:{port}: Address already in use") as failure:
+            BrokerProcess(tmp_path / "data", **settings).start()
+        assert "Traceback" not in failure.value.output
+
+
 def test_every_metric_is_documented_and_the_other_way_round(broker: BrokerProcess, port: int) -> None:
     rows = re.findall(r"^\| `(warmlog_\w+)` \| (\w+) \|", PAGE.read_text(), re.MULTILINE)
     documented = {name.removesuffix("_total"): kind for name, kind in rows}

@@ -20,8 +20,9 @@ from warmlog.sockets.cluster import BlockingCluster
 from warmlog.spark.options.write_options import parse_write_options
 from warmlog.spark.write.task import write_batches
 from warmlog_broker.tools.users import change_user
-from warmlog_protocol.messages import MetadataRequest
-from wire_client import WireClient
+from warmlog_protocol.messages import AuthenticateRequest, MetadataRequest
+from warmlog_protocol.sasl.scram import ClientExchange
+from wire_client import WireClient, batch_of
 
 KB = 1000
 RATE = 100 * KB
@@ -159,6 +160,42 @@ def test_a_client_that_does_not_wait_is_slowed_too(broker: BrokerThread) -> None
         assert time.monotonic() - began_s > (2.5 - 1 - 0.2) * AT_LEAST
         assert delays_ms[0] == 0
         assert all(0 < delay_ms <= 300 for delay_ms in delays_ms[-5:])
+
+
+def exceed(broker: BrokerThread, **user: Any) -> None:
+    """Leave a debt of 2 s."""
+    with warmlog.blocking.Admin(broker.address, **user) as admin:
+        admin.create_topic("t")
+        admin.alter_quotas({"producer_byte_rate": 10 * KB}, user=user.get("username", "ANONYMOUS"))
+    with warmlog.blocking.Producer(broker.address, **user) as producer:
+        producer.send("t", bytes(30 * KB)).result()
+
+
+def test_another_connection_does_not_help_a_client_that_has_exceeded_its_rate(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path / "data") as broker:
+        exceed(broker)
+        began_s = time.monotonic()
+        with warmlog.blocking.Producer(broker.address, delivery_timeout_ms=500, request_timeout_ms=500) as producer:
+            producer.send("t", b"x").result()
+            assert producer.throttled_ms > 1000
+        assert time.monotonic() - began_s > 2 * AT_LEAST
+
+
+def test_a_request_that_is_sent_with_the_login_waits_too(tmp_path: Path) -> None:
+    change_user(tmp_path / "data", lambda _: creation("alice", "geheim"))
+    with BrokerThread(tmp_path / "data", listeners="main=sasl_plaintext://127.0.0.1:0") as broker:
+        exceed(broker, username="alice", password="geheim")
+        began_s = time.monotonic()
+        with WireClient(broker.address) as client:
+            exchange = ClientExchange("SCRAM-SHA-256", "alice", "geheim")
+            first: Any = client.call(AuthenticateRequest("SCRAM-SHA-256", exchange.first()))
+            login = client.send(AuthenticateRequest("SCRAM-SHA-256", exchange.final(first.data)))
+            produced = client.send_produce("t", batch_of([b"x"]))
+            told: Any = client.receive(login)[0]
+            assert 1000 < told.throttle_ms < 3000
+            assert time.monotonic() - began_s < 1
+            client.produced(produced)
+        assert time.monotonic() - began_s > 2 * AT_LEAST
 
 
 async def test_a_quota_is_changed_and_removed_while_its_client_is_connected(broker: BrokerThread) -> None:

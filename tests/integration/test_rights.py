@@ -522,6 +522,33 @@ def _transactional_ids(broker: BrokerThread, wanted: str | None = None) -> set[s
     return {each.transactional_id for each in response.transactions}
 
 
+def test_a_transaction_leaves_out_topics_and_groups_that_may_not_be_described(broker: BrokerThread) -> None:
+    give(broker, *ALL_RULES)
+    with WireClient(broker.address) as client:
+        producer: Any = client.call(InitProducerIdRequest("parts"))
+        ids = producer.producer_id, producer.producer_epoch
+        batch = batch_of([b"x"], producer=ids, base_sequence=0, is_transactional=True)
+        for topic in (T, SECRET):
+            wanted = [ProducePartition(topic, 0, len(batch))]
+            client.receive(client.send(ProduceRequest(ACKS_ALL, 10_000, wanted, "parts"), batch))
+        for group in (GROUP, "hidden"):
+            client.call(TxnOffsetCommitRequest("parts", *ids, group, [OffsetCommitPartition(b"", T, 0, 0)]))
+
+        def parts() -> tuple[list[str], list[str]]:
+            response: Any = client.call(ListTransactionsRequest("parts"))
+            (found,) = response.transactions
+            return sorted(each.topic for each in found.partitions), sorted(found.groups)
+
+        assert parts() == (sorted([SECRET, T]), sorted([GROUP, "hidden"]))
+        on_id = Right(Op.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "parts")
+        give(broker, on_id)
+        assert parts() == ([], [])
+        give(broker, on_id, on_topic(Op.DESCRIBE), on_group(Op.DESCRIBE))
+        assert parts() == ([T], [GROUP])
+        give(broker, *ALL_RULES)
+        client.call(EndTransactionRequest("parts", *ids, False))
+
+
 def test_a_group_whose_topics_may_not_be_described_is_not_described(broker: BrokerThread) -> None:
     give(broker, *ALL_RULES)
     ask(broker, Case(heartbeat_of(SECRET), ()))

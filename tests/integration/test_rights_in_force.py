@@ -8,7 +8,14 @@ from broker_thread import BrokerThread
 from integration.test_rights import ALL_RULES, BATCH, CASES, SECRET, Op, T, give, is_refused, on_topic
 from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL
 from warmlog_protocol.errors import AuthorizationFailed
-from warmlog_protocol.messages import AclBinding, CheckAclRequest, ResourceType
+from warmlog_protocol.messages import (
+    AclBinding,
+    CheckAclRequest,
+    FetchPartition,
+    FetchRequest,
+    MetadataRequest,
+    ResourceType,
+)
 from wire_client import WireClient
 
 
@@ -28,6 +35,20 @@ def test_a_rule_is_in_force_at_once_on_open_connections_and_after_a_restart(tmp_
         assert client.fetch(T, 0)[1] == b""
         with pytest.raises(AuthorizationFailed):
             client.produce(T, BATCH)
+
+
+def test_a_fetch_that_waits_gets_nothing_that_comes_after_its_right_was_taken(tmp_path: Any) -> None:
+    with BrokerThread(tmp_path, authorization="acl") as broker:
+        give(broker, *ALL_RULES)
+        with WireClient(broker.address) as client, WireClient(broker.address) as producer:
+            client.create_topic(T)
+            waiting = FetchRequest(60_000, 1, 1 << 20, [FetchPartition(T, 0, 0, 1 << 20)])
+            fetches = [client.send(waiting) for _ in range(3)]
+            client.call(MetadataRequest([]))
+            give(broker, on_topic(Op.WRITE))
+            producer.produce(T, BATCH)
+            for fetch in fetches:
+                assert client.fetched(fetch)[1] == b""
 
 
 def test_super_users_need_no_rule(tmp_path: Any) -> None:
@@ -59,7 +80,15 @@ def test_without_authorization_rules_are_kept_and_nothing_is_refused(tmp_path: A
     assert "refused" in checked.reason
 
 
-@pytest.mark.parametrize("settings", [{"super_users": "alice"}, {"super_users": "User:*"}, {"authorization": "yes"}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"super_users": "alice"},
+        {"super_users": "User:*"},
+        {"super_users": "User:alice,User:bob"},
+        {"authorization": "yes"},
+    ],
+)
 def test_wrong_settings_are_told(tmp_path: Any, settings: dict[str, str]) -> None:
     with pytest.raises(Exception, match=next(iter(settings)).replace("_", ".")):
         BrokerThread(tmp_path, **settings)

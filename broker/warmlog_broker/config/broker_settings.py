@@ -190,10 +190,17 @@ class BrokerSettings:
         "User:admin;User:CN=ops,O=example.",
     )
     allow_everyone_if_no_acl_found: bool = setting(
-        False, "Whether every principal may do everything with a topic or group that no rule is about."
+        False,
+        "Whether every principal may do everything with a topic, group or transactional id that no rule is about. The "
+        "cluster is never open: users and rules belong to those who may alter it.",
     )
     # connections
-    max_connections: int = _integer(8192, "connections", "The most connections that are open at once.")
+    max_connections: int = _integer(
+        8192,
+        "connections",
+        "The most connections that are open at once. One more ends one that takes longer than a second to "
+        "authenticate; if there is none, it is refused.",
+    )
     max_connections_per_ip: int = _integer(
         8192, "connections", "The most connections from one address.", is_dynamic=True
     )

@@ -23,16 +23,19 @@ def contradictions(config: BrokerSettings, settings: Mapping[str, str]) -> Itera
         yield InvalidConfig(
             f"listen ({settings['listen']}) and listeners ({settings['listeners']}) are both set: remove one"
         )
+    told = set()
     for check in _CHECKS:
         try:
             check(config)
         except InvalidConfig as error:
-            yield error
+            if str(error) not in told:  # several checks read the listeners
+                told.add(str(error))
+                yield error
 
 
 def _check_super_users(config: BrokerSettings) -> None:
     for principal in config.super_user_principals:
-        if not principal.startswith("User:") or principal in ("User:", "User:*"):
+        if not principal.startswith("User:") or principal in ("User:", "User:*") or ",User:" in principal:
             raise InvalidConfig(
                 f"super.users: {principal!r} is not a principal: User: and a name is, with semicolons between "
                 "several of them"
@@ -46,9 +49,16 @@ def _check_mechanisms(config: BrokerSettings) -> None:
         )
 
 
-def _check_admin_address(config: BrokerSettings) -> None:
+def _check_addresses(config: BrokerSettings) -> None:
+    """Raise InvalidConfig if admin.listen is no address, or two ports of the broker would be the same."""
+    wanted = [(f"listener {each.name}", (each.host, each.port)) for each in config.all_listeners]
     if config.admin_listen:
-        parse_address(config.admin_listen, "admin.listen")
+        wanted.append(("admin.listen", parse_address(config.admin_listen, "admin.listen")))
+    users: dict[tuple[str, int], str] = {}
+    for user, address in wanted:
+        other = users.setdefault(address, user)
+        if other != user and address[1]:
+            raise InvalidConfig(f"{user} and {other} are both at {format_address(*address)}: each needs its own port")
 
 
 def _check_log_level(config: BrokerSettings) -> None:
@@ -151,7 +161,7 @@ _CHECKS: tuple[Callable[[BrokerSettings], None], ...] = (
     _check_listeners,
     _check_tls,
     _check_mechanisms,
-    _check_admin_address,
+    _check_addresses,
     _check_log_level,
     _check_memory,
     _check_cleaner_rate,

@@ -45,6 +45,7 @@ from warmlog_protocol.messages import (
     FoundSplits,
     InitProducerIdRequest,
     ListedOffset,
+    ListedTransaction,
     ListGroupsRequest,
     ListOffsetsRequest,
     MetadataRequest,
@@ -200,6 +201,24 @@ def _known_or_refused(asker: Asker, group: DescribedGroup) -> DescribedGroup:
     return DescribedGroup(error.code, text, group.group)
 
 
+def _parts_of_transactions(asker: Asker, message: Any) -> Admitted:
+    """Of a transaction, only the topics and groups are shown that the principal may describe."""
+    return message, lambda response, slices: (_with_known_parts(asker, response), slices)
+
+
+def _with_known_parts(asker: Asker, response: Any) -> Any:
+    def shown(transaction: ListedTransaction) -> ListedTransaction:
+        partitions = [
+            each
+            for each in transaction.partitions
+            if asker.may(Operation.DESCRIBE, TOPIC, identified_topic_of(asker, each))
+        ]
+        groups = [name for name in transaction.groups if asker.may(Operation.DESCRIBE, GROUP, name)]
+        return replace(transaction, partitions=partitions, groups=groups)
+
+    return replace(response, transactions=[shown(each) for each in response.transactions])
+
+
 _WRITE_TRANSACTIONS = Whole(Operation.WRITE, TRANSACTIONAL_ID, lambda message: (message.transactional_id,))
 
 RIGHTS: dict[int, tuple[Rule, ...]] = {
@@ -344,7 +363,10 @@ RIGHTS: dict[int, tuple[Rule, ...]] = {
         Whole(Operation.READ, GROUP, lambda message: (message.group,)),
         _COMMITTED,
     ),
-    ApiKey.LIST_TRANSACTIONS: (Listed(TRANSACTIONAL_ID, "transactions", attrgetter("transactional_id")),),
+    ApiKey.LIST_TRANSACTIONS: (
+        _parts_of_transactions,
+        Listed(TRANSACTIONAL_ID, "transactions", attrgetter("transactional_id")),
+    ),
     ApiKey.ABORT_TRANSACTION: (on_cluster(Operation.ALTER),),
     ApiKey.LIST_USERS: (on_cluster(Operation.DESCRIBE),),
     ApiKey.ALTER_USERS: (on_cluster(Operation.ALTER),),

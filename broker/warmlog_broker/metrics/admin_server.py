@@ -16,6 +16,7 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from socketserver import ThreadingMixIn
 from typing import Any, NamedTuple, Protocol, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
@@ -31,7 +32,7 @@ REQUEST_TIMEOUT_S = 10.0
 POLL_S = 0.05
 """How long a `close` may take."""
 MAX_THREADS = 16
-"""Requests at once; further connections are closed."""
+"""Requests at once. One more ends the oldest of them, so that clients that do not finish keep no health check out."""
 TEXT = "text/plain; charset=utf-8"
 
 T = TypeVar("T")
@@ -149,6 +150,7 @@ class _Server(ThreadingMixIn, WSGIServer):
     """WSGI on a socket that is bound already, with a limit on threads."""
 
     daemon_threads = True
+    request_queue_size = MAX_THREADS
 
     def __init__(self, listener: socket.socket, application: Callable[..., Iterable[bytes]]) -> None:
         self.address_family = listener.family
@@ -156,6 +158,8 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.socket.close()
         self.socket = listener
         self._free = threading.BoundedSemaphore(MAX_THREADS)
+        self._served: dict[socket.socket, None] = {}
+        """The oldest first."""
         host, port = listener.getsockname()[:2]
         self.server_name, self.server_port = host, port  # server_bind would look the host up in the DNS
         self.setup_environ()
@@ -163,16 +167,27 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.server_activate()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._free.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        if not self._free.acquire(blocking=False):
+            self._end_oldest()
+            if not self._free.acquire(timeout=POLL_S):  # it waits for the broker
+                self.shutdown_request(request)
+                return
+        self._served[request] = None
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self._served.pop(request, None)
             self._free.release()
+
+    def _end_oldest(self) -> None:
+        """End the connection; its thread wakes up, and has ended soon."""
+        for oldest in list(self._served)[:1]:
+            self._served.pop(oldest, None)
+            with suppress(OSError):  # it has just ended by itself
+                oldest.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - as in the base class
         _log.debug("admin port: the connection with %s failed", client_address[0], exc_info=True)

@@ -11,6 +11,11 @@ REFUSED_AT_ONCE = 64
 """Connections beyond the limits that may receive the reason: each uses a descriptor briefly (file_limit.RESERVED)."""
 
 
+PATIENCE_S = 1.0
+"""A login takes milliseconds. One that takes longer ends if max.connections is reached, so that clients that do not log
+in keep no others out."""
+
+
 class OpenConnection(Protocol):
     """The interface of a connection that the broker uses."""
 
@@ -50,6 +55,8 @@ class Connections:
         self._by_principal: Counter[str] = Counter()
         self._principals: dict[OpenConnection, str] = {}
         """Of the connections whose principal is known."""
+        self._strangers: dict[OpenConnection, float] = {}
+        """The others, with their beginnings; the oldest first."""
         self._refused: set[OpenConnection] = set()
         self.gone_count = 0
         """How many connections have ended since the start."""
@@ -65,13 +72,22 @@ class Connections:
         """As they are now, with those that are told why they are refused: connections may end meanwhile."""
         return iter([*self._all, *self._refused])
 
-    def refusal(self, host: str) -> str:
+    def refusal(self, host: str, now_s: float) -> str:
         """Return why a connection from `host` cannot be served; empty if it can."""
-        if len(self._all) >= self.limit:
+        if len(self._all) >= self.limit and not self._make_room(now_s):
             return f"{self.limit} connections are open, as many as max.connections allows"
         if self._by_host[host] >= self.limit_per_address:
             return f"{host} has {self.limit_per_address} connections open, as many as max.connections.per.ip allows"
         return ""
+
+    def _make_room(self, now_s: float) -> bool:
+        """End the oldest connection that has not logged in, if it takes too long."""
+        oldest, since_s = next(iter(self._strangers.items()), (None, now_s))
+        if oldest is None or now_s - since_s < PATIENCE_S:
+            return False
+        del self._strangers[oldest]
+        oldest.close("it has not authenticated, and max.connections is reached")
+        return True
 
     def identify(self, connection: OpenConnection, principal: str, limit: int | None) -> str:
         """Count `connection` for its principal, unless `limit` are; return why not, empty if it is counted."""
@@ -81,6 +97,7 @@ class Connections:
         if limit is not None and self._by_principal[principal] >= limit:
             return f"{principal} has {limit} connections open, as many as its quota allows"
         self._forget_principal(connection)
+        self._strangers.pop(connection, None)
         self._principals[connection] = principal
         self._by_principal[principal] += 1
         return ""
@@ -102,9 +119,11 @@ class Connections:
         """Note that a refused connection has ended. No-op if it was not refused."""
         self._refused.discard(connection)
 
-    def add(self, connection: OpenConnection) -> None:
+    def add(self, connection: OpenConnection, now_s: float) -> None:
         """Count `connection`, for which `refusal` was empty."""
         self._all.add(connection)
+        if connection not in self._principals:
+            self._strangers[connection] = now_s
         self._by_host[connection.host] += 1
         self._gone.clear()
 
@@ -112,6 +131,7 @@ class Connections:
         """Stop counting `connection`. No-op if it was not counted."""
         if connection in self._all:
             self._all.remove(connection)
+            self._strangers.pop(connection, None)
             self.gone_count += 1
             _decrement(self._by_host, connection.host)
             self._forget_principal(connection)

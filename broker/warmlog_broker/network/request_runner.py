@@ -65,8 +65,8 @@ class Channel(Protocol):
         """Note who has authenticated. Return why the connection is one too many, empty if it may be served."""
         ...
 
-    def throttle(self, delay_s: float) -> None:
-        """Do not read the connection for `delay_s`."""
+    def throttle(self, delay_s: float, *, holds_requests: bool = False) -> None:
+        """Do not read the connection for `delay_s`; if it `holds_requests`, do not start those received either."""
         ...
 
     @property
@@ -99,6 +99,8 @@ class RequestRunner:
         self._timers = timers
         self._counters = counters
         self._quotas = quotas
+        self._is_client_known = False
+        """Whether what begins the connection is over: it has shaken hands and, if it has to, authenticated."""
         self._deferred: dict[Deferred, tuple[StartedRequest, Timer | None]] = {}
 
     def start(self, request: ReceivedRequest | RefusedRequest, started: StartedRequest) -> None:
@@ -117,7 +119,7 @@ class RequestRunner:
             except Exception as error:
                 self._fail(started, error)
                 return
-        if self._quotas.is_set:
+        if self._is_client_known and self._quotas.is_set:
             self._charge_request(started, 0 if isinstance(request, RefusedRequest) else request.payload_bytes)
         if isinstance(request, RefusedRequest):
             self._fail(started, request.error)
@@ -126,6 +128,8 @@ class RequestRunner:
         message = request.message
         if isinstance(message, HandshakeRequest):
             self.context = replace(self.context, client_id=message.client_name[:MAX_CLIENT_ID_CHARACTERS])
+            if authentication is None and not self._is_client_known:
+                self._take_on_debt()
         try:
             response = self._handlers[started.api.key](self.context, request)
         except Exception as error:
@@ -137,6 +141,8 @@ class RequestRunner:
                     self._fail(started, TooManyConnections(refusal))
                     return
                 self.context = replace(self.context, principal=principal)
+                if not self._is_client_known:
+                    self._take_on_debt()
             self._take(started, response, request)
 
     def end(self, deferred: Deferred, work: Callable[[], Response]) -> None:
@@ -215,6 +221,13 @@ class RequestRunner:
             key = started.api.key
             delay_s = self._quotas.charge_request(context.principal, context.client_id, key, payload_bytes)
             self._channel.throttle(delay_s)
+
+    def _take_on_debt(self) -> None:
+        """The client is known now. If it has exceeded a rate, another connection does not help it."""
+        self._is_client_known = True
+        if self._quotas.is_set:
+            delay_s = self._quotas.debt_s(self.context.principal, self.context.client_id)
+            self._channel.throttle(delay_s, holds_requests=True)
 
     def _throttled(self, message: Message, slices: Slices) -> Message:
         """Charge the batches of a response, and return it with the delay if it has a field for it."""

@@ -104,6 +104,8 @@ class Session(asyncio.BufferedProtocol):
         self._throttled_until_s = 0.0
         self._throttle: asyncio.TimerHandle | None = None
         """Set while the connection is not read because of a quota."""
+        self._holds_requests = False
+        """Whether no request starts meanwhile."""
         self._deadlines = Deadlines(context.config, self._loop.time())
         self._timer: Timer | None = None
         self._is_watched = False
@@ -150,13 +152,14 @@ class Session(asyncio.BufferedProtocol):
                 connection=context.connections.next_number(),
             ),
         )
-        self._refusal = context.connections.refusal(self.host)
+        now_s = self._loop.time()
+        self._refusal = context.connections.refusal(self.host, now_s)
         if not self._refusal and principal and self._authentication is None:
             self._refusal = self.identify(principal)
         if self._refusal:
             self._turn_away()
             return
-        context.connections.add(self)
+        context.connections.add(self, now_s)
         self._watch()
         if not principal:
             self.close(f"the subject of its certificate has no name for tls.principal={context.config.tls_principal}")
@@ -270,11 +273,12 @@ class Session(asyncio.BufferedProtocol):
         context = self._context
         return context.connections.identify(self, principal, context.quotas.connection_limit(principal))
 
-    def throttle(self, delay_s: float) -> None:
-        """Do not read the connection for `delay_s`; what was received is carried out."""
+    def throttle(self, delay_s: float, *, holds_requests: bool = False) -> None:
+        """Do not read the connection for `delay_s`; what was received is carried out, unless it `holds_requests`."""
         until_s = self._loop.time() + delay_s
         if delay_s and until_s > self._throttled_until_s and self._scheduler.state is not State.CLOSED:
             self._end_throttle()
+            self._holds_requests = self._holds_requests or holds_requests
             self._throttled_until_s = until_s
             self._throttle = self._loop.call_at(until_s, self._throttle_is_over)
             self._set_reading(self._may_read and not self._memory.is_waiting)
@@ -321,8 +325,10 @@ class Session(asyncio.BufferedProtocol):
 
     def _is_congested(self) -> bool:
         sending = self._sending
-        return sending.queued_bytes > self._context.config.send_queue_bytes or (
-            sending.held_bytes > 0 and self._context.response_memory.is_short
+        return (
+            self._holds_requests
+            or sending.queued_bytes > self._context.config.send_queue_bytes
+            or (sending.held_bytes > 0 and self._context.response_memory.is_short)
         )
 
     def _proceed(self, *, was_filled: bool = False) -> None:
@@ -383,6 +389,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _throttle_is_over(self) -> None:
         self._throttle = None
+        self._holds_requests = False
         self._proceed()
 
     def _end_throttle(self) -> None:

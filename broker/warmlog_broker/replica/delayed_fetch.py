@@ -141,6 +141,12 @@ class DelayedFetches:
             self._remove(wait)
         return len(waits)
 
+    def end_all(self) -> None:
+        """End all waits in the next turns."""
+        for waits in self._by_owner.values():
+            for wait in waits:
+                self.end(wait)
+
     def finish_all(self) -> None:
         """End all waits now: the broker stops."""
         for waits in list(self._by_owner.values()):

@@ -3,14 +3,15 @@
 =============  ===========================  =====================================================================
 state          allowed                      next
 =============  ===========================  =====================================================================
-before         Handshake, Authenticate      Authenticate with the client-first message: exchanging
-exchanging     Handshake, Authenticate      with a correct client-final message: authenticated; else closed
+before         one Handshake, Authenticate  Authenticate with the client-first message: exchanging
+exchanging     Authenticate                 with a correct client-final message: authenticated; else closed
 authenticated  everything                   another exchange by the same user begins the next session; at the end of
                                             the session: expired
 expired        Handshake, Authenticate      as `authenticated`; a request of another kind closes the connection
 =============  ===========================  =====================================================================
 
-A failure closes the connection.
+A failure closes the connection. So does a second Handshake before the authentication: anyone could keep the broker
+busy with them.
 """
 
 import math
@@ -50,7 +51,7 @@ class AuthenticationRules(NamedTuple):
 class Authentication:
     """The state of one connection of a listener that authenticates."""
 
-    __slots__ = ("_exchange", "_expires_s", "_mechanism", "_now_s", "_rules", "_users", "user")
+    __slots__ = ("_exchange", "_expires_s", "_has_greeted", "_mechanism", "_now_s", "_rules", "_users", "user")
 
     def __init__(self, users: Users, rules: AuthenticationRules, now_s: Callable[[], float]) -> None:
         self.user = ""
@@ -58,6 +59,8 @@ class Authentication:
         self._users = users
         self._rules = rules
         self._now_s = now_s
+        self._has_greeted = False
+        """Whether it has sent a Handshake."""
         self._mechanism = ""
         self._exchange: ServerExchange | None = None
         self._expires_s = math.inf
@@ -69,6 +72,9 @@ class Authentication:
 
     def check(self, api_key: int) -> None:
         """Return if a request of this API may start; else raise IllegalSaslState or SessionExpired."""
+        if self._has_greeted and not self.user and api_key == ApiKey.HANDSHAKE:
+            raise IllegalSaslState("a second Handshake before the authentication")
+        self._has_greeted = True  # the codec lets nothing else be the first request
         if (self.user and self._now_s() < self._expires_s) or api_key in _ALWAYS_ALLOWED:
             return
         if self.user:

@@ -21,8 +21,6 @@ MAX_CLIENTS = 10_000
 MAX_MEASURED_USERS = 1000
 """Users with metrics of their own; those of the others are added up."""
 OTHER_USERS = "~other"
-NOT_LIMITED = frozenset({ApiKey.HANDSHAKE, ApiKey.AUTHENTICATE})
-"""A client has no name before the one, and no user before the other."""
 MAX_HEARTBEAT_DELAY_S = 0.5
 """Members of groups would lose their partitions by longer ones: the shortest session is of 2 s."""
 _USER_PREFIX = "User:"
@@ -61,8 +59,6 @@ class Quotas:
 
     def charge_request(self, principal: str, client_id: str, api_key: int, payload_bytes: int) -> float:
         """Count a request and the batches in it; return for how many seconds its connection is not to be read."""
-        if api_key in NOT_LIMITED:
-            return 0.0
         buckets = self._buckets_of(principal, client_id)
         delay_s = 0.0
         if buckets.requests is not None:
@@ -76,6 +72,12 @@ class Quotas:
         """Count the batches of a response; return as `charge_request`."""
         fetched = self._buckets_of(principal, client_id).fetched
         return 0.0 if fetched is None else self._take(fetched, size_bytes, principal, QuotaKey.CONSUMER_BYTE_RATE)
+
+    def debt_s(self, principal: str, client_id: str) -> float:
+        """Return for how many seconds a new connection is not to be read: its client has exceeded a rate on others."""
+        now_s = self._clock()
+        buckets = [bucket for bucket in self._buckets_of(principal, client_id) if bucket is not None]
+        return max((bucket.take(0, now_s, self._max_throttle_s) for bucket in buckets), default=0.0)
 
     def connection_limit(self, principal: str) -> int | None:
         """Return how many connections a principal may have; None if it has no limit."""

@@ -94,7 +94,8 @@ class Rights:
     """The rules, indexed. Each is there once."""
 
     def __init__(self, rules: Iterable[AclBinding] = (), *, allows_without_rules: bool = False) -> None:
-        """`allows_without_rules`: everything is allowed on a resource that no rule of any principal concerns."""
+        """`allows_without_rules`: everything is allowed on a resource that no rule of any principal concerns, but not
+        on the cluster: a principal that may alter it can give itself all other rights."""
         self._allows_without_rules = allows_without_rules
         self._index: dict[Resource, _OnResource] = {}
         self._prefix_lengths: dict[int, Counter[int]] = {}
@@ -144,7 +145,7 @@ class Rights:
     def _operations(self, principal: str, resource: Resource) -> Operations:
         """Return what the principal may do with all names that `resource` stands for."""
         covering = list(self._covering(resource))
-        if not covering and self._allows_without_rules:
+        if not covering and self._allows_without_rules and resource[0] != ResourceType.CLUSTER:
             return EVERY_OPERATION
         allowed = denied = NO_OPERATIONS
         for each in covering:

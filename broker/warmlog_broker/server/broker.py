@@ -182,6 +182,9 @@ class Broker:
             self._engine = self._make_engine(stored, opener, undo)
             self.topics, self.services = self._engine.topics, self._engine.services
             self.services.users.on_deleted.append(self._connections.dismiss)
+            if self.services.authorizer.is_on:
+                # Rights are checked when a fetch comes: its client has to send it again.
+                self.services.authorizer.on_changed.append(self.services.delayed_fetches.end_all)
             self.services.broker_changes.on_altered.append(self._take_settings)
             undo.callback(self._stop_listening)
             await self._listen(bound)

@@ -24,6 +24,15 @@ class BoundListener:
         """Its host, and the port that it has."""
         return format_address(self.listener.host, self.sockets[0].getsockname()[1])
 
+    def listen(self, backlog: int) -> None:
+        """Listen at all addresses. Raises CannotListen if another socket does, which `bind` cannot tell if it was bound
+        at the same time."""
+        for each in self.sockets:
+            try:
+                each.listen(backlog)
+            except OSError as error:
+                raise CannotListen(f"cannot listen at {self.address}: {error.strerror}") from error
+
     def close(self) -> None:
         for each in self.sockets:
             each.close()

@@ -57,7 +57,7 @@ class Listening:
         return bind_all(self._config.all_listeners)
 
     async def accept(self, bound: list[BoundListener], make_session: Callable[[Listener], Session]) -> None:
-        """Accept connections on all that `bind` returned, until `close`."""
+        """Accept connections on all that `bind` returned, until `close`. Raises CannotListen."""
         self.addresses = {each.listener.name: each.address for each in bound}
         for each in bound:
             await self._accept_on(each, partial(make_session, each.listener))
@@ -65,6 +65,7 @@ class Listening:
             self._reloading = self._tasks.start(self._reload_when_changed(self._certificate), name="TLS reloads")
 
     async def _accept_on(self, bound: BoundListener, make_session: Callable[[], Session]) -> None:
+        bound.listen(BACKLOG)  # uvloop would not report that this fails
         if bound.listener.uses_tls:
             assert self._certificate is not None, "load_certificate comes first"
             self._servers.append(
@@ -75,7 +76,6 @@ class Listening:
                     make_session=make_session,
                     tasks=self._tasks,
                     lines=self._lines,
-                    backlog=BACKLOG,
                 )
             )
             return

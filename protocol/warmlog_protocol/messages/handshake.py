@@ -24,7 +24,8 @@ class HandshakeResponse(Message, frozen=True):
     """The broker, the APIs that it speaks, and the largest frame that it accepts, in bytes.
 
     `write_refusal` is why the broker refuses records and new topics; "" if it accepts them. If there are `mechanisms`,
-    the connection must authenticate by one of them before it sends anything else.
+    the connection must authenticate by one of them before it sends anything else. `throttle_ms` is how long the broker
+    does not read it, as the client has exceeded a quota on other connections; only without `mechanisms`.
     """
 
     broker_version: str
@@ -34,3 +35,4 @@ class HandshakeResponse(Message, frozen=True):
     apis: list[ApiVersions]
     write_refusal: str = ""
     mechanisms: list[str] = field(default_factory=list)
+    throttle_ms: int = 0

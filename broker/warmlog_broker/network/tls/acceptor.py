@@ -50,9 +50,8 @@ class TlsAcceptor:
         make_session: Callable[[], asyncio.BaseProtocol],
         tasks: Tasks,
         lines: RepeatedLines,
-        backlog: int,
     ) -> None:
-        """Listen, and accept connections from now on."""
+        """Accept connections from now on; the sockets listen already."""
         self._sockets = sockets
         self._limit = config.tls_max_handshakes
         self._timeout_s = config.handshake_timeout_ms / 1000
@@ -67,7 +66,6 @@ class TlsAcceptor:
         self._is_closed = False
         for each in sockets:
             each.setblocking(False)
-            each.listen(backlog)
         self._accept_again()
 
     def close(self) -> None:

@@ -23,11 +23,15 @@ class AuthenticateRequest(Message, frozen=True):
 
 
 class AuthenticateResponse(Message, frozen=True):
-    """The broker's message. With `done` the connection is authenticated, for `session_lifetime_ms`; 0: for ever."""
+    """The broker's message. With `done` the connection is authenticated, for `session_lifetime_ms`; 0: for ever.
+
+    `throttle_ms` is how long the broker does not read it, as its user has exceeded a quota on other connections.
+    """
 
     data: bytes
     done: bool
     session_lifetime_ms: int = 0
+    throttle_ms: int = 0
 
     def __repr__(self) -> str:
         return f"AuthenticateResponse(…, done={self.done})"

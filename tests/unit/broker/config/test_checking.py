@@ -65,6 +65,11 @@ def test_contradictions_are_told_all(tmp_path: Path) -> None:
     assert "allow.unauthenticated" in found[0].message
 
 
+def test_a_wrong_address_is_told_once(tmp_path: Path) -> None:
+    (found,) = mistakes(tmp_path, 'listen = "[::1"\n')
+    assert found.name == "listen"
+
+
 def test_a_setting_that_is_given_twice_is_told_with_both_lines(tmp_path: Path) -> None:
     (found,) = mistakes(tmp_path, "flush.threads = 2\n[flush]\nthreads = 3\n")
     assert found.line == 3

@@ -76,6 +76,20 @@ def test_listen_and_listeners_exclude_each_other() -> None:
     assert [each.name for each in config.all_listeners] == ["a"]
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"listeners": "a=plaintext://127.0.0.1:1,b=sasl_plaintext://127.0.0.1:1"},
+        {"listen": "127.0.0.1:1", "admin.listen": "127.0.0.1:1"},
+    ],
+)
+def test_two_ports_at_one_address_are_refused(settings: dict[str, str]) -> None:
+    with pytest.raises(InvalidConfig, match=r"are both at 127\.0\.0\.1:1"):
+        BrokerConfig.from_settings({**DIRECTORY, **settings})
+    chosen = {name: value.replace(":1", ":0") for name, value in settings.items()}
+    BrokerConfig.from_settings({**DIRECTORY, **chosen})
+
+
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "[::1]", "localhost"])
 def test_a_listener_on_a_loopback_interface_needs_no_authentication(host: str) -> None:
     assert BrokerConfig.from_settings({**DIRECTORY, "listen": f"{host}:7400"}).all_listeners[0].is_local

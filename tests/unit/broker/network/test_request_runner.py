@@ -90,6 +90,10 @@ class Room:
         self.outcome = outcome
         self.start_request(Request(APIS[key], 0, correlation_id, REQUESTS[key], memoryview(payload), True))
 
+    def shake_hands(self) -> None:
+        self.start(RESPONSE, ApiKey.HANDSHAKE)
+        self.events.clear()
+
     def start_request(self, request: Request) -> None:
         self.runner.start(request, StartedRequest(request.api, request.api_version, request.correlation_id))
 
@@ -134,7 +138,7 @@ class Room:
         self.events.append(("identify", principal))
         return self.refusal
 
-    def throttle(self, delay_s: float) -> None:
+    def throttle(self, delay_s: float, *, holds_requests: bool = False) -> None:
         self.throttled_ms = max(self.throttled_ms, round(delay_s * 1000))
 
 
@@ -389,6 +393,7 @@ async def test_without_a_quota_nothing_is_counted(room: Room, monkeypatch: pytes
 
 
 async def test_a_produce_is_charged_its_payload_and_told_the_delay(room: Room) -> None:
+    room.shake_hands()
     await room.quotas.alter(quota("ANONYMOUS", producer_byte_rate=1000), "test")
     room.start(ProduceResponse([]), ApiKey.PRODUCE, payload=bytes(1000))
     assert room.events.pop() == ("answer", 1, ProduceResponse([]), ())
@@ -400,12 +405,14 @@ async def test_a_produce_is_charged_its_payload_and_told_the_delay(room: Room) -
 async def test_a_produce_without_acks_or_with_an_error_is_charged_too(
     room: Room, outcome: Response | Exception
 ) -> None:
+    room.shake_hands()
     await room.quotas.alter(quota("ANONYMOUS", producer_byte_rate=1000), "test")
     room.start(outcome, ApiKey.PRODUCE, payload=bytes(3000))
     assert room.throttled_ms == 2000
 
 
 async def test_a_fetch_is_charged_for_what_it_returns_and_told_the_delay(room: Room) -> None:
+    room.shake_hands()
     await room.quotas.alter(quota("ANONYMOUS", consumer_byte_rate=1), "test")
     slices = [[piece(1), piece(2)], [piece(3)]]
     room.start(MessageWithSlices(FetchResponse([]), slices), ApiKey.FETCH)
@@ -413,6 +420,7 @@ async def test_a_fetch_is_charged_for_what_it_returns_and_told_the_delay(room: R
 
 
 async def test_a_request_that_cannot_be_read_is_charged_as_a_request(room: Room) -> None:
+    room.shake_hands()
     await room.quotas.alter(quota("ANONYMOUS", request_rate=1), "test")
     for _ in range(3):
         refused = RefusedRequest(APIS[ApiKey.METADATA], 0, 1, InvalidRequest("no"))
@@ -422,10 +430,20 @@ async def test_a_request_that_cannot_be_read_is_charged_as_a_request(room: Room)
 
 async def test_replicas_are_not_limited(room: Room) -> None:
     await room.quotas.alter(quota("*", request_rate=1, consumer_byte_rate=1), "test")
+    room.shake_hands()
     room.runner.context = replace(room.runner.context, is_replica=True)
     for _ in range(3):
         room.start(MessageWithSlices(FetchResponse([]), [[piece(1)]]), ApiKey.FETCH)
     assert room.throttled_ms == 0
+
+
+async def test_what_begins_a_connection_is_not_charged_and_what_repeats_it_is(room: Room) -> None:
+    await room.quotas.alter(quota("ANONYMOUS", request_rate=1), "test")
+    room.shake_hands()
+    room.start(RESPONSE)
+    assert room.throttled_ms == 0
+    room.shake_hands()
+    assert room.throttled_ms == 1000
 
 
 async def test_lines_are_about_a_request_until_it_has_ended(room: Room) -> None:

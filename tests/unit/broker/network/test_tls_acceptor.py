@@ -41,6 +41,7 @@ async def test_connections_are_accepted_again_after_a_lack_of_descriptors(
     config = BrokerConfig(listeners="a=ssl://127.0.0.1:0", tls_cert_file=certificates.broker)
     listening = Exhausted()
     listening.bind(("127.0.0.1", 0))
+    listening.listen(8)
     tasks = Tasks()
     connected = asyncio.Event()
 
@@ -56,7 +57,6 @@ async def test_connections_are_accepted_again_after_a_lack_of_descriptors(
         make_session=Protocol,
         tasks=tasks,
         lines=RepeatedLines(logging.getLogger("warmlog_broker")),
-        backlog=8,
     )
     try:
         async with asyncio.timeout(TIMEOUT_S):

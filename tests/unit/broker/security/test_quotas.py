@@ -40,10 +40,19 @@ async def test_each_kind_of_limit_counts_what_it_is_for(room: Room) -> None:
     assert [room.fetch(ALICE, 3000), room.fetch(BOB, 3000)] == [0.0, 2.0]
 
 
-async def test_requests_are_counted_but_not_those_that_begin_a_connection(room: Room) -> None:
+async def test_requests_of_every_kind_are_counted(room: Room) -> None:
     await room.set(quota("alice", request_rate=2))
-    keys = [ApiKey.HANDSHAKE, ApiKey.AUTHENTICATE, ApiKey.METADATA, ApiKey.FETCH, ApiKey.PRODUCE, ApiKey.METADATA]
-    assert [room.quotas.charge_request(ALICE, "c", key, 0) for key in keys] == [0.0, 0.0, 0.0, 0.0, 0.5, 1.0]
+    keys = [ApiKey.HANDSHAKE, ApiKey.METADATA, ApiKey.FETCH, ApiKey.PRODUCE]
+    assert [room.quotas.charge_request(ALICE, "c", key, 0) for key in keys] == [0.0, 0.0, 0.5, 1.0]
+
+
+async def test_a_new_connection_is_told_the_longest_debt_of_its_client(room: Room) -> None:
+    await room.set(quota("alice", producer_byte_rate=1000, consumer_byte_rate=1000))
+    assert room.quotas.debt_s(ALICE, "c") == 0
+    room.produce(ALICE, 3000)
+    room.fetch(ALICE, 5000)
+    assert [room.quotas.debt_s(ALICE, "c") for _ in range(2)] == [4.0, 4.0]
+    assert room.quotas.debt_s(BOB, "c") == 0
 
 
 async def test_a_heartbeat_is_counted_and_hardly_delayed(room: Room) -> None:

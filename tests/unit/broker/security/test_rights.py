@@ -84,6 +84,11 @@ def test_what_no_rule_is_about_is_allowed_with_the_setting() -> None:
     assert not rights.operations(ALICE, TOPIC, "secret") >> Operation.WRITE & 1
 
 
+def test_the_cluster_is_not_open_with_the_setting() -> None:
+    rights = Rights(allows_without_rules=True)
+    assert not rights.operations(ALICE, CLUSTER, CLUSTER_NAME)
+
+
 def test_a_right_to_any_resource_must_not_be_denied_for_all_that_it_covers() -> None:
     def may_write_any(*rules: AclBinding) -> bool:
         return bool(Rights(rules).operations_on_any(ALICE, TOPIC) >> Operation.WRITE & 1)
