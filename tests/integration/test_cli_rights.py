@@ -113,3 +113,21 @@ def test_a_rule_that_cannot_be_one_is_refused_and_nothing_is_added(data: Path) -
     assert done.returncode == 1
     assert b"WRITE on a GROUP" in done.stderr
     assert "bob" not in ok(OFFLINE, "acl", "list", "--data-dir", data)
+
+
+def test_without_the_right_to_read_a_topic_the_age_of_a_lag_is_unknown(broker: BrokerProcess) -> None:
+    root, bob = user(broker, "root"), user(broker, "bob")
+    ok(root, "topic", "create", "t", "--partitions", "2")
+    ok(root, "produce", "t", "--partition", "0", given=b"x\n" * 7)
+    ok(root, "group", "reset", "g", "--topic", "t", "--to", "earliest", "--execute")
+    for kind, name in (("--group", "g"), ("--topic", "t")):
+        ok(root, "acl", "add", "bob", "describe", kind, name)
+    seen = json.loads(ok(bob, "group", "describe", "g", "--json"))
+    assert (seen["lag_records"], seen["lag_seconds"]) == (7, None)
+    assert [each["lag_seconds"] for each in seen["partitions"]] == [None, 0.0]
+    for operation in ("describe", "describe_configs"):
+        ok(root, "acl", "add", "bob", operation, "--cluster", "--topic", "t")
+    (group,) = json.loads(ok(bob, "status", "--interval", "0s", "--json"))["groups"]
+    assert (group["lag_records"], group["lag_seconds"]) == (7, None)
+    ok(root, "acl", "add", "bob", "read", "--topic", "t")
+    assert json.loads(ok(bob, "group", "describe", "g", "--json"))["lag_seconds"] > 0

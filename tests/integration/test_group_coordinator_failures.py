@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
+from zlib import crc32
 
 import pytest
 
@@ -11,6 +12,7 @@ from broker_thread import BrokerThread
 from group_member import GroupMember, commit, offsets
 from unit.broker.data_dirs.test_loader import config_of, write_entries
 from warmlog_broker import Broker
+from warmlog_broker.coordinator.group_duties import GroupShard
 from warmlog_broker.metadata.metadata_log import TopicCreated
 from warmlog_protocol.errors import (
     ApiError,
@@ -137,6 +139,29 @@ def test_after_an_error_of_the_disk_groups_of_that_partition_are_not_available_a
         assert set(outcomes) == {"done", "not available"}
         with pytest.raises(CoordinatorNotAvailable, match="offline"):
             client.call(ListGroupsRequest())
+
+
+def test_topics_are_followed_on_although_a_partition_fails_meanwhile(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path, **QUICK) as broker, WireClient(broker.address) as client:
+        client.create_topic("t1")
+        name = next(f"g{n}" for n in range(10) if crc32(b"g%d" % n) % 2 == 0)
+        with GroupMember(broker.address, name, pattern="t.*") as member:
+            member.join().settle(1)
+
+            def fail_when_followed(it: Broker) -> None:
+                targets = it.services.groups._targets
+                consider = targets.consider
+
+                def failing(shard: GroupShard, group: str) -> None:
+                    it.topics.partition("__groups", 1).take_offline("the disk fails")
+                    consider(shard, group)
+
+                targets.consider = failing  # type: ignore[method-assign]
+
+            broker.in_loop(fail_when_followed)
+            for number in (2, 3):
+                client.create_topic(f"t{number}")
+                member.settle(number)
 
 
 def test_what_was_read_of_a_partition_that_is_offline_now_can_be_committed(tmp_path: Path) -> None:

@@ -108,9 +108,9 @@ class Coordinator(Generic[S]):
                 yield self._led(partition).state
 
     @property
-    def active(self) -> list[Shard[S]]:
-        """The shards that accept operations."""
-        return [shard for shard in self._shards.values() if shard.status is Status.ACTIVE]
+    def active(self) -> Iterator[Shard[S]]:
+        """The shards that accept operations, each when it is come to: it may have been lost meanwhile."""
+        return (shard for shard in list(self._shards.values()) if shard.status is Status.ACTIVE)
 
     def loaded(self, partition: Partition) -> None:
         """As `PartitionWatcher`: this broker leads `partition`, so its log is read."""

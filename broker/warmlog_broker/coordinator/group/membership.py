@@ -62,7 +62,7 @@ def heartbeat(
 ) -> Decision[GroupHeartbeatResponse]:
     """Decide a heartbeat. One that changes nothing has no records. Call `groups.heard` once its records are applied.
 
-    The response has the assignment if the member joins, or does not say that it owns exactly that.
+    The response has the assignment if the member joins, gets a new epoch, or does not say that it owns exactly that.
     """
     check_group_id(request.group)
     _check_names(request)
@@ -205,7 +205,7 @@ def _continue(
     records = _settings_records(group, member, settings)
     if holding != before:
         records.append(put(AssignmentKey(group.name, member.member_id), holding.value()))
-    is_resent = owned is None or owned != holding.assigned.keys()
+    is_resent = holding.epoch != member.epoch or owned is None or owned != holding.assigned.keys()
     return Decision(records, _response(group, holding, settings, limits, is_resent=is_resent))
 
 

@@ -179,7 +179,7 @@ def recover_segments(
         if segment.base_offset != expected_offset:
             reason = f"segment {segment.base_offset} does not follow offset {expected_offset}"
             must_follow = expected_offset >= rules.recovery_point and rules.has_dense_offsets
-            if must_follow or (segment.base_offset > rules.recovery_point and not _begins_as_named(segment)):
+            if must_follow or (segment.base_offset > rules.recovery_point and not _begin_as_named(segments[number:])):
                 set_aside(segments[number:], reason, report)
                 if expected_offset < rules.recovery_point:
                     _note_hole(segments[number - 1], expected_offset, rules.recovery_point, report)
@@ -201,8 +201,12 @@ def recover_segments(
     return Recovered(segments, expected_offset)
 
 
-def _begins_as_named(segment: LogSegment) -> bool:
-    """Whether the first batch can be in a segment of this name. If not, its offset says nothing about the log's end."""
+def _begin_as_named(segments: list[LogSegment]) -> bool:
+    """Whether the first batch of these can be in a segment of its name. If not, that says nothing about the log's end.
+
+    Compaction leaves segments without batches, which say nothing either.
+    """
+    segment = next((each for each in segments if each.size_bytes), segments[0])
     try:
         header = next(segment.records.batches(), (None,))[0]
     except DamagedLog:

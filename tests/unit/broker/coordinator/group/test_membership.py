@@ -74,6 +74,18 @@ def test_a_member_that_revokes_takes_nothing_new_before_it_has_done_so(machine: 
     assert machine.member("a").revoking == {}
 
 
+@pytest.mark.parametrize("owned", [[], None])
+def test_a_member_is_told_that_what_it_has_not_taken_yet_is_revoked(machine: Machine, owned: list[Any] | None) -> None:
+    """Else it would take it now, and lose its place in the group for that."""
+    machine.join("a", "orders")
+    machine.assign()
+    assert numbers(machine.heartbeat("a", 1, [])) == [0, 1, 2, 3]
+    machine.topics.delete("orders")
+    machine.assign()
+    revoke = machine.heartbeat("a", 1, owned)
+    assert (revoke.member_epoch, numbers(revoke)) == (2, [])
+
+
 def test_a_late_heartbeat_from_before_the_revocation_releases_nothing(machine: Machine) -> None:
     machine.join("a", "orders")
     machine.assign()

@@ -508,6 +508,20 @@ def test_gaps_are_no_damage_after_a_crash_even_if_the_policy_has_changed(room: C
         assert read_batches(room.log, offset)[0].last_offset >= offset
 
 
+def test_segments_that_compaction_has_emptied_do_not_end_the_log(room: CompactionRoom) -> None:
+    """The crash comes before their offsets are checkpointed."""
+    for number in range(4):
+        room.put_each([(b"same", b"%d" % number * 700)])
+    room.put(pair(7, 7))
+    room.flush()
+    room.compact()
+    expected, end = room.records(), room.log.log_end_offset
+    assert [segment.size_bytes > 0 for segment in room.log.local.segments] == [False, False, False, True, True]
+    room.crash(recovery_point=0)
+    assert room.log.recovery_report.is_uneventful
+    assert (room.records(), room.log.log_end_offset) == (expected, end)
+
+
 def test_more_and_more_passes_change_nothing(room: CompactionRoom) -> None:
     numbers = count()
     for _ in range(5):
