@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -117,9 +118,10 @@ def consume(
         raise typer.BadParameter(f"--json and --format {template} contradict each other", param_hint="--json")
     first = ("earliest" if tail is None else f"-{tail}") if start is None else start
     last = "latest" if tail is not None and not is_following else end
+    begin = checked("--from", parse_start, first)
     wanted = Range(
-        checked("--from", parse_start, first),
-        None if last is None else checked("--to", parse_end, last),
+        begin,
+        None if last is None else checked("--to", partial(parse_end, start=begin), last),
         count,
         None if timeout is None else checked("--timeout", parse_seconds, timeout),
     )

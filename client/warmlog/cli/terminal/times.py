@@ -59,11 +59,14 @@ def _checked(point: Point, text: str) -> Point:
     return point
 
 
-def parse_end(text: str) -> Point:
-    """Return where to stop, exclusive; like `parse_start`, but not the earliest."""
+def parse_end(text: str, start: Point = EARLIEST) -> Point:
+    """Return where to stop, exclusive; like `parse_start`, but not the earliest, and not before `start`."""
     end = parse_start(text)
     if end == EARLIEST:
         raise ValueError("there is nothing before 'earliest': give latest, an offset or a time")
+    forward = start.number - end.number if end.kind is PointKind.TAIL else end.number - start.number
+    if end.kind is start.kind and forward < 0:
+        raise ValueError(f"{text!r} is before --from")
     return end
 
 

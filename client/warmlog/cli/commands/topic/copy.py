@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -61,7 +62,8 @@ def copy(
 
     Copying twice appends twice. Damaged offsets are reported and skipped; then the exit code is 1.
     """
-    first, last = checked("--from", parse_start, start), checked("--to", parse_end, end)
+    first = checked("--from", parse_start, start)
+    last = checked("--to", partial(parse_end, start=first), end)
     target_broker = broker if to_broker is None else check_broker(to_broker)
 
     from warmlog.cli.terminal.records import Damage, sending
