@@ -318,6 +318,23 @@ def test_offsets_count_when_the_transaction_commits(
     assert committed(client, topic, 1) == ([b"output"] if commits else [])
 
 
+def test_a_late_copy_of_a_request_takes_no_offset_back(
+    producer: TransactionalClient, client: WireClient, topic: str
+) -> None:
+    producer.send(topic, b"a", b"b", b"c")
+    producer.commit()
+    producer.commit_offset(topic, topic, 1, sequence=1)
+    producer.commit_offset(topic, topic, 2, sequence=2)
+    with pytest.raises(InvalidTxnState, match="late copy"):
+        producer.commit_offset(topic, topic, 1, sequence=1)
+    producer.commit_offset(topic, topic, 2, sequence=2)
+    producer.commit()
+    assert offset_of(client, topic, topic) == 2
+    producer.commit_offset(topic, topic, 3, sequence=1)
+    producer.commit()
+    assert offset_of(client, topic, topic) == 3
+
+
 def test_offsets_of_an_ended_transaction_are_refused(
     broker: BrokerProcess, client: WireClient, producer: TransactionalClient, topic: str
 ) -> None:

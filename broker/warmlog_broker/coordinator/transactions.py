@@ -43,7 +43,7 @@ from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_broker.topics.topics import Topics
-from warmlog_protocol.errors import ApiError, ConcurrentTransactions, CoordinatorNotAvailable
+from warmlog_protocol.errors import ApiError, ConcurrentTransactions, CoordinatorNotAvailable, InvalidTxnState
 from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 
 TOPIC = "__transactions"
@@ -92,6 +92,8 @@ class TransactionCoordinator:
         self._deadlines: dict[str, tuple[TransactionShard, Timer]] = {}
         """The timers of open transactions."""
         self._endings: dict[str, Ending] = {}
+        self._offsets_added: dict[str, tuple[Producer, int]] = {}
+        """The open transactions with offsets, and the number of the last request that had some."""
         self._ends = EndWriter(topics, groups, now_ms)
         self.ended: Counter[End] = Counter()
         """The transactions whose markers this process has written, by how they were decided."""
@@ -173,9 +175,12 @@ class TransactionCoordinator:
         )
 
     async def commit_offsets(
-        self, transactional_id: str, producer: Producer, request: OffsetCommitRequest
+        self, transactional_id: str, producer: Producer, request: OffsetCommitRequest, sequence: int
     ) -> OffsetCommitResponse:
-        """Make the offsets part of the producer's transaction: they count when it commits."""
+        """Make the offsets part of the producer's transaction: they count when it commits.
+
+        InvalidTxnState for a request with a number below the last one, unless that is 0: a copy that was delayed.
+        """
         await self._wait_for_end(transactional_id)
         group = request.group
         await self._decide(
@@ -185,6 +190,10 @@ class TransactionCoordinator:
 
         def check() -> None:
             check_open(self._coordinator.state_of(transactional_id), transactional_id, producer, group)
+            owner, latest = self._offsets_added.get(transactional_id, (producer, 0))
+            if owner == producer and 0 < sequence < latest:
+                raise InvalidTxnState(f"a late copy of a request: number {sequence}, after {latest}")
+            self._offsets_added[transactional_id] = producer, sequence
 
         return await self._groups.add_pending(request, *producer, check)
 
@@ -370,6 +379,7 @@ class TransactionCoordinator:
     async def _carry_out(self, transaction: Transaction | Job, ending: Ending) -> None:
         """Write what is decided everywhere, then free the transactional id or the slots."""
         key = transaction.transactional_id
+        self._offsets_added.pop(key, None)
         while self._endings.get(key) is ending and (outcomes := transaction.outcomes):
             begun = await self._ends.write(outcomes, coordinator_epoch=ending.shard.partition.leader_epoch)
             if transaction.outcomes == outcomes:

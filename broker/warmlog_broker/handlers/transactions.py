@@ -48,7 +48,7 @@ async def txn_offset_commit(
     commit = OffsetCommitRequest(
         request.group, request.partitions, request.member_id, request.member_epoch, request.instance_id
     )
-    return await services.transactions.commit_offsets(request.transactional_id, producer, commit)
+    return await services.transactions.commit_offsets(request.transactional_id, producer, commit, request.sequence)
 
 
 async def list_transactions(

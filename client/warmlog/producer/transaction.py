@@ -50,7 +50,8 @@ class TransactionalId:
         self._flush = flush
         self._fenced: ProducerFenced | None = None
         self._adding = asyncio.Lock()
-        """Offsets are added one after another, so that a repeated request cannot undo a later one."""
+        """Offsets are added one after another, and numbered, so that a repeated request cannot undo a later one."""
+        self._added = 0
         self._must_initialise = True
         """Whether it is not certain which epoch is in force, and whether a transaction is open."""
         self.is_open = False
@@ -126,16 +127,19 @@ class TransactionalId:
     async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Make offsets part of the open transaction."""
         self._sender.has_sent = True
-        added = TxnOffsetCommitRequest(
-            self._id,
-            *self._sender.producer,
-            request.group,
-            request.partitions,
-            request.member_id,
-            request.member_epoch,
-            request.instance_id,
-        )
+        producer = self._sender.producer  # of this transaction: the next one may be open after the wait
         async with self._adding:
+            self._added += 1
+            added = TxnOffsetCommitRequest(
+                self._id,
+                *producer,
+                request.group,
+                request.partitions,
+                request.member_id,
+                request.member_epoch,
+                request.instance_id,
+                self._added,
+            )
             return await self._cluster.call(added, OffsetCommitResponse)
 
     async def _end(self, *, commits: bool) -> None:

@@ -31,7 +31,11 @@ class EndTransactionResponse(Message, frozen=True):
 
 
 class TxnOffsetCommitRequest(Message, frozen=True):
-    """Commit offsets for a group when the transaction commits; the fields after the epoch are those of OffsetCommit."""
+    """Commit offsets for a group when the transaction commits; the fields after the epoch are those of OffsetCommit.
+
+    `sequence` rises with each of these requests of a transaction, also if they are for several groups: a copy with a
+    lower one that arrives late is refused with INVALID_TXN_STATE, and cannot undo a later one. 0: it is not checked.
+    """
 
     transactional_id: str
     producer_id: Int64
@@ -41,6 +45,7 @@ class TxnOffsetCommitRequest(Message, frozen=True):
     member_id: str = ""
     member_epoch: Int32 = NO_MEMBER_EPOCH
     instance_id: str = ""
+    sequence: Int64 = 0
 
 
 class ListTransactionsRequest(Message, frozen=True):
