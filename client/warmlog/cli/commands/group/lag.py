@@ -17,10 +17,10 @@ class TotalLag(NamedTuple):
 
 
 def total_lag(lags: "Collection[GroupLag]") -> TotalLag:
-    """Return the sum over partitions; those whose figures are unknown count as none, if another has unread records."""
-    oldest = max((lag.seconds or 0.0 for lag in lags), default=0.0)
-    is_known = oldest or (lags and all(lag.seconds is not None for lag in lags))
-    return TotalLag(sum(lag.records or 0 for lag in lags), oldest if is_known else None)
+    """Return the sum over partitions; those whose figures are unknown count as none, but leave no age of 0."""
+    seconds = [lag.seconds for lag in lags]
+    known = [age for age in seconds if age is not None and (age or None not in seconds)]
+    return TotalLag(sum(lag.records or 0 for lag in lags), max(known, default=None))
 
 
 def age_cell(seconds: float | None) -> Cell:
