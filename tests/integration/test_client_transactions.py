@@ -319,6 +319,17 @@ async def test_a_transaction_that_read_what_was_given_up_meanwhile_is_aborted(
         assert last <= set(await read(broker, output))
 
 
+async def test_a_producer_that_is_closed_within_a_block_aborts_at_once(broker: BrokerProcess, topic: str) -> None:
+    producer = await named(broker).start()
+    with pytest.raises(warmlog.errors.ClientClosed):  # noqa: PT012 - a transaction
+        async with producer.transaction():
+            await producer.send(topic, b"open", partition=0)
+            await producer.close()
+    async with warmlog.Producer(broker.address) as plain:
+        await plain.send(topic, b"plain", partition=0)
+    assert await read(broker, topic) == [b"plain"]
+
+
 async def test_a_transaction_that_read_what_was_lost_meanwhile_is_aborted_also_if_the_loss_was_caught(
     broker: BrokerProcess, topic: str
 ) -> None:
