@@ -3,12 +3,14 @@
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from broker_process import BrokerProcess
 from warmlog.blocking import Admin, Consumer, Producer
+from warmlog.cluster.loop_thread import LoopThread
 from warmlog.errors import (
     ClientError,
     InvalidConfig,
@@ -76,6 +78,31 @@ def test_a_record_that_the_producer_refuses_aborts(broker: BrokerProcess, output
         with producer.transaction():
             producer.send(output, b"c")
     assert committed(broker, output) == [b"c"]
+
+
+@pytest.mark.parametrize(("when", "is_done"), [("begin", False), ("begin", True), ("end", False)])
+def test_a_producer_goes_on_after_a_block_whose_begin_or_end_was_interrupted(
+    broker: BrokerProcess, output: str, monkeypatch: pytest.MonkeyPatch, when: str, *, is_done: bool
+) -> None:
+    """By Ctrl-C, at the begin before or after the work is done."""
+    call = LoopThread.call
+
+    def interrupted(thread: LoopThread, work: Any) -> None:
+        if is_done:
+            call(thread, work)
+        raise KeyboardInterrupt
+
+    with named(broker) as producer:
+        transaction = producer.transaction()
+        if when == "begin":
+            monkeypatch.setattr(LoopThread, "call", interrupted)
+        with pytest.raises(KeyboardInterrupt), transaction:  # noqa: PT012 - a transaction
+            producer.send(output, b"interrupted")
+            monkeypatch.setattr(LoopThread, "call", interrupted)
+        monkeypatch.undo()
+        with producer.transaction():
+            producer.send(output, b"next")
+        assert committed(broker, output) == [b"next"]
 
 
 def test_nothing_is_sent_outside_of_a_transaction_and_one_is_open_at_a_time(broker: BrokerProcess, output: str) -> None:

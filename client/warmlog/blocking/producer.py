@@ -275,13 +275,26 @@ class SendQueue:
         future.settled()
 
 
+class _Turns:
+    """The transactions of one producer."""
+
+    def __init__(self) -> None:
+        self.changing = asyncio.Lock()
+        """Held while one begins or ends: an interrupted call may still do that."""
+        self.last: Transaction | None = None
+        """The one that has begun last."""
+
+
 class Transaction:
     """One transaction, from the beginning to the end of a `with` block: see `Producer.transaction`."""
 
-    def __init__(self, thread: LoopThread, queue: SendQueue, inner: transaction.Transaction) -> None:
+    def __init__(self, thread: LoopThread, queue: SendQueue, inner: transaction.Transaction, turns: _Turns) -> None:
         self._thread = thread
         self._queue = queue
         self._inner = inner
+        self._turns = turns
+        self._has_block = False
+        """Whether its block is not over. If it is, and the transaction open, an interruption kept it from ending."""
 
     def commit_offsets(self, consumer: Consumer, what: Committable | None = None, *, metadata: str = "") -> None:
         """Commit for the consumer's group together with the records, as `warmlog`'s `Transaction.commit_offsets`.
@@ -301,32 +314,46 @@ class Transaction:
         return await asyncio.wrap_future(added)
 
     def __enter__(self) -> Self:
-        self._thread.call(self._begin)
+        self._has_block = True
+        try:
+            self._thread.call(self._begin)
+        except BaseException:
+            self._has_block = False
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._thread.call(lambda: self._end(error))
+        try:
+            self._thread.call(lambda: self._end(error))
+        finally:
+            self._has_block = False
 
     async def _begin(self) -> None:
-        await self._queue.empty()
-        self._queue.raise_unseen()
-        await self._inner.__aenter__()
+        async with self._turns.changing:
+            last = self._turns.last
+            if last is not None and last._inner._is_open and not last._has_block:
+                await last._abort(TransactionAborted("its end was interrupted"))
+            await self._queue.empty()
+            self._queue.raise_unseen()
+            await self._inner.__aenter__()
+            self._turns.last = self
 
     async def _end(self, error: BaseException | None) -> None:
         """Commit after all that threads have sent in the block, or abort without sending it."""
-        try:
+        async with self._turns.changing:
+            try:
+                if error is None:
+                    await self._queue.empty()
+                    self._queue.raise_unseen()
+            except BaseException as failure:
+                await self._abort(failure)
+                raise
             if error is None:
-                await self._queue.empty()
-                self._queue.raise_unseen()
-        except BaseException as failure:
-            await self._abort(failure)
-            raise
-        if error is None:
-            await self._inner.__aexit__(None, None, None)
-        else:
-            await self._abort(error)
+                await self._inner.__aexit__(None, None, None)
+            else:
+                await self._abort(error)
 
     async def _abort(self, error: BaseException) -> None:
         self._queue.discard(TransactionAborted("the transaction was aborted"))
@@ -340,6 +367,7 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(producer.Producer(*arguments, **options))
         self._queue: SendQueue | None = None
+        self._turns = _Turns()
         self._is_serializing = any(options.get(name) for name in ("key_serializer", "value_serializer"))
 
     def send(
@@ -383,7 +411,7 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
         outside of it are refused.
         """
         inner = self._begun()
-        return Transaction(self._running(), self._made_queue(), inner)
+        return Transaction(self._running(), self._made_queue(), inner, self._turns)
 
     _begun = in_loop(producer.Producer.transaction)
 
