@@ -330,6 +330,19 @@ async def test_a_producer_that_is_closed_within_a_block_aborts_at_once(broker: B
     assert await read(broker, topic) == [b"plain"]
 
 
+async def test_a_block_whose_producer_is_closed_before_anything_is_sent_does_not_end_as_if_it_had_committed(
+    broker: BrokerProcess, topic: str
+) -> None:
+    producer = await named(broker, linger_ms=60_000).start()
+    with pytest.raises(warmlog.errors.ClientClosed, match="closed within the transaction"):  # noqa: PT012 - a transaction
+        async with producer.transaction():
+            producer.send(topic, b"unsent")
+            closing = asyncio.create_task(producer.close())
+            await asyncio.sleep(0)
+    await closing
+    assert await read(broker, topic) == []
+
+
 async def test_a_transaction_that_read_what_was_lost_meanwhile_is_aborted_also_if_the_loss_was_caught(
     broker: BrokerProcess, topic: str
 ) -> None:
