@@ -1,6 +1,7 @@
 """Transactions of the Python client, against real brokers."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 import warmlog
 from broker_process import BrokerProcess
+from warmlog.ranges import range_reader
+from warmlog.ranges.range_reader import read_ranges
 
 
 @pytest.fixture(scope="module")
@@ -319,6 +322,44 @@ async def test_a_transaction_that_read_what_was_given_up_meanwhile_is_aborted(
         assert last <= set(await read(broker, output))
 
 
+async def test_a_transaction_with_a_table_of_which_another_task_gave_up_a_part_meanwhile_is_aborted(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, topic, output = (f"{name}{uuid4().hex}" for name in ("g", "t", "out"))
+    options: dict[str, Any] = {"topics": [topic], "group": group, "start": "earliest", "commit": "manual"}
+    is_given_up = threading.Event()
+
+    def read_late(*arguments: Any) -> Iterator[Any]:
+        is_given_up.wait(30)
+        yield from read_ranges(*arguments)
+
+    async with warmlog.Admin(broker.address) as admin:
+        for name in (topic, output):
+            await admin.create_topic(name, partitions=2)
+    async with (
+        warmlog.Producer(broker.address) as plain,
+        warmlog.Consumer(broker.address, **options) as consumer,
+        named(broker) as producer,
+    ):
+        assert [batch async for batch in consumer.batches(until="latest")] == []
+        for partition in range(2):
+            await plain.send_many(topic, [b"%d" % partition], partition=partition)
+        monkeypatch.setattr(range_reader, "read_ranges", read_late)
+        with pytest.raises(warmlog.StaleMemberEpoch, match="was given up after records of it were delivered"):  # noqa: PT012 - a transaction
+            async with producer.transaction() as transaction:
+                reading = asyncio.create_task(consumer.to_arrow(columns=["value"]))
+                async with warmlog.Consumer(broker.address, **options), asyncio.timeout(30):
+                    while len(consumer.assignment) == 2:
+                        with suppress(TimeoutError):
+                            await asyncio.wait_for(anext(consumer.batches()), 0.2)
+                    is_given_up.set()
+                    values = (await reading).column("value").to_pylist()
+                assert sorted(values) == [b"0", b"1"]
+                await producer.send_many(output, values)
+                await transaction.commit_offsets(consumer)
+    assert await read(broker, output) == []
+
+
 async def test_a_producer_that_is_closed_within_a_block_aborts_at_once(broker: BrokerProcess, topic: str) -> None:
     producer = await named(broker).start()
     with pytest.raises(warmlog.errors.ClientClosed):  # noqa: PT012 - a transaction
@@ -328,6 +369,19 @@ async def test_a_producer_that_is_closed_within_a_block_aborts_at_once(broker: B
     async with warmlog.Producer(broker.address) as plain:
         await plain.send(topic, b"plain", partition=0)
     assert await read(broker, topic) == [b"plain"]
+
+
+async def test_a_block_whose_producer_is_closed_before_anything_is_sent_does_not_end_as_if_it_had_committed(
+    broker: BrokerProcess, topic: str
+) -> None:
+    producer = await named(broker, linger_ms=60_000).start()
+    with pytest.raises(warmlog.errors.ClientClosed, match="closed within the transaction"):  # noqa: PT012 - a transaction
+        async with producer.transaction():
+            producer.send(topic, b"unsent")
+            closing = asyncio.create_task(producer.close())
+            await asyncio.sleep(0)
+    await closing
+    assert await read(broker, topic) == []
 
 
 async def test_a_transaction_that_read_what_was_lost_meanwhile_is_aborted_also_if_the_loss_was_caught(

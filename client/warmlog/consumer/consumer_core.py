@@ -75,6 +75,8 @@ class ConsumerCore:
         """Whether the user waits for a batch or a table."""
         self.uncommitted: set[TopicPartition] = set()
         """Partitions of which something was delivered since they were settled last; the hand counts once it is left."""
+        self.given_up: set[TopicPartition] = set()
+        """Of these the user has what the next owner handles again. A transaction that includes it must not commit."""
         self.rest: Rest | None = None
         """What is not delivered yet of the batch that was taken last, if an iterator delivers that in parts."""
         self.table = asyncio.Lock()
@@ -162,7 +164,9 @@ class ConsumerCore:
         reader = self.readers.pop(partition)
         self._drop_left_of(reader)
         self._unfinished.pop(reader, None)
-        self.uncommitted.discard(partition)
+        if partition in self.uncommitted:
+            self.uncommitted.remove(partition)
+            self.given_up.add(partition)
         if reader in self._turns:
             self._turns.remove(reader)
             self._fetcher.remove(reader)

@@ -145,7 +145,8 @@ async def read_table(
     """Return everything from the positions up to `until` as one table, and move the positions after it.
 
     Nothing else may be delivered meanwhile: `core.table` has to be held.
-    A partition that another task gives up meanwhile has no position to move: what was read of it is in the table.
+    A partition that another task gives up meanwhile has no position to move: what was read of it is in the table, and
+    must not be committed.
     """
     import pyarrow as pa
 
@@ -186,6 +187,7 @@ async def read_table(
         is_over.set()  # a thread cannot be cancelled, and closing the loop waits for it
         core.is_waiting = False
         core.steps += 1
+    core.given_up.update(planned.tp for planned in ranges if not is_read(planned.tp))
     ranges = [planned for planned in ranges if is_read(planned.tp)]
     begun = {planned.tp: core.delivered(planned.tp) for planned in ranges}
     for planned in ranges:

@@ -67,8 +67,6 @@ class Member(Committing):
         self._seen: View | None = None
         self._told_life = 0
         """The life whose loss the user has been told of."""
-        self._given_up_uncommitted: set[TopicPartition] = set()
-        """Of these the user has what the next owner handles again. A transaction that includes it must not commit."""
         self._is_stopping = False
         self._following = asyncio.Lock()
         """Tasks and threads that read at the same time carry out a view once."""
@@ -294,7 +292,6 @@ class Member(Committing):
 
     def _drop(self, partitions: Partitions) -> None:
         self._core.put_back()
-        self._given_up_uncommitted |= self._core.uncommitted & {owned.tp for owned in partitions}
         for owned in partitions & self._owned:
             self._core.revoke(owned.tp)
             self._committed.pop(owned, None)
@@ -326,7 +323,7 @@ class Member(Committing):
 
     def _check_nothing_given_up(self) -> None:
         """Raise StaleMemberEpoch, once, if a partition was given up after records of it that are not committed."""
-        given_up, self._given_up_uncommitted = self._given_up_uncommitted, set()
+        given_up, self._core.given_up = self._core.given_up, set()
         if given_up:
             topic, number = min(given_up)
             raise StaleMemberEpoch(
@@ -335,7 +332,7 @@ class Member(Committing):
             )
 
     async def rewind(self) -> None:
-        self._given_up_uncommitted.clear()
+        self._core.given_up.clear()
         life = self._view.life
         try:
             await super().rewind()

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 from warmlog.cluster.cluster import Cluster
-from warmlog.errors import ClientError, ProducerFenced, TransactionAborted, WarmlogError
+from warmlog.errors import ClientClosed, ClientError, ProducerFenced, TransactionAborted, WarmlogError
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.sender import Sender
@@ -90,6 +90,7 @@ class TransactionalId:
 
     async def commit(self) -> None:
         """Wait until everything is acknowledged, and commit. If that is not possible, abort and raise why."""
+        self._check_not_closed()
         self.takes_records = False
         try:
             await self._flush()
@@ -126,6 +127,7 @@ class TransactionalId:
 
     async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
         """Make offsets part of the open transaction."""
+        self._check_not_closed()
         self._sender.has_sent = True
         producer = self._sender.producer  # of this transaction: the next one may be open after the wait
         async with self._adding:
@@ -141,6 +143,11 @@ class TransactionalId:
                 self._added,
             )
             return await self._cluster.call(added, OffsetCommitResponse)
+
+    def _check_not_closed(self) -> None:
+        """Raise ClientClosed if the producer was closed within the transaction, which has aborted it."""
+        if not self.takes_records:
+            raise ClientClosed("the producer was closed within the transaction, which is aborted")
 
     async def _end(self, *, commits: bool) -> None:
         if not self._sender.has_sent:
