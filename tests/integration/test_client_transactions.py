@@ -1,9 +1,12 @@
 """Transactions of the Python client, against real brokers."""
 
 import asyncio
+import signal
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -382,6 +385,20 @@ async def test_a_block_whose_producer_is_closed_before_anything_is_sent_does_not
             await asyncio.sleep(0)
     await closing
     assert await read(broker, topic) == []
+
+
+async def test_closing_within_a_block_waits_for_the_abort_no_longer_than_it_may(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        async with warmlog.Admin(broker.address) as admin:
+            await admin.create_topic("t")
+        producer = await named(broker).start()
+        with pytest.raises(warmlog.errors.ClientClosed):  # noqa: PT012 - a transaction
+            async with producer.transaction():
+                await producer.send("t", b"open")
+                broker.process.send_signal(signal.SIGSTOP)  # type: ignore[union-attr]
+                begin_s = time.monotonic()
+                await producer.close(timeout_s=0.1)
+        assert time.monotonic() - begin_s < 4
 
 
 async def test_a_transaction_that_read_what_was_lost_meanwhile_is_aborted_also_if_the_loss_was_caught(

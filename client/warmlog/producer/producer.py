@@ -34,7 +34,7 @@ from warmlog.producer.intake.record_input import (
 from warmlog.producer.options import Expired, ProducerOptions, check_callables, check_types, parse_acks
 from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
 from warmlog.producer.producer_core import ProducerCore
-from warmlog.producer.transaction import Transaction
+from warmlog.producer.transaction import ABORT_S, Transaction
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL
 
@@ -204,7 +204,7 @@ class Producer(Throttled, Generic[Value, Key]):
         self._drain_flag = DrainFlag()
         try:
             if closing.transactions is not None and closing.transactions.takes_records:
-                await closing.transactions.abort()
+                await closing.transactions.abort(ABORT_S if timeout_s is None else min(timeout_s, ABORT_S))
             await closing.finish(timeout_s)
             if has_failed:
                 raise ClientClosed(_HAS_FAILED)

@@ -104,18 +104,18 @@ class TransactionalId:
         finally:
             self.is_open = False
 
-    async def abort(self) -> None:
+    async def abort(self, timeout_s: float = ABORT_S) -> None:
         """Discard what is not sent and abort. What goes wrong is logged: the next transaction begins by aborting."""
         self.takes_records = False
         error = TransactionAborted("the transaction was aborted")
         self._sender.fail_all(error)
         self._accumulator.take_unseen_error()
         try:
-            async with asyncio.timeout(ABORT_S):
+            async with asyncio.timeout(timeout_s):
                 await self._end(commits=False)
         except (WarmlogError, TimeoutError) as problem:
             if not isinstance(problem, ProducerFenced):
-                why = problem if str(problem) else f"no response within {ABORT_S:g} s"
+                why = problem if str(problem) else f"no response within {timeout_s:g} s"
                 _log.warning("transactional id %r: the abort is left to the next transaction: %s", self._id, why)
         finally:
             self.is_open = False
