@@ -21,6 +21,7 @@ async def test_a_request_that_is_repeated_comes_before_those_that_were_made_afte
     options: Any = SimpleNamespace(transactional_id="id", transaction_timeout_ms=1000)
     parts: Any = (Cluster(), SimpleNamespace(), SimpleNamespace(producer=(1, 0)), None)
     transactional_id = TransactionalId(options, *parts)
+    transactional_id.takes_records = True
     requests = [OffsetCommitRequest("g", [OffsetCommitPartition(b"", "t", 0, offset)]) for offset in (1, 2, 3)]
     await asyncio.gather(*map(transactional_id.add_offsets, requests))
     assert arrived == [1, 2, 3]
