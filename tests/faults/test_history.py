@@ -163,7 +163,7 @@ def test_what_cannot_be_read_is_a_gap_also_after_a_restart(tmp_path: Path) -> No
         with path.open("r+b") as file:
             file.write(bytes(61))
         final = read_all(broker.address, ["t"], ["t"], 1, NAMES)
-    for texts in (check(Notes(), final), check_again(final, final)):
+    for texts in (check(Notes(), final), check_again(final, final, Notes())):
         assert [finding.split(":")[0] for finding in texts] == ["gap", "gap"]
         assert "cannot be read" in texts[0]
 
@@ -184,21 +184,23 @@ def test_a_compacted_record_that_was_read_and_is_another_now_is_noticed() -> Non
     ],
 )
 def test_another_log_after_a_restart_is_noticed(before: FinalLog, after: FinalLog) -> None:
-    assert check_again(Final({("t", 0): before}, {}, NAMES), Final({("t", 0): after}, {}, NAMES))
-    assert check_again(Final({("t", 0): before}, {}, NAMES), Final({("t", 0): before}, {}, NAMES)) == []
+    assert check_again(Final({("t", 0): before}, {}, NAMES), Final({("t", 0): after}, {}, NAMES), Notes())
+    assert check_again(Final({("t", 0): before}, {}, NAMES), Final({("t", 0): before}, {}, NAMES), Notes()) == []
 
 
 def test_a_topic_that_came_or_went_by_a_restart_is_noticed() -> None:
-    assert check_again(Final({}, {}, ["a", "b"]), Final({}, {}, ["a"]))
-    assert check_again(Final({}, {}, ["a"]), Final({}, {}, ["a", "b"]))
-    assert check_again(Final({}, {}, ["a", "b"]), Final({}, {}, ["b", "a"])) == []
+    assert check_again(Final({}, {}, ["a", "b"]), Final({}, {}, ["a"]), Notes())
+    assert check_again(Final({}, {}, ["a"]), Final({}, {}, ["a", "b"]), Notes())
+    assert check_again(Final({}, {}, ["a", "b"]), Final({}, {}, ["b", "a"]), Notes()) == []
+    assert check_again(Final({}, {}, ["a"]), Final({}, {}, ["a", "b"]), Notes(created={"b": False})) == []
+    assert check_again(Final({}, {}, ["a", "b"]), Final({}, {}, ["a"]), Notes(deleted={"b": True}))
 
 
 def test_another_state_after_a_restart_is_noticed() -> None:
     first, later = SAME_KEY[:2]
 
     def again(before: StateLog, after: StateLog) -> list[str]:
-        return check_again(Final({}, {("t", 0): before}, NAMES), Final({}, {("t", 0): after}, NAMES))
+        return check_again(Final({}, {("t", 0): before}, NAMES), Final({}, {("t", 0): after}, NAMES), Notes())
 
     assert again(state_of(first, later), state_of(later)) == []
     assert again(state_of(first, later), state_of(first))
@@ -207,8 +209,8 @@ def test_another_state_after_a_restart_is_noticed() -> None:
 
 def test_a_partition_that_is_offline_after_the_last_restart_is_noticed() -> None:
     before, after = Final({}, {}, NAMES, ["t-0"]), Final({}, {}, NAMES, ["u-1"])
-    assert check_again(before, after) == ["offline: u-1 is offline after a restart"]
-    assert check_again(before, Final({}, {}, NAMES)) == []
+    assert check_again(before, after, Notes()) == ["offline: u-1 is offline after a restart"]
+    assert check_again(before, Final({}, {}, NAMES), Notes()) == []
 
 
 KINDS = [name for name in FAULTS if name not in ON_REQUEST and not (why_not() and name in NEED_POWER_DISK)]

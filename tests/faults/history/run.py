@@ -146,7 +146,7 @@ async def _run(
         findings = check(notes, final, STEADY_TOPIC)
         findings += [f"{kind}: {text}" for kind, text in transactions.check()]
         await asyncio.to_thread(target.broker.restart)
-        findings += check_again(final, await _read_final(target))
+        findings += check_again(final, await _read_final(target), notes)
         findings += [f"{kind}: {text}" for kind, text in await transactions.check_again(target.broker.address)]
         lost_answers = target.producers_proxy.lost_answers
     return Outcome(
