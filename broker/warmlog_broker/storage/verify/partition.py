@@ -315,8 +315,9 @@ class _Snapshots:
                 self._walk.producers.compare(self._path(snapshot), entries, self._log_start_offset, self._walk.report)
 
     def find_after_end(self) -> None:
-        """Report snapshots of offsets after the end of the log."""
-        for offset in self._pending:
+        """Report snapshots of offsets after the end of the log, which may have grown since it was read."""
+        newest = max(_list_files(self._directory).base_offsets, default=0) if self._pending else 0
+        for offset in (pending for pending in self._pending if pending > newest):
             self._walk.report.find(
                 self._path(offset),
                 offset=offset,
