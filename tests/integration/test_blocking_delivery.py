@@ -41,6 +41,13 @@ def test_a_wait_that_times_out_loses_no_record() -> None:
             assert sum(1 for _ in consumer.records(until="latest")) == 502
 
 
+def test_large_records_wait_for_room(shared: EmbeddedBroker) -> None:
+    with Producer(shared.address, buffer_bytes=1 << 20) as producer:
+        sent = [producer.send("t", bytes(600_000)) for _ in range(6)]
+        first = sent[0].result(30).offset
+        assert [one.result(30).offset for one in sent] == list(range(first, first + 6))
+
+
 def test_the_futures_module_waits_for_them(shared: EmbeddedBroker) -> None:
     with Producer(shared.address) as producer:
         sent = [producer.send("t", b"x") for _ in range(100)]

@@ -144,6 +144,23 @@ async def test_a_record_over_the_topics_limit_is_refused_and_harms_nobody(broker
         assert (await producer.send_many(topic, [b"x" * 500] * 10)).ranges == {0: [range(1, 11)]}
 
 
+@pytest.mark.parametrize("linger_ms", [5, 600_000])
+@pytest.mark.parametrize(("partitions", "size_bytes", "count"), [(100, 100, 20_000), (2, 600_000, 6), (500, 0, 20_000)])
+async def test_a_drain_between_sends_always_makes_room(
+    broker: BrokerProcess, topic: str, partitions: int, size_bytes: int, count: int, linger_ms: int
+) -> None:
+    async with asyncio.timeout(60):
+        async with warmlog.Admin(broker.address) as admin:
+            await admin.create_topic(topic, partitions=partitions)
+        async with warmlog.Producer(broker.address, buffer_bytes=1 << 20, linger_ms=linger_ms) as producer:
+            await producer.send(topic, b"first", partition=0)
+            for number in range(count):
+                producer.send(topic, bytes(size_bytes), key=b"%d" % number)
+                await producer.drain()
+        records = await read_all(broker, topic)
+    assert sum(map(len, records.values())) == 1 + count
+
+
 @pytest.mark.parametrize("timeout_s", [0, 0.005, None])
 async def test_a_send_many_beside_a_close_ends(broker: BrokerProcess, topic: str, timeout_s: float | None) -> None:
     await create(broker, topic)

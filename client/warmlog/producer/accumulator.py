@@ -4,9 +4,9 @@ A batch is closed when the next record would make it larger than `batch_bytes`, 
 `max_in_flight` of its partition are in flight. One that is not full becomes due `linger_ms` after its first record, or
 at once when a caller awaits one of its records or flushes. It accepts records until it is really sent.
 
-Memory is granted in pieces of GRANT_BYTES, so that the total is bounded although most records are only checked against
-their own batch. A batch returns its memory when it is acknowledged or given up. Nothing here waits; `wake` makes the
-sender look.
+Memory is granted in pieces that grow with the batch, up to GRANT_BYTES: so the total is bounded although most records are
+only checked against their own batch, and small batches of many partitions hold little that they do not use. A batch
+returns its memory when it is acknowledged or given up. Nothing here waits; `wake` makes the sender look.
 """
 
 import time
@@ -36,12 +36,13 @@ from warmlog.producer.partition_queue import PartitionQueue, TopicQueues
 from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
 
 GRANT_BYTES = 16 * 1024
-GRANTS_BELOW_HIGH_WATER = 16
-"""Memory that is granted and not used must not make `drain` wait: a piece is at most this part of the high water."""
 
 
 class DrainFlag:
-    """Whether the next `drain` must look closer: a batch was closed or has failed, or no producer is running."""
+    """Whether the next `drain` must look closer.
+
+    A batch was closed or has failed, half of the memory is taken, or no producer is running.
+    """
 
     __slots__ = ("is_set",)
 
@@ -91,7 +92,6 @@ class Accumulator:
         self.first_error: WarmlogError | None = None
         """Of the batches and records that were given up; a transaction resets it."""
         self._options = options
-        self._grant_bytes = min(GRANT_BYTES, max(1, options.high_water_bytes // GRANTS_BELOW_HIGH_WATER))
         self._wake = wake
         self._now = now
         self._check_loop = check_loop
@@ -261,15 +261,18 @@ class Accumulator:
     # --- memory -----------------------------------------------------------------------------------------------------
 
     def _grant(self, topic: TopicQueues, batch: ProducerBatch, size_bytes: int) -> None:
-        """Let `batch` grow to `size_bytes`, and by a whole piece if there is memory for it; else raise BufferFull."""
+        """Let `batch` grow to `size_bytes`, and by a whole piece if there is memory for it. BufferFull if there is none."""
         free = self._options.buffer_bytes - self.buffered_bytes
         needed = size_bytes - batch.granted_bytes
         if needed > free and not self._is_replaying:
             raise self._buffer_full()
         limit = max(size_bytes, self.batch_limit_bytes(topic))
-        granted = max(needed, min(self._grant_bytes, free, limit - batch.granted_bytes))
+        piece = min(GRANT_BYTES, 2 * size_bytes)
+        granted = max(needed, min(piece, free, limit - batch.granted_bytes))
         batch.granted_bytes += granted
         self.buffered_bytes += granted
+        if self.buffered_bytes > self._options.buffer_bytes // 2:  # in large records, or batches of many partitions
+            self.drain_flag.is_set = True
 
     def _buffer_full(self) -> BufferFull:
         return BufferFull(

@@ -192,6 +192,7 @@ class ProducerCore:
         while self.accumulator.buffered_bytes > self._options.high_water_bytes:
             if ends_on_failure and self.accumulator.failed:
                 return
+            self.accumulator.mark_all_due()  # their memory is needed sooner than their linger ends
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
