@@ -4,8 +4,8 @@ A batch is closed when the next record would make it larger than `batch_bytes`, 
 `max_in_flight` of its partition are in flight. One that is not full becomes due `linger_ms` after its first record, or
 at once when a caller awaits one of its records or flushes. It accepts records until it is really sent.
 
-Memory is granted in pieces that grow with the batch, up to GRANT_BYTES: so the total is bounded although most records are
-only checked against their own batch, and small batches of many partitions hold little that they do not use. A batch
+Memory is granted in pieces that grow with the batch, up to GRANT_BYTES: so the total is bounded although most records
+are only checked against their own batch, and small batches of many partitions hold little that they do not use. A batch
 returns its memory when it is acknowledged or given up. Nothing here waits; `wake` makes the sender look.
 """
 
@@ -261,7 +261,7 @@ class Accumulator:
     # --- memory -----------------------------------------------------------------------------------------------------
 
     def _grant(self, topic: TopicQueues, batch: ProducerBatch, size_bytes: int) -> None:
-        """Let `batch` grow to `size_bytes`, and by a whole piece if there is memory for it. BufferFull if there is none."""
+        """Let `batch` grow to `size_bytes`, and by a whole piece if there is memory for it. Else BufferFull."""
         free = self._options.buffer_bytes - self.buffered_bytes
         needed = size_bytes - batch.granted_bytes
         if needed > free and not self._is_replaying:
