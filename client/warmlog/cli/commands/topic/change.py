@@ -61,7 +61,9 @@ def alter(
     topic: Topic,
     given: Annotated[
         list[str] | None,
-        typer.Option("--set", "--config", metavar="NAME=VALUE", help="A new value, such as retention.ms=7d. Repeatable."),
+        typer.Option(
+            "--set", "--config", metavar="NAME=VALUE", help="A new value, such as retention.ms=7d. Repeatable."
+        ),
     ] = None,
     unset: Annotated[
         list[str] | None,
