@@ -34,7 +34,7 @@ HELP = r"""Send the lines of standard input as records, or one record with --val
             "topic", "offset" and "timestamp_type" have no effect
 
 A copy with keys, headers, timestamps and partitions (topic copy does the same):
-consume a --to latest --format json | produce b --format json
+consume a --committed --to latest --format json | produce b --format json
 
 Sending stops at the first record that fails."""
 
