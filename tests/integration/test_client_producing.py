@@ -146,7 +146,7 @@ async def test_a_record_over_the_topics_limit_is_refused_and_harms_nobody(broker
 
 @pytest.mark.parametrize("linger_ms", [5, 600_000])
 @pytest.mark.parametrize(("partitions", "size_bytes", "count"), [(100, 100, 20_000), (2, 600_000, 6), (500, 0, 20_000)])
-async def test_a_drain_between_sends_always_makes_room(
+async def test_a_drain_between_sends_makes_room(
     broker: BrokerProcess, topic: str, partitions: int, size_bytes: int, count: int, linger_ms: int
 ) -> None:
     async with asyncio.timeout(60):
@@ -159,6 +159,19 @@ async def test_a_drain_between_sends_always_makes_room(
                 await producer.drain()
         records = await read_all(broker, topic)
     assert sum(map(len, records.values())) == 1 + count
+
+
+async def test_a_drain_after_a_full_buffer_makes_room(broker: BrokerProcess, topic: str) -> None:
+    await create(broker, topic, partitions=2)
+    async with warmlog.Producer(broker.address, buffer_bytes=1 << 20, linger_ms=600_000) as producer:
+        await producer.send(topic, b"first", partition=0)
+        await producer.drain()
+        producer.send(topic, bytes(400_000), partition=0)
+        with pytest.raises(warmlog.BufferFull):
+            producer.send(topic, bytes(800_000), partition=1)
+        await producer.drain()
+        producer.send(topic, bytes(800_000), partition=1)
+    assert sum(map(len, (await read_all(broker, topic)).values())) == 3
 
 
 @pytest.mark.parametrize("timeout_s", [0, 0.005, None])

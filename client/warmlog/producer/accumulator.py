@@ -41,7 +41,7 @@ GRANT_BYTES = 16 * 1024
 class DrainFlag:
     """Whether the next `drain` must look closer.
 
-    A batch was closed or has failed, half of the memory is taken, or no producer is running.
+    A batch was closed or has failed, half of the memory is taken or a record found none, or no producer is running.
     """
 
     __slots__ = ("is_set",)
@@ -275,6 +275,7 @@ class Accumulator:
             self.drain_flag.is_set = True
 
     def _buffer_full(self) -> BufferFull:
+        self.drain_flag.is_set = True
         return BufferFull(
             f"{self.buffered_bytes} of buffer_bytes={self._options.buffer_bytes} wait to be acknowledged: "
             f"await drain() between sends"
