@@ -88,11 +88,6 @@ class ServerExchange:
         self._binding = b""
         self._messages = ""
 
-    @property
-    def is_begun(self) -> bool:
-        """Whether `first` was called."""
-        return bool(self._messages)
-
     def first(self, client_first: bytes) -> bytes:
         """Return the server-first message. ScramError if the client's is malformed."""
         text = _text(client_first)

@@ -88,8 +88,6 @@ class ProducerEntry:
     coordinator_epoch: int = NO_COORDINATOR_EPOCH
     last_timestamp_ms: int = NO_TIMESTAMP
     transaction_first_offset: int = NO_OFFSET
-    transaction_active_ms: int = NO_TIMESTAMP
-    """When the producer last appended to its open transaction; after a restart, the timestamp of that batch."""
     batches: deque[RememberedBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
     next_sequence: int = 0
     """The base sequence that the next batch of this epoch must have."""
@@ -149,15 +147,6 @@ class ProducerStates:
         """The largest producer id that is known, -1 without any: new ids must be above it."""
         return max(self._entries, default=-1)
 
-    def has_late_transaction(self, now_ms: int, late_after_ms: int) -> bool:
-        """Whether the oldest open transaction has been idle for longer than `late_after_ms`, and so may be hanging.
-
-        Kafka's limit is transaction.max.timeout.ms and another five minutes.
-        """
-        oldest = self.transactions.oldest()
-        entry = None if oldest is None else self._entries.get(oldest[0])
-        return entry is not None and 0 < entry.transaction_active_ms < now_ms - late_after_ms
-
     # Client batches
 
     def check(self, header: BatchHeader, guard: VerificationGuard = NO_GUARD) -> RememberedBatch | None:
@@ -197,7 +186,6 @@ class ProducerStates:
         entry.remember(_new_tuple(RememberedBatch, fields))
         entry.last_seen_ms = now_ms
         if header.attributes & TRANSACTIONAL_BIT:
-            entry.transaction_active_ms = now_ms
             if entry.transaction_first_offset == NO_OFFSET:
                 entry.transaction_first_offset = base_offset
                 self.transactions.begin(entry.producer_id, base_offset)
@@ -291,7 +279,6 @@ class ProducerStates:
         entry.last_timestamp_ms = header.max_timestamp_ms
         entry.last_seen_ms = now_ms
         entry.transaction_first_offset = NO_OFFSET
-        entry.transaction_active_ms = NO_TIMESTAMP
         if completed is not None:
             self.transactions.complete(completed)
         self.verifications.clear(entry.producer_id)
@@ -311,16 +298,12 @@ class ProducerStates:
             return
         known = header.producer_id in self._entries
         self.update(header, header.base_offset, now_ms)
-        entry = self._entries[header.producer_id]
         if not known:
-            entry.remembers_all = False
-        if entry.transaction_first_offset != NO_OFFSET:
-            entry.transaction_active_ms = header.max_timestamp_ms
+            self._entries[header.producer_id].remembers_all = False
 
     def restore(self, entry: ProducerEntry) -> None:
         self._entries[entry.producer_id] = entry
         if entry.transaction_first_offset != NO_OFFSET:
-            entry.transaction_active_ms = entry.last_timestamp_ms
             self.transactions.begin(entry.producer_id, entry.transaction_first_offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:

@@ -49,10 +49,6 @@ class Transactions:
         if not is_last:  # from a snapshot, whose entries are in no order
             self._open = dict(sorted(self._open.items(), key=lambda item: item[1]))
 
-    def oldest(self) -> tuple[int, int] | None:
-        """Producer id and first offset of the oldest open transaction; None without any."""
-        return next(iter(self._open.items()), None)
-
     def stable_after(self, completed: CompletedTxn) -> int:
         """The last stable offset once `completed`, which is still open, has ended below the high watermark.
 

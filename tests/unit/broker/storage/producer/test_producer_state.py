@@ -358,24 +358,6 @@ def test_what_is_stable_after_an_abort_is_the_oldest_other_transaction_or_what_f
     assert states.transactions.first_unstable_offset(states.end_offset) is None
 
 
-def test_a_transaction_that_got_nothing_for_long_is_late() -> None:  # PM-20
-    states = Producers()
-    late_after_ms = 600_000
-    states.append(batch(0, attributes=TRANSACTIONAL), now_ms=1_000)
-    assert not states.has_late_transaction(601_000, late_after_ms)
-    assert states.has_late_transaction(601_001, late_after_ms)
-    entry = states.get(1)
-    assert entry is not None
-    reloaded = ProducerStates()
-    entry.last_timestamp_ms = 1_000
-    reloaded.restore(entry)
-    assert reloaded.has_late_transaction(601_001, late_after_ms)
-    reloaded.clear(0)
-    assert not reloaded.has_late_transaction(10**9, late_after_ms)
-    states.end(ControlType.ABORT)
-    assert not states.has_late_transaction(10**9, late_after_ms)
-
-
 def test_a_producer_whose_verification_never_ends_is_forgotten() -> None:
     states = Producers()
     guard = states.start_verification(1, 0, now_ms=0)
