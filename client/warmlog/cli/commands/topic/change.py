@@ -73,7 +73,7 @@ def alter(
     as_json: AsJson = False,
 ) -> None:
     """Change settings of a topic. They are on disk and in force when the command returns."""
-    changed = dict(checked("--set", parse_setting, text) for text in given or ())
+    changed = dict(checked("--set / --config", parse_setting, text) for text in given or ())
     removed = unset or []
     if not changed and not removed:
         raise typer.BadParameter("give --set NAME=VALUE or --unset NAME, such as --set retention.ms=7d")
