@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -22,6 +24,12 @@ def test_a_hint_installs_what_the_extra_names(extra: str) -> None:
 
 def test_without_metadata_a_hint_names_the_clone() -> None:
     assert install_hint("nothing") == "pip install '.[nothing]' in a clone of warmlog"
+
+
+def test_without_pyarrow_arrow_reader_says_what_to_install() -> None:
+    program = "import sys; sys.modules['pyarrow'] = None; from warmlog.ranges.arrow_reader import arrow_reader"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert "Arrow needs numpy and pyarrow: pip install" in done.stderr.splitlines()[-1]
 
 
 def test_no_hint_names_an_index_that_does_not_have_warmlog() -> None:
