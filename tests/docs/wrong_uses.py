@@ -6,6 +6,7 @@ Never run: `test_typing.py` reads what mypy says.
 from datetime import timedelta
 
 import warmlog
+from warmlog import blocking
 from warmlog.ranges.arrow_reader import arrow_reader
 
 ADDRESS = "127.0.0.1:7400"
@@ -63,6 +64,13 @@ async def admins() -> None:
     await admin.create_topic("topic", configs={"retention.ms": [1]})  # error
     await admin.create_topic("topic", configs={"retention.ms": timedelta(days=7)}, exist_ok=True)
     await admin.delete_records("topic")  # error
+
+
+def without_asyncio() -> None:
+    blocking.Consumer(ADDRESS, topics=["topic"], group_id="group")  # error
+    with blocking.Producer(ADDRESS) as producer:
+        print(producer.send("topic", b"value").offset)  # error
+        print(producer.send("topic", b"value").result().offset)
 
 
 def tables() -> None:

@@ -338,6 +338,25 @@ def test_version_and_help_are_commands_too(warmlog: CommandLine) -> None:
     assert warmlog("help", "nonsense").returncode == 2
 
 
+def shown_at_terminal(warmlog: CommandLine, *arguments: str) -> list[str]:
+    """The lines of a command at a terminal, without styles."""
+    return [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in at_terminal(warmlog, *arguments)[1]]
+
+
+def test_help_at_a_terminal_says_all_and_has_its_width(warmlog: CommandLine) -> None:
+    shown = [line.strip() for line in shown_at_terminal(warmlog, "profile", "--help")]
+    assert "[production]" in shown  # which rich would take as markup
+    assert "WARMLOG_PROFILE=production, takes it. The file is" in shown
+    copying = [line.strip() for line in shown_at_terminal(warmlog, "topic", "copy", "--help")]
+    assert "the order within a partition. Offsets are new. A TARGET that does not exist is" in copying
+
+
+@pytest.mark.parametrize("command", ["consume", "produce", "spark-export", "profile", "completion", "acl list"])
+def test_help_fits_80_columns(warmlog: CommandLine, command: str) -> None:
+    done = run_forked("warmlog", [*command.split(), "--help"], {**warmlog.environment, "COLUMNS": "80"})
+    assert max(map(len, succeeded(done).decode().splitlines())) <= 80
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_gets_its_script(warmlog: CommandLine, shell: str) -> None:
     assert f"_WARMLOG_COMPLETE=complete_{shell}" in succeeded(warmlog("completion", shell)).decode()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -66,6 +67,14 @@ async def test_a_record_batch_reader_gives_a_range(
     with arrow_reader(broker.address, [topic], start=start, end=end, columns=columns, as_text=["value"]) as reader:
         rows = [(row["offset"], row["value"]) for batch in reader for row in batch.to_pylist()]
     assert rows == [(offset, str(offset)) for offset in offsets] * 2
+
+
+@pytest.mark.parametrize("as_text", [["vlaue"], "value", ["key", "value"]])
+def test_text_of_a_column_that_is_not_read_is_refused(
+    broker: BrokerProcess, topic: str, as_text: Collection[str]
+) -> None:
+    with pytest.raises(warmlog.InvalidConfig, match=r"as_text has '(vlaue|v|key)', which is no column that is read"):
+        arrow_reader(broker.address, [topic], columns=["value", "offset"], as_text=as_text)
 
 
 async def test_a_table_that_nobody_waits_for_any_more_is_not_read_on(broker: BrokerProcess, topic: str) -> None:

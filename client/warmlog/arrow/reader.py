@@ -75,6 +75,8 @@ def arrow_schema(columns: Sequence[str] = KAFKA_COLUMNS, as_text: Collection[str
     """Return the schema of these columns; those in `as_text`, key or value, are strings. Raises InvalidConfig."""
     if unknown := [name for name in columns if name not in COLUMN_TYPES]:
         raise InvalidConfig(f"there is no column {unknown[0]}: choose among {', '.join(COLUMN_TYPES)}")
+    if unread := [name for name in as_text if name not in columns]:
+        raise InvalidConfig(f"as_text has {unread[0]!r}, which is no column that is read; as in as_text=['value']")
     return pa.schema([(name, pa.string() if name in as_text else COLUMN_TYPES[name]) for name in columns])
 
 

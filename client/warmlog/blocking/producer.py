@@ -8,7 +8,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
 from warmlog.blocking.consumer import Consumer
@@ -55,17 +55,19 @@ class DeliveryFuture(Future[RecordMetadata]):
         self._sent: AsyncDeliveryFuture | None = None
         self._error: Exception | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        """Return a field of Future, which `wait`, `as_completed` and callbacks use, after setting all of them up."""
-        if name not in ("_condition", "_state", "_result", "_exception", "_waiters", "_done_callbacks"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        with _future_lock:
-            is_first = "_done_callbacks" not in self.__dict__
+    if not TYPE_CHECKING:  # which would let any name pass
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a field of Future, which `wait` and callbacks use, after setting all of them up."""
+            if name not in ("_condition", "_state", "_result", "_exception", "_waiters", "_done_callbacks"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            with _future_lock:
+                is_first = "_done_callbacks" not in self.__dict__
+                if is_first:
+                    super().__init__()
             if is_first:
-                super().__init__()
-        if is_first:
-            self._queue.settle(self)
-        return self.__dict__[name]
+                self._queue.settle(self)
+            return self.__dict__[name]
 
     def done(self) -> bool:
         """Whether the record is acknowledged or has failed."""

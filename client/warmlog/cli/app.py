@@ -1,5 +1,6 @@
 """The commands, joined into one program."""
 
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -59,8 +60,10 @@ COMPLETION_VARIABLE = "_WARMLOG_COMPLETE"
 COMPLETION_HELP = """Print the script that completes commands, options, topics and groups in a shell.
 
     bash    echo 'source <(warmlog completion bash)' >> ~/.bashrc
-    zsh     echo 'source <(warmlog completion zsh)' >> ~/.zshrc, after compinit
-    fish    warmlog completion fish > ~/.config/fish/completions/warmlog.fish"""
+    zsh     echo 'source <(warmlog completion zsh)' >> ~/.zshrc
+    fish    warmlog completion fish > ~/.config/fish/completions/warmlog.fish
+
+In zsh the line must come after compinit. Open a new shell afterwards."""
 
 
 def completion(
@@ -85,7 +88,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "version": (about.version, ""),
     "help": (about.help_command, ""),
 }
-"""Each command, and its help if that is preformatted."""
+"""Each command, and its help if that has blocks, which are indented and keep their lines."""
 FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
     "topic": (
         "Create, list, describe, change and delete topics.",
@@ -276,6 +279,7 @@ def build_app(*, is_terminal: bool) -> typer.Typer:
         name=PROGRAM,
         cls=Program,
         callback=_options,
+        help=_help(_options.__doc__, is_terminal),
         no_args_is_help=True,
         add_completion=COMPLETION_VARIABLE in os.environ,
         pretty_exceptions_enable=False,
@@ -283,13 +287,20 @@ def build_app(*, is_terminal: bool) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     for name, (command, text) in COMMANDS.items():
-        app.command(name, help="\b\n" + text.replace("\n\n", "\n\n\b\n") if text else None)(command)
+        app.command(name, help=_help(text or command.__doc__, is_terminal))(command)
     for name, (text, members) in FAMILIES.items():
         family = typer.Typer(no_args_is_help=True, help=text)
         for member, command in members.items():
-            family.command(member)(command)
+            family.command(member, help=_help(command.__doc__, is_terminal))(command)
         app.add_typer(family, name=name)
     return app
+
+
+def _help(text: str | None, is_terminal: bool) -> str:
+    """Return a command's help for typer: blocks, which are indented, keep their lines; the rest has its width."""
+    paragraphs = inspect.cleandoc(text or "").split("\n\n")
+    shown = "\n\n".join(f"\b\n{each}" if each[:1] == " " else " ".join(each.split()) for each in paragraphs)
+    return shown.replace("[", r"\[") if is_terminal else shown
 
 
 def run() -> None:

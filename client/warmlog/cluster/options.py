@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from ssl import SSLContext
+from types import NoneType
 from typing import TypedDict
 
 from warmlog.cluster.address import Address
@@ -137,6 +138,32 @@ def check_types(given: Mapping[str, object]) -> None:
             raise InvalidConfig(f"sasl_mechanism={value!r}: {' or '.join(MECHANISMS)} expected")
 
 
+_OWN_TYPES: dict[str, tuple[type, ...]] = {
+    "linger_ms": (int, float),
+    "compression": (str,),
+    "isolation": (str,),
+    "idempotent": (bool, NoneType),
+    "verify_crc": (bool,),
+    "high_water_bytes": (int, NoneType),
+    "session_timeout_ms": (int, NoneType),
+    "rebalance_timeout_ms": (int, NoneType),
+    "transactional_id": (str, NoneType),
+}
+
+
+def check_own_types(**options: object) -> None:
+    """Raise TypeError for an option of a producer or consumer of another type than it has; int is what most have."""
+    for name, value in options.items():
+        types = _OWN_TYPES.get(name, (int,))
+        if type(value) not in types:
+            expected = " or ".join("None" if one is NoneType else one.__name__ for one in types)
+            raise TypeError(f"{name}={value!r}: {expected} expected, not {type(value).__name__}")
+
+
+_OF_KAFKA = {"auto_offset_reset": "start", "enable_auto_commit": "commit", "security_protocol": "ssl"}
+"""Options of Kafka's clients, and those that are meant; the names of others are alike."""
+
+
 def _check_tls(options: ConnectionOptions) -> None:
     """Raise InvalidConfig if options of TLS contradict each other, or their files cannot be used."""
     given = [
@@ -160,7 +187,9 @@ def _unknown_option(name: str, client: Callable[..., object]) -> str:
     parameters = inspect.signature(client).parameters.values()
     own = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
     options = [*own, *_TYPES]
-    return f"{client.__name__}() has no option {name!r}{did_you_mean(name, options, 'the options are')}"
+    meant = _OF_KAFKA.get(name)
+    hint = did_you_mean(meant if meant in options else name, options, "the options are")
+    return f"{client.__name__}() has no option {name!r}{hint}"
 
 
 @cache

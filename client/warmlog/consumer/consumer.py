@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
 from warmlog.cluster.cluster import Throttled, not_open
-from warmlog.cluster.options import ConnectionKeywords, connection_options
+from warmlog.cluster.options import ConnectionKeywords, check_own_types, connection_options
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.committing import Committable, Committing
 from warmlog.consumer.consumer_core import ConsumerCore
@@ -118,6 +118,22 @@ class Consumer(Throttled):
         restart; a second process with the same id takes over, and every call of the first raises FencedInstanceId.
         `assignor` is "uniform" or "range".
         """
+        self._connection_options = connection_options(connection, Consumer)
+        check_own_types(
+            isolation=isolation,
+            max_bytes=max_bytes,
+            partition_max_bytes=partition_max_bytes,
+            min_bytes=min_bytes,
+            max_wait_ms=max_wait_ms,
+            prefetch_bytes=prefetch_bytes,
+            verify_crc=verify_crc,
+            max_decompressed_bytes=max_decompressed_bytes,
+            unavailable_timeout_ms=unavailable_timeout_ms,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            commit_interval_ms=commit_interval_ms,
+            max_poll_interval_ms=max_poll_interval_ms,
+        )
         if [topics, partitions, pattern].count(None) != 2:
             raise TypeError("give topics, partitions or pattern, and only one of them")
         if group is None and (instance_id, on_assigned, on_revoked, on_lost) != (None, None, None, None):
@@ -154,7 +170,6 @@ class Consumer(Throttled):
                 on_lost=on_lost,
             )
         )
-        self._connection_options = connection_options(connection, Consumer)
         self._bootstrap = checked_bootstrap(bootstrap)
         self._topics = None if topics is None else checked_topics(topics)
         self._pattern = None if pattern is None else parse_pattern(pattern)

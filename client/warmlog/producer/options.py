@@ -1,7 +1,6 @@
 """The options of a producer, checked."""
 
 from dataclasses import dataclass
-from types import NoneType
 from typing import Literal, get_args
 
 from warmlog.errors import InvalidConfig, InvalidRequiredAcks
@@ -57,24 +56,6 @@ class ProducerOptions:
                 f"max_in_flight={self.max_in_flight}: an idempotent producer may have at most "
                 f"{MAX_IN_FLIGHT_WITH_SEQUENCES} batches of a partition in flight"
             )
-
-
-_TYPES: dict[str, tuple[type, ...]] = {
-    "linger_ms": (int, float),
-    "compression": (str,),
-    "idempotent": (bool, NoneType),
-    "high_water_bytes": (int, NoneType),
-    "transactional_id": (str, NoneType),
-}
-
-
-def check_types(**options: object) -> None:
-    """Raise TypeError for an option of another type than it has; int unless `_TYPES` says otherwise."""
-    for name, value in options.items():
-        types = _TYPES.get(name, (int,))
-        if type(value) not in types:
-            expected = " or ".join("None" if one is NoneType else one.__name__ for one in types)
-            raise TypeError(f"{name}={value!r}: {expected} expected, not {type(value).__name__}")
 
 
 def check_callables(**options: object) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
 from warmlog.cluster.cluster import Throttled, not_open
-from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, connection_options
+from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, check_own_types, connection_options
 from warmlog.errors import ClientClosed, ClientError, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import DrainFlag
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
@@ -31,7 +31,7 @@ from warmlog.producer.intake.record_input import (
     as_partition,
     serialized,
 )
-from warmlog.producer.options import Expired, ProducerOptions, check_callables, check_types, parse_acks
+from warmlog.producer.options import Expired, ProducerOptions, check_callables, parse_acks
 from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
 from warmlog.producer.producer_core import ProducerCore
 from warmlog.producer.transaction import ABORT_S, Transaction
@@ -110,7 +110,7 @@ class Producer(Throttled, Generic[Value, Key]):
         - `transaction_timeout_ms`: the broker aborts a transaction that is open for longer.
         - `connection`: any of the fields of ConnectionOptions.
         """
-        check_types(
+        check_own_types(
             idempotent=idempotent,
             compression=compression,
             linger_ms=linger_ms,

@@ -15,9 +15,11 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Unpack
 
+from warmlog.arrow.reader import arrow_schema  # first, since it says what to install if pyarrow is missing
+
+# isort: split
 import pyarrow as pa
 
-from warmlog.arrow.reader import arrow_schema
 from warmlog.cluster.address import parse_addresses
 from warmlog.cluster.options import ConnectionKeywords, override
 from warmlog.points import EARLIEST, LATEST, Where, checked_topics, fit_points, parse_where

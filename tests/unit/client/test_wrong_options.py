@@ -30,6 +30,31 @@ def test_a_wrong_option_of_a_producer_is_named_with_what_is_expected(options: di
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_bytes": "5"}, "max_bytes='5': int expected, not str"),
+        ({"max_wait_ms": None}, "max_wait_ms=None: int expected, not NoneType"),
+        ({"prefetch_bytes": 1.5}, "prefetch_bytes=1.5: int expected, not float"),
+        ({"verify_crc": "no"}, "verify_crc='no': bool expected, not str"),
+        ({"isolation": ["read_committed"]}, "isolation=['read_committed']: str expected, not list"),
+        ({"session_timeout_ms": "5"}, "session_timeout_ms='5': int or None expected, not str"),
+        ({"auto_offset_reset": "latest"}, "Consumer() has no option 'auto_offset_reset'; did you mean start?"),
+        ({"enable_auto_commit": False}, "Consumer() has no option 'enable_auto_commit'; did you mean commit?"),
+        ({"security_protocol": "SSL"}, "Consumer() has no option 'security_protocol'; did you mean ssl?"),
+    ],
+)
+def test_a_wrong_option_of_a_consumer_is_named_with_what_is_expected(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        warmlog.Consumer(ADDRESS, topics=["t"], **options)
+    assert str(caught.value) == message
+
+
+def test_an_unknown_option_is_told_before_missing_topics() -> None:
+    with pytest.raises(TypeError, match="no option 'bootstrap_servers'"):
+        warmlog.Consumer("orders", bootstrap_servers=ADDRESS)  # type: ignore[call-arg]
+
+
 def test_an_option_that_is_near_to_none_is_told_all_of_the_class_and_the_connection() -> None:
     with pytest.raises(TypeError, match=r"Producer\(\) has no option 'zzz'; the options are acks, .*, client_name, "):
         warmlog.Producer(ADDRESS, zzz=1)  # type: ignore[call-arg]

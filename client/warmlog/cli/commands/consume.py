@@ -40,16 +40,23 @@ RAW, JSON = "raw", "json"
 HELP = """Print the records of topics, from --from to --to, or without end.
 
     raw        each value as it is, and a newline; null is an empty line
-    json       one object a line, which produce --format json reads; bytes that are not UTF-8 are
-               base64, and "value_encoding" says so
-    '%k %v'    a template: %t topic, %p partition, %o offset, %k key, %v value, %T timestamp in
-               ISO 8601, %s timestamp in ms, %h headers, %% a percent sign; escapes are backslash
-               and n, t, r, 0 or backslash; a newline follows unless it ends in one
+    json       one object a line, which produce --format json reads; bytes
+               that are not UTF-8 are base64, and "value_encoding" says so
+    '%k %v'    a template: %t topic, %p partition, %o offset, %k key,
+               %v value, %T timestamp in ISO 8601, %s timestamp in ms,
+               %h headers, %% a percent sign; escapes are backslash and
+               n, t, r, 0 or backslash; a newline follows unless it ends
+               in one
 
-    --from -10             the last ten offsets of each partition, and then new records
-    --tail 10              the last ten offsets of each partition, and nothing after them
-    --from -1h --to -5m    a time ago: ms, s, m, h or d
-    --from 2013-07-01T06:30   a time; local time unless it ends in Z or an offset such as +02:00
+    --from -10       the last ten offsets of each partition, and then
+                     new records
+    --tail 10        the last ten offsets of each partition, and nothing
+                     after them
+    --from -1h --to -5m
+                     a time ago: ms, s, m, h or d
+    --from 2013-07-01T06:30
+                     a time; local time unless it ends in Z or an offset
+                     such as +02:00
 
 Records of a partition come in order; partitions are interleaved as they arrive. Offsets that are lost or
 damaged on the broker's disk are reported on stderr and skipped; then the exit code is 1."""

@@ -64,7 +64,7 @@ def trace(
         typer.Option(metavar="N", min=1, max=2**31 - 1, help="Without DIR: an index of N entries, numbered from 0."),
     ] = None,
     png: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Draw a picture too (needs warmlog[picture]).")
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Draw a picture too (needs the extra picture).")
     ] = None,
     page_bytes: Annotated[int, typer.Option(min=64, max=2**30, help="The size of a page.")] = 4096,
     as_json: AsJson = False,

@@ -27,14 +27,18 @@ MAX_ROUND_BYTES = 1024 * 1024
 
 HELP = r"""Send the lines of standard input as records, or one record with --value.
 
-    raw     each line is a value; --key-separator begins it with a key; --key, --header and
-            --timestamp apply to every line; an empty line is a record with an empty value
-    json    each line is an object as consume --format json prints it, with "value" and, if wanted,
-            "key", "headers", "timestamp_ms", "partition" and the "…_encoding" marks of base64;
-            "topic", "offset" and "timestamp_type" have no effect
+    raw     each line is a value; --key-separator begins it with a key;
+            --key, --header and --timestamp apply to every line; an empty
+            line is a record with an empty value
+    json    each line is an object as consume --format json prints it, with
+            "value" and, if wanted, "key", "headers", "timestamp_ms",
+            "partition" and the "…_encoding" marks of base64; "topic",
+            "offset" and "timestamp_type" have no effect
 
 A copy with keys, headers, timestamps and partitions (topic copy does the same):
-consume a --committed --to latest --format json | produce b --format json
+
+    consume a --committed --to latest --format json |
+      produce b --format json
 
 Sending stops at the first record that fails."""
 

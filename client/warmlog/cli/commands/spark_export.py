@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 HELP = """Copy a topic to Parquet files with Spark, each record once.
 
-    PATH/date=2013-01-01/part-….parquet     Kafka's columns, by the day of the timestamp in UTC
-    PATH/_warmlog/                          what is copied; Spark ignores it when it reads PATH
+    PATH/date=2013-01-01/part-….parquet
+                     Kafka's columns, by the day of the timestamp in UTC
+    PATH/_warmlog/   what is copied; Spark ignores it when it reads PATH
 
 Run it again to copy newer records, or to continue after a crash; a second export to PATH at the same time
 is refused. PATH must be a directory that the driver and all executors share.

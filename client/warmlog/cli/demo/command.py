@@ -22,7 +22,7 @@ def demo(
     """Show the main job on real input: produce, kill the broker, consume, seek, read in Spark.
 
     Every result is checked: the exit code is 0 only if all are right. The input is the flights that left New York in
-    2013. It takes under two minutes, and needs the packages of warmlog[demo] and Java 17.
+    2013. It takes under two minutes, and needs the extra demo and Java 17.
     """
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise typer.BadParameter(f"{keep} is not an empty directory", param_hint="--keep")

@@ -250,17 +250,18 @@ def _points(options: Given, side: str, now_ms: int, default: Point) -> Points:
         return default
     if side == "starting" and _starts_where_committed(options):
         return EARLIEST
-    points = options.parsed(f"{side}Offsets", _offsets)
+    points = options.parsed(f"{side}Offsets", partial(_offsets, side=side))
     assert points is not None
     return points
 
 
-def _offsets(text: str) -> Points:
+def _offsets(text: str, side: str) -> Points:
     if not text.strip().startswith("{"):
         try:
             return parse_offset(text)
         except ValueError as error:
-            raise ValueError(f'{error}, or JSON like {{"topic": {{"0": 23, "1": -2}}}}') from None
+            example = '{"topic": {"0": 23, "1": -2}}'
+            raise ValueError(f"{error}, or JSON like {example}; a time is for {side}Timestamp") from None
     points = {}
     for tp, number in parse_offsets(text).items():
         try:

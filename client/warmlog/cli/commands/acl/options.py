@@ -44,7 +44,8 @@ OfPrincipal = Annotated[
     str | None, typer.Option("--principal", metavar="PRINCIPAL", help="Only rules for this one.", show_default=False)
 ]
 OfOperation = Annotated[
-    OperationName | None, typer.Option("--operation", help="Only rules about this operation.", show_default=False)
+    OperationName | None,
+    typer.Option("--operation", metavar="OPERATION", help="Only rules about this operation.", show_default=False),
 ]
 TopicNames = Annotated[
     list[str] | None,

@@ -209,6 +209,8 @@ def test_kafkas_name_for_the_broker_is_an_alias() -> None:
         ({"startingOffsets": '{"t": 5}'}, "JSON like"),
         ({"startingOffsets": "[]"}, "earliest, latest or a tail like -100 is expected, or JSON like"),
         ({"startingOffsets": "-10m"}, "earliest, latest or a tail like -100 is expected, or JSON like"),
+        ({"startingOffsets": "-10m"}, "; a time is for startingTimestamp"),
+        ({"endingOffsets": "2026-11-25"}, "; a time is for endingTimestamp"),
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970, a time like 2026-11-20T08:00:00Z or -10m is"),
         ({"startingTimestamp": "-100"}, "milliseconds since 1970, a time like 2026-11-20T08:00:00Z or -10m is"),
         ({"endingOffsetsByTimestamp": '{"t": {"0": 1.5}}'}, "t-0 has 1.5: a time is expected"),
