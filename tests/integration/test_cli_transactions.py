@@ -78,6 +78,21 @@ def test_an_open_transaction_is_listed_described_and_aborted(
             admin.describe_transaction(7)  # type: ignore[arg-type]
 
 
+def test_the_broker_lists_only_open_transactions_to_those_who_ask_for_these(
+    broker: BrokerProcess, warmlog: CommandLine, hanging: str
+) -> None:
+    """A response with all ids of a broker that has hundreds of thousands would be too large."""
+    idle = f"id-{uuid4().hex}"
+    with Producer(broker.address, transactional_id=idle) as producer, producer.transaction():
+        pass
+    with Admin(broker.address) as admin:
+        assert {idle, hanging} <= {each.transactional_id for each in admin.list_transactions()}
+        found = {each.transactional_id for each in admin.list_transactions(only_open=True)}
+    assert hanging in found
+    assert idle not in found
+    abort(warmlog, hanging)
+
+
 def test_a_job_is_listed_and_described_with_its_members(
     broker: BrokerProcess, warmlog: CommandLine, filled: str
 ) -> None:

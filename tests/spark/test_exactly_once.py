@@ -88,6 +88,9 @@ def test_a_stream_from_topic_to_topic_is_exactly_once_although_tasks_are_killed_
     frame = spark.read.format("warmlog").option("bootstrap.servers", broker.address).option("subscribe", sink)
     assert Counter(bytes(row.value) for row in frame.load().collect()) == values(0, 120)
 
+    other = topics.create("piped-elsewhere", partitions=3)
+    copy_all(spark, broker, source, other, shutil.copytree(old, tmp_path / "elsewhere"), 80)
+    assert committed(broker, other) == values(40, 120), "a copied checkpoint with another topic is another stream"
     with pytest.raises(PySparkException, match="its state was restored from an old copy"):
         copy_stream(spark, broker, source, sink, old)
     assert committed(broker, sink) == values(0, 120)

@@ -56,7 +56,11 @@ async def list_transactions(
 ) -> ListTransactionsResponse:
     """Return the transactional ids, in order."""
     wanted = request.transactional_id
-    found = [each for each in services.transactions.transactions() if wanted in (None, each.transactional_id)]
+    found = [
+        each
+        for each in services.transactions.transactions()
+        if wanted in (None, each.transactional_id) and (each.value.began_ms >= 0 or not request.only_open)
+    ]
     return ListTransactionsResponse([_listed(each) for each in sorted(found, key=lambda each: each.transactional_id)])
 
 

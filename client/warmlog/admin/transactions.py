@@ -69,13 +69,16 @@ class TransactionDescription:
 class TransactionAdmin(Connected):
     """Manages transactions."""
 
-    async def list_transactions(self) -> list[TransactionDescription]:
-        """All transactional ids that may be seen, in order: those of producers and those of jobs."""
-        return await self._transactions(None)
+    async def list_transactions(self, *, only_open: bool = False) -> list[TransactionDescription]:
+        """All transactional ids that may be seen, in order: those of producers and those of jobs.
+
+        With `only_open` those with a transaction that has not ended.
+        """
+        return await self._transactions(ListTransactionsRequest(only_open=only_open))
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """One transactional id. Raises TransactionalIdNotFound if it is not known."""
-        found = await self._transactions(checked_text(transactional_id, _ID))
+        found = await self._transactions(ListTransactionsRequest(checked_text(transactional_id, _ID)))
         if not found:
             raise TransactionalIdNotFound(f"transactional id {transactional_id!r} does not exist, or has expired")
         return found[0]
@@ -89,8 +92,8 @@ class TransactionAdmin(Connected):
         request = AbortTransactionRequest(checked_text(transactional_id, _ID))
         await self._open().call(request, AbortTransactionResponse)
 
-    async def _transactions(self, transactional_id: str | None) -> list[TransactionDescription]:
-        response = await self._open().call(ListTransactionsRequest(transactional_id), ListTransactionsResponse)
+    async def _transactions(self, request: ListTransactionsRequest) -> list[TransactionDescription]:
+        response = await self._open().call(request, ListTransactionsResponse)
         return [_description(each) for each in response.transactions]
 
 

@@ -1,7 +1,9 @@
 """The transaction of a write: which one it is, and how the driver ends it.
 
-A stream's is named by its query, and its version is the number of the micro-batch: Spark can only run the last one
-again, under the same number and with the same rows. A batch's is named by the user, or by an id of this one write.
+A stream's is named by its query and topic, and its version is the number of the micro-batch: Spark can only run the
+last one again, under the same number and with the same rows. The query alone is not enough: a stream that starts with
+a copy of another one's checkpoint has the same, and may write to another topic. A batch's is named by the user, or by
+an id of this one write.
 
 In PySpark 4.0 to 4.3 the tasks of a stream find both in their TaskContext. The process that commits has no TaskContext
 and another writer object; it is given the number and the tasks' messages, so each message names the transaction, also
@@ -25,6 +27,8 @@ from warmlog_protocol.messages import JobMember
 
 ABORT_TIMEOUT_MS = 10_000
 """How long an abort is retried. If it fails, the next run or the timeout aborts."""
+MAX_NAME_LENGTH = 249
+"""Of a transactional id; a topic's name may be as long. Both are ASCII."""
 
 _log = logging.getLogger("warmlog.spark")
 
@@ -70,7 +74,8 @@ def stream_job(options: WriteOptions) -> Job | None:
             "Spark does not tell this task its query and micro-batch, which exactly once needs: set the option "
             "delivery to at-least-once"
         )
-    return Job(f"spark-{query}", int(batch), options.transaction_timeout_ms)
+    name = f"spark-{query}" if options.topic is None else f"spark-{query}-{options.topic}"
+    return Job(name[:MAX_NAME_LENGTH], int(batch), options.transaction_timeout_ms)
 
 
 def commit_written(options: WriteOptions, messages: Messages, when_unknown: str) -> None:

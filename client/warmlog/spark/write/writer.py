@@ -108,7 +108,7 @@ def stream_writer(options: WriteOptions, schema: Any, *, overwrite: bool) -> War
         raise InvalidConfig(
             "options txnAppId and txnVersion are for batches: a stream is known by its checkpoint, leave them out"
         )
-    refusal = 'a log can only be appended to: write with .outputMode("append") or "update", not "complete"'
+    refusal = 'a log can only be appended to: write with .outputMode("append"), or in foreachBatch'
     return WarmlogStreamWriter(options, _columns(options, schema, overwrite, refusal), schema)
 
 

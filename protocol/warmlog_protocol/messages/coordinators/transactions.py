@@ -49,9 +49,10 @@ class TxnOffsetCommitRequest(Message, frozen=True):
 
 
 class ListTransactionsRequest(Message, frozen=True):
-    """Ask for all transactional ids of this broker, or for one."""
+    """Ask for all transactional ids of this broker, or for one; with `only_open` for those with an open transaction."""
 
     transactional_id: str | None = None
+    only_open: bool = False
 
 
 class TransactionPartition(Message, frozen=True):

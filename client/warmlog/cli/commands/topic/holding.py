@@ -31,8 +31,7 @@ async def held_back(admin: "Admin", topics: "Sequence[TopicDescription]") -> lis
         return []
     # The offsets of one description are of different moments: only those of two show that readers wait.
     later = {topic.name: (await admin.describe_topic(topic.name)).partitions for topic in suspected}
-    is_open = [each for each in await admin.list_transactions() if each.began_ms >= 0]
-    is_open.sort(key=lambda each: each.began_ms)
+    is_open = sorted(await admin.list_transactions(only_open=True), key=lambda each: each.began_ms)
     return [
         Held(
             topic.name,

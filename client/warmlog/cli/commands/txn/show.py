@@ -26,10 +26,9 @@ def list_transactions(
 
     Ages are in milliseconds outside of terminals.
     """
-    found = run_admin(broker, lambda admin: admin.list_transactions())
-    shown = [each for each in found if not is_open or each.began_ms >= 0]
+    found = run_admin(broker, lambda admin: admin.list_transactions(only_open=is_open))
     if as_json:
-        json_line([document(each) for each in shown])
+        json_line([document(each) for each in found])
         return
     rows: list[tuple[Cell, ...]] = [
         (
@@ -40,7 +39,7 @@ def list_transactions(
             each.producer_id if each.job is None else "",
             each.producer_epoch if each.job is None else "",
         )
-        for each in shown
+        for each in found
     ]
     table(("transactional id", "state", "open for", "partitions", "producer", "epoch"), rows)
 

@@ -44,10 +44,14 @@ def test_a_batch_is_named_by_the_user_or_by_an_id_of_its_own() -> None:
     assert batch_job(WriteOptions(("b:1",), is_exactly_once=False)) is None
 
 
-def test_a_stream_is_named_by_its_query_and_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_is_named_by_its_query_and_topic_and_has_its_micro_batch_as_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     context = FakeContext(sql_streaming_queryId="1-2", streaming_sql_batchId="17")
     monkeypatch.setattr(TaskContext, "get", lambda: context)
-    assert stream_job(ANYWHERE) == Job("spark-1-2", 17, 900_000)
+    assert stream_job(ANYWHERE) == Job("spark-1-2-t", 17, 900_000)
+    assert stream_job(WriteOptions(("b:1",))) == Job("spark-1-2", 17, 900_000), "rows name their topics"
+    assert stream_job(WriteOptions(("b:1",), "t" * 249)) == Job("spark-1-2-" + "t" * 239, 17, 900_000)
     assert stream_job(WriteOptions(("b:1",), is_exactly_once=False)) is None
     for known in (None, FakeContext(sql_streaming_queryId="1-2")):
         monkeypatch.setattr(TaskContext, "get", lambda: known)  # noqa: B023 - called in this turn
