@@ -14,6 +14,8 @@ import pytest
 from broker_process import BrokerProcess, port_to_keep
 from certificates import HOSTS, Certificates
 from warmlog import Admin, Producer
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.network.tls.certificate import Certificate
 
 TIMEOUT_S = 40.0
 
@@ -134,6 +136,16 @@ async def test_a_bad_new_certificate_is_logged_and_the_old_one_stays(
         await until_logged(broker.process, "reloaded the TLS certificate")
         assert await broker.serial() != before
         assert broker.process.output.count("was not reloaded") == 1
+
+
+def test_files_that_the_broker_may_read_only_later_are_loaded_then(tmp_path: Path, certificates: Certificates) -> None:
+    certificate = Certificate(BrokerConfig(data_dir=str(tmp_path), tls_cert_file=certificates.broker))
+    before = certificate.context
+    certificate.reload_if_changed()
+    assert certificate.context is before
+    Path(certificates.broker).chmod(0o400)
+    certificate.reload_if_changed()
+    assert certificate.context is not before
 
 
 async def test_a_broker_without_tls_goes_on_after_sighup(tmp_path: Path) -> None:

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.security.authentication import Authentication
 from warmlog_broker.security.quota_rules import MAX_CLIENT_ID_CHARACTERS as MAX_CLIENT_ID_CHARACTERS
+from warmlog_protocol.messages import USER_PREFIX
 
-ANONYMOUS_PRINCIPAL = "User:ANONYMOUS"
+ANONYMOUS_PRINCIPAL = f"{USER_PREFIX}ANONYMOUS"
 """Kafka's name for a client that did not authenticate."""
-USER_PREFIX = "User:"
-"""Before the name of a user: with it, the name is a principal."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest,
 from warmlog_broker.network.request_context import (
     CURRENT_REQUEST,
     MAX_CLIENT_ID_CHARACTERS,
-    USER_PREFIX,
     RequestContext,
     request_number,
 )
@@ -28,7 +27,7 @@ from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_broker.security.authentication import SessionExpired
 from warmlog_broker.security.quotas import Quotas
 from warmlog_protocol.errors import ApiError, SaslAuthenticationFailed, TooManyConnections
-from warmlog_protocol.messages import APIS, AuthenticateRequest, HandshakeRequest, Message
+from warmlog_protocol.messages import APIS, USER_PREFIX, AuthenticateRequest, HandshakeRequest, Message
 from warmlog_protocol.wire.connection import RefusedRequest
 
 Handler = Callable[[RequestContext, ReceivedRequest], Response]

@@ -14,7 +14,7 @@ from warmlog_broker.metadata.metadata_log import MetadataState, QuotaAltered
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.security.quota_rules import QuotaEntity, applied_limit, changed_limits, list_of_quotas
 from warmlog_broker.security.token_bucket import TokenBucket
-from warmlog_protocol.messages import ApiKey, ClientQuota, QuotaKey
+from warmlog_protocol.messages import USER_PREFIX, ApiKey, ClientQuota, QuotaKey
 
 MAX_CLIENTS = 10_000
 """Pairs of user and client id whose buckets are kept, half a KiB each. Clients choose their ids."""
@@ -23,7 +23,6 @@ MAX_MEASURED_USERS = 1000
 OTHER_USERS = "~other"
 MAX_HEARTBEAT_DELAY_S = 0.5
 """Members of groups would lose their partitions by longer ones: the shortest session is of 2 s."""
-_USER_PREFIX = "User:"
 
 _log = logging.getLogger(__name__)
 
@@ -153,4 +152,4 @@ def quota_entry(state: MetadataState, wanted: ClientQuota) -> QuotaAltered:
 
 
 def _user_of(principal: str) -> str:
-    return principal.removeprefix(_USER_PREFIX)
+    return principal.removeprefix(USER_PREFIX)

@@ -19,6 +19,7 @@ from warmlog_protocol.messages import (
     ANY_NAME,
     ANY_PRINCIPAL,
     CLUSTER_NAME,
+    USER_PREFIX,
     AclBinding,
     AclFilter,
     Operation,
@@ -30,7 +31,6 @@ Operations = int
 MAX_NAME_CHARACTERS = 255
 MAX_PRINCIPAL_CHARACTERS = 1024
 """A distinguished name is long."""
-USER_PREFIX = "User:"
 
 NO_OPERATIONS: Operations = 0
 EVERY_OPERATION: Operations = sum(1 << operation for operation in Operation if operation is not Operation.ALL)

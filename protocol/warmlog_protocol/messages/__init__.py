@@ -31,6 +31,7 @@ from warmlog_protocol.messages.access.acls import (
     DescribeAclsResponse as DescribeAclsResponse,
     Operation as Operation,
     ResourceType as ResourceType,
+    USER_PREFIX as USER_PREFIX,
 )
 from warmlog_protocol.messages.access.authenticate import (
     AlteredUser as AlteredUser,

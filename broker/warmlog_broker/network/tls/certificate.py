@@ -37,7 +37,8 @@ class Certificate:
             _log.info("warmlog: reloaded the TLS certificate: %s", self._config.tls_cert_file)
 
     def reload_if_changed(self) -> None:
-        """Reload if a file is another one than at the last load, or was written since. Blocks on files."""
+        """Reload if a file is another one than at the last load, or has changed since: also who may read it. Blocks on
+        files."""
         if self._look() != self._seen:
             self.reload()
 
@@ -107,4 +108,4 @@ def _version(path: str) -> tuple[int, int, int] | None:
         found = Path(path).stat()
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return found.st_ino, found.st_ctime_ns, found.st_size

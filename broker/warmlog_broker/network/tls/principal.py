@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from warmlog_broker.config.broker_settings import PrincipalRule
+from warmlog_protocol.messages import USER_PREFIX
 
 _SHORT = {
     "commonName": "CN",
@@ -36,7 +37,7 @@ def principal_of(certificate: Mapping[str, Any], rule: str) -> str:
             "+".join(f"{_SHORT.get(name, name)}={_escaped(value)}" for name, value in parts)
             for parts in reversed(subject)
         )
-    return f"User:{name}" if name else ""
+    return f"{USER_PREFIX}{name}" if name else ""
 
 
 def _escaped(value: str) -> str:

@@ -8,6 +8,7 @@ from warmlog.admin.connected import Connected
 from warmlog.cluster.responses import checked
 from warmlog.texts import checked_text
 from warmlog_protocol.messages import (
+    USER_PREFIX,
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
     ClientQuota,
@@ -54,7 +55,7 @@ class QuotaAdmin(Connected):
 def wanted_quota(limits: Mapping[str, int | None], user: str | None, client_id: str | None) -> ClientQuota:
     """Return the change that `alter_quotas` asks for."""
     if user is not None:
-        user = checked_text(user, "user").removeprefix("User:")
+        user = checked_text(user, "user").removeprefix(USER_PREFIX)
     if client_id is not None:
         checked_text(client_id, "client_id")
     return ClientQuota(user, client_id, _limits(limits))

@@ -8,7 +8,9 @@ ANY_NAME = "*"
 """The name in a rule for all resources of its type."""
 CLUSTER_NAME = "kafka-cluster"
 """The name of the one resource of type CLUSTER."""
-ANY_PRINCIPAL = "User:*"
+USER_PREFIX = "User:"
+"""Before the name of a user: with it, the name is a principal."""
+ANY_PRINCIPAL = f"{USER_PREFIX}*"
 """The principal in a rule for all principals, those of clients that do not authenticate included."""
 
 

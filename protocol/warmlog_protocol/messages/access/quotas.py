@@ -15,7 +15,7 @@ class QuotaKey(StrEnum):
     """Bytes of batches a second."""
     CONSUMER_BYTE_RATE = "consumer_byte_rate"
     REQUEST_RATE = "request_rate"
-    """Requests a second, of any kind but Handshake and Authenticate."""
+    """Requests a second, of any kind but those that begin a connection."""
     CONNECTIONS = "connections"
     """Connections that are open at once; of a user, whatever the client ids."""
 
