@@ -265,6 +265,40 @@ def test_the_coordinator_of_transactions_is_copied_after_all_else(
     assert list(dict.fromkeys(taken)) == ["__groups", "zz", "__transactions"]
 
 
+def test_what_must_come_later_is_copied_again_after_a_partition_that_was_created_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with BrokerProcess(tmp_path / "data", transaction_coordinator_partitions=1) as broker:
+        with TransactionalClient(broker.address, "id") as producer:
+            producer.client.create_topic("before")
+            producer.initialise().send("before", b"value")
+            producer.commit()
+        taken: list[str] = []
+
+        def take(source: Path, *rest: Any) -> int:
+            taken.append(source.name)
+            first_offset = back_up_partition(source, *rest)
+            if taken == ["before-0", "__transactions-0"]:
+                with TransactionalClient(broker.address, "id") as producer:
+                    producer.client.create_topic("meanwhile")
+                    for _ in range(3):
+                        producer.initialise().send("meanwhile", b"value")
+                        producer.commit()
+            return first_offset
+
+        monkeypatch.setattr(backup, "back_up_partition", take)
+        backup.back_up(broker.data_dir, tmp_path / "backups", now_ms=time.time_ns() // 1_000_000)
+    assert taken == ["before-0", "__transactions-0", "meanwhile-0", "__transactions-0"]
+    with (
+        restored(tmp_path / "backups", tmp_path / "restored") as broker,
+        TransactionalClient(broker.address, "id") as producer,
+    ):
+        wait_until_loaded(producer.client)
+        producer.initialise().send("meanwhile", b"after")
+        producer.commit()
+        assert committed(producer.client, "meanwhile") == [b"value"] * 3 + [b"after"]
+
+
 def flip_a_bit(backup: Path) -> Path:
     """Damage the last log file of a backup, and return its path."""
     log = sorted(backup.glob("data-0/flights-0/*.log"))[-1]

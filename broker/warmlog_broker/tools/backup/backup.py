@@ -5,10 +5,11 @@ The order makes it consistent::
     metadata.log → for each partition: checkpoints, then its files → metadata.log again, which is the one that is kept
 
 A partition whose topic id and directory are the same in both is one partition all the time; the others are copied
-again, until nothing has changed. So leader epochs and producer ids in the backup are never above those in its metadata
-log, and checkpoints never above the ends of the logs. Internal topics come first: a group's committed offset is at most
-the end of the partition that it is for. The coordinator of transactions comes last: no partition has a newer epoch of
-a producer than it has, and a broker that starts with the backup ends what is open (`coordinator/transaction/strays`).
+again, and with them all that comes later, until nothing has changed. So leader epochs and producer ids in the backup
+are never above those in its metadata log, and checkpoints never above the ends of the logs. Internal topics come first:
+a group's committed offset is at most the end of the partition that it is for. The coordinator of transactions comes
+last: no partition has a newer epoch of a producer than it has, and a broker that starts with the backup ends what is
+open (`coordinator/transaction/strays`).
 
 Everything that was acknowledged with acks=all before the backup began is in it. Partitions are copied one after the
 other, so the backup is not of one moment.
@@ -24,7 +25,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from warmlog_broker.coordinator.transactions import TOPIC as TRANSACTIONS
-from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, read_records
+from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, TopicCreated, read_records
 from warmlog_broker.storage.directory.data_dir import (
     CLEANER_OFFSETS_NAME,
     FORMAT_NAME,
@@ -73,6 +74,8 @@ class _Place(NamedTuple):
 
     topic_id: bytes
     data_dir: str
+    turn: int
+    """Partitions of a higher turn are taken after all those of a lower one."""
 
 
 def back_up(
@@ -132,9 +135,10 @@ class _Run:
 
     def run(self, now_ms: int) -> int:
         """Take everything and write the manifest; return the number of partitions."""
+        content, state = self._read()
+        places = self._places(state)
         for _ in range(ROUNDS):
-            _, state = self._read()
-            self._take_partitions(self._places(state))
+            self._take_partitions(places)
             content, state = self._read()
             places = self._places(state)
             for key in [key for key, place in self._taken.items() if places.get(key) != place]:
@@ -175,9 +179,7 @@ class _Run:
     def _places(self, state: MetadataState) -> dict[TopicPartition, _Place]:
         """Return where each partition is, in the order in which they are taken."""
         places = {}
-        for topic in sorted(
-            state.topics.values(), key=lambda topic: (topic.name == TRANSACTIONS, not topic.is_internal)
-        ):
+        for topic in sorted(state.topics.values(), key=_turn):
             assigned = state.assignments.get(topic.topic_id, {})
             for index in range(topic.partitions):
                 key, home = TopicPartition(topic.name, index), str(self._data_dir)
@@ -185,14 +187,15 @@ class _Run:
                     home = state.directories[assigned[index]]
                 elif not (self._data_dir / key.directory_name).is_dir():
                     continue
-                places[key] = _Place(topic.topic_id, home)
+                places[key] = _Place(topic.topic_id, home, _turn(topic))
         return places
 
     def _take_partitions(self, places: Mapping[TopicPartition, _Place]) -> None:
-        """Take all that were not taken yet and whose directories exist."""
+        """Take all that were not taken yet and whose directories exist, and again all whose turn is after theirs."""
         checkpoints = {path: _read_checkpoints(Path(path)) for path in self._data_dirs}
+        first_turn = min((place.turn for key, place in places.items() if key not in self._taken), default=2)
         for key, place in places.items():
-            if key in self._taken:
+            if key in self._taken and place.turn <= first_turn:
                 continue
             offsets = {name: found[key] for name, found in checkpoints[place.data_dir].items() if key in found}
             recovery_point = offsets.get(RECOVERY_POINTS_NAME, 0)
@@ -228,6 +231,12 @@ class _Run:
                 known = {key: self._offsets[key][name] for key in here if name in self._offsets[key]}
                 if known or name != CLEANER_OFFSETS_NAME:
                     self._files.write(f"data-{number}/{name}", pack_offsets(known))
+
+
+def _turn(topic: TopicCreated) -> int:
+    if topic.name == TRANSACTIONS:
+        return 2
+    return 0 if topic.is_internal else 1
 
 
 def read_metadata(data_dir: Path) -> bytes:
