@@ -48,8 +48,8 @@ OPTIONS: dict[str, Option] = {
             "offsets",
             Use.READ,
             "where to start: earliest, latest (streams), committed (what the option group has committed, or the "
-            "earliest if that is nothing), a tail like -100, or JSON by topic and partition, where -2 is the earliest "
-            "and -1 the latest",
+            "earliest if that is nothing), an offset, a tail like -100, a time like "
+            "2026-11-20T08:00:00Z or -10m, or JSON by topic and partition, where -2 is the earliest and -1 the latest",
             default="earliest",
         ),
         Option("group", "name", Use.READ, "the consumer group of startingOffsets=committed and of commitOffsets"),
@@ -85,7 +85,8 @@ OPTIONS: dict[str, Option] = {
             "endingOffsets",
             "offsets",
             Use.BATCH,
-            "where to end, exclusive: latest, a tail like -100, or JSON by topic and partition, where -1 is the latest",
+            "where to end, exclusive: latest, an offset, a tail like -100, a time, or JSON by topic and partition, "
+            "where -1 is the latest",
             default="latest",
         ),
         Option(
