@@ -86,6 +86,29 @@ def test_commands_log_in_by_options_environment_and_profile(broker: BrokerProces
     assert (half.returncode, b"belong together" in half.stderr) == (1, True)
 
 
+def test_profile_shows_the_login_that_commands_use(tmp_path: Path) -> None:
+    profile = tmp_path / "config.toml"
+    profile.write_text('username = "alice"\npassword_file = "alice.password"\n')
+
+    def shown(**variables: str) -> dict[str, tuple[str, str]]:
+        commands = CommandLine("127.0.0.1:7400", WARMLOG_CONFIG=str(profile), **variables)
+        settings = json.loads(commands("profile", "--json").stdout)["settings"]
+        wanted = ("username", "password", "password_file", "sasl_mechanism")
+        return {name: (settings[name]["value"], settings[name]["origin"]) for name in wanted}
+
+    default = {"password": ("", "default"), "sasl_mechanism": ("SCRAM-SHA-256", "default")}
+    of_file = {"username": ("alice", str(profile)), "password_file": ("alice.password", str(profile))}
+    assert shown() == {**default, **of_file}
+    assert shown(WARMLOG_USERNAME="bob", WARMLOG_PASSWORD=PASSWORD, WARMLOG_SASL_MECHANISM="SCRAM-SHA-512") == {
+        "username": ("bob", "WARMLOG_USERNAME"),
+        "password": ("(hidden)", "WARMLOG_PASSWORD"),
+        "password_file": ("", "default"),
+        "sasl_mechanism": ("SCRAM-SHA-512", "WARMLOG_SASL_MECHANISM"),
+    }
+    by_file = shown(WARMLOG_PASSWORD_FILE="bob.password")
+    assert by_file["password_file"] == ("bob.password", "WARMLOG_PASSWORD_FILE")
+
+
 def test_users_of_a_running_broker_are_managed_by_commands(broker: BrokerProcess, files: Path) -> None:
     commands = command_line(broker, files)
     assert commands("user", "add", "bob", given=b"one\n").returncode == 0

@@ -47,6 +47,14 @@ PASSWORD_FILE_VARIABLE = "WARMLOG_PASSWORD_FILE"  # noqa: S105
 MECHANISM_VARIABLE = "WARMLOG_SASL_MECHANISM"
 STDIN = Path("-")
 
+_VARIABLES = {
+    **SSL_VARIABLES,
+    "username": USERNAME_VARIABLE,
+    "password": PASSWORD_VARIABLE,
+    PASSWORD_FILE_KEY: PASSWORD_FILE_VARIABLE,
+    "sasl_mechanism": MECHANISM_VARIABLE,
+}
+_PASSWORDS = frozenset({"password", PASSWORD_FILE_KEY})
 _SWITCHES = frozenset({"ssl", "ssl_check_hostname"})
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
@@ -100,17 +108,15 @@ def _path() -> Path:
 def chosen_profile() -> Profile:
     """Return the profile in force. ProfileError, a usage error, if its file or the environment cannot be used."""
     profile, given = _from_file(), _from_environment()
-    return replace(
-        profile,
-        settings={**profile.settings, **given},
-        variables={name: SSL_VARIABLES[name] for name in given},
-    )
+    replaced = _PASSWORDS if _PASSWORDS & given.keys() else frozenset()
+    kept = {name: value for name, value in profile.settings.items() if name not in replaced}
+    return replace(profile, settings={**kept, **given}, variables={name: _VARIABLES[name] for name in given})
 
 
 def _from_environment() -> dict[str, str | bool]:
-    """Return the options of TLS that the environment sets. Variables that are empty set nothing."""
+    """Return the options that the environment sets. Variables that are empty set nothing."""
     given: dict[str, str | bool] = {}
-    for name, variable in SSL_VARIABLES.items():
+    for name, variable in _VARIABLES.items():
         if not (text := os.environ.get(variable, "")):
             continue
         if name not in _SWITCHES:
@@ -179,21 +185,12 @@ def _check(path: Path, table: str, settings: Mapping[str, Any]) -> None:
 
 
 def login_options(profile: Mapping[str, Any], *, asks: bool = True) -> dict[str, Any]:
-    """Return `profile`, options of connections, with what the environment says in place of its login.
+    """Return `profile`, options of connections, with the password that is in its `password_file`.
 
     A password that is missing is asked for on a terminal, unless `asks` is false.
     """
     options = dict(profile)
-    file = options.pop(PASSWORD_FILE_KEY, None)
-    if username := os.environ.get(USERNAME_VARIABLE):
-        options["username"] = username
-    if mechanism := os.environ.get(MECHANISM_VARIABLE):
-        options["sasl_mechanism"] = mechanism
-    if named := os.environ.get(PASSWORD_FILE_VARIABLE):
-        options["password"] = read_password(Path(named))
-    elif password := os.environ.get(PASSWORD_VARIABLE):
-        options["password"] = password
-    elif file is not None:
+    if (file := options.pop(PASSWORD_FILE_KEY, None)) is not None:
         options["password"] = read_password(Path(file).expanduser())
     if options.get("username") and not options.get("password") and asks and sys.stdin.isatty():
         options["password"] = str(typer.prompt(f"Password of user {options['username']}", hide_input=True, err=True))
