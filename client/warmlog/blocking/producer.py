@@ -128,8 +128,9 @@ class SendQueue:
         self.thread = thread
         self._client = client
         # Plain locks, of which Ctrl-C cannot leave one held; a Condition's it can, and the loop would wait for ever.
+        # Where it is held nothing is called: a signal's handler, which may send and flush, runs only after calls.
         self._lock = threading.Lock()
-        self._senders: list[threading.Lock] = []
+        self._senders: deque[threading.Lock] = deque()
         """Each is held until there may be room for the `send` that waits for it."""
         self._waiting: list[DeliveryFuture] = []
         self._taken: deque[DeliveryFuture] = deque()
@@ -148,29 +149,46 @@ class SendQueue:
     def put(self, record: tuple[Any, ...], size_bytes: int) -> DeliveryFuture:
         """Queue a record; waits while too much is queued. Raises ClientClosed if the producer is being closed."""
         future = DeliveryFuture(self, record)
-        while True:
+        while not self._add(future, size_bytes + OVERHEAD_BYTES):
+            self._wait_for_room()
+        return future
+
+    def _add(self, future: DeliveryFuture, size_bytes: int) -> bool:
+        """Queue the record if there is room for it."""
+        try:
             with self._lock:
-                if self._is_closed:
-                    raise ClientClosed("the producer is closed")
-                if self._size_bytes <= QUEUE_BYTES:
-                    self._waiting.append(future)
-                    self._size_bytes += size_bytes + OVERHEAD_BYTES
-                    if not self._is_awake:
-                        self.thread.soon(self._begin)
-                        self._is_awake = True
-                    return future
-                room = threading.Lock()
-                room.acquire()
-                self._senders.append(room)
+                is_closed = self._is_closed
+                has_room = not is_closed and self._size_bytes <= QUEUE_BYTES
+                if has_room:
+                    self._waiting += (future,)
+                    self._size_bytes += size_bytes
+                    is_first, self._is_awake = not self._is_awake, True
+            if has_room and is_first:
+                self.thread.soon(self._begin)
+        except BaseException:  # such as Ctrl-C before `soon`
+            self._is_awake = False
+            raise
+        if is_closed:
+            raise ClientClosed("the producer is closed")
+        return has_room
+
+    def _wait_for_room(self) -> None:
+        room = threading.Lock()
+        room.acquire()
+        self._senders.append(room)
+        self.thread.soon(self._begin)  # the `send` that filled the queue may be interrupted before it does so
+        if not self._is_closed:
             room.acquire()
+
+    def _wake_senders(self) -> None:
+        while self._senders:
+            self._senders.popleft().release()
 
     def close(self) -> None:
         """Accept no more records. Each `send` that waits for room raises ClientClosed."""
         with self._lock:
             self._is_closed = True
-            senders, self._senders = self._senders, []
-        for room in senders:
-            room.release()
+        self._wake_senders()
 
     async def empty(self) -> None:
         """Hand all records that are queued now to the producer. In the loop. A cancelled call does not stop it."""
@@ -252,9 +270,7 @@ class SendQueue:
             self._taken.extend(self._waiting)
             self._waiting, self._size_bytes = [], 0
             self._is_awake = False
-            senders, self._senders = self._senders, []
-        for room in senders:
-            room.release()
+        self._wake_senders()
 
     def _refuse_taken(self, error: WarmlogError) -> None:
         while self._taken:
