@@ -229,7 +229,7 @@ class Producer(Throttled, Generic[Value, Key]):
     def __del__(self) -> None:
         """Warn if it was started and not closed. What is buffered is still sent while the event loop runs."""
         running = getattr(self, "_running", None)
-        if running is not None:
+        if running is not None and not running.home.is_foreign:
             lost = running.accumulator.describe_pending()
             text = f"unclosed {self!r}: use `async with`, or await close()" + (f"; so far {lost}" if lost else "")
             warnings.warn(text, ResourceWarning, source=self, stacklevel=1)
