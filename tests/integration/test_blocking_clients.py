@@ -127,6 +127,7 @@ if os.fork() == 0:
     except Exception as error:
         print(error, flush=True)
         producer.close()
+        del producer
         with Producer(address) as own:
             own.send(topic, b"own").result()
         sys.exit(0)
