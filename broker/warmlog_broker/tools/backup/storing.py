@@ -68,10 +68,11 @@ class BackupFiles:
         self.entries[name] = FileEntry(len(content), sha256_of(target))
 
     def forget(self, directory: str) -> None:
-        """Remove what was taken into `directory`."""
+        """Remove what was taken into `directory`, if anything was."""
         self.keep_only(directory, set())
-        (self.root / directory).rmdir()
-        self._directories.discard(self.root / directory)
+        if self.root / directory in self._directories:
+            (self.root / directory).rmdir()
+            self._directories.discard(self.root / directory)
 
     def keep_only(self, directory: str, names: set[str]) -> None:
         """Remove the files in `directory` that are not among `names`."""
