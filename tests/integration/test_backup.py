@@ -16,7 +16,7 @@ from forked import run_forked
 from integration.command_line import Done, environment, error_line, succeeded
 from transactional_client import TransactionalClient, committed, wait_until_loaded
 from waiting import wait_until
-from warmlog.blocking import Consumer
+from warmlog.blocking import Admin, Consumer
 from warmlog_broker.storage.directory.data_dir import RECOVERY_POINTS_NAME
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -176,6 +176,33 @@ async def test_all_data_directories_are_backed_up_and_restored_elsewhere(tmp_pat
     with restored(tmp_path / "backups", tmp_path / "three", tmp_path / "four") as broker:
         assert await values(broker, "flights") == before
     assert list((tmp_path / "four").glob("flights-*"))
+
+
+def test_a_partition_that_moves_away_while_it_is_copied_is_in_the_backup_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with BrokerProcess(tmp_path / "one", tmp_path / "two") as broker:
+        asyncio.run(create(broker, "flights"))
+        asyncio.run(produce(broker, "flights", 0, 20))
+        taken: list[Path] = []
+
+        def take(source: Path, *rest: Any) -> int:
+            taken.append(source)
+            first_offset = back_up_partition(source, *rest)
+            if len(taken) == 1:
+                other = tmp_path / ("two" if source.parent.name == "one" else "one")
+                with Admin(broker.address) as admin:
+                    admin.move_partition("flights", 0, other)
+                wait_until(lambda: not source.exists())
+                raise FileNotFoundError(source)
+            return first_offset
+
+        monkeypatch.setattr(backup, "back_up_partition", take)
+        made = backup.back_up(tmp_path / "one", tmp_path / "backups", now_ms=time.time_ns() // 1_000_000)
+    assert {path.name for path in taken} == {"flights-0"}
+    assert len(list(made.path.glob("data-*/flights-0"))) == 1
+    with restored(tmp_path / "backups", tmp_path / "three", tmp_path / "four") as broker:
+        assert len(asyncio.run(values(broker, "flights"))[0]) == 20
 
 
 async def test_committed_offsets_are_restored(tmp_path: Path) -> None:

@@ -205,6 +205,8 @@ class _Run:
             except FileNotFoundError:
                 if source.is_dir():
                     raise
+                self._files.forget(self._name(key, place))
+                self._taken.pop(key, None)
                 continue
             if first_offset > offsets.get(LOG_STARTS_NAME, first_offset):
                 start = read_offsets(Path(place.data_dir) / LOG_STARTS_NAME).get(key, 0)
