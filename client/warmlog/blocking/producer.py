@@ -18,7 +18,8 @@ from warmlog.errors import ClientClosed, TransactionAborted, WarmlogError
 from warmlog.producer import producer, transaction
 from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture
 from warmlog.producer.delivery import RecordMetadata
-from warmlog.producer.intake.record_input import Headers, as_bytes, as_headers, as_partition, as_timestamp
+from warmlog.producer.intake.record_input import Headers, as_bytes, as_headers, as_partition, as_timestamp, serialized
+from warmlog.producer.producer_core import ProducerCore
 from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 
 R = TypeVar("R")
@@ -256,7 +257,7 @@ class SendQueue:
                     if core.accumulator.drain_flag.is_set:
                         await core.make_room()
                     if self._taken:  # `discard` may have been called meanwhile
-                        self._hand_over(self._taken.popleft())
+                        self._hand_over(core, self._taken.popleft())
             except asyncio.CancelledError:  # the loop ends
                 self._take()
                 self._refuse_taken(ClientClosed("the producer was closed before this was sent"))
@@ -276,14 +277,17 @@ class SendQueue:
         while self._taken:
             self._refuse(self._taken.popleft(), error)
 
-    def _hand_over(self, future: DeliveryFuture) -> None:
+    def _hand_over(self, core: ProducerCore, future: DeliveryFuture) -> None:
         record, future._record = future._record, None
         assert record is not None
         topic, value, key, headers, timestamp_ms, partition = record
         try:
-            future._sent = self._client.send(
-                topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
-            )
+            if self._client._is_serializing:  # `record` is serialized
+                future._sent = core.add(topic, value, key, headers, timestamp_ms, partition)
+            else:
+                future._sent = self._client.send(
+                    topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
+                )
         except Exception as error:
             self._refuse(future, error)
 
@@ -386,7 +390,6 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
         super().__init__(producer.Producer(*arguments, **options))
         self._queue: SendQueue | None = None
         self._turns = _Turns()
-        self._is_serializing = any(options.get(name) for name in ("key_serializer", "value_serializer"))
 
     def send(
         self,
@@ -402,13 +405,14 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
 
         `result()` of what is returned waits until the record is acknowledged. Records of one thread keep their order
         within a partition. `value` and `key` are bytes or None, or what the serializers take, which run in the
-        producer's thread. Raises TypeError for wrong types; other errors, such as MessageTooLarge, come with `result`,
-        or with the next `drain`, `flush` or `close`.
+        caller's thread. Raises TypeError for wrong types and what a serializer raises; other errors, such as
+        MessageTooLarge, come with `result`, or with the next `drain`, `flush` or `close`.
         """
-        size_bytes = 0
-        if not self._is_serializing:
-            value, key = as_bytes("value", value), as_bytes("key", key)
-            size_bytes = len(value or b"") + len(key or b"")
+        client = self._client
+        if client._is_serializing:
+            value = serialized("value", client._value_serializer, value)
+            key = serialized("key", client._key_serializer, key)
+        value, key = as_bytes("value", value), as_bytes("key", key)
         headers = as_headers(headers)
         if timestamp_ms is not None:
             as_timestamp(timestamp_ms)
@@ -417,6 +421,7 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
         if thread.is_foreign:
             thread.check()
         assert self._queue is not None
+        size_bytes = len(value or b"") + len(key or b"")
         return self._queue.put((topic, value, key, headers, timestamp_ms, partition), size_bytes)
 
     send_many = waiting(producer.Producer.send_many)

@@ -147,6 +147,7 @@ class Producer(Throttled, Generic[Value, Key]):
         if transactional_id is not None and not is_idempotent:
             raise InvalidConfig('transactional_id needs acks="all" and an idempotent producer')
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
+        self._is_serializing = key_serializer is not None or value_serializer is not None
         self._connection_options: ConnectionOptions = connection_options(connection, Producer)
         self._bootstrap = checked_bootstrap(bootstrap)
         self._is_started = False
@@ -181,7 +182,7 @@ class Producer(Throttled, Generic[Value, Key]):
         """Let `send` put plain records into batches without a call, or not."""
         running = self._running
         self._plain, self._add_keyed = {}, _no_fast_path
-        if may and running and not (self._key_serializer or self._value_serializer or self._options.partitioner):
+        if may and running and not (self._is_serializing or self._options.partitioner):
             self._plain = running.accumulator.plain
             self._add_keyed = running.accumulator.add_keyed
 
@@ -303,10 +304,9 @@ class Producer(Throttled, Generic[Value, Key]):
                 return sent
         running = self._started()
         running.check_send()
-        running.open_transaction()
         value_data = serialized("value", self._value_serializer, value)
         key_data = serialized("key", self._key_serializer, key)
-        return running.accumulator.add(topic, value_data, key_data, headers, timestamp_ms, partition)
+        return running.add(topic, value_data, key_data, headers, timestamp_ms, partition)
 
     async def send_many(
         self,
