@@ -23,6 +23,7 @@ from warmlog.errors import (
     ClientError,
     DeliveryTimeout,
     OutOfOrderSequence,
+    UnknownTopicOrPartition,
     WarmlogError,
 )
 from warmlog.producer.accumulator import Accumulator
@@ -173,9 +174,12 @@ class Sender:
         return connection, batch
 
     def _find_leader(self, queue: PartitionQueue) -> None:
+        missing = self._cluster.no_leader(queue.topic, queue.partition)
         error = self._cluster.topic_error(queue.topic)
+        if error is None and isinstance(missing, UnknownTopicOrPartition):
+            error = missing  # the topic was recreated with fewer partitions
         if error is None:
-            self._cluster.failed(queue.topic, queue.partition, self._cluster.no_leader(queue.topic, queue.partition))
+            self._cluster.failed(queue.topic, queue.partition, missing)
             self._cluster.refresh_soon([queue.topic])
             return
         self._accumulator.topics[queue.topic].is_known = False
