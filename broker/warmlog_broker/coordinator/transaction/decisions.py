@@ -307,7 +307,7 @@ def _aborted(found: Transaction | Job, end: End, fresh_id: int | None, now_ms: i
 
 
 def _decided(found: Transaction, end: End, fresh_id: int | None, now_ms: int) -> Record:
-    """Return the record that decides the transaction."""
+    """Return the record that decides the transaction; while one is ending, it is the one that has begun after that."""
     value = found.value
     following = _next_after(found, fresh_id)
     return put(
@@ -319,6 +319,7 @@ def _decided(found: Transaction, end: End, fresh_id: int | None, now_ms: int) ->
             end=end,
             previous_producer_id=value.producer_id if end is not End.REPLACED else NO_PRODUCER_ID,
             previous_epoch=value.epoch if end is not End.REPLACED else NO_PRODUCER_EPOCH,
+            began_ms=now_ms if found.is_ending else value.began_ms,
             changed_ms=now_ms,
             next_producer_id=following.producer_id if following.producer_id != value.producer_id else NO_PRODUCER_ID,
         ),

@@ -86,3 +86,12 @@ def test_compaction_keeps_what_is_decided_and_not_carried_out(happen: Callable[[
     (compacted,) = machine.compacted()
     assert compacted.outcomes == found.outcomes
     assert machine.compacted() == machine.state
+
+
+def test_a_transaction_that_is_decided_before_the_last_record_of_the_one_before_has_its_own_beginning() -> None:
+    machine = Machine()
+    a_plain_producer_commits(machine)
+    following = Producer(7, 1)
+    machine.decided(end(machine.state, NAME, following, commits=True, begun=[PLACE], fresh_id=None, now_ms=9))
+    (found,) = machine.state
+    assert found.value.began_ms == 9
