@@ -101,9 +101,9 @@ def test_a_stream_from_topic_to_topic_is_exactly_once_although_tasks_are_killed_
 def test_a_batch_with_a_name_and_a_version_is_written_once_however_often_it_is_run(
     spark: SparkSession, broker: BrokerProcess, topics: Topics
 ) -> None:
-    topic = topics.create("named", partitions=2)
+    topic, other = topics.create("named", partitions=2), topics.create("named-elsewhere", partitions=2)
 
-    def write(version: int, start: int, stop: int) -> None:
+    def write(version: int, start: int, stop: int, topic: str = topic) -> None:
         frame = spark.range(start, stop, 1, 3).selectExpr("cast(id as string) as value")
         options = {"topic": topic, "txnAppId": "nightly", "txnVersion": str(version)}
         writer = frame.write.format("warmlog").option("bootstrap.servers", broker.address)
@@ -115,6 +115,9 @@ def test_a_batch_with_a_name_and_a_version_is_written_once_however_often_it_is_r
     with pytest.raises(PySparkException, match="has committed version 7, and is asked for version 3"):
         write(3, 0, 50)
     assert committed(broker, topic) == values(0, 90)
+    write(3, 0, 50, other)
+    write(3, 0, 50, other)
+    assert committed(broker, other) == values(0, 50), "the same name and version in another topic is another batch"
 
 
 DYING = """

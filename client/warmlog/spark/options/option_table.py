@@ -236,8 +236,8 @@ OPTIONS: dict[str, Option] = {
             "txnAppId",
             "name",
             Use.WRITE,
-            "with txnVersion, names a batch, so that it can be run again: the version that was committed last is not "
-            "written twice, a lower one is an error",
+            "with txnVersion, names a batch of its topic, so that it can be run again: the version that was committed "
+            "last is not written twice, a lower one is an error",
         ),
         Option("txnVersion", "number", Use.WRITE, "the number of the batch of txnAppId; it rises from one to the next"),
         Option(

@@ -2,8 +2,8 @@
 
 A stream's is named by its query and topic, and its version is the number of the micro-batch: Spark can only run the
 last one again, under the same number and with the same rows. The query alone is not enough: a stream that starts with
-a copy of another one's checkpoint has the same, and may write to another topic. A batch's is named by the user, or by
-an id of this one write.
+a copy of another one's checkpoint has the same, and may write to another topic. A batch's is named by the user and its
+topic, as a micro-batch may be written to several topics under one txnAppId; or by an id of this one write.
 
 In PySpark 4.0 to 4.3 the tasks of a stream find both in their TaskContext. The process that commits has no TaskContext
 and another writer object; it is given the number and the tasks' messages, so each message names the transaction, also
@@ -58,7 +58,11 @@ def batch_job(options: WriteOptions) -> Job | None:
     """Return the transaction of one DataFrame's writer; None to write at least once."""
     if not options.is_exactly_once:
         return None
-    name, version = options.transaction or (f"spark-{uuid4()}", 0)
+    if options.transaction is None:
+        return Job(f"spark-{uuid4()}", 0, options.transaction_timeout_ms)
+    name, version = options.transaction
+    if options.topic is not None:
+        name = f"{name}:{options.topic}"  # no topic has a colon, so no two names become one
     return Job(name, version, options.transaction_timeout_ms)
 
 

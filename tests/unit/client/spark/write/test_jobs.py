@@ -1,6 +1,7 @@
 """Which transaction a write has, and what the driver makes of the tasks' messages."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from pyspark import TaskContext
@@ -32,9 +33,10 @@ class FakeContext:
         return self._properties.get(key)
 
 
-def test_a_batch_is_named_by_the_user_or_by_an_id_of_its_own() -> None:
+def test_a_batch_is_named_by_the_user_and_its_topic_or_by_an_id_of_its_own() -> None:
     named = WriteOptions(("b:1",), transaction=("nightly", 3), transaction_timeout_ms=5_000)
-    assert batch_job(named) == Job("nightly", 3, 5_000)
+    assert batch_job(named) == Job("nightly", 3, 5_000), "rows name their topics"
+    assert batch_job(replace(named, topic="t")) == Job("nightly:t", 3, 5_000)
     first, second = batch_job(ANYWHERE), batch_job(ANYWHERE)
     assert first is not None
     assert second is not None
