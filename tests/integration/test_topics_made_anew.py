@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -127,6 +128,23 @@ async def test_a_partition_that_the_new_topic_does_not_have_is_an_error(broker: 
             await admin.create_topic(topic, partitions=1)
         with pytest.raises(warmlog.UnknownTopicOrPartition, match="has partition 0"):
             await take(consumer, 1)
+
+
+async def test_a_producer_uses_the_partitions_of_a_new_topic_that_has_fewer(broker: BrokerProcess, topic: str) -> None:
+    keys = [b"%d" % number for number in range(20)]
+    await create(broker, topic, [], partitions=4)
+    async with warmlog.Producer(broker.address, delivery_timeout_ms=60_000) as producer:
+        for key in keys:
+            await producer.send(topic, key, key=key)
+        await delete(broker, topic)
+        await create(broker, topic, [], partitions=2)
+        async with asyncio.timeout(WAIT_S):
+            with pytest.raises(warmlog.UnknownTopicOrPartition, match=r"has partitions 0 to 1, not [23]"):
+                await asyncio.gather(*[producer.send(topic, key, key=key) for key in keys])
+            assert {(await producer.send(topic, key, key=key)).partition for key in keys} == {0, 1}
+            assert {(await producer.send(topic, key)).partition for key in keys} == {0, 1}
+        with suppress(warmlog.UnknownTopicOrPartition):  # of those that `gather` left
+            await producer.flush()
 
 
 async def test_a_producer_goes_on_in_the_new_topic(broker: BrokerProcess, topic: str) -> None:

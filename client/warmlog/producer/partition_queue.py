@@ -258,6 +258,8 @@ class TopicQueues:
         self.max_message_bytes = max_message_bytes
         self.segment_bytes = segment_bytes
         del self.queues[len(topic.partitions) :]
+        if self.sticky not in self.queues:
+            self.sticky = None
         for partition in range(len(self.queues), len(topic.partitions)):
             self.queues.append(
                 PartitionQueue(self.name, partition, is_idempotent=is_idempotent, is_transactional=is_transactional)
