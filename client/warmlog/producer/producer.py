@@ -350,7 +350,8 @@ class Producer(Throttled, Generic[Value, Key]):
     ) -> RecordMetadataRanges:
         """Send each row of a DataFrame or an Arrow table as one JSON object, as `send_many`. This needs pyarrow.
 
-        - `frame`: of pandas or polars, or anything with Arrow's C interface; it is sent in slices, one after another.
+        - `frame`: of pandas or polars, or anything with Arrow's C interface; it is sent in slices, one after another. A
+          pandas index with a name is a column; one without is left out.
         - `key`: the column of the records' keys: text, bytes, or integers (as decimal text).
         - `timestamp`: the column of the records' times: timestamps, dates, or milliseconds; null is now.
         - `columns`: those in the value, in this order; default: all.
