@@ -1,12 +1,14 @@
-"""The transaction coordinator when a topic is gone, or the disk of its own topic fails."""
+"""The transaction coordinator when a topic is gone, the disk of its own topic fails, or a job is too large for it."""
 
 from pathlib import Path
 
 import pytest
 
 from broker_thread import BrokerThread
-from transactional_client import TransactionalClient
+from transactional_client import JobMemberClient, TransactionalClient, listed
 from waiting import wait_until
+from warmlog_broker.coordinator import transactions
+from warmlog_broker.coordinator.framework import coordinator
 from warmlog_protocol.errors import CoordinatorNotAvailable
 from warmlog_protocol.messages import (
     LATEST_TIMESTAMP,
@@ -46,3 +48,25 @@ def test_a_deleted_topic_does_not_keep_a_transaction_from_ending(tmp_path: Path)
                 producer.commit()
                 client.create_topic("gone")
         assert client.offset_at("kept", LATEST_TIMESTAMP) == 4
+
+
+def test_a_job_ends_although_what_closes_all_of_its_members_is_more_than_a_batch_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(coordinator.LOG_SETTINGS, "segment.bytes", "1500")
+    monkeypatch.setattr(transactions, "RECORDS_A_DECISION", 4)
+    name = "a-job-with-a-long-name" * 5
+    with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", partitions=3)
+        with JobMemberClient(broker.address, name, 1) as driver, JobMemberClient(broker.address, name, 2) as next_one:
+            winners = []
+            for _ in range(6):
+                with JobMemberClient(broker.address, name, 1) as member:
+                    member.join()
+                    for partition in range(3):
+                        member.send("t", b"value", partition=partition)
+                    winners.append(member.member)
+            driver.commit_job(*winners[:4], records=12)
+            wait_until(lambda: listed(client, name).state == "empty")
+            assert not listed(client, name).partitions
+            assert not next_one.join()

@@ -9,7 +9,7 @@ start this goes on where it was, and open transactions get their full time again
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -53,6 +53,8 @@ WAIT_S = 30.0
 RETRY_S = 0.2
 """The pause before a change that the log did not take is decided again."""
 EXPIRY_CHECK_S = 600.0
+RECORDS_A_DECISION = 10_000
+"""About the most that close outcomes: those of a job with thousands of members must fit into segments of the log."""
 
 TransactionShard = Shard[Transactions]
 R = TypeVar("R")
@@ -388,7 +390,8 @@ class TransactionCoordinator:
                     self.ended[transaction.value.end] += 1
             if not begun and may_go_on(transaction):
                 begun = await ending.linger()
-            await self._until_durable(key, partial(self._completed, key, outcomes, begun))
+            for some in _in_parts(outcomes):
+                await self._until_durable(key, partial(self._completed, key, some, begun))
         if self._endings.get(key) is ending:
             del self._endings[key]
 
@@ -453,6 +456,20 @@ class TransactionCoordinator:
 
     def _expired(self, transactional_id: str, state: Transactions, _: int | None) -> Decision[bool]:
         return expire(state, transactional_id, now_ms=self._now_ms(), limits=self._limits)
+
+
+def _in_parts(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
+    """Divide `outcomes`, so that each decision that closes some of them has about RECORDS_A_DECISION."""
+    part: list[Outcome] = []
+    count = 0
+    for outcome in outcomes:
+        part.append(outcome)
+        count += 1 + len(outcome.partitions)
+        if count >= RECORDS_A_DECISION:
+            yield part
+            part, count = [], 0
+    if part:
+        yield part
 
 
 async def _within(work: Awaitable[object], transactional_id: str) -> None:
