@@ -150,7 +150,6 @@ class Consumer(Throttled):
             verify_crc=verify_crc,
             max_decompressed_bytes=max_decompressed_bytes,
             unavailable_timeout_ms=unavailable_timeout_ms,
-            has_group=group is not None,
             is_member=group is not None and partitions is None,
         )
         self._group = (

@@ -22,6 +22,7 @@ from warmlog.errors import (
     ClientClosed,
     ClientError,
     DeliveryTimeout,
+    MessageTooLarge,
     OutOfOrderSequence,
     UnknownTopicOrPartition,
     WarmlogError,
@@ -53,7 +54,7 @@ class Sender:
         changed: asyncio.Event,
         on_old_metadata: Callable[[], None],
     ) -> None:
-        """`on_old_metadata` is called with a response, at most once in each `metadata_max_age_ms`."""
+        """`on_old_metadata` is called once in each `metadata_max_age_ms`, and if the broker finds a batch too large."""
         self._accumulator = accumulator
         self._options = options
         self._cluster = cluster
@@ -238,6 +239,8 @@ class Sender:
                 batch.complete(-1, -1)
             elif judged is Verdict.FAILED:
                 batch.fail(outcome)
+                if isinstance(outcome, MessageTooLarge):
+                    self._on_old_metadata()  # the limit is smaller now
             else:
                 self._retry_later(queue, batch, outcome)
                 continue
