@@ -9,7 +9,7 @@ from transactional_client import JobMemberClient, TransactionalClient, listed
 from waiting import wait_until
 from warmlog_broker.coordinator import transactions
 from warmlog_broker.coordinator.framework import coordinator
-from warmlog_protocol.errors import CoordinatorNotAvailable
+from warmlog_protocol.errors import ConcurrentTransactions, CoordinatorNotAvailable
 from warmlog_protocol.messages import (
     LATEST_TIMESTAMP,
     DeleteTopicsRequest,
@@ -70,3 +70,19 @@ def test_a_job_ends_although_what_closes_all_of_its_members_is_more_than_a_batch
             wait_until(lambda: listed(client, name).state == "empty")
             assert not listed(client, name).partitions
             assert not next_one.join()
+
+
+def test_a_job_is_known_to_be_committed_while_its_markers_wait_for_a_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "WAIT_S", 0.2)
+    with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker, WireClient(broker.address) as client:
+        client.create_topic("t")
+        with JobMemberClient(broker.address, "job", 1) as member, JobMemberClient(broker.address, "job", 2) as other:
+            member.join()
+            member.send("t", b"value")
+            broker.in_loop(lambda it: it.topics.partition("t", 0).take_offline("the disk fails"))
+            assert member.commit_job(member.member, records=1) == (False, 1)
+            assert member.commit_job(member.member, records=1) == (True, 1)
+            with pytest.raises(ConcurrentTransactions):
+                other.commit_job()

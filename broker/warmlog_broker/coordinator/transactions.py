@@ -273,7 +273,8 @@ class TransactionCoordinator:
         self, transactional_id: str, version: int, winners: Sequence[Producer], records: int
     ) -> Committed:
         """Decide the job's transaction, as `jobs.commit`, and wait for the markers, but not longer than WAIT_S."""
-        await self._wait_for_end(transactional_id)
+        with suppress(ConcurrentTransactions):  # a repeated request is answered also while that takes long
+            await self._wait_for_end(transactional_id)
         committed = await self._decide(
             transactional_id,
             lambda state, _: commit(

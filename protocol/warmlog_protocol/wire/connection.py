@@ -40,6 +40,7 @@ from warmlog_protocol.messages import (
     ApiKey,
     ErrorResponse,
     HandshakeResponse,
+    JobMember,
     Message,
     ProduceRequest,
     TopicPartitions,
@@ -185,10 +186,13 @@ class ServerConnection(FrameBuffer):
         return Request(api, api_version, correlation_id, message, frame.payload, frame.is_payload_owned)
 
     def _check_items(self, correlation_id: int, message: Message) -> None:
-        """Raise InvalidRequest for too many items; RemoteProtocolError if that request gets no response."""
+        """Raise InvalidRequest for too many items; RemoteProtocolError if that request gets no response.
+
+        Members of a job are not counted: a job may have more of them.
+        """
         for name in message.__struct_fields__:
             items = getattr(message, name)
-            if not isinstance(items, list) or not items:
+            if not isinstance(items, list) or not items or isinstance(items[0], JobMember):
                 continue
             count = len(items)
             if isinstance(items[0], TopicPartitions):

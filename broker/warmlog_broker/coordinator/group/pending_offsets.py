@@ -17,7 +17,10 @@ from warmlog_broker.coordinator.group.records import (
     put,
 )
 from warmlog_broker.coordinator.group.state import Group, Groups
-from warmlog_protocol.errors import InvalidProducerEpoch, UnstableOffsetCommit
+from warmlog_protocol.errors import InvalidProducerEpoch, OffsetMetadataTooLarge, UnstableOffsetCommit
+
+MAX_BYTES = 4 << 20
+"""Of the offsets of one transaction, about: they become committed in one decision, which must fit into a segment."""
 
 
 def add_pending(
@@ -29,7 +32,10 @@ def add_pending(
     *,
     now_ms: int,
 ) -> list[Record]:
-    """Return the records that add `offsets` to the transaction of this producer and epoch. InvalidProducerEpoch."""
+    """Return the records that add `offsets` to the transaction of this producer and epoch.
+
+    InvalidProducerEpoch; OffsetMetadataTooLarge if that makes more than MAX_BYTES.
+    """
     found = groups.get(group)
     present = found.pending.get(producer_id) if found else None
     if present is not None and epoch < present.epoch:
@@ -40,7 +46,16 @@ def add_pending(
     merged = {Partition(each.topic_id, each.partition): each.value for each in earlier}
     merged |= offsets
     packed = tuple(PendingOffset(*partition, value) for partition, value in merged.items())
-    return [put(PendingKey(group, producer_id), PendingValue(epoch, now_ms, packed))] if offsets else []
+    if not offsets:
+        return []
+    record = put(PendingKey(group, producer_id), PendingValue(epoch, now_ms, packed))
+    size_bytes = len(record.value or b"") + len(packed) * len(group.encode())
+    if size_bytes > MAX_BYTES:
+        raise OffsetMetadataTooLarge(
+            f"group {group!r}: the offsets of one transaction with their metadata take {size_bytes} bytes, at most "
+            f"{MAX_BYTES} are allowed"
+        )
+    return [record]
 
 
 def end_pending(

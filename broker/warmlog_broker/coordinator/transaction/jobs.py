@@ -138,7 +138,7 @@ def commit(
     elif version == job.value.committed_version:
         return Decision((), (True, job.value.committed_records))
     value = _open(job, version)
-    slots = tuple(_winner(job, transactional_id, version, winner) for winner in winners)
+    slots = tuple(dict.fromkeys(_winner(job, transactional_id, version, winner) for winner in winners))
     if job is not None:
         check_topics(each for slot in slots for each in job.members[slot].partitions.items())
     is_open = value.status is Status.ONGOING

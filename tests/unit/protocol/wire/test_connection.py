@@ -25,8 +25,10 @@ from warmlog_protocol.messages import (
     Api,
     ApiKey,
     ApiVersions,
+    CommitJobRequest,
     HandshakeRequest,
     HandshakeResponse,
+    JobMember,
     ListOffsetsRequest,
     Message,
     MetadataRequest,
@@ -427,6 +429,14 @@ def test_the_partitions_of_all_topics_in_a_request_are_counted() -> None:
     (refused,) = pour(server, pack_frame((ApiKey.OFFSET_FETCH, 0, 2), OffsetFetchRequest("g", [*topics, topics[1]])))
     assert isinstance(refused, RefusedRequest)
     assert str(refused.error) == "4 partitions in one request, 3 are allowed"
+
+
+def test_as_many_members_of_a_job_may_be_named_as_it_has() -> None:
+    server = ServerConnection(max_frame_bytes=MAX_FRAME_BYTES, buffer_bytes=4096, max_items=3)
+    server.is_open = True
+    request = CommitJobRequest("job", 1, [JobMember(number, 0) for number in range(4)], 0)
+    (read,) = pour(server, pack_frame((ApiKey.COMMIT_JOB, 0, 1), request))
+    assert read.message == request
 
 
 def test_a_wide_produce_that_expects_no_response_ends_the_connection() -> None:

@@ -8,7 +8,7 @@ from warmlog_broker.coordinator.framework.decision import Record
 from warmlog_broker.coordinator.group.pending_offsets import add_pending, check_stable, end_pending
 from warmlog_broker.coordinator.group.records import OffsetValue, Partition
 from warmlog_broker.coordinator.group.state import Groups
-from warmlog_protocol.errors import InvalidProducerEpoch, UnstableOffsetCommit
+from warmlog_protocol.errors import InvalidProducerEpoch, OffsetMetadataTooLarge, UnstableOffsetCommit
 
 PART = Partition(b"t" * 16, 0)
 PRODUCER, EPOCH = 7, 3
@@ -76,3 +76,19 @@ def test_a_commit_takes_no_offsets_of_another_epoch_than_the_one_before(groups: 
     group = groups.get("g")
     assert group is not None
     assert not group.offsets
+
+
+def test_more_than_one_decision_can_make_committed_is_refused(groups: Groups) -> None:
+    """Two requests that are small enough, of one transaction whose end would not fit into a segment."""
+    name = "g" * 249
+
+    def add_some(first: int) -> None:
+        value = OffsetValue(0, -1, "m" * 4096, "t" * 249, 0)
+        offsets = {Partition(b"t" * 16, number): value for number in range(first, first + 900)}
+        apply(groups, add_pending(groups, name, PRODUCER, EPOCH, offsets, now_ms=0))
+
+    add_some(0)
+    with pytest.raises(OffsetMetadataTooLarge, match="the offsets of one transaction with their metadata take"):
+        add_some(900)
+    ended = end_pending(groups, name, PRODUCER, EPOCH + 1, commits=True, now_ms=0).records
+    assert len(ended) == 901
