@@ -350,6 +350,46 @@ async def test_a_restore_refuses_what_is_damaged_and_a_broker_its_remains(tmp_pa
     assert done.returncode != 0
 
 
+async def test_a_broker_refuses_the_remains_of_a_restore_that_failed_at_the_end_of_the_metadata_log(
+    tmp_path: Path,
+) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        await create(broker, "flights")
+        path = Path(str(back_up(broker, tmp_path / "backups")["path"]))
+    metadata = path / "data-0" / "metadata.log"
+    content = metadata.read_bytes()
+    metadata.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert f"{metadata} is damaged: its SHA-256 is not" in error_line(
+        run("restore", path, "--data-dir", tmp_path / "restored")
+    )
+    done = run("serve", "--data-dir", tmp_path / "restored", "--listen", "127.0.0.1:0")
+    assert "metadata.log is missing" in done.stderr.decode()
+
+
+async def test_a_restore_goes_into_the_root_of_a_new_disk(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        await create(broker, "flights")
+        await produce(broker, "flights", 0, 10)
+        back_up(broker, tmp_path / "backups")
+    (tmp_path / "disk" / "lost+found").mkdir(parents=True)
+    with restored(tmp_path / "backups", tmp_path / "disk") as broker:
+        assert len((await values(broker, "flights"))[0]) == 10
+
+
+@pytest.mark.parametrize("directory", ["data-7", "data-0/../outside"])
+async def test_a_manifest_that_names_files_outside_of_the_data_directories_is_refused(
+    tmp_path: Path, directory: str
+) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        await create(broker, "flights")
+        path = Path(str(back_up(broker, tmp_path / "backups")["path"]))
+    manifest = path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("data-0/flights-0", f"{directory}/flights-0"))
+    done = run("restore", path, "--data-dir", tmp_path / "restored")
+    assert f"{manifest} is damaged: '{directory}/flights-0/" in error_line(done)
+    assert not (tmp_path / "restored").exists()
+
+
 @pytest.mark.parametrize("where", ["no data directory", "no backup"])
 def test_what_is_no_data_directory_or_no_backup_is_refused(tmp_path: Path, where: str) -> None:
     if where == "no data directory":

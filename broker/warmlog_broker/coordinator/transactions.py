@@ -29,6 +29,7 @@ from warmlog_broker.coordinator.transaction.decisions import (
     end,
     enrol,
     expire,
+    has_expired_slots,
     initialise,
     is_expired,
     may_go_on,
@@ -445,17 +446,21 @@ class TransactionCoordinator:
         yield from ((group, Producer(*producer)) for group, *producer in self._groups.pending())
 
     async def _expire(self) -> None:
-        """Forget transactional ids that were not used for long."""
+        """Forget transactional ids, and slots of jobs, that were not used for long."""
         while True:
             await asyncio.sleep(EXPIRY_CHECK_S)
             for shard in self._coordinator.active:
                 now_ms = self._now_ms()
-                old = [each.transactional_id for each in shard.state if is_expired(each, now_ms, self._limits)]
+                old = [
+                    each.transactional_id
+                    for each in shard.state
+                    if is_expired(each, now_ms, self._limits) or has_expired_slots(each, now_ms, self._limits)
+                ]
                 async for transactional_id in in_turns(old, IDS_A_TURN):
                     with suppress(ApiError):
                         await self._decide(transactional_id, partial(self._expired, transactional_id))
 
-    def _expired(self, transactional_id: str, state: Transactions, _: int | None) -> Decision[bool]:
+    def _expired(self, transactional_id: str, state: Transactions, _: int | None) -> Decision[None]:
         return expire(state, transactional_id, now_ms=self._now_ms(), limits=self._limits)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from warmlog_broker.storage.io.copy_bytes import copy_bytes
+from warmlog_broker.storage.io.copy_bytes import copy_file
 from warmlog_broker.storage.io.durable_files import sync_directory, write_file
 from warmlog_broker.tools.backup.manifest import BackupError, FileEntry, Identity, read_manifest, sha256_of
 
@@ -128,13 +128,7 @@ class BackupFiles:
             found = os.fstat(file.fileno())
             if listed is not None and Identity.of(found) != listed:
                 raise FileChanged(source)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            descriptor = os.open(target, flags, found.st_mode & 0o777)
-            try:
-                copy_bytes(file.fileno(), descriptor, found.st_size, lambda count: self._tell(target, count))
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            copy_file(file.fileno(), target, found, lambda count: self._tell(target, count))
         return found.st_size
 
     def _tell(self, target: Path, count: int) -> None:
