@@ -78,6 +78,26 @@ def test_the_memory_for_serialized_records_is_bounded() -> None:
             assert sent[-1].result(30).offset == 400
 
 
+def test_the_memory_for_headers_is_bounded() -> None:
+    with embedded() as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t")
+        with Producer(broker.address, buffer_bytes=1 << 20) as producer:
+            producer.send("t", b"first").result()
+            broker.kill()
+            headers = {"trace": bytes(100_000)}
+            sent: list[Any] = []
+            sender = threading.Thread(
+                target=lambda: sent.extend(producer.send("t", b"", headers=headers) for _ in range(400))
+            )
+            sender.start()
+            sender.join(0.5)
+            assert sender.is_alive()  # 40 MB do not fit
+            broker.start()
+            sender.join(30)
+            assert sent[-1].result(30).offset == 400
+
+
 def test_a_serializer_that_fails_is_told_by_send(shared: EmbeddedBroker) -> None:
     with Producer(shared.address, value_serializer=serializers.json) as producer:
         with pytest.raises(TypeError, match="type object"):
@@ -125,6 +145,45 @@ def test_callbacks_are_called_once_with_the_future(shared: EmbeddedBroker) -> No
         producer.flush()
     sent.add_done_callback(called.append)
     assert called == [sent, sent, sent]
+
+
+def test_a_callback_may_send_more_than_there_is_room_for(shared: EmbeddedBroker) -> None:
+    producer = Producer(shared.address).start()
+    sent: list[Any] = []
+    has_sent = threading.Event()
+
+    def send_more(_: Any) -> None:
+        sent.extend(producer.send("t", bytes(500_000)) for _ in range(20))
+        has_sent.set()
+
+    producer.send("t", b"one").add_done_callback(send_more)
+    assert has_sent.wait(20)
+    assert len({one.result(30).offset for one in sent}) == 20
+    producer.close()
+
+
+def test_callbacks_are_called_while_the_program_sends_without_a_pause(shared: EmbeddedBroker) -> None:
+    called: list[Any] = []
+    with Producer(shared.address) as producer:
+        for _ in range(15_000):
+            producer.send("t", bytes(20_000)).add_done_callback(called.append)
+        assert len(called) > 10_000
+
+
+def test_a_callback_cannot_close_the_producer_and_costs_no_record(shared: EmbeddedBroker) -> None:
+    errors: list[Exception] = []
+    with Producer(shared.address) as producer:
+
+        def close(_: Any) -> None:
+            try:
+                producer.close()
+            except RuntimeError as error:
+                errors.append(error)
+
+        producer.send("t", b"one").add_done_callback(close)
+        producer.flush()
+        assert producer.send("t", b"two").result(30).topic == "t"
+    assert "hand over to another thread" in str(errors[0])
 
 
 def test_a_record_cannot_be_taken_back(shared: EmbeddedBroker) -> None:

@@ -68,6 +68,8 @@ class BlockingClient(Generic[C]):
             self._end(self._thread, self._exiting(kind, error, trace))
 
     def _end(self, thread: LoopThread, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if thread.is_current:
+            thread.check()  # raises
         if self._detach is not None:
             self._detach()
         try:

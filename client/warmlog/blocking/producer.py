@@ -18,7 +18,15 @@ from warmlog.errors import ClientClosed, TransactionAborted, WarmlogError
 from warmlog.producer import producer, transaction
 from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture
 from warmlog.producer.delivery import RecordMetadata
-from warmlog.producer.intake.record_input import Headers, as_bytes, as_headers, as_partition, as_timestamp, serialized
+from warmlog.producer.intake.record_input import (
+    Headers,
+    as_bytes,
+    as_headers,
+    as_partition,
+    as_timestamp,
+    content_bytes,
+    serialized,
+)
 from warmlog.producer.producer_core import ProducerCore
 from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 
@@ -139,6 +147,8 @@ class SendQueue:
         self._is_awake = False
         self._is_closed = False
         self._emptying = asyncio.Lock()
+        self._next_round: asyncio.Task[None] | None = None
+        """What will take the records that are queued now, if it has not begun to."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._unseen: list[DeliveryFuture] = []
 
@@ -155,11 +165,12 @@ class SendQueue:
         return future
 
     def _add(self, future: DeliveryFuture, size_bytes: int) -> bool:
-        """Queue the record if there is room for it."""
+        """Queue the record if there is room for it, or this is the thread that makes room, as in a callback."""
+        must_not_wait = self.thread.is_current
         try:
             with self._lock:
                 is_closed = self._is_closed
-                has_room = not is_closed and self._size_bytes <= QUEUE_BYTES
+                has_room = not is_closed and (self._size_bytes <= QUEUE_BYTES or must_not_wait)
                 if has_room:
                     self._waiting += (future,)
                     self._size_bytes += size_bytes
@@ -240,7 +251,10 @@ class SendQueue:
             raise error
 
     def _begin(self) -> "asyncio.Task[None]":
-        return self._in_background(self._empty())
+        """Have what is queued now handed over: one round for all who ask before it begins."""
+        if self._next_round is None or self._next_round.done():  # done: cancelled, as the loop ends
+            self._next_round = self._in_background(self._empty())
+        return self._next_round
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = self.thread.loop.create_task(work)
@@ -250,6 +264,7 @@ class SendQueue:
 
     async def _empty(self) -> None:
         async with self._emptying:
+            self._next_round = None
             try:
                 self._take()
                 core = self._client._open()
@@ -401,7 +416,7 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
         headers: Headers | None = None,
         partition: int | None = None,
     ) -> DeliveryFuture:
-        """Buffer a record and return; waits only while the producer's buffer is full.
+        """Buffer a record and return; waits only while the producer's buffer is full, and never in a callback.
 
         `result()` of what is returned waits until the record is acknowledged. Records of one thread keep their order
         within a partition. Without `timestamp_ms` a record has the time at which it reaches the producer's buffer,
@@ -424,7 +439,7 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
         if thread.is_foreign:
             thread.check()
         assert self._queue is not None
-        size_bytes = len(value or b"") + len(key or b"")
+        size_bytes = content_bytes(value, key, headers)
         return self._queue.put((topic, value, key, headers, timestamp_ms, partition), size_bytes)
 
     send_many = waiting(producer.Producer.send_many)
