@@ -313,7 +313,7 @@ class TransactionCoordinator:
         ending = self._endings.get(transactional_id)
         if ending is not None and ending.task is not None:
             await _within(ending.marked.wait(), transactional_id)
-            if ending.task.cancelling():
+            if ending.is_interrupted:
                 raise CoordinatorNotAvailable(
                     f"the transaction of {transactional_id!r} is decided; its coordinator stopped before the end: retry"
                 )
@@ -340,6 +340,7 @@ class TransactionCoordinator:
         for key, ending in list(self._endings.items()):
             if ending.shard is shard and ending.task is not None:
                 ending.task.cancel()
+                ending.is_interrupted = True
                 ending.marked.set()
                 del self._endings[key]
 
