@@ -175,17 +175,16 @@ class Sender:
         return connection, batch
 
     def _find_leader(self, queue: PartitionQueue) -> None:
-        missing = self._cluster.no_leader(queue.topic, queue.partition)
-        error = self._cluster.topic_error(queue.topic)
-        if error is None and isinstance(missing, UnknownTopicOrPartition):
-            error = missing  # the topic was recreated with fewer partitions
-        if error is None:
-            self._cluster.failed(queue.topic, queue.partition, missing)
+        """Look for the leader again, or give up if the topic was deleted, or recreated without this partition."""
+        topic_error = self._cluster.topic_error(queue.topic)
+        error = topic_error or self._cluster.no_leader(queue.topic, queue.partition)
+        if topic_error is None and not isinstance(error, UnknownTopicOrPartition):
+            self._cluster.failed(queue.topic, queue.partition, error)
             self._cluster.refresh_soon([queue.topic])
             return
         self._accumulator.topics[queue.topic].is_known = False
         for batch, owner in list(self._accumulator.incomplete.items()):
-            if owner.topic == queue.topic:
+            if owner is queue or (topic_error is not None and owner.topic == queue.topic):
                 self._give_up(owner, batch, error)
 
     def _produce(self, connection: Connection, ready: list[Sending]) -> None:
