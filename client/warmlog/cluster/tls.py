@@ -86,6 +86,5 @@ def _why_refused(error: ssl.SSLCertVerificationError) -> str:
 
 def lost_early(reason: object, *, uses_tls: bool) -> str:
     """Return why a connection has ended before the broker's first response."""
-    if uses_tls:
-        return f"{reason}, before its first response: does it require another client certificate (ssl_certfile)? Its log says why"
-    return f"{reason}, before its first response: does it expect TLS (ssl=True) at this port? Its log says why"
+    asked = "require another client certificate (ssl_certfile)" if uses_tls else "expect TLS (ssl=True) at this port"
+    return f"{reason}, before its first response: does it {asked}? Its log says why"
