@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         Sent,
     )
     from warmlog.producer.producer import Producer
+    from warmlog.producer.transaction import Transaction
     from warmlog.records.batch import Batch, Record
     from warmlog_protocol.durability import Durability
 
@@ -85,6 +86,7 @@ __all__ = [
     "RecordMetadataRanges",
     "Sent",
     "TopicDescription",
+    "Transaction",
     "TransactionDescription",
     "UserDescription",
     "serializers",
@@ -115,6 +117,7 @@ _MODULES = {
         "Sent",
     ),
     "warmlog.producer.producer": ("Producer",),
+    "warmlog.producer.transaction": ("Transaction",),
     "warmlog.records.batch": ("Batch", "Record"),
     "warmlog_protocol.durability": ("Durability",),
 }

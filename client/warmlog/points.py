@@ -11,8 +11,8 @@
 
 A time is the first record at or after it, or the end if there is none. In Python (`parse_where`) an int is an offset
 and never negative, a datetime is a time, and a mapping has a point for each partition: the keys are `("orders", 0)` or
-`"orders-0"`. Spark's options (`parse_offset`, `offset_point`, `parse_time_ms`) follow Kafka: in offsets -2 is the
-earliest and -1 the latest, and the number of a time is milliseconds since 1970.
+`"orders-0"`. Spark's options by partition (`offset_point`, `parse_time_ms`) follow Kafka: in offsets -2 is the earliest
+and -1 the latest, and the number of a time is milliseconds since 1970.
 """
 
 import re
@@ -196,7 +196,7 @@ def parse_point(text: str, *, zone: tzinfo | None = UTC, now_ms: int | None = No
         return edge
     if _NUMBER.fullmatch(word):
         if len(word) > 30 or abs(int(word)) > LARGEST_OFFSET:
-            raise ValueError(f"{text!r} is larger than any offset: at most {LARGEST_OFFSET} is expected")
+            raise ValueError(f"{text!r}: an offset or tail of at most {LARGEST_OFFSET} is expected")
         return Point(PointKind.TAIL, -int(word)) if word.startswith("-") else Point(PointKind.OFFSET, int(word))
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     try:
@@ -219,17 +219,6 @@ def parse_target(text: str, *, zone: tzinfo | None = UTC) -> Target:
         return parse_point(text, zone=zone)
     except ValueError as error:
         raise ValueError(str(error).replace("a tail like -100", "a shift like +100 or -100")) from None
-
-
-def parse_offset(text: str) -> Point:
-    """Parse what Spark takes for all partitions: `earliest`, `latest` or a tail. ValueError says what is expected."""
-    word = text.strip().lower()
-    if word not in _EDGES and not (word.startswith("-") and _NUMBER.fullmatch(word)):
-        raise ValueError("earliest, latest or a tail like -100 is expected")
-    try:
-        return parse_point(word)
-    except ValueError:
-        raise ValueError(f"a tail of at most {LARGEST_OFFSET} offsets is expected") from None
 
 
 def offset_point(offset: int) -> Point:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import warmlog
 from docs.blocks import PAGES, ROOT, page_name
 from warmlog.cli.app import COMMANDS, FAMILIES
 
@@ -24,6 +25,16 @@ def test_every_error_has_a_remedy_and_its_own_section() -> None:
     names = {error.__name__ for error in hooks.error_classes()}
     assert set(hooks.tomllib.loads(hooks.REMEDIES.read_text())) == names
     assert re.findall(r"^## (\w+)$", hooks.errors(), re.MULTILINE) == sorted(names)
+
+
+def test_the_page_of_the_python_api_has_what_can_be_imported_as_it_says() -> None:
+    page = (DOCS / "reference" / "python.md").read_text()
+    shown = [line.removeprefix("::: ").rpartition(".") for line in page.splitlines() if line.startswith("::: ")]
+    elsewhere = ("ranges.arrow_reader", "cluster.options", "blocking.", "serializers", "points", "testing.")
+    for module, _, name in shown:
+        assert hasattr(warmlog, name) or module.removeprefix("warmlog.").startswith(elsewhere), name
+    aliases = {"Durability", "Placed", "PlacedMany", "Sent", "serializers"}
+    assert set(warmlog.__all__) - set(warmlog.errors.__all__) - aliases <= {name for _, _, name in shown}
 
 
 def test_every_message_of_the_broker_at_warning_or_above_has_a_remedy() -> None:

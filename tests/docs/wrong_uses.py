@@ -67,6 +67,7 @@ async def admins() -> None:
 
 
 def without_asyncio() -> None:
+    blocking.Prodducer(ADDRESS)  # error
     blocking.Consumer(ADDRESS, topics=["topic"], group_id="group")  # error
     with blocking.Producer(ADDRESS) as producer:
         print(producer.send("topic", b"value").offset)  # error

@@ -1,6 +1,7 @@
 """A small real disk that is filled and freed again and again, under a broker that is not restarted."""
 
 import asyncio
+import json
 import logging
 import os
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from broker_process import BrokerProcess
+from integration.command_line import CommandLine, succeeded
 from warmlog import Admin, Consumer, DiskFull, Producer
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadata
 from wire_client import WireClient, batch_of
@@ -56,6 +58,13 @@ async def produces_again(address: str, number: int) -> bool:
     async with Producer(address, delivery_timeout_ms=int(NOTICED_S * 1000)) as producer:
         placed = await producer.send("t", b"%d:" % number + BIG)
     return placed.offset >= 0
+
+
+def test_status_knows_that_the_default_reserve_is_a_small_share_of_a_small_disk(disk: Path) -> None:
+    with BrokerProcess(disk / "data") as broker:
+        found = json.loads(succeeded(CommandLine(broker.address)("status", "--interval", "0s", "--json")))
+    assert [each["state"] for each in found["disks"]] == ["takes records"]
+    assert found["disks"][0]["reserve_bytes"] == DISK_BYTES // 10
 
 
 @pytest.mark.parametrize("cycles", [2, pytest.param(10, marks=pytest.mark.slow)])

@@ -16,7 +16,7 @@ from forked import run_forked
 from integration.command_line import Done, environment, error_line, succeeded
 from transactional_client import TransactionalClient, committed, wait_until_loaded
 from waiting import wait_until
-from warmlog.blocking import Consumer
+from warmlog.blocking import Admin, Consumer
 from warmlog_broker.storage.directory.data_dir import RECOVERY_POINTS_NAME
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -178,6 +178,33 @@ async def test_all_data_directories_are_backed_up_and_restored_elsewhere(tmp_pat
     assert list((tmp_path / "four").glob("flights-*"))
 
 
+def test_a_partition_that_moves_away_while_it_is_copied_is_in_the_backup_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with BrokerProcess(tmp_path / "one", tmp_path / "two") as broker:
+        asyncio.run(create(broker, "flights"))
+        asyncio.run(produce(broker, "flights", 0, 20))
+        taken: list[Path] = []
+
+        def take(source: Path, *rest: Any) -> int:
+            taken.append(source)
+            first_offset = back_up_partition(source, *rest)
+            if len(taken) == 1:
+                other = tmp_path / ("two" if source.parent.name == "one" else "one")
+                with Admin(broker.address) as admin:
+                    admin.move_partition("flights", 0, other)
+                wait_until(lambda: not source.exists())
+                raise FileNotFoundError(source)
+            return first_offset
+
+        monkeypatch.setattr(backup, "back_up_partition", take)
+        made = backup.back_up(tmp_path / "one", tmp_path / "backups", now_ms=time.time_ns() // 1_000_000)
+    assert {path.name for path in taken} == {"flights-0"}
+    assert len(list(made.path.glob("data-*/flights-0"))) == 1
+    with restored(tmp_path / "backups", tmp_path / "three", tmp_path / "four") as broker:
+        assert len(asyncio.run(values(broker, "flights"))[0]) == 20
+
+
 async def test_committed_offsets_are_restored(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         await create(broker, "flights")
@@ -321,6 +348,46 @@ async def test_a_restore_refuses_what_is_damaged_and_a_broker_its_remains(tmp_pa
     done = run("serve", "--data-dir", tmp_path / "restored", "--listen", "127.0.0.1:0")
     assert "metadata.log is missing" in done.stderr.decode()
     assert done.returncode != 0
+
+
+async def test_a_broker_refuses_the_remains_of_a_restore_that_failed_at_the_end_of_the_metadata_log(
+    tmp_path: Path,
+) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        await create(broker, "flights")
+        path = Path(str(back_up(broker, tmp_path / "backups")["path"]))
+    metadata = path / "data-0" / "metadata.log"
+    content = metadata.read_bytes()
+    metadata.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert f"{metadata} is damaged: its SHA-256 is not" in error_line(
+        run("restore", path, "--data-dir", tmp_path / "restored")
+    )
+    done = run("serve", "--data-dir", tmp_path / "restored", "--listen", "127.0.0.1:0")
+    assert "metadata.log is missing" in done.stderr.decode()
+
+
+async def test_a_restore_goes_into_the_root_of_a_new_disk(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        await create(broker, "flights")
+        await produce(broker, "flights", 0, 10)
+        back_up(broker, tmp_path / "backups")
+    (tmp_path / "disk" / "lost+found").mkdir(parents=True)
+    with restored(tmp_path / "backups", tmp_path / "disk") as broker:
+        assert len((await values(broker, "flights"))[0]) == 10
+
+
+@pytest.mark.parametrize("directory", ["data-7", "data-0/../outside"])
+async def test_a_manifest_that_names_files_outside_of_the_data_directories_is_refused(
+    tmp_path: Path, directory: str
+) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        await create(broker, "flights")
+        path = Path(str(back_up(broker, tmp_path / "backups")["path"]))
+    manifest = path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace("data-0/flights-0", f"{directory}/flights-0"))
+    done = run("restore", path, "--data-dir", tmp_path / "restored")
+    assert f"{manifest} is damaged: '{directory}/flights-0/" in error_line(done)
+    assert not (tmp_path / "restored").exists()
 
 
 @pytest.mark.parametrize("where", ["no data directory", "no backup"])

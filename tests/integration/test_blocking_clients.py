@@ -119,14 +119,15 @@ async def test_a_running_event_loop_does_not_matter(broker: BrokerProcess, topic
 def test_a_forked_child_is_told_to_create_its_own(broker: BrokerProcess, topic: str) -> None:
     create(broker, topic)
     code = """
-producer = Producer(address).start()
-producer.send(topic, b"parent").result()
+producer = Producer(address, linger_ms=5000).start()
+producer.send(topic, b"parent")
 if os.fork() == 0:
     try:
         producer.send(topic, b"child")
     except Exception as error:
         print(error, flush=True)
         producer.close()
+        del producer
         with Producer(address) as own:
             own.send(topic, b"own").result()
         sys.exit(0)
@@ -139,7 +140,8 @@ producer.close()
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert "create a client in each process" in output
-    assert values_of(broker, topic) == [b"parent", b"own"]
+    assert not errors
+    assert values_of(broker, topic) == [b"own", b"parent"]
 
 
 def test_a_program_that_ends_without_closing_sends_everything_and_is_warned(broker: BrokerProcess, topic: str) -> None:
@@ -159,6 +161,28 @@ def test_a_client_that_is_collected_ends_its_thread(broker: BrokerProcess, topic
     with pytest.warns(ResourceWarning, match="unclosed"):
         del producer
     assert threading.active_count() == before
+    assert values_of(broker, topic) == [b"x"]
+
+
+def test_a_client_that_is_collected_in_an_event_loop_does_not_hold_it_up(broker: BrokerProcess, topic: str) -> None:
+    create(broker, topic)
+    before = set(threading.enumerate())
+
+    async def drop() -> float:
+        producer = Producer(broker.address).start()
+        producer.send(topic, b"x")
+        os.kill(broker.pid, signal.SIGSTOP)  # so that it cannot be closed
+        began = time.monotonic()
+        del producer
+        return time.monotonic() - began
+
+    try:
+        with pytest.warns(ResourceWarning, match="unclosed"):
+            assert asyncio.run(drop()) < 1
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    for thread in set(threading.enumerate()) - before:
+        thread.join()
     assert values_of(broker, topic) == [b"x"]
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from warmlog import serializers
 from warmlog.blocking import Admin, Consumer, Producer
 from warmlog.errors import ClientClosed, DeliveryTimeout, MessageTooLarge
 from warmlog.testing import EmbeddedBroker, embedded
@@ -46,6 +47,62 @@ def test_large_records_wait_for_room(shared: EmbeddedBroker) -> None:
         sent = [producer.send("t", bytes(600_000)) for _ in range(6)]
         first = sent[0].result(30).offset
         assert [one.result(30).offset for one in sent] == list(range(first, first + 6))
+
+
+def test_what_a_serializer_makes_of_an_object_does_not_change_with_it_after_send(shared: EmbeddedBroker) -> None:
+    with Producer(shared.address, value_serializer=serializers.json, key_serializer=serializers.json) as producer:
+        row = {"n": 0}
+        first = producer.send("t", row, key=row).result().offset
+        for row["n"] in range(1, 1000):
+            producer.send("t", row, key=row)
+    with Consumer(shared.address, topics=["t"], start=first) as consumer:
+        expected = [b'{"n":%d}' % number for number in range(1000)]
+        read = list(consumer.records(until="latest"))
+    assert [record.value for record in read] == [record.key for record in read] == expected
+
+
+def test_the_memory_for_serialized_records_is_bounded() -> None:
+    with embedded() as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t")
+        with Producer(broker.address, value_serializer=bytes, buffer_bytes=1 << 20) as producer:
+            producer.send("t", b"first").result()
+            broker.kill()
+            sent: list[Any] = []
+            sender = threading.Thread(target=lambda: sent.extend(producer.send("t", 100_000) for _ in range(400)))
+            sender.start()
+            sender.join(0.5)
+            assert sender.is_alive()  # 40 MB do not fit
+            broker.start()
+            sender.join(30)
+            assert sent[-1].result(30).offset == 400
+
+
+def test_the_memory_for_headers_is_bounded() -> None:
+    with embedded() as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t")
+        with Producer(broker.address, buffer_bytes=1 << 20) as producer:
+            producer.send("t", b"first").result()
+            broker.kill()
+            headers = {"trace": bytes(100_000)}
+            sent: list[Any] = []
+            sender = threading.Thread(
+                target=lambda: sent.extend(producer.send("t", b"", headers=headers) for _ in range(400))
+            )
+            sender.start()
+            sender.join(0.5)
+            assert sender.is_alive()  # 40 MB do not fit
+            broker.start()
+            sender.join(30)
+            assert sent[-1].result(30).offset == 400
+
+
+def test_a_serializer_that_fails_is_told_by_send(shared: EmbeddedBroker) -> None:
+    with Producer(shared.address, value_serializer=serializers.json) as producer:
+        with pytest.raises(TypeError, match="type object"):
+            producer.send("t", object())
+        producer.send("t", {}).result()
 
 
 def test_the_futures_module_waits_for_them(shared: EmbeddedBroker) -> None:
@@ -88,6 +145,45 @@ def test_callbacks_are_called_once_with_the_future(shared: EmbeddedBroker) -> No
         producer.flush()
     sent.add_done_callback(called.append)
     assert called == [sent, sent, sent]
+
+
+def test_a_callback_may_send_more_than_there_is_room_for(shared: EmbeddedBroker) -> None:
+    producer = Producer(shared.address).start()
+    sent: list[Any] = []
+    has_sent = threading.Event()
+
+    def send_more(_: Any) -> None:
+        sent.extend(producer.send("t", bytes(500_000)) for _ in range(20))
+        has_sent.set()
+
+    producer.send("t", b"one").add_done_callback(send_more)
+    assert has_sent.wait(20)
+    assert len({one.result(30).offset for one in sent}) == 20
+    producer.close()
+
+
+def test_callbacks_are_called_while_the_program_sends_without_a_pause(shared: EmbeddedBroker) -> None:
+    called: list[Any] = []
+    with Producer(shared.address) as producer:
+        for _ in range(15_000):
+            producer.send("t", bytes(20_000)).add_done_callback(called.append)
+        assert len(called) > 10_000
+
+
+def test_a_callback_cannot_close_the_producer_and_costs_no_record(shared: EmbeddedBroker) -> None:
+    errors: list[Exception] = []
+    with Producer(shared.address) as producer:
+
+        def close(_: Any) -> None:
+            try:
+                producer.close()
+            except RuntimeError as error:
+                errors.append(error)
+
+        producer.send("t", b"one").add_done_callback(close)
+        producer.flush()
+        assert producer.send("t", b"two").result(30).topic == "t"
+    assert "hand over to another thread" in str(errors[0])
 
 
 def test_a_record_cannot_be_taken_back(shared: EmbeddedBroker) -> None:

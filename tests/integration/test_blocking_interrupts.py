@@ -168,3 +168,37 @@ def test_a_send_that_is_interrupted_blocks_no_later_one(filled: EmbeddedBroker) 
         admin.create_topic("sent")
     ended = subprocess.run([sys.executable, "-c", SENDING, filled.address], capture_output=True, text=True, timeout=60)
     assert ended.stdout == "nothing is lost\n", ended.stderr
+
+
+SIGNALLED = """
+import signal, sys, time
+from warmlog.blocking import Producer
+
+def handle(*_):
+    global handled
+    producer.send("signalled", b"handler")
+    if handled % 10 == 0:
+        producer.flush()
+    handled += 1
+    if handled < 200:
+        signal.setitimer(signal.ITIMER_REAL, 0.0003 * (handled % 10 + 1))
+
+sent = handled = 0
+with Producer(sys.argv[1]) as producer:
+    signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.001)
+    while handled < 200:
+        producer.send("signalled", b"main")
+        sent += 1
+print(sent + handled)
+"""
+
+
+def test_a_signals_handler_may_send_and_flush_while_the_program_sends(filled: EmbeddedBroker) -> None:
+    with Admin(filled.address) as admin:
+        admin.create_topic("signalled")
+        program = [sys.executable, "-c", SIGNALLED, filled.address]
+        ended = subprocess.run(program, capture_output=True, text=True, timeout=30)
+        ends = admin.describe_topic("signalled").partitions
+    assert ended.returncode == 0, ended.stderr
+    assert int(ended.stdout) == ends[0].high_watermark

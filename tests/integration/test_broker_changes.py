@@ -152,6 +152,7 @@ def test_an_altered_setting_that_contradicts_the_start_is_left_out_and_named(
     with BrokerThread(tmp_path / "data") as running, Admin(running.address) as client:
         client.alter_broker(set={"num.partitions": 2000, "max.partitions.per.topic": 3000, "fetch.max.bytes": 4096})
         client.alter_broker(unset=["max.partitions.per.topic"], set={"num.partitions": 900})
+        client.alter_broker(set={"group.session.timeout.ms": 700_000, "group.max.session.timeout.ms": 800_000})
     with (
         caplog.at_level(logging.WARNING),
         BrokerThread(tmp_path / "data", max_partitions_per_topic=100) as running,
@@ -160,6 +161,7 @@ def test_an_altered_setting_that_contradicts_the_start_is_left_out_and_named(
         found = client.describe_broker()
         assert found["num.partitions"].value == "1"
         assert found["fetch.max.bytes"].value == "4096"
+        assert found["group.session.timeout.ms"].value == "700000"  # which needs the one that was altered after it
     (line,) = [each for each in caplog.messages if "is not in force" in each]
     assert "num.partitions" in line
 

@@ -1,12 +1,15 @@
 """What of which topics `warmlog consume` prints, against a real broker."""
 
+import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from broker_process import BrokerProcess
 from integration.command_line import CommandLine, error_line, succeeded
+from warmlog.blocking import Admin, Producer
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,31 @@ def test_tail_can_be_followed(commands: CommandLine) -> None:
     consumer.send_signal(signal.SIGINT)
     consumer.communicate(timeout=30)
     assert consumer.returncode == 130
+
+
+def test_a_broker_that_is_away_is_no_end(tmp_path: Path) -> None:
+    count, profile = 100_000, tmp_path / "profile.toml"
+    profile.write_text("request_timeout_ms = 500\n")
+    with BrokerProcess(tmp_path / "data") as broker:
+        with Admin(broker.address) as admin, Producer(broker.address) as producer:
+            admin.create_topic("t")
+            producer.send_many("t", [bytes(1000)] * count)
+        patient = CommandLine(broker.address)
+        for commands, signals, exit_code in (
+            (patient, (signal.SIGSTOP, signal.SIGCONT), 0),
+            (CommandLine(broker.address, WARMLOG_CONFIG=str(profile)), (signal.SIGKILL,), 1),
+        ):
+            consumer = commands.start("consume", "t", "--timeout", "300ms", "--format", "%o")
+            assert consumer.stdout is not None
+            assert consumer.stdout.readline() == b"0\n"
+            os.kill(broker.pid, signals[0])
+            for further in signals[1:]:
+                time.sleep(1)
+                os.kill(broker.pid, further)
+            stdout, stderr = consumer.communicate(timeout=30)
+            assert consumer.returncode == exit_code, stderr
+            assert stdout.endswith(b"%d\n" % (count - 1)) == (exit_code == 0)
+            assert (b"warmlog: error: no connection to broker" in stderr) == (exit_code == 1)
 
 
 def test_a_timeout_ends_well_when_nothing_arrives(commands: CommandLine) -> None:

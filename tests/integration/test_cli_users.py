@@ -66,6 +66,30 @@ def test_users_of_a_running_broker_are_not_changed_in_its_directory(broker: Brok
     assert [user["name"] for user in json.loads(listed.stdout)] == ["alice"]
 
 
+def login_shown(file: Path, **variables: str) -> dict[str, tuple[str, str]]:
+    """What `warmlog profile` says of user, password and mechanism: values, and where they come from."""
+    commands = CommandLine("127.0.0.1:1", WARMLOG_CONFIG=str(file), **variables)
+    settings = json.loads(commands("profile", "--json").stdout)["settings"]
+    names = ("username", "password", "sasl_mechanism")
+    return {name: (settings[name]["value"], settings[name]["origin"]) for name in names}
+
+
+def test_the_profile_says_who_logs_in_and_by_what(files: Path) -> None:
+    file = files / "config.toml"
+    file.write_text('username = "alice"\npassword_file = "~/alice.password"\n')
+    from_file = {"username": ("alice", str(file)), "password": ("(in ~/alice.password)", str(file))}
+    assert login_shown(file) == {**from_file, "sasl_mechanism": ("SCRAM-SHA-256", "default")}
+    assert login_shown(
+        file, WARMLOG_USERNAME="bob", WARMLOG_PASSWORD=PASSWORD, WARMLOG_SASL_MECHANISM="SCRAM-SHA-512"
+    ) == {
+        "username": ("bob", "WARMLOG_USERNAME"),
+        "password": ("(hidden)", "WARMLOG_PASSWORD"),
+        "sasl_mechanism": ("SCRAM-SHA-512", "WARMLOG_SASL_MECHANISM"),
+    }
+    both = login_shown(file, WARMLOG_PASSWORD=PASSWORD, WARMLOG_PASSWORD_FILE="/tmp/other")
+    assert both["password"] == ("(in /tmp/other)", "WARMLOG_PASSWORD_FILE")
+
+
 def test_commands_log_in_by_options_environment_and_profile(broker: BrokerProcess, files: Path) -> None:
     plain = CommandLine(broker.address)
     refused = plain("topic", "list")

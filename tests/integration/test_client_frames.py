@@ -118,6 +118,9 @@ OBJECTS = [
 FRAMES: dict[str, Callable[[], Any]] = {
     "pandas": lambda: pd.DataFrame(ROWS),
     "pandas, filtered": lambda: pd.DataFrame({name: [each[0], *each] for name, each in ROWS.items()}).drop(index=0),
+    "pandas, with an index": lambda: pd.DataFrame(ROWS).set_index("id"),
+    "pandas, with two": lambda: pd.DataFrame(ROWS).set_index(["id", "city"]),
+    "pandas, with a column as index": lambda: pd.DataFrame(ROWS).set_index("city", drop=False),
     "polars": lambda: pl.DataFrame(ROWS),
     "table": lambda: pa.table(ROWS),
     "batch": lambda: pa.record_batch(ROWS),

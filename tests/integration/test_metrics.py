@@ -170,9 +170,28 @@ def test_topics_beyond_the_limit_are_added_up(broker: BrokerProcess, port: int) 
         assert metrics.of("warmlog_topic_partitions", topic="~other") == 2
         client.call(DeleteTopicsRequest(["a"]))
         assert Metrics(port).of("warmlog_topic_appended_records_total", topic="c") == 10
+        assert Metrics(port).of("warmlog_topic_appended_records_total", topic="~other") == 20
         client.create_topic("a")
         with pytest.raises(KeyError):
             Metrics(port).of("warmlog_topic_appended_records_total", topic="a")
+
+
+def test_the_counters_of_other_topics_count_what_these_get_and_never_fall(broker: BrokerProcess, port: int) -> None:
+    def others() -> float:
+        return Metrics(port).of("warmlog_topic_appended_records_total", topic="~other")
+
+    with WireClient(broker.address) as client:
+        for name in "bcde":
+            client.create_topic(name)
+            client.produce(name, batch_of(VALUES))
+        assert others() == 20
+        client.call(DeleteTopicsRequest(["e"]))
+        assert others() == 20
+        client.create_topic("a")  # c is one of the others from now on
+        assert others() == 20
+        client.produce("c", batch_of(VALUES))
+        client.produce("d", batch_of(VALUES))
+        assert others() == 40
 
 
 def test_a_broker_without_the_setting_has_no_such_port(tmp_path: Path, port: int) -> None:

@@ -85,6 +85,20 @@ async def test_a_larger_limit_lets_a_large_record_in_and_a_smaller_one_leaves_it
     assert values == [b"small", large, b"small again"]
 
 
+async def test_a_running_producer_makes_smaller_batches_after_the_limit_was_lowered(
+    broker: BrokerProcess, topic: str
+) -> None:
+    values = [bytes(300)] * 20
+    async with warmlog.Admin(broker.address) as admin, warmlog.Producer(broker.address) as producer:
+        await admin.create_topic(topic, partitions=1)
+        await producer.send_many(topic, values)
+        await admin.alter_topic(topic, set={"max.message.bytes": 1000})
+        with pytest.raises(warmlog.MessageTooLarge):
+            await producer.send_many(topic, values)  # which has the producer ask for the limit again
+        await eventually(lambda: _takes(producer, topic, bytes(300)))
+        assert (await producer.send_many(topic, values)).count == 20
+
+
 async def _takes(producer: warmlog.Producer, topic: str, value: bytes) -> bool:
     try:
         await producer.send(topic, value)

@@ -138,3 +138,16 @@ async def test_a_producer_goes_on_in_the_new_topic(broker: BrokerProcess, topic:
             await admin.create_topic(topic)
         placed = await producer.send(topic, b"first")
         assert placed.offset == 0
+
+
+async def test_a_producer_learns_that_the_new_topic_has_fewer_partitions(broker: BrokerProcess, topic: str) -> None:
+    await create(broker, topic, VALUES, partitions=8)
+    async with warmlog.Producer(broker.address) as producer:
+        await producer.send_many(topic, VALUES, keys=VALUES)
+        await delete(broker, topic)
+        await create(broker, topic, [], partitions=2)
+        with pytest.raises(warmlog.UnknownTopicOrPartition, match="has partitions 0 to 1, not"):
+            await asyncio.wait_for(producer.send_many(topic, VALUES, keys=VALUES), WAIT_S)
+        sent = await asyncio.wait_for(producer.send_many(topic, VALUES, keys=VALUES), WAIT_S)
+        assert sent.ranges.keys() == {0, 1}
+        assert (await asyncio.wait_for(producer.send(topic, b"x"), WAIT_S)).partition < 2

@@ -1,5 +1,7 @@
 """The transaction coordinator when a topic is gone, the disk of its own topic fails, or a job is too large for it."""
 
+import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,9 @@ from broker_thread import BrokerThread
 from transactional_client import JobMemberClient, TransactionalClient, listed
 from waiting import wait_until
 from warmlog_broker.coordinator import transactions
+from warmlog_broker.coordinator.ending import LINGER_S, Ending
 from warmlog_broker.coordinator.framework import coordinator
+from warmlog_broker.coordinator.transaction.state import Enrolled
 from warmlog_protocol.errors import ConcurrentTransactions, CoordinatorNotAvailable
 from warmlog_protocol.messages import (
     LATEST_TIMESTAMP,
@@ -86,3 +90,22 @@ def test_a_job_is_known_to_be_committed_while_its_markers_wait_for_a_partition(
             assert member.commit_job(member.member, records=1) == (True, 1)
             with pytest.raises(ConcurrentTransactions):
                 other.commit_job()
+
+
+def test_a_commit_is_answered_though_the_event_loop_stands_still_after_the_markers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linger = Ending.linger
+
+    async def with_a_stall(ending: Ending) -> set[Enrolled]:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, time.sleep, 2 * LINGER_S)
+        return await linger(ending)
+
+    monkeypatch.setattr(Ending, "linger", with_a_stall)
+    with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker, WireClient(broker.address) as client:
+        client.create_topic("t")
+        with TransactionalClient(broker.address, "id").initialise() as producer:
+            for _ in range(3):
+                producer.send("t", b"value")
+                producer.commit()

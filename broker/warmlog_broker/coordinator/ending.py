@@ -27,7 +27,9 @@ class Ending:
         self.shard = shard
         self._transaction = transaction
         self.marked = asyncio.Event()
-        """Set when everything is durable except that the transactional id is free."""
+        """Set when everything is durable except that the transactional id is free; or with `is_interrupted`."""
+        self.is_interrupted = False
+        """Whether this broker has stopped to carry it out."""
         self.task: asyncio.Task[None] | None = None
         self.is_superseded = False
         """Whether the next transaction is being decided already."""

@@ -29,6 +29,7 @@ from warmlog_broker.coordinator.transaction.decisions import (
     end,
     enrol,
     expire,
+    has_expired_slots,
     initialise,
     is_expired,
     may_go_on,
@@ -312,7 +313,7 @@ class TransactionCoordinator:
         ending = self._endings.get(transactional_id)
         if ending is not None and ending.task is not None:
             await _within(ending.marked.wait(), transactional_id)
-            if ending.task.cancelling():
+            if ending.is_interrupted:
                 raise CoordinatorNotAvailable(
                     f"the transaction of {transactional_id!r} is decided; its coordinator stopped before the end: retry"
                 )
@@ -339,6 +340,7 @@ class TransactionCoordinator:
         for key, ending in list(self._endings.items()):
             if ending.shard is shard and ending.task is not None:
                 ending.task.cancel()
+                ending.is_interrupted = True
                 ending.marked.set()
                 del self._endings[key]
 
@@ -445,17 +447,21 @@ class TransactionCoordinator:
         yield from ((group, Producer(*producer)) for group, *producer in self._groups.pending())
 
     async def _expire(self) -> None:
-        """Forget transactional ids that were not used for long."""
+        """Forget transactional ids, and slots of jobs, that were not used for long."""
         while True:
             await asyncio.sleep(EXPIRY_CHECK_S)
             for shard in self._coordinator.active:
                 now_ms = self._now_ms()
-                old = [each.transactional_id for each in shard.state if is_expired(each, now_ms, self._limits)]
+                old = [
+                    each.transactional_id
+                    for each in shard.state
+                    if is_expired(each, now_ms, self._limits) or has_expired_slots(each, now_ms, self._limits)
+                ]
                 async for transactional_id in in_turns(old, IDS_A_TURN):
                     with suppress(ApiError):
                         await self._decide(transactional_id, partial(self._expired, transactional_id))
 
-    def _expired(self, transactional_id: str, state: Transactions, _: int | None) -> Decision[bool]:
+    def _expired(self, transactional_id: str, state: Transactions, _: int | None) -> Decision[None]:
         return expire(state, transactional_id, now_ms=self._now_ms(), limits=self._limits)
 
 

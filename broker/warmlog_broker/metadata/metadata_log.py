@@ -403,6 +403,13 @@ class Loaded(NamedTuple):
     valid_bytes: int
     cut_bytes: int
 
+    def state(self) -> MetadataState:
+        """Return the state that the entries result in."""
+        state = MetadataState()
+        for entry in self.entries:
+            state.apply(entry)
+        return state
+
 
 def pack_record(entry: AnyEntry, flushed_bytes: int) -> bytes:
     """Return the record of `entry`, written when the file was on disk up to `flushed_bytes`."""
@@ -416,10 +423,7 @@ def read_state(path: Path) -> MetadataState:
 
     Entries at the end that are incomplete are left out, as after a crash.
     """
-    state = MetadataState()
-    for entry in read_records(path.read_bytes(), path).entries:
-        state.apply(entry)
-    return state
+    return read_records(path.read_bytes(), path).state()
 
 
 def read_records(data: bytes, path: Path) -> Loaded:
@@ -499,9 +503,7 @@ class MetadataLog:
         path = data_dir / FILE_NAME
         data = _read_from_disk(path) if path.exists() else b""
         loaded = read_records(data, path)
-        state = MetadataState()
-        for entry in loaded.entries:
-            state.apply(entry)
+        state = loaded.state()
         if loaded.cut_bytes:
             replace_file(data_dir / CUT_FILE_NAME, data[loaded.valid_bytes :], mode=PRIVATE)
         is_rewritten = loaded.valid_bytes == 0 or len(loaded.entries) > 2 * len(state.entries()) + HISTORY_RECORDS

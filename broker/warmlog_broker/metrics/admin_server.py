@@ -99,7 +99,10 @@ class AdminServer:
         registry = CollectorRegistry()
         registry.register(_Collected(self._in_loop(self._source.collect())))
         ProcessCollector(registry=registry)
-        encode, content_type = choose_encoder(environ.get("HTTP_ACCEPT", ""))
+        try:
+            encode, content_type = choose_encoder(environ.get("HTTP_ACCEPT", ""))
+        except (TypeError, ValueError):  # a version that is no number
+            encode, content_type = choose_encoder("")
         return Answer("200 OK", content_type, encode(registry))
 
     def _live(self, _environ: dict[str, Any]) -> Answer:
@@ -139,8 +142,21 @@ class _Collected(Collector):
         return self._metrics
 
 
+class _Lines:
+    """Where wsgiref writes tracebacks: lines of the log, at the level debug as clients can cause them at any rate."""
+
+    def write(self, text: str) -> None:
+        _log.debug("admin port: %s", text)
+
+    def flush(self) -> None:
+        pass
+
+
 class _Handler(WSGIRequestHandler):
     timeout = REQUEST_TIMEOUT_S
+
+    def get_stderr(self) -> Any:
+        return _Lines()
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the name in the base class
         _log.debug("admin port, %s: %s", self.client_address[0], format % arguments)

@@ -4,7 +4,7 @@ Names, labels and meanings are documented in docs/reference/metrics.md; a test c
 limited to `metrics.max.topics`: those of further topics are added up under the topic OTHER_TOPICS.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -51,6 +51,28 @@ class TopicSizes:
                 self.size_bytes[label] += partition.log.local.segments.size_bytes
 
 
+class TopicCounters:
+    """One counter by topic, as it is published: that of OTHER_TOPICS never falls, whichever topics come and go."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, int] = {}
+        """The counts of the last scrape."""
+        self._others = 0
+
+    def by_label(self, counted: Mapping[str, int], labels: Mapping[str, str]) -> dict[str, int]:
+        """Return the counts of topics with a label of their own, and what the others have had while they had none."""
+        values = {}
+        for name, count in counted.items():
+            label = labels.get(name)  # None if the topic was created meanwhile
+            if label == OTHER_TOPICS:
+                before = self._before.get(name, 0)
+                self._others += count - before if count >= before else count  # less: another topic of this name
+            elif label is not None:
+                values[label] = count
+        self._before = dict(counted)
+        return values | {OTHER_TOPICS: self._others} if self._others else values
+
+
 class BrokerMetrics:
     """Collects the metrics of a serving broker, in its event loop."""
 
@@ -71,6 +93,7 @@ class BrokerMetrics:
         self._housekeeping = housekeeping
         self._log_cleaner = log_cleaner
         self._groups = GroupMetrics(services)
+        self._batches, self._records, self._bytes, self._fetched = (TopicCounters() for _ in range(4))
 
     async def collect(self) -> list[Metric]:
         """Return all families. Takes several turns of the event loop if there are many topics."""
@@ -157,8 +180,10 @@ class BrokerMetrics:
         async for topic in in_turns(topics, TOPICS_A_TURN):
             sizes.add(topic, labels[topic.name])
         states = {state.name.lower(): count for state, count in sizes.states.items()}
-        appended, fetched = counters.appended_records, counters.fetched_bytes
-        batches, size_bytes = counters.appended_batches, counters.appended_bytes
+        batches = self._batches.by_label(counters.appended_batches, labels)
+        appended = self._records.by_label(counters.appended_records, labels)
+        size_bytes = self._bytes.by_label(counters.appended_bytes, labels)
+        fetched = self._fetched.by_label(counters.fetched_bytes, labels)
         return [
             _gauges("warmlog_partitions", "Partitions by state", "state", states),
             _gauge(
@@ -167,10 +192,10 @@ class BrokerMetrics:
             _gauges("warmlog_topic_partitions", "Partitions of a topic", "topic", sizes.partitions),
             _gauges("warmlog_topic_records", "From log start to log end", "topic", sizes.records),
             _gauges("warmlog_topic_size_bytes", "Log files of a topic", "topic", sizes.size_bytes),
-            _counters("warmlog_topic_appended_batches", "Batches appended", "topic", _labelled(batches, labels)),
-            _counters("warmlog_topic_appended_records", "Records appended", "topic", _labelled(appended, labels)),
-            _counters("warmlog_topic_appended_bytes", "Bytes appended", "topic", _labelled(size_bytes, labels)),
-            _counters("warmlog_topic_fetched_bytes", "Bytes sent to readers", "topic", _labelled(fetched, labels)),
+            _counters("warmlog_topic_appended_batches", "Batches appended", "topic", batches),
+            _counters("warmlog_topic_appended_records", "Records appended", "topic", appended),
+            _counters("warmlog_topic_appended_bytes", "Bytes appended", "topic", size_bytes),
+            _counters("warmlog_topic_fetched_bytes", "Bytes sent to readers", "topic", fetched),
         ]
 
 
@@ -180,15 +205,6 @@ def starting(done: int, total: int) -> list[Metric]:
         _gauge("warmlog_recovery_partitions", "Partitions to open at the start", total),
         _gauge("warmlog_recovery_partitions_done", "Those that are open", done),
     ]
-
-
-def _labelled(counted: Mapping[str, int], labels: Mapping[str, str]) -> dict[str, int]:
-    """Return the sums by label."""
-    sums: dict[str, int] = defaultdict(int)
-    for name, count in counted.items():
-        if name in labels:  # otherwise it was created meanwhile
-            sums[labels[name]] += count
-    return sums
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

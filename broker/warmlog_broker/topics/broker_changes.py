@@ -27,13 +27,15 @@ def still_valid(started: BrokerConfig, own: Mapping[str, str]) -> dict[str, str]
     try:
         started.altered(own)
     except (InvalidConfig, NeedsRestart):
-        for name, text in own.items():
-            try:
-                started.altered({**kept, name: text})
-            except (InvalidConfig, NeedsRestart) as error:
-                _log.warning("the altered setting %s is not in force: %s", name, error)
-            else:
-                kept[name] = text
+        for is_last in (False, True):  # one may be valid only with another that comes after it
+            for name in [name for name in own if name not in kept]:
+                try:
+                    started.altered({**kept, name: own[name]})
+                except (InvalidConfig, NeedsRestart) as error:
+                    if is_last:
+                        _log.warning("the altered setting %s is not in force: %s", name, error)
+                else:
+                    kept[name] = own[name]
         return kept
     return dict(own)
 

@@ -1,5 +1,6 @@
 """What the blocking clients have in common: a life, and methods of an asyncio client that wait for their result."""
 
+import asyncio
 import functools
 import threading
 import warnings
@@ -67,6 +68,8 @@ class BlockingClient(Generic[C]):
             self._end(self._thread, self._exiting(kind, error, trace))
 
     def _end(self, thread: LoopThread, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if thread.is_current:
+            thread.check()  # raises
         if self._detach is not None:
             self._detach()
         try:
@@ -109,10 +112,19 @@ def _abandoned(name: str, thread: LoopThread, work: Callable[[], Coroutine[Any, 
         finally:
             thread.stop()
 
-    if thread.is_current:
+    if thread.is_current or _is_in_loop():
         threading.Thread(target=end, name="warmlog closing").start()
     else:
         end()
+
+
+def _is_in_loop() -> bool:
+    """Whether this thread runs an event loop, which must not wait here: it may be that of the broker."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def options_of(client: Callable[P, Any]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:

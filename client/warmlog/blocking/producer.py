@@ -18,7 +18,16 @@ from warmlog.errors import ClientClosed, TransactionAborted, WarmlogError
 from warmlog.producer import producer, transaction
 from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture
 from warmlog.producer.delivery import RecordMetadata
-from warmlog.producer.intake.record_input import Headers, as_bytes, as_headers, as_partition, as_timestamp
+from warmlog.producer.intake.record_input import (
+    Headers,
+    as_bytes,
+    as_headers,
+    as_partition,
+    as_timestamp,
+    content_bytes,
+    serialized,
+)
+from warmlog.producer.producer_core import ProducerCore
 from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 
 R = TypeVar("R")
@@ -33,8 +42,8 @@ INTERRUPTED_EXIT_S = 0.4
 """How long an interrupted block waits for records that have not reached the producer's buffer."""
 
 
-_future_lock = threading.Lock()
-"""For the first use of a delivery future as a Future: rare, so one lock serves all."""
+_future_lock = threading.RLock()
+"""For the first use of a delivery future as a Future: rare, so one lock serves all. A signal's handler may take it."""
 
 
 class DeliveryFuture(Future[RecordMetadata]):
@@ -128,8 +137,9 @@ class SendQueue:
         self.thread = thread
         self._client = client
         # Plain locks, of which Ctrl-C cannot leave one held; a Condition's it can, and the loop would wait for ever.
+        # Where it is held nothing is called: a signal's handler, which may send and flush, runs only after calls.
         self._lock = threading.Lock()
-        self._senders: list[threading.Lock] = []
+        self._senders: deque[threading.Lock] = deque()
         """Each is held until there may be room for the `send` that waits for it."""
         self._waiting: list[DeliveryFuture] = []
         self._taken: deque[DeliveryFuture] = deque()
@@ -137,6 +147,8 @@ class SendQueue:
         self._is_awake = False
         self._is_closed = False
         self._emptying = asyncio.Lock()
+        self._next_round: asyncio.Task[None] | None = None
+        """What will take the records that are queued now, if it has not begun to."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._unseen: list[DeliveryFuture] = []
 
@@ -148,29 +160,47 @@ class SendQueue:
     def put(self, record: tuple[Any, ...], size_bytes: int) -> DeliveryFuture:
         """Queue a record; waits while too much is queued. Raises ClientClosed if the producer is being closed."""
         future = DeliveryFuture(self, record)
-        while True:
+        while not self._add(future, size_bytes + OVERHEAD_BYTES):
+            self._wait_for_room()
+        return future
+
+    def _add(self, future: DeliveryFuture, size_bytes: int) -> bool:
+        """Queue the record if there is room for it, or this is the thread that makes room, as in a callback."""
+        must_not_wait = self.thread.is_current
+        try:
             with self._lock:
-                if self._is_closed:
-                    raise ClientClosed("the producer is closed")
-                if self._size_bytes <= QUEUE_BYTES:
-                    self._waiting.append(future)
-                    self._size_bytes += size_bytes + OVERHEAD_BYTES
-                    if not self._is_awake:
-                        self.thread.soon(self._begin)
-                        self._is_awake = True
-                    return future
-                room = threading.Lock()
-                room.acquire()
-                self._senders.append(room)
+                is_closed = self._is_closed
+                has_room = not is_closed and (self._size_bytes <= QUEUE_BYTES or must_not_wait)
+                if has_room:
+                    self._waiting += (future,)
+                    self._size_bytes += size_bytes
+                    is_first, self._is_awake = not self._is_awake, True
+            if has_room and is_first:
+                self.thread.soon(self._begin)
+        except BaseException:  # such as Ctrl-C before `soon`
+            self._is_awake = False
+            raise
+        if is_closed:
+            raise ClientClosed("the producer is closed")
+        return has_room
+
+    def _wait_for_room(self) -> None:
+        room = threading.Lock()
+        room.acquire()
+        self._senders.append(room)
+        self.thread.soon(self._begin)  # the `send` that filled the queue may be interrupted before it does so
+        if not self._is_closed:
             room.acquire()
+
+    def _wake_senders(self) -> None:
+        while self._senders:
+            self._senders.popleft().release()
 
     def close(self) -> None:
         """Accept no more records. Each `send` that waits for room raises ClientClosed."""
         with self._lock:
             self._is_closed = True
-            senders, self._senders = self._senders, []
-        for room in senders:
-            room.release()
+        self._wake_senders()
 
     async def empty(self) -> None:
         """Hand all records that are queued now to the producer. In the loop. A cancelled call does not stop it."""
@@ -221,7 +251,10 @@ class SendQueue:
             raise error
 
     def _begin(self) -> "asyncio.Task[None]":
-        return self._in_background(self._empty())
+        """Have what is queued now handed over: one round for all who ask before it begins."""
+        if self._next_round is None or self._next_round.done():  # done: cancelled, as the loop ends
+            self._next_round = self._in_background(self._empty())
+        return self._next_round
 
     def _in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = self.thread.loop.create_task(work)
@@ -231,6 +264,7 @@ class SendQueue:
 
     async def _empty(self) -> None:
         async with self._emptying:
+            self._next_round = None
             try:
                 self._take()
                 core = self._client._open()
@@ -238,7 +272,7 @@ class SendQueue:
                     if core.accumulator.drain_flag.is_set:
                         await core.make_room()
                     if self._taken:  # `discard` may have been called meanwhile
-                        self._hand_over(self._taken.popleft())
+                        self._hand_over(core, self._taken.popleft())
             except asyncio.CancelledError:  # the loop ends
                 self._take()
                 self._refuse_taken(ClientClosed("the producer was closed before this was sent"))
@@ -252,22 +286,23 @@ class SendQueue:
             self._taken.extend(self._waiting)
             self._waiting, self._size_bytes = [], 0
             self._is_awake = False
-            senders, self._senders = self._senders, []
-        for room in senders:
-            room.release()
+        self._wake_senders()
 
     def _refuse_taken(self, error: WarmlogError) -> None:
         while self._taken:
             self._refuse(self._taken.popleft(), error)
 
-    def _hand_over(self, future: DeliveryFuture) -> None:
+    def _hand_over(self, core: ProducerCore, future: DeliveryFuture) -> None:
         record, future._record = future._record, None
         assert record is not None
         topic, value, key, headers, timestamp_ms, partition = record
         try:
-            future._sent = self._client.send(
-                topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
-            )
+            if self._client._is_serializing:  # `record` is serialized
+                future._sent = core.add(topic, value, key, headers, timestamp_ms, partition)
+            else:
+                future._sent = self._client.send(
+                    topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
+                )
         except Exception as error:
             self._refuse(future, error)
 
@@ -370,7 +405,6 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
         super().__init__(producer.Producer(*arguments, **options))
         self._queue: SendQueue | None = None
         self._turns = _Turns()
-        self._is_serializing = any(options.get(name) for name in ("key_serializer", "value_serializer"))
 
     def send(
         self,
@@ -382,17 +416,21 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
         headers: Headers | None = None,
         partition: int | None = None,
     ) -> DeliveryFuture:
-        """Buffer a record and return; waits only while the producer's buffer is full.
+        """Buffer a record and return; waits only while the producer's buffer is full, and never in a callback.
 
         `result()` of what is returned waits until the record is acknowledged. Records of one thread keep their order
-        within a partition. `value` and `key` are bytes or None, or what the serializers take, which run in the
-        producer's thread. Raises TypeError for wrong types; other errors, such as MessageTooLarge, come with `result`,
-        or with the next `drain`, `flush` or `close`.
+        within a partition. Without `timestamp_ms` a record has the time at which it reaches the producer's buffer,
+        which is later than the call while that is full.
+
+        `value` and `key` are bytes or None, or what the serializers take, which run in the caller's thread. Raises
+        TypeError for wrong types and what a serializer raises; other errors, such as MessageTooLarge, come with
+        `result`, or with the next `drain`, `flush` or `close`.
         """
-        size_bytes = 0
-        if not self._is_serializing:
-            value, key = as_bytes("value", value), as_bytes("key", key)
-            size_bytes = len(value or b"") + len(key or b"")
+        client = self._client
+        if client._is_serializing:
+            value = serialized("value", client._value_serializer, value)
+            key = serialized("key", client._key_serializer, key)
+        value, key = as_bytes("value", value), as_bytes("key", key)
         headers = as_headers(headers)
         if timestamp_ms is not None:
             as_timestamp(timestamp_ms)
@@ -401,6 +439,7 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
         if thread.is_foreign:
             thread.check()
         assert self._queue is not None
+        size_bytes = content_bytes(value, key, headers)
         return self._queue.put((topic, value, key, headers, timestamp_ms, partition), size_bytes)
 
     send_many = waiting(producer.Producer.send_many)

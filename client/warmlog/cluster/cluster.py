@@ -5,6 +5,7 @@ Metadata is requested when something is unknown or a broker responded with NOT_L
 
 import asyncio
 import logging
+import os
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -66,6 +67,12 @@ class HomeLoop:
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.thread_id = threading.get_ident()
+        self._process_id = os.getpid()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process is a fork of the one that the loop runs in."""
+        return os.getpid() != self._process_id
 
     def check(self, instead: str = "asyncio.run_coroutine_threadsafe(…, loop)") -> None:
         """Raise WrongEventLoop unless called in that loop, or in its thread while no loop runs there.

@@ -55,7 +55,6 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
         self._process_id = os.getpid()
-        self._lock = threading.Lock()
         self._calls: set[_Call[Any]] = set()
         self._is_stopping = False
         self._has_ended = False
@@ -151,10 +150,12 @@ class LoopThread:
 
     def soon(self, callback: Callable[[], object]) -> None:
         """Have the loop call `callback`. Raises ClientClosed if it has ended."""
-        with self._lock:
-            if self._has_ended:
-                raise ClientClosed(_CLOSED)
+        if self._has_ended:
+            raise ClientClosed(_CLOSED)
+        try:  # without a lock, which a signal's handler could not take while the `soon` that it interrupts holds it
             self.loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # it was closed meanwhile
+            raise ClientClosed(_CLOSED) from None
 
     def stop(self) -> None:
         """End the loop and the thread. No-op in a forked process. Calls of other threads that wait get ClientClosed."""
@@ -175,14 +176,12 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
-            with self._lock:
-                self._has_ended = True
+            self._has_ended = True
             self.loop.run_until_complete(_end_tasks())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         finally:
-            with self._lock:
-                self._has_ended = True
-                self.loop.close()
+            self._has_ended = True
+            self.loop.close()
             for called in list(self._calls):
                 called.end(error=ClientClosed(_CLOSED))
 

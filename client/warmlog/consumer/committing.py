@@ -86,6 +86,7 @@ class Committing:
         """Continue every partition where the group has committed, or where this consumer began."""
         self._core.steps += 1
         self._core.settle(self._core.readers)
+        await self._offsets.ended()  # one that was cancelled may still take place
         for owned, at in (await self._offsets.fetch(self._partitions())).items():
             reader = self._core.readers.get(owned.tp)
             if reader is not None:

@@ -136,8 +136,19 @@ class Consumer(Throttled):
         )
         if [topics, partitions, pattern].count(None) != 2:
             raise TypeError("give topics, partitions or pattern, and only one of them")
-        if group is None and (instance_id, on_assigned, on_revoked, on_lost) != (None, None, None, None):
-            raise TypeError("instance_id, on_assigned, on_revoked and on_lost are for a consumer with a group")
+        if group is None:
+            for_groups = {
+                "instance_id": instance_id,
+                "session_timeout_ms": session_timeout_ms,
+                "rebalance_timeout_ms": rebalance_timeout_ms,
+                "commit": None if commit == "auto" else commit,
+                "on_assigned": on_assigned,
+                "on_revoked": on_revoked,
+                "on_lost": on_lost,
+            }
+            for name, value in for_groups.items():
+                if value is not None:
+                    raise TypeError(f"{name}={value!r} is for a consumer with a group: give group, too")
         parse_where(start)
         self._options = ConsumerOptions(
             isolation=parse_isolation(isolation),
@@ -150,7 +161,6 @@ class Consumer(Throttled):
             verify_crc=verify_crc,
             max_decompressed_bytes=max_decompressed_bytes,
             unavailable_timeout_ms=unavailable_timeout_ms,
-            has_group=group is not None,
             is_member=group is not None and partitions is None,
         )
         self._group = (

@@ -81,7 +81,7 @@ class Losses:
             _log.warning("%s; continuing at %d", error, reader.position)
         elif isinstance(error, InconsistentTopicId):
             _log.warning("%s; continuing at %s", error, begin)
-        elif self._options.has_group:
+        else:
             _log.warning("%s-%d: offset %d is not in the log; continuing at %s", *reader.tp, lost_position, begin)
 
     async def _with_remedy(self, reader: PartitionReader, error: WarmlogError) -> WarmlogError | None:

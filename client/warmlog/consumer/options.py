@@ -28,8 +28,6 @@ class ConsumerOptions:
     verify_crc: bool
     max_decompressed_bytes: int
     unavailable_timeout_ms: int
-    has_group: bool = False
-    """Whether positions are committed."""
     is_member: bool = False
     """Whether a group assigns the partitions: then it also decides about topics that are gone."""
 

@@ -42,7 +42,7 @@ class FrameRows:
 
     @classmethod
     def of(cls, frame: Any, key: str | None, timestamp: str | None, columns: Sequence[str] | None) -> "FrameRows":
-        """Check the arguments of `send_frame`: TypeError or ValueError. The index of a pandas DataFrame is left out."""
+        """Check the arguments of `send_frame`: TypeError or ValueError."""
         batches = _reader(frame)
         if isinstance(columns, str):
             raise TypeError(f"columns={columns!r}: a list of names expected, such as [{columns!r}]")
@@ -118,12 +118,18 @@ def _reader(frame: Any) -> Any:
     pa = pyarrow_for(f"a {name}")
     try:
         if is_frame:
-            return pa.Table.from_pandas(frame, preserve_index=False).to_reader()
+            return pa.Table.from_pandas(_with_index(frame), preserve_index=False).to_reader()
         if hasattr(frame, "__arrow_c_stream__"):
             return pa.RecordBatchReader.from_stream(frame)
         return pa.Table.from_batches([pa.record_batch(frame)]).to_reader()
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise TypeError(f"{name} is no table that Arrow can hold: {error}") from None
+
+
+def _with_index(frame: Any) -> Any:
+    """The pandas DataFrame with the levels of its index as columns that have a name, unless a column has it."""
+    named = [name for name in frame.index.names if name is not None and name not in frame.columns]
+    return frame.reset_index(named) if named else frame
 
 
 def _check_key(name: str, found: "pa.DataType") -> None:

@@ -257,7 +257,9 @@ class TopicQueues:
         self.date()
         self.max_message_bytes = max_message_bytes
         self.segment_bytes = segment_bytes
-        del self.queues[len(topic.partitions) :]
+        del self.queues[len(topic.partitions) :]  # the topic was recreated
+        if self.sticky not in self.queues:
+            self.sticky = None
         for partition in range(len(self.queues), len(topic.partitions)):
             self.queues.append(
                 PartitionQueue(self.name, partition, is_idempotent=is_idempotent, is_transactional=is_transactional)

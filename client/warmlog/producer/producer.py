@@ -147,6 +147,7 @@ class Producer(Throttled, Generic[Value, Key]):
         if transactional_id is not None and not is_idempotent:
             raise InvalidConfig('transactional_id needs acks="all" and an idempotent producer')
         self._key_serializer, self._value_serializer = key_serializer, value_serializer
+        self._is_serializing = key_serializer is not None or value_serializer is not None
         self._connection_options: ConnectionOptions = connection_options(connection, Producer)
         self._bootstrap = checked_bootstrap(bootstrap)
         self._is_started = False
@@ -181,7 +182,7 @@ class Producer(Throttled, Generic[Value, Key]):
         """Let `send` put plain records into batches without a call, or not."""
         running = self._running
         self._plain, self._add_keyed = {}, _no_fast_path
-        if may and running and not (self._key_serializer or self._value_serializer or self._options.partitioner):
+        if may and running and not (self._is_serializing or self._options.partitioner):
             self._plain = running.accumulator.plain
             self._add_keyed = running.accumulator.add_keyed
 
@@ -229,7 +230,7 @@ class Producer(Throttled, Generic[Value, Key]):
     def __del__(self) -> None:
         """Warn if it was started and not closed. What is buffered is still sent while the event loop runs."""
         running = getattr(self, "_running", None)
-        if running is not None:
+        if running is not None and not running.home.is_foreign:
             lost = running.accumulator.describe_pending()
             text = f"unclosed {self!r}: use `async with`, or await close()" + (f"; so far {lost}" if lost else "")
             warnings.warn(text, ResourceWarning, source=self, stacklevel=1)
@@ -303,10 +304,9 @@ class Producer(Throttled, Generic[Value, Key]):
                 return sent
         running = self._started()
         running.check_send()
-        running.open_transaction()
         value_data = serialized("value", self._value_serializer, value)
         key_data = serialized("key", self._key_serializer, key)
-        return running.accumulator.add(topic, value_data, key_data, headers, timestamp_ms, partition)
+        return running.add(topic, value_data, key_data, headers, timestamp_ms, partition)
 
     async def send_many(
         self,
@@ -350,7 +350,8 @@ class Producer(Throttled, Generic[Value, Key]):
     ) -> RecordMetadataRanges:
         """Send each row of a DataFrame or an Arrow table as one JSON object, as `send_many`. This needs pyarrow.
 
-        - `frame`: of pandas or polars, or anything with Arrow's C interface; it is sent in slices, one after another.
+        - `frame`: of pandas or polars, or anything with Arrow's C interface; it is sent in slices, one after another. A
+          pandas index with a name is a column; one without is left out.
         - `key`: the column of the records' keys: text, bytes, or integers (as decimal text).
         - `timestamp`: the column of the records' times: timestamps, dates, or milliseconds; null is now.
         - `columns`: those in the value, in this order; default: all.

@@ -22,7 +22,9 @@ from warmlog.errors import (
     ClientClosed,
     ClientError,
     DeliveryTimeout,
+    MessageTooLarge,
     OutOfOrderSequence,
+    UnknownTopicOrPartition,
     WarmlogError,
 )
 from warmlog.producer.accumulator import Accumulator
@@ -52,7 +54,7 @@ class Sender:
         changed: asyncio.Event,
         on_old_metadata: Callable[[], None],
     ) -> None:
-        """`on_old_metadata` is called with a response, at most once in each `metadata_max_age_ms`."""
+        """`on_old_metadata` is called once in each `metadata_max_age_ms`, and if the broker finds a batch too large."""
         self._accumulator = accumulator
         self._options = options
         self._cluster = cluster
@@ -173,14 +175,16 @@ class Sender:
         return connection, batch
 
     def _find_leader(self, queue: PartitionQueue) -> None:
-        error = self._cluster.topic_error(queue.topic)
-        if error is None:
-            self._cluster.failed(queue.topic, queue.partition, self._cluster.no_leader(queue.topic, queue.partition))
+        """Look for the leader again, or give up if the topic was deleted, or recreated without this partition."""
+        topic_error = self._cluster.topic_error(queue.topic)
+        error = topic_error or self._cluster.no_leader(queue.topic, queue.partition)
+        if topic_error is None and not isinstance(error, UnknownTopicOrPartition):
+            self._cluster.failed(queue.topic, queue.partition, error)
             self._cluster.refresh_soon([queue.topic])
             return
         self._accumulator.topics[queue.topic].is_known = False
         for batch, owner in list(self._accumulator.incomplete.items()):
-            if owner.topic == queue.topic:
+            if owner is queue or (topic_error is not None and owner.topic == queue.topic):
                 self._give_up(owner, batch, error)
 
     def _produce(self, connection: Connection, ready: list[Sending]) -> None:
@@ -234,6 +238,8 @@ class Sender:
                 batch.complete(-1, -1)
             elif judged is Verdict.FAILED:
                 batch.fail(outcome)
+                if isinstance(outcome, MessageTooLarge):
+                    self._on_old_metadata()  # the limit is smaller now
             else:
                 self._retry_later(queue, batch, outcome)
                 continue

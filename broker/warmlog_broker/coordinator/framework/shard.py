@@ -25,7 +25,12 @@ from warmlog_broker.coordinator.framework.loading import load
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.record.validation import sealed
 from warmlog_protocol.batch import encode_batch
-from warmlog_protocol.errors import ApiError, CoordinatorLoadInProgress, CoordinatorNotAvailable
+from warmlog_protocol.errors import (
+    ApiError,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    RecordListTooLarge,
+)
 from warmlog_protocol.messages import ACKS_ALL
 
 MAX_PENDING = 20_000
@@ -211,8 +216,10 @@ class Shard(Generic[S]):
             )
             on_durable = partial(self._durable, self._generation, decided)
             self.partition.append(sealed(batch), ACKS_ALL, on_durable, now_ms=now_ms)
-        except ApiError as error:
+        except RecordListTooLarge as error:  # as it would be at each repetition
             self._fail(decided, error)
+        except ApiError as error:
+            self._fail(decided, self._not_available(str(error)))
         except Exception as error:
             _log.exception("%s: a batch could not be appended: a bug", self.partition.key.directory_name)
             self._reload(f"a batch could not be appended: {error!r}")
@@ -221,7 +228,7 @@ class Shard(Generic[S]):
         if self.status is not Status.ACTIVE:
             return
         for operation, _ in decided:
-            operation.fail(self._not_available(str(error)))
+            operation.fail(error)
             del self._undurable[operation]
         for operation, _ in decided:
             self._leave(operation.key)

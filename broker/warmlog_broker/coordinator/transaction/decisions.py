@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.transaction.jobs import abort_all, complete_members, enrol_member, forget
+from warmlog_broker.coordinator.transaction.jobs import abort_all, complete_members, enrol_member, forget, forget_slots
 from warmlog_broker.coordinator.transaction.limits import (
     Limits,
     NeedsProducerId,
@@ -215,19 +215,29 @@ def complete(
     return Decision([*_parted(found, begun), put(IdKey(transactional_id), changed)], None)
 
 
-def expire(transactions: Transactions, transactional_id: str, *, now_ms: int, limits: Limits) -> Decision[bool]:
-    """Forget a transactional id that has not been used for long; whether it is forgotten."""
+def expire(transactions: Transactions, transactional_id: str, *, now_ms: int, limits: Limits) -> Decision[None]:
+    """Forget a transactional id that has not been used for long; the slots of a job sooner."""
     found = transactions.get(transactional_id)
-    if found is None or not is_expired(found, now_ms, limits):
-        return Decision((), False)
-    records = forget(found) if isinstance(found, Job) else [remove(IdKey(transactional_id))]
-    return Decision(records, True)
+    records: Sequence[Record] = ()
+    if found is not None and is_expired(found, now_ms, limits):
+        records = forget(found) if isinstance(found, Job) else [remove(IdKey(transactional_id))]
+    elif isinstance(found, Job) and has_expired_slots(found, now_ms, limits):
+        records = forget_slots(found)
+    return Decision(records, None)
 
 
 def is_expired(found: Transaction | Job, now_ms: int, limits: Limits) -> bool:
     """Return whether a transactional id may be forgotten."""
-    after_ms = limits.job_expiration_ms if isinstance(found, Job) else limits.expiration_ms
-    return found.value.status is Status.EMPTY and now_ms - found.value.changed_ms >= after_ms
+    return _rests(found, now_ms, limits.job_expiration_ms if isinstance(found, Job) else limits.expiration_ms)
+
+
+def has_expired_slots(found: Transaction | Job, now_ms: int, limits: Limits) -> bool:
+    """Return whether there are slots of a job that may be forgotten."""
+    return isinstance(found, Job) and bool(found.members) and _rests(found, now_ms, limits.slot_expiration_ms)
+
+
+def _rests(found: Transaction | Job, now_ms: int, for_ms: int) -> bool:
+    return found.value.status is Status.EMPTY and now_ms - found.value.changed_ms >= for_ms
 
 
 def check_open(transactions: Transactions, transactional_id: str, producer: Producer, group: str) -> None:

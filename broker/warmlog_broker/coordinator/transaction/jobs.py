@@ -208,10 +208,14 @@ def complete_members(job: Job, outcomes: Iterable[Outcome], now_ms: int) -> list
     return records
 
 
+def forget_slots(job: Job) -> list[Record]:
+    """Return the records that remove the slots of a job that rests."""
+    return [remove(MemberKey(job.transactional_id, slot)) for slot in job.members]
+
+
 def forget(job: Job) -> list[Record]:
     """Return the records that remove the job."""
-    name = job.transactional_id
-    return [*(remove(MemberKey(name, slot)) for slot in job.members), remove(JobKey(name))]
+    return [*forget_slots(job), remove(JobKey(job.transactional_id))]
 
 
 def _job(transactions: Transactions, transactional_id: str, version: int) -> Job | None:

@@ -23,6 +23,8 @@ class Limits:
     expiration_ms: int = 7 * 24 * 3600 * 1000
     max_job_timeout_ms: int = 24 * 3600 * 1000
     job_expiration_ms: int = 90 * 24 * 3600 * 1000
+    slot_expiration_ms: int = 3600 * 1000
+    """A job that rests for this long has no slots any more: most are never used again, and had one for each task."""
 
     def check_room(self, count: int) -> None:
         """Raise TooManyTransactionalIds if there are `count` ids and one more is wanted."""

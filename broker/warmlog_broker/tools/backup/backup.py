@@ -162,9 +162,7 @@ class _Run:
     def _read(self) -> tuple[bytes, MetadataState]:
         """Return the metadata log and the state in it, and give new data directories a number."""
         content = read_metadata(self._data_dir)
-        state = MetadataState()
-        for entry in read_records(content, self._data_dir / FILE_NAME).entries:
-            state.apply(entry)
+        state = read_records(content, self._data_dir / FILE_NAME).state()
         own_format = read_format(self._data_dir)
         own_id = own_format.directory_id if own_format is not None else None
         if own_id is not None:
@@ -205,6 +203,8 @@ class _Run:
             except FileNotFoundError:
                 if source.is_dir():
                     raise
+                self._files.forget(self._name(key, place))
+                self._taken.pop(key, None)
                 continue
             if first_offset > offsets.get(LOG_STARTS_NAME, first_offset):
                 start = read_offsets(Path(place.data_dir) / LOG_STARTS_NAME).get(key, 0)

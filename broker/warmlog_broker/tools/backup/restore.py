@@ -1,19 +1,24 @@
 """Restores a backup into new data directories, and compares each file with its checksum.
 
-warmlog.properties is written first and metadata.log last: a broker refuses a directory that has only the first, as an
-interrupted restore leaves it. Then producer ids are skipped that were assigned after the backup: producers that still
-use them must not share one with a new producer, or the broker would take batches of one for those of the other.
+warmlog.properties is written first and metadata.log last, as a whole: a broker refuses a directory that has only the
+first, as an interrupted restore leaves it. In it, producer ids are skipped that were assigned after the backup:
+producers that still use them must not share one with a new producer, or the broker would take batches of one for those
+of the other.
 """
 
+import hashlib
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
-from warmlog_broker.data_dirs.directory_set import commit
-from warmlog_broker.metadata.metadata_log import FILE_NAME, ProducerIdsReserved
+from warmlog_broker.data_dirs.directory_set import HARMLESS_NAMES
+from warmlog_broker.metadata.metadata_log import FILE_NAME, ProducerIdsReserved, pack_record, read_records
 from warmlog_broker.storage.directory.properties import FORMAT_NAME
-from warmlog_broker.storage.io.copy_bytes import copy_bytes
-from warmlog_broker.storage.io.durable_files import make_directories, sync_directory
+from warmlog_broker.storage.io.copy_bytes import copy_file
+from warmlog_broker.storage.io.durable_files import make_directories, replace_file, sync_directory
 from warmlog_broker.tools.backup.manifest import (
     MANIFEST_NAME,
     BackupError,
@@ -23,10 +28,10 @@ from warmlog_broker.tools.backup.manifest import (
     read_manifest,
     sha256_of,
 )
-from warmlog_broker.tools.users import metadata_log
 
 SKIPPED_PRODUCER_IDS = 1 << 32
 """More than a broker assigns between a backup and its restoration."""
+_FILE = re.compile(r"data-(\d+)(/[^/]+)?/[^/]+")
 
 
 def choose_backup(directory: Path) -> Path:
@@ -56,23 +61,28 @@ def restore(
     last = f"data-0/{FILE_NAME}"
     if last not in manifest.files:
         raise BackupError(f"{backup / MANIFEST_NAME} does not name {last}: restore another backup")
-    targets = {f"data-{number}": path for number, path in enumerate(data_dirs)}
+    targets = {name: _target(name, data_dirs, backup) for name in manifest.files}
     for path in data_dirs:
         make_directories(path)
     made = set(data_dirs)
-    for name in sorted(manifest.files, key=lambda name: (name == last, not name.endswith(f"/{FORMAT_NAME}"), name)):
-        top, _, rest = name.partition("/")
-        target = targets[top] / rest
-        if name == last:
-            _sync_all(made)
+    for name in sorted(targets.keys() - {last}, key=lambda name: (not name.endswith(f"/{FORMAT_NAME}"), name)):
+        target = targets[name]
         if target.parent not in made:
             target.parent.mkdir()
             made.add(target.parent)
         _restore_file(backup / name, target, manifest.files[name], on_copied)
-    sync_directory(data_dirs[0])
-    with metadata_log(data_dirs[0]) as log:
-        commit(log, [ProducerIdsReserved(log.state.next_producer_id + SKIPPED_PRODUCER_IDS)])
+    for path in made:
+        sync_directory(path)
+    _restore_metadata_log(backup / last, targets[last], manifest.files[last])
     return manifest
+
+
+def _target(name: str, data_dirs: Sequence[Path], backup: Path) -> Path:
+    """Return where the file `name` of the manifest goes; BackupError if that is outside of the data directories."""
+    found = _FILE.fullmatch(name)
+    if found is None or int(found[1]) >= len(data_dirs) or ".." in name.split("/"):
+        raise BackupError(f"{backup / MANIFEST_NAME} is damaged: {name!r} is no file of a data directory in it")
+    return data_dirs[int(found[1])] / name.partition("/")[2]
 
 
 def _check_targets(manifest: Manifest, data_dirs: Sequence[Path]) -> None:
@@ -84,33 +94,44 @@ def _check_targets(manifest: Manifest, data_dirs: Sequence[Path]) -> None:
     if len({path.resolve() for path in data_dirs}) != len(data_dirs):
         raise BackupError("two data directories are the same: give another one for each. Nothing was changed")
     for path in data_dirs:
-        if path.exists() and any(path.iterdir()):
+        if path.exists() and any(each.name not in HARMLESS_NAMES for each in path.iterdir()):
             raise BackupError(f"{path} is not empty: move it away, or give a new directory. Nothing was changed")
 
 
 def _restore_file(source: Path, target: Path, entry: FileEntry, on_copied: Callable[[str, int], None]) -> None:
     """Copy one file, durably except its name, and compare what was read with its checksum."""
+    with _opened(source, entry) as file:
+        copy_file(file.fileno(), target, os.fstat(file.fileno()), lambda count: on_copied(target.parent.name, count))
+    _compare(sha256_of(target), source, entry)
+
+
+def _restore_metadata_log(source: Path, target: Path, entry: FileEntry) -> None:
+    """Write the metadata log durably, with an entry that skips producer ids."""
+    with _opened(source, entry) as file:
+        content, mode = file.read(), os.fstat(file.fileno()).st_mode & 0o777
+    _compare(hashlib.sha256(content).hexdigest(), source, entry)
+    loaded = read_records(content, source)
+    skipped = ProducerIdsReserved(loaded.state().next_producer_id + SKIPPED_PRODUCER_IDS)
+    valid = content[: loaded.valid_bytes]
+    replace_file(target, valid + pack_record(skipped, len(valid)), mode=mode)
+
+
+@contextmanager
+def _opened(source: Path, entry: FileEntry) -> Iterator[BinaryIO]:
+    """Yield a file of the backup; BackupError if it is missing, or of another size."""
     try:
         file = source.open("rb")
     except FileNotFoundError:
         raise BackupError(f"{source} is missing: restore another backup") from None
     with file:
-        found = os.fstat(file.fileno())
-        if found.st_size != entry.size_bytes:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes != entry.size_bytes:
             raise BackupError(
-                f"{source} is damaged: {entry.size_bytes} bytes expected, {found.st_size} found. Restore another backup"
+                f"{source} is damaged: {entry.size_bytes} bytes expected, {size_bytes} found. Restore another backup"
             )
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        descriptor = os.open(target, flags, found.st_mode & 0o777)
-        try:
-            copy_bytes(file.fileno(), descriptor, found.st_size, lambda count: on_copied(target.parent.name, count))
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    if sha256_of(target) != entry.sha256:
+        yield file
+
+
+def _compare(sha256: str, source: Path, entry: FileEntry) -> None:
+    if sha256 != entry.sha256:
         raise BackupError(f"{source} is damaged: its SHA-256 is not that in {MANIFEST_NAME}. Restore another backup")
-
-
-def _sync_all(directories: set[Path]) -> None:
-    for directory in directories:
-        sync_directory(directory)

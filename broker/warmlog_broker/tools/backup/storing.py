@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from warmlog_broker.storage.io.copy_bytes import copy_bytes
+from warmlog_broker.storage.io.copy_bytes import copy_file
 from warmlog_broker.storage.io.durable_files import sync_directory, write_file
 from warmlog_broker.tools.backup.manifest import BackupError, FileEntry, Identity, read_manifest, sha256_of
 
@@ -38,6 +38,8 @@ class BackupFiles:
                 self._known = read_manifest(previous).files
         self._on_copied = on_copied
         self._directories = {root}
+        self._grown: dict[str, Identity] = {}
+        """The growing files that were taken, as they were then: taken again only if they have changed."""
 
     def take_final(self, source: Path, name: str, listed: Identity) -> None:
         """Take a file that is never written again; FileChanged if it is not the one that was `listed`."""
@@ -57,9 +59,16 @@ class BackupFiles:
 
     def take_growing(self, source: Path, name: str) -> None:
         """Take what is in a file now, which may be appended to meanwhile; FileChanged if there is none."""
+        try:
+            found = Identity.of(source.stat())
+        except FileNotFoundError:
+            raise FileChanged(source) from None
+        if name in self.entries and self._grown.get(name) == found:
+            return
         target = self._target(name)
         size_bytes = self._copy(source, target, None)
         self.entries[name] = FileEntry(size_bytes, sha256_of(target))
+        self._grown[name] = found
 
     def write(self, name: str, content: bytes, mode: int = 0o644) -> None:
         """Write a file of the backup."""
@@ -68,10 +77,11 @@ class BackupFiles:
         self.entries[name] = FileEntry(len(content), sha256_of(target))
 
     def forget(self, directory: str) -> None:
-        """Remove what was taken into `directory`."""
+        """Remove what was taken into `directory`, if anything was."""
         self.keep_only(directory, set())
-        (self.root / directory).rmdir()
-        self._directories.discard(self.root / directory)
+        if self.root / directory in self._directories:
+            (self.root / directory).rmdir()
+            self._directories.discard(self.root / directory)
 
     def keep_only(self, directory: str, names: set[str]) -> None:
         """Remove the files in `directory` that are not among `names`."""
@@ -118,13 +128,7 @@ class BackupFiles:
             found = os.fstat(file.fileno())
             if listed is not None and Identity.of(found) != listed:
                 raise FileChanged(source)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            descriptor = os.open(target, flags, found.st_mode & 0o777)
-            try:
-                copy_bytes(file.fileno(), descriptor, found.st_size, lambda count: self._tell(target, count))
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            copy_file(file.fileno(), target, found, lambda count: self._tell(target, count))
         return found.st_size
 
     def _tell(self, target: Path, count: int) -> None:

@@ -7,7 +7,7 @@ import typer
 from warmlog.cli.terminal.exits import ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, broker_choice
 from warmlog.cli.terminal.output import json_line, line, table
-from warmlog.cli.terminal.profile import chosen_profile
+from warmlog.cli.terminal.profile import PASSWORD_FILE_KEY, chosen_profile
 
 PROGRAM = "warmlog"
 PROFILE_HELP = """Show the broker and the connection options that commands use, and where they come from.
@@ -51,11 +51,15 @@ def profile(context: typer.Context, broker: Broker = DEFAULT_BROKER, as_json: As
     choice = broker_choice(context, broker)
     rows: list[tuple[str, Any, str]] = [("broker", choice.address, choice.origin)]
     for field in fields(ConnectionOptions):
-        is_set = field.name in found.settings
-        value = found.settings[field.name] if is_set else field.default
-        if is_set and field.name in SECRETS:
+        is_in_file = field.name == "password" and PASSWORD_FILE_KEY in found.settings
+        key = PASSWORD_FILE_KEY if is_in_file else field.name
+        is_set = key in found.settings
+        value = found.settings[key] if is_set else field.default
+        if is_in_file:
+            value = f"(in {value})"
+        elif is_set and key in SECRETS:
             value = "(hidden)"
-        rows.append((field.name, value, found.origin(field.name) if is_set else "default"))
+        rows.append((field.name, value, found.origin(key) if is_set else "default"))
     if as_json:
         settings = {name: {"value": value, "origin": origin} for name, value, origin in rows}
         json_line({"file": str(found.path), "profile": found.name, "settings": settings})

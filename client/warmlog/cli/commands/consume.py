@@ -100,7 +100,8 @@ def consume(
         str | None,
         typer.Option(
             metavar="DURATION",
-            help="Stop, with exit code 0, when nothing has arrived for so long, such as 10s, 500ms or 2m.",
+            help="Stop, with exit code 0, when nothing has arrived for so long, such as 10s, 500ms or 2m, "
+            "and the broker has no more.",
         ),
     ] = None,
     template: Annotated[
@@ -180,15 +181,20 @@ async def _print(
 
     damage, left = Damage(), wanted.count
     batches = consumer.batches(until=wanted.end)
+    waits_again = False
     while left != 0:
         with damage.skipped():
             try:
                 async with asyncio.timeout(wanted.timeout_s):
                     batch = await anext(batches, None)
             except TimeoutError:
+                waits_again = not waits_again and await _has_more(consumer)
+                if waits_again:
+                    continue
                 break
             if batch is None:
                 break
+            waits_again = False
             records = len(batch) if left is None else min(left, len(batch))
             output = format_batch(batch, records)
             write(output)
@@ -196,6 +202,12 @@ async def _print(
             if left is not None:
                 left -= records
     damage.check(topics)
+
+
+async def _has_more(consumer: "Consumer") -> bool:
+    """Whether more can be read than was. Raises BrokerUnavailable if the broker is away, which is no end."""
+    available = await consumer.available()
+    return any(consumer.position(*partition) < offsets.stop for partition, offsets in available.items())
 
 
 async def _check_start(consumer: "Consumer", start: Point) -> None:

@@ -17,7 +17,7 @@ from warmlog.cli.terminal.tables import Cell, Count, Size, human_size
 from warmlog.cli.terminal.times import parse_seconds
 
 if TYPE_CHECKING:
-    from warmlog import Admin, BrokerInfo, GroupListing, LogDirDescription, TopicDescription
+    from warmlog import Admin, BrokerInfo, ConfigValue, GroupListing, LogDirDescription, TopicDescription
 
 RESERVE = "disk.reserve.bytes"
 DEFAULT_PERIOD_S = 2.0
@@ -145,7 +145,7 @@ class BrokerStatus:
 
     broker: "BrokerInfo"
     directories: "list[LogDirDescription]"
-    reserve_bytes: int
+    reserve: "ConfigValue"
     topics: list[TopicStatus]
     """The largest first."""
     groups: list[GroupStatus] = field(default_factory=list)
@@ -158,9 +158,14 @@ class BrokerStatus:
         """Return in words whether a data directory takes records."""
         if directory.error is not None:
             return directory.error
-        if 0 <= directory.usable_bytes < self.reserve_bytes:
+        if 0 <= directory.usable_bytes < self.reserve_bytes(directory):
             return "below its reserve: takes no records"
         return "takes records"
+
+    def reserve_bytes(self, directory: "LogDirDescription") -> int:
+        """Return what has to be free there; the default is at most a tenth of the disk."""
+        reserve = int(self.reserve.value)
+        return min(reserve, directory.total_bytes // 10) if self.reserve.is_default else reserve
 
 
 async def _ask(admin: "Admin", interval_s: float, max_groups: int | None = None) -> BrokerStatus:
@@ -179,7 +184,7 @@ async def _ask(admin: "Admin", interval_s: float, max_groups: int | None = None)
     found = BrokerStatus(
         await admin.broker_info(),
         await admin.describe_log_dirs([]),
-        int(settings[RESERVE].value),
+        settings[RESERVE],
         sorted(
             (_topic(topic, sizes, before.get(topic.name), elapsed_s) for topic in topics),
             key=lambda topic: (-topic.size_bytes, topic.name),
@@ -277,7 +282,7 @@ def _show(found: BrokerStatus, max_topics: int) -> None:
     )
     line()
     rows: list[tuple[Cell, ...]] = [
-        (each.path, found.state(each), Size(each.usable_bytes), Size(found.reserve_bytes), Size(each.total_bytes))
+        (each.path, found.state(each), Size(each.usable_bytes), Size(found.reserve_bytes(each)), Size(each.total_bytes))
         for each in found.directories
     ]
     table(("directory", "state", "free", "reserve", "total"), rows)
@@ -322,7 +327,7 @@ def _document(found: BrokerStatus) -> dict[str, Any]:
                 "error": each.error,
                 "free_bytes": each.usable_bytes,
                 "total_bytes": each.total_bytes,
-                "reserve_bytes": found.reserve_bytes,
+                "reserve_bytes": found.reserve_bytes(each),
             }
             for each in found.directories
         ],

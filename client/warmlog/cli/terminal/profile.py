@@ -45,6 +45,13 @@ USERNAME_VARIABLE = "WARMLOG_USERNAME"
 PASSWORD_VARIABLE = "WARMLOG_PASSWORD"  # noqa: S105
 PASSWORD_FILE_VARIABLE = "WARMLOG_PASSWORD_FILE"  # noqa: S105
 MECHANISM_VARIABLE = "WARMLOG_SASL_MECHANISM"
+_VARIABLES = {
+    **SSL_VARIABLES,
+    "username": USERNAME_VARIABLE,
+    "password": PASSWORD_VARIABLE,
+    PASSWORD_FILE_KEY: PASSWORD_FILE_VARIABLE,
+    "sasl_mechanism": MECHANISM_VARIABLE,
+}
 STDIN = Path("-")
 
 _SWITCHES = frozenset({"ssl", "ssl_check_hostname"})
@@ -100,17 +107,18 @@ def _path() -> Path:
 def chosen_profile() -> Profile:
     """Return the profile in force. ProfileError, a usage error, if its file or the environment cannot be used."""
     profile, given = _from_file(), _from_environment()
-    return replace(
-        profile,
-        settings={**profile.settings, **given},
-        variables={name: SSL_VARIABLES[name] for name in given},
-    )
+    settings = {**profile.settings, **given}
+    if "password" in given and PASSWORD_FILE_KEY not in given:
+        settings.pop(PASSWORD_FILE_KEY, None)
+    if PASSWORD_FILE_KEY in settings:  # takes precedence over a password in the same place
+        settings.pop("password", None)
+    return replace(profile, settings=settings, variables={name: _VARIABLES[name] for name in given})
 
 
 def _from_environment() -> dict[str, str | bool]:
-    """Return the options of TLS that the environment sets. Variables that are empty set nothing."""
+    """Return the options of connections that the environment sets. Variables that are empty set nothing."""
     given: dict[str, str | bool] = {}
-    for name, variable in SSL_VARIABLES.items():
+    for name, variable in _VARIABLES.items():
         if not (text := os.environ.get(variable, "")):
             continue
         if name not in _SWITCHES:
@@ -179,21 +187,13 @@ def _check(path: Path, table: str, settings: Mapping[str, Any]) -> None:
 
 
 def login_options(profile: Mapping[str, Any], *, asks: bool = True) -> dict[str, Any]:
-    """Return `profile`, options of connections, with what the environment says in place of its login.
+    """Return `profile`, options of connections, with the password from its file.
 
     A password that is missing is asked for on a terminal, unless `asks` is false.
     """
     options = dict(profile)
     file = options.pop(PASSWORD_FILE_KEY, None)
-    if username := os.environ.get(USERNAME_VARIABLE):
-        options["username"] = username
-    if mechanism := os.environ.get(MECHANISM_VARIABLE):
-        options["sasl_mechanism"] = mechanism
-    if named := os.environ.get(PASSWORD_FILE_VARIABLE):
-        options["password"] = read_password(Path(named))
-    elif password := os.environ.get(PASSWORD_VARIABLE):
-        options["password"] = password
-    elif file is not None:
+    if file is not None:
         options["password"] = read_password(Path(file).expanduser())
     if options.get("username") and not options.get("password") and asks and sys.stdin.isatty():
         options["password"] = str(typer.prompt(f"Password of user {options['username']}", hide_input=True, err=True))

@@ -48,8 +48,8 @@ OPTIONS: dict[str, Option] = {
             "offsets",
             Use.READ,
             "where to start: earliest, latest (streams), committed (what the option group has committed, or the "
-            "earliest if that is nothing), a tail like -100, or JSON by topic and partition, where -2 is the earliest "
-            "and -1 the latest",
+            "earliest if that is nothing), an offset, a tail like -100, a time like "
+            "2026-11-20T08:00:00Z or -10m, or JSON by topic and partition, where -2 is the earliest and -1 the latest",
             default="earliest",
         ),
         Option("group", "name", Use.READ, "the consumer group of startingOffsets=committed and of commitOffsets"),
@@ -85,7 +85,8 @@ OPTIONS: dict[str, Option] = {
             "endingOffsets",
             "offsets",
             Use.BATCH,
-            "where to end, exclusive: latest, a tail like -100, or JSON by topic and partition, where -1 is the latest",
+            "where to end, exclusive: latest, an offset, a tail like -100, a time, or JSON by topic and partition, "
+            "where -1 is the latest",
             default="latest",
         ),
         Option(
@@ -236,7 +237,7 @@ OPTIONS: dict[str, Option] = {
             "txnAppId",
             "name",
             Use.WRITE,
-            "with txnVersion, names a batch of its topic, so that it can be run again: the version that was committed "
+            "with txnVersion, names a batch to a topic, so that it can be run again: the version that was committed "
             "last is not written twice, a lower one is an error",
         ),
         Option("txnVersion", "number", Use.WRITE, "the number of the batch of txnAppId; it rises from one to the next"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from warmlog.cluster.responses import TopicPartition
-from warmlog.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_offset, parse_time_ms
+from warmlog.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_point, parse_time_ms
 from warmlog.ranges.offset_range import LARGEST_PARTITION
 from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 from warmlog.ranges.resolve import ReadBounds
@@ -250,18 +250,18 @@ def _points(options: Given, side: str, now_ms: int, default: Point) -> Points:
         return default
     if side == "starting" and _starts_where_committed(options):
         return EARLIEST
-    points = options.parsed(f"{side}Offsets", partial(_offsets, side=side))
+    points = options.parsed(f"{side}Offsets", partial(_offsets, now_ms=now_ms))
     assert points is not None
     return points
 
 
-def _offsets(text: str, side: str) -> Points:
+def _offsets(text: str, now_ms: int) -> Points:
     if not text.strip().startswith("{"):
         try:
-            return parse_offset(text)
+            return parse_point(text, now_ms=now_ms)
         except ValueError as error:
-            example = '{"topic": {"0": 23, "1": -2}}'
-            raise ValueError(f"{error}, or JSON like {example}; a time is for {side}Timestamp") from None
+            expected = str(error).removeprefix(f"{text!r}: ")
+            raise ValueError(f'{expected}, or JSON like {{"topic": {{"0": 23, "1": -2}}}}') from None
     points = {}
     for tp, number in parse_offsets(text).items():
         try:

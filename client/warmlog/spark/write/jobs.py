@@ -1,9 +1,9 @@
 """The transaction of a write: which one it is, and how the driver ends it.
 
-A stream's is named by its query and topic, and its version is the number of the micro-batch: Spark can only run the
-last one again, under the same number and with the same rows. The query alone is not enough: a stream that starts with
-a copy of another one's checkpoint has the same, and may write to another topic. A batch's is named by the user and its
-topic, as a micro-batch may be written to several topics under one txnAppId; or by an id of this one write.
+A stream's is named by its query, and its version is the number of the micro-batch: Spark can only run the last one
+again, under the same number and with the same rows. A batch's is named by the user, or by an id of this one write. To
+the names of queries and users the option `topic` is added: a stream that starts with a copy of another one's checkpoint
+has the same query, and users of Delta write several tables in one micro-batch under one name.
 
 In PySpark 4.0 to 4.3 the tasks of a stream find both in their TaskContext. The process that commits has no TaskContext
 and another writer object; it is given the number and the tasks' messages, so each message names the transaction, also
@@ -28,7 +28,7 @@ from warmlog_protocol.messages import JobMember
 ABORT_TIMEOUT_MS = 10_000
 """How long an abort is retried. If it fails, the next run or the timeout aborts."""
 MAX_NAME_LENGTH = 249
-"""Of a transactional id; a topic's name may be as long. Both are ASCII."""
+"""Of a transactional id; a topic's name may be as long. A stream's are ASCII."""
 
 _log = logging.getLogger("warmlog.spark")
 
@@ -61,9 +61,7 @@ def batch_job(options: WriteOptions) -> Job | None:
     if options.transaction is None:
         return Job(f"spark-{uuid4()}", 0, options.transaction_timeout_ms)
     name, version = options.transaction
-    if options.topic is not None:
-        name = f"{name}:{options.topic}"  # no topic has a colon, so no two names become one
-    return Job(name, version, options.transaction_timeout_ms)
+    return Job(_with_topic(name, options), version, options.transaction_timeout_ms)
 
 
 def stream_job(options: WriteOptions) -> Job | None:
@@ -78,8 +76,13 @@ def stream_job(options: WriteOptions) -> Job | None:
             "Spark does not tell this task its query and micro-batch, which exactly once needs: set the option "
             "delivery to at-least-once"
         )
-    name = f"spark-{query}" if options.topic is None else f"spark-{query}-{options.topic}"
-    return Job(name[:MAX_NAME_LENGTH], int(batch), options.transaction_timeout_ms)
+    name = _with_topic(f"spark-{query}", options)[:MAX_NAME_LENGTH]
+    return Job(name, int(batch), options.transaction_timeout_ms)
+
+
+def _with_topic(name: str, options: WriteOptions) -> str:
+    """Return the transactional id of all writes of this name to the topic; no topic's name has a slash."""
+    return name if options.topic is None else f"{name}/{options.topic}"
 
 
 def commit_written(options: WriteOptions, messages: Messages, when_unknown: str) -> None:

@@ -72,6 +72,32 @@ def test_metrics_are_text_of_prometheus_or_openmetrics(port: int) -> None:
     assert body.endswith("# EOF\n")
 
 
+@pytest.mark.parametrize("version", ["abc", "1.x"])
+def test_a_client_that_accepts_no_version_there_is_gets_text_and_writes_no_traceback(
+    port: int, capfd: pytest.CaptureFixture[str], version: str
+) -> None:
+    status, content_type, _ = ask(port, "/metrics", Accept=f"application/openmetrics-text; version={version}")
+    assert (status, content_type.split(";")[0]) == (200, "text/plain")
+    assert capfd.readouterr().err == ""
+
+
+def test_a_bug_is_a_line_of_the_log_and_no_text_on_stderr(
+    port: int,
+    broker: Scripted,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fail() -> Health:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(broker, "health", fail)
+    caplog.set_level("DEBUG")
+    assert ask(port, "/healthz/ready")[0] == 500
+    assert capfd.readouterr().err == ""
+    assert "ValueError: a bug" in caplog.text
+
+
 def test_readiness_says_what_is_wrong(port: int, broker: Scripted) -> None:
     assert ask(port, "/healthz/ready") == (200, admin_server.TEXT, "ready\n")
     broker.state = Health(True, ["a disk is full"])

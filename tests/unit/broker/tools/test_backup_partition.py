@@ -120,6 +120,18 @@ def test_a_snapshot_after_the_last_segment_is_left_out(source: Path, tmp_path: P
     assert [path.name for path in (files.root / NAME).glob("*.snapshot")] == [segment_file_name(20, ".snapshot")]
 
 
+def test_a_partition_that_is_taken_again_is_copied_only_where_it_has_changed(source: Path, tmp_path: Path) -> None:
+    files = Interrupted(tmp_path / "backup", 0, lambda: None)
+    for _ in range(2):
+        back_up_partition(source, NAME, 10, files, pause=lambda: None)
+        assert files.copied_bytes == len(b"old 10") + len(b"old 20")
+    with log(source, 20).open("ab") as file:
+        file.write(b" and more")
+    back_up_partition(source, NAME, 10, files, pause=lambda: None)
+    assert files.copied_bytes == len(b"old 10") + len(b"old 20") + len(b"old 20 and more")
+    assert backed_up(files)[log(source, 20).name] == b"old 20 and more"
+
+
 def test_a_directory_that_does_not_exist_is_told(tmp_path: Path) -> None:
     files = Interrupted(tmp_path / "backup", 0, lambda: None)
     with pytest.raises(FileNotFoundError):

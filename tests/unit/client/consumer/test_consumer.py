@@ -267,7 +267,7 @@ async def test_an_end_of_some_partitions_leaves_the_others_at_latest() -> None:
             assert client.positions() == {"t-0": 2, "t-1": 5}
 
 
-async def test_an_offset_that_is_not_in_the_log_names_the_range() -> None:
+async def test_an_offset_that_is_not_in_the_log_names_the_range(caplog: pytest.LogCaptureFixture) -> None:
     async with FakeBroker(t=1) as broker:
         fill(broker, 0, 5, 5)
         broker.topics[TOPIC][0].log_start_offset = 5
@@ -279,6 +279,7 @@ async def test_an_offset_that_is_not_in_the_log_names_the_range() -> None:
             assert await values_until(client) == numbers(range(5, 10))
         async with consumer(broker, start=2, on_out_of_range="earliest") as client:
             assert await values_until(client) == numbers(range(5, 10))
+        assert caplog.messages == ["t-0: offset 2 is not in the log; continuing at its earliest offset, 5"]
         async with consumer(broker, start=2, on_out_of_range="latest") as client:
             assert await values_until(client) == []
         async with consumer(broker, start=99, on_out_of_range="error") as client:

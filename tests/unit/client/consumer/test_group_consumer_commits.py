@@ -38,6 +38,22 @@ async def test_an_automatic_commit_takes_no_commit_by_hand_back_that_was_cancell
     assert coordinator.committed == {("t", 0): 4}
 
 
+async def test_a_seek_to_what_is_committed_waits_for_commits_that_were_cancelled(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async with consumer(broker, commit="manual") as client:
+        batches = client.batches()
+        for _ in range(2):
+            await take(batches, 1)
+            by_hand = asyncio.ensure_future(client.commit())
+            await asyncio.sleep(0)
+            assert by_hand.cancel()
+        await client.seek_to_committed()
+        assert client.position("t", 0) == 8
+        await client.commit()
+    assert coordinator.committed == {("t", 0): 8}
+
+
 async def test_an_automatic_commit_is_made_after_a_commit_by_hand_was_refused(
     broker: FakeBroker, coordinator: FakeCoordinator
 ) -> None:

@@ -26,8 +26,9 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
 
 
 def test_options_of_members_need_a_group() -> None:
-    with pytest.raises(TypeError, match="are for a consumer with a group"):
-        warmlog.Consumer("127.0.0.1:1", topics=["t"], instance_id="i")
+    for option in ({"instance_id": "i"}, {"commit": "manual"}, {"session_timeout_ms": 6000}, {"on_lost": print}):
+        with pytest.raises(TypeError, match=rf"^{next(iter(option))}=.* is for a consumer with a group"):
+            warmlog.Consumer("127.0.0.1:1", topics=["t"], **option)
 
 
 def test_callbacks_of_the_blocking_consumer_are_plain_functions() -> None:

@@ -21,6 +21,7 @@ from warmlog_protocol.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     InvalidRequest,
+    RecordListTooLarge,
     SafeMode,
 )
 from warmlog_protocol.messages import ACKS_ALL
@@ -135,7 +136,7 @@ async def test_a_bug_in_an_append_has_the_log_read_again_and_nothing_more_of_its
     assert shard.state.replayed == []
 
 
-async def test_a_decision_that_no_segment_can_hold_fails_alone(
+async def test_a_decision_that_no_segment_can_hold_fails_alone_and_for_good(
     make_partition: MakePartition, threads: Executor
 ) -> None:
     partition = make_partition(segment_bytes="2000000")
@@ -146,7 +147,7 @@ async def test_a_decision_that_no_segment_can_hold_fails_alone(
         after = future_of(shard.run("c", put("c", 1)))
         await turn()
         flush(partition)
-        assert isinstance(huge.exception(), CoordinatorNotAvailable)
+        assert isinstance(huge.exception(), RecordListTooLarge)
         assert (small.exception(), after.exception()) == (None, None)
         assert shard.state.by_name == {"a": 1, "c": 1}
 

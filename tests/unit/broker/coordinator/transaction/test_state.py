@@ -6,10 +6,12 @@ from typing import TypeVar
 import pytest
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.transaction.decisions import NOBODY, abort, end, enrol, initialise
+from warmlog_broker.coordinator.transaction.decisions import NOBODY, abort, complete, end, enrol, initialise
+from warmlog_broker.coordinator.transaction.decisions import expire as decide_expiry
 from warmlog_broker.coordinator.transaction.jobs import abort_members, commit, join
 from warmlog_broker.coordinator.transaction.limits import Limits
-from warmlog_broker.coordinator.transaction.state import Enrolled, Producer, Transactions
+from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Producer, Transactions
+from warmlog_protocol.errors import InvalidProducerIdMapping
 
 NAME = "name"
 PLACE = Enrolled(b"t" * 16, 0)
@@ -95,3 +97,31 @@ def test_a_transaction_that_is_decided_before_the_last_record_of_the_one_before_
     machine.decided(end(machine.state, NAME, following, commits=True, begun=[PLACE], fresh_id=None, now_ms=9))
     (found,) = machine.state
     assert found.value.began_ms == 9
+
+
+def test_a_job_that_rests_keeps_its_last_version_and_no_slots() -> None:
+    machine = Machine()
+    for fresh_id in range(7, 27):
+        machine.join(1, fresh_id)
+    winner = Producer(7, 0)
+    machine.enrol(winner)
+    machine.decided(commit(machine.state, NAME, 1, [winner], records=1, now_ms=3, limits=LIMITS))
+
+    def expire(rests_ms: int) -> None:
+        machine.decided(decide_expiry(machine.state, NAME, now_ms=4 + rests_ms, limits=LIMITS))
+
+    expire(LIMITS.slot_expiration_ms)
+    job = machine.state.get(NAME)
+    assert isinstance(job, Job)
+    assert len(job.members) == 20, "markers are not written yet"
+    machine.decided(complete(machine.state, NAME, job.outcomes, now_ms=4))
+    expire(LIMITS.slot_expiration_ms - 1)
+    assert len(job.members) == 20
+    expire(LIMITS.slot_expiration_ms)
+    assert not job.members
+    assert machine.compacted() == machine.state
+    repeated = commit(machine.state, NAME, 1, [winner], records=1, now_ms=5, limits=LIMITS)
+    assert repeated.result == (True, 1)
+    with pytest.raises(InvalidProducerIdMapping):
+        machine.enrol(winner)
+    assert machine.join(2, 27) == Producer(27, 0)

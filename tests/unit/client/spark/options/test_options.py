@@ -150,6 +150,13 @@ def test_a_tail_is_so_many_offsets_before_the_end() -> None:
     assert (bounds.starting, bounds.ending) == (Point(PointKind.TAIL, 100), Point(PointKind.TAIL, 5))
 
 
+def test_offsets_and_times_for_all_partitions_are_those_of_consumers() -> None:
+    bounds = parse(startingOffsets="17", endingOffsets="-10m").bounds
+    assert (bounds.starting, bounds.ending) == (Point(PointKind.OFFSET, 17), time_at(NOW_MS - 600_000))
+    bounds = parse(startingOffsets="2023-11-14T00:00").bounds
+    assert bounds.starting == parse(startingTimestamp="2023-11-14").bounds.starting
+
+
 def test_topics_are_chosen_by_name_by_pattern_or_with_their_partitions() -> None:
     broker = {"bootstrap.servers": "b:1"}
     chosen = parse_read_options({**broker, "assign": '{"x": [3, 0], "y": [1]}'}, NOW_MS).topics
@@ -207,10 +214,11 @@ def test_kafkas_name_for_the_broker_is_an_alias() -> None:
         ({"startingOffsets": '{"t": {"0": 1, "0": 2}}'}, "a name is given twice"),
         ({"startingOffsets": '{"t": {"0": 1, "00": 2}}'}, "a partition is given twice"),
         ({"startingOffsets": '{"t": 5}'}, "JSON like"),
-        ({"startingOffsets": "[]"}, "earliest, latest or a tail like -100 is expected, or JSON like"),
-        ({"startingOffsets": "-10m"}, "earliest, latest or a tail like -100 is expected, or JSON like"),
-        ({"startingOffsets": "-10m"}, "; a time is for startingTimestamp"),
-        ({"endingOffsets": "2026-11-25"}, "; a time is for endingTimestamp"),
+        (
+            {"startingOffsets": "[]"},
+            "option startingOffsets is '[]': earliest, latest, an offset, a tail like",
+        ),
+        ({"endingOffsets": "-10x"}, "2026-11-20T08:00+02:00 or -10m is expected, or JSON like"),
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970, a time like 2026-11-20T08:00:00Z or -10m is"),
         ({"startingTimestamp": "-100"}, "milliseconds since 1970, a time like 2026-11-20T08:00:00Z or -10m is"),
         ({"endingOffsetsByTimestamp": '{"t": {"0": 1.5}}'}, "t-0 has 1.5: a time is expected"),
@@ -225,7 +233,7 @@ def test_kafkas_name_for_the_broker_is_an_alias() -> None:
             {"group": "g", "startingOffsets": "committed", "startingTimestamp": "-1h"},
             "option group has no use without startingOffsets=committed",
         ),
-        ({"endingOffsets": "committed"}, "earliest, latest or a tail like -100 is expected, or JSON like"),
+        ({"endingOffsets": "committed"}, "earliest, latest, an offset, a tail like -100"),
         (
             {"group": "g", "startingOffsets": "committed", "commitOffsets": "true"},
             "option commitOffsets is for a stream, not for a batch: whether each micro-batch that is done",
@@ -256,7 +264,12 @@ def test_what_cannot_be_used_is_refused_in_one_line(given: dict[str, str], messa
             f'{{"t": {{"0": {2**63}}}}}',
             f"t-0 has {2**63}: an offset of at most {2**63 - 1} is expected",
         ),
-        ("endingOffsets", f"-{2**63 - 1}", f"-{2**63}", f"a tail of at most {2**63 - 1} offsets is expected, or JSON"),
+        (
+            "endingOffsets",
+            f"-{2**63 - 1}",
+            f"-{2**63}",
+            f"an offset or tail of at most {2**63 - 1} is expected",
+        ),
         (
             "endingOffsets",
             f'{{"t": {{"{2**31 - 1}": 0}}}}',

@@ -1,7 +1,6 @@
 """Which transaction a write has, and what the driver makes of the tasks' messages."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from pyspark import TaskContext
@@ -33,10 +32,11 @@ class FakeContext:
         return self._properties.get(key)
 
 
-def test_a_batch_is_named_by_the_user_and_its_topic_or_by_an_id_of_its_own() -> None:
+def test_a_batch_is_named_by_the_user_or_by_an_id_of_its_own() -> None:
     named = WriteOptions(("b:1",), transaction=("nightly", 3), transaction_timeout_ms=5_000)
-    assert batch_job(named) == Job("nightly", 3, 5_000), "rows name their topics"
-    assert batch_job(replace(named, topic="t")) == Job("nightly:t", 3, 5_000)
+    assert batch_job(named) == Job("nightly", 3, 5_000)
+    to_topic = WriteOptions(("b:1",), "t", transaction=("nightly", 3))
+    assert batch_job(to_topic) == Job("nightly/t", 3), "as with Delta, one name serves several destinations"
     first, second = batch_job(ANYWHERE), batch_job(ANYWHERE)
     assert first is not None
     assert second is not None
@@ -51,9 +51,9 @@ def test_a_stream_is_named_by_its_query_and_topic_and_has_its_micro_batch_as_ver
 ) -> None:
     context = FakeContext(sql_streaming_queryId="1-2", streaming_sql_batchId="17")
     monkeypatch.setattr(TaskContext, "get", lambda: context)
-    assert stream_job(ANYWHERE) == Job("spark-1-2-t", 17, 900_000)
+    assert stream_job(ANYWHERE) == Job("spark-1-2/t", 17, 900_000)
     assert stream_job(WriteOptions(("b:1",))) == Job("spark-1-2", 17, 900_000), "rows name their topics"
-    assert stream_job(WriteOptions(("b:1",), "t" * 249)) == Job("spark-1-2-" + "t" * 239, 17, 900_000)
+    assert stream_job(WriteOptions(("b:1",), "t" * 249)) == Job("spark-1-2/" + "t" * 239, 17, 900_000)
     assert stream_job(WriteOptions(("b:1",), is_exactly_once=False)) is None
     for known in (None, FakeContext(sql_streaming_queryId="1-2")):
         monkeypatch.setattr(TaskContext, "get", lambda: known)  # noqa: B023 - called in this turn

@@ -34,7 +34,7 @@ S = TypeVar("S", bound=State)
 Then = Callable[[Any], None]
 """Takes the result, or the error."""
 
-LIMITS = Limits(expiration_ms=60_000)
+LIMITS = Limits(expiration_ms=60_000, slot_expiration_ms=10_000)
 GROUP_LIMITS = GroupLimits(min_session_timeout_ms=1000, heartbeat_interval_ms=300)
 FIRST_FREE_ID = 1000
 
