@@ -64,7 +64,7 @@ def why_tls_failed(error: OSError) -> str | None:
     if isinstance(error, _ENDED):
         return (
             "the broker ended the TLS handshake: does it speak TLS at this port, and does it require another client "
-            "certificate (ssl_certfile)?"
+            "certificate (ssl_certfile)? Its log says why"
         )
     if isinstance(error, ssl.SSLError):
         return _REASONS.get(error.reason or "") or (error.reason or str(error)).replace("_", " ").lower()
@@ -86,6 +86,6 @@ def _why_refused(error: ssl.SSLCertVerificationError) -> str:
 
 def lost_early(reason: object, *, uses_tls: bool) -> str:
     """Return why a connection has ended before the broker's first response."""
-    if uses_tls:
-        return f"{reason}, before its first response: does it require another client certificate (ssl_certfile)?"
-    return f"{reason}, before its first response: does it expect TLS (ssl=True) at this port?"
+    certificate = "does it require another client certificate (ssl_certfile)"
+    tls = "does it expect TLS (ssl=True) at this port"
+    return f"{reason}, before its first response: {certificate if uses_tls else tls}? Its log says why"
