@@ -263,6 +263,31 @@ async def test_records_and_offsets_are_committed_together(broker: BrokerProcess,
     assert await read(broker, output) == sorted(b"out-%d" % number for number in range(30))
 
 
+async def test_a_program_that_is_started_anew_beside_the_old_one_begins_after_its_last_transaction(
+    broker: BrokerProcess, topic: str
+) -> None:
+    """Consumers with `partitions` are no members: nothing else keeps the new one from reading too early."""
+    options = {"partitions": [(topic, 0)], "group": f"g{uuid4().hex}", "start": "earliest", "commit": "manual"}
+    async with (
+        named(broker) as producer,
+        warmlog.Consumer(broker.address, **options) as old,  # type: ignore[arg-type]
+        warmlog.Admin(broker.address, request_timeout_ms=500) as admin,
+    ):
+        async with warmlog.Producer(broker.address) as plain:
+            await asyncio.gather(*(plain.send(topic, b"value", partition=0) for _ in range(10)))
+        async with producer.transaction() as transaction:
+            await transaction.commit_offsets(old, {(topic, 0): 7})
+            new = asyncio.create_task(warmlog.Consumer(broker.address, **options).start())  # type: ignore[arg-type]
+            with pytest.raises(warmlog.UnstableOffsetCommit):
+                await admin.reset_offsets(str(options["group"]), "latest", [(topic, 0)], dry_run=False)
+            assert (await old.committed())[topic, 0] is None, "this does not wait"
+        consumer = await new
+        assert consumer.position(topic, 0) == 7
+        await consumer.close()
+        await admin.reset_offsets(str(options["group"]), "latest", dry_run=False)
+        assert (await old.committed())[topic, 0] == 10
+
+
 Values = AsyncIterator[bytes | None]
 
 

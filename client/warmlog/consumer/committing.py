@@ -99,7 +99,7 @@ class Committing:
         names = sorted({topic for topic, number in given if (topic, number) not in read})
         ids = {topic.name: topic.topic_id.bytes for topic in await self._core.cluster.topics(names)} if names else {}
         wanted = [self._with_id(each) if each in read else Owned(ids[each[0]], *each) for each in given]
-        found = await self._offsets.fetch(wanted, GroupMetadata(self._options.group))
+        found = await self._offsets.fetch(wanted, GroupMetadata(self._options.group), needs_stable=False)
         return {owned.tp: at for owned, at in found.items()}
 
     def _delivered(self, *, with_same: bool) -> dict[Owned, Place]:

@@ -55,10 +55,16 @@ def commit(
 ) -> Decision[OffsetCommitResponse]:
     """Decide a commit. Each partition is committed or refused by itself, in the order of the request.
 
+    UnstableOffsetCommit for one from outside while an open transaction commits an offset of a partition in it, which
+    would undo this when it ends.
+
     Call `groups.heard` with the sequence number of the request once its records are applied; `check_sequence` refuses
     meanwhile what must not be decided after it.
     """
     accepted, response = check_commit(groups, request, topics, now_ms=now_ms, limits=limits)
+    group = groups.get(request.group)
+    if group is not None and not request.member_id:
+        check_stable(group, accepted)
     records = [put(OffsetKey(request.group, *partition), value) for partition, value in accepted.items()]
     return Decision(records, response)
 
@@ -167,7 +173,7 @@ def fetch_offsets(groups: Groups, request: OffsetFetchRequest) -> OffsetFetchRes
         by_name = sorted(offsets.items(), key=lambda item: (item[1].topic, item[0]))
         return OffsetFetchResponse([_fetched(partition, value) for partition, value in by_name])
     wanted = [(Partition(t.topic_id, number), t.topic) for t in request.partitions for number in t.partitions]
-    if group is not None and group.pending and request.member_id:
+    if group is not None and (request.member_id or request.needs_stable):
         check_stable(group, (partition for partition, _ in wanted))
     return OffsetFetchResponse([_fetched(each, offsets.get(each) or _nothing(topic)) for each, topic in wanted])
 

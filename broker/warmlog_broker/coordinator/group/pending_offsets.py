@@ -1,7 +1,8 @@
 """Offsets that a transaction commits: they wait in the group until the transaction ends, and count only if it commits.
 
-Members that fetch such an offset meanwhile are told to come again, so that a partition's next owner never begins before
-what the transaction has read. The end leaves its epoch: a request of the ended transaction that is late is refused.
+Who fetches such an offset meanwhile to continue there is told to come again, so that a partition's next owner never
+begins before what the transaction has read. The end leaves its epoch: a request of the ended transaction that is late
+is refused.
 """
 
 from collections.abc import Iterable, Mapping
@@ -80,6 +81,8 @@ def _at(value: OffsetValue, now_ms: int) -> OffsetValue:
 
 def check_stable(group: Group, partitions: Iterable[Partition]) -> None:
     """Raise UnstableOffsetCommit if an open transaction commits an offset of any of `partitions`."""
+    if not group.pending:
+        return
     pending = {Partition(each.topic_id, each.partition) for value in group.pending.values() for each in value.offsets}
     unstable = sorted(pending.intersection(partitions))
     if unstable:

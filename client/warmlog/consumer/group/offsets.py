@@ -79,14 +79,22 @@ class Offsets:
         return {partition: errors[partition] for partition in places if partition in errors}
 
     async def fetch(
-        self, partitions: Iterable[Owned], who: GroupMetadata | None = None, *, final: tuple[type[ApiError], ...] = ()
+        self,
+        partitions: Iterable[Owned],
+        who: GroupMetadata | None = None,
+        *,
+        needs_stable: bool = True,
+        final: tuple[type[ApiError], ...] = (),
     ) -> dict[Owned, FetchedOffset]:
-        """Return what is committed for these partitions; offset -1 if nothing is. `final`: see `Cluster.call`."""
+        """Return what is committed for these partitions; offset -1 if nothing is. `final`: see `Cluster.call`.
+
+        With `needs_stable`, which members always need, UnstableOffsetCommit if it may change when a transaction ends.
+        """
         wanted = sorted(set(partitions))
         if not wanted:
             return {}
         who = who or self._who()
-        request = OffsetFetchRequest(who.group, messages_of(wanted), who.member_id, who.member_epoch)
+        request = OffsetFetchRequest(who.group, messages_of(wanted), who.member_id, who.member_epoch, needs_stable)
         response = await self._cluster.call(request, OffsetFetchResponse, final=final)
         return dict(zip(wanted, response.partitions, strict=True))
 

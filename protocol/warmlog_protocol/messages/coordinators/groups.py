@@ -130,13 +130,15 @@ class OffsetCommitResponse(Message, frozen=True):
 class OffsetFetchRequest(Message, frozen=True):
     """Ask for committed offsets of these partitions, or of all that have one (None).
 
-    A member gives its id and epoch, and is refused if they are no longer valid.
+    A member gives its id and epoch, and is refused if they are no longer valid. UNSTABLE_OFFSET_COMMIT for a member, or
+    with `needs_stable`, while an open transaction commits an offset of a partition that is named.
     """
 
     group: str
     partitions: list[TopicPartitions] | None = None
     member_id: str = ""
     member_epoch: Int32 = NO_MEMBER_EPOCH
+    needs_stable: bool = False
 
 
 class FetchedOffset(Message, frozen=True):
