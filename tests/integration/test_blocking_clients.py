@@ -17,6 +17,7 @@ import warmlog.blocking
 from broker_process import BrokerProcess
 from warmlog.blocking import Admin, Consumer, Producer
 from warmlog.errors import BrokerUnavailable, ClientClosed, MessageTooLarge, TopicAlreadyExists
+from warmlog.testing import embedded
 
 INTERRUPTED_S = 3.0
 """An interrupted program ends within a second; the rest is the start of Python on a busy machine."""
@@ -151,6 +152,46 @@ def test_a_program_that_ends_without_closing_sends_everything_and_is_warned(brok
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, "unclosed warmlog.blocking.Producer" in errors) == (0, True), errors
     assert len(values_of(broker, topic)) == 1000
+
+
+def test_a_producer_that_is_closed_as_the_program_ends_connects_again_by_a_hosts_name() -> None:
+    code = """
+import atexit, sys
+from warmlog.blocking import Producer
+producer = Producer(sys.argv[1]).start()
+atexit.register(producer.close)
+print(producer.send("t", b"one").result().offset, flush=True)
+sys.stdin.readline()
+producer.send("t", b"two")
+"""
+    with embedded() as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t")
+        address = broker.address.replace("127.0.0.1", "localhost")
+        with subprocess.Popen(
+            [sys.executable, "-c", code, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "0\n"
+            broker.kill()
+            broker.start()
+            try:
+                process.communicate("\n", timeout=30)
+            finally:
+                process.kill()
+        with Consumer(broker.address, topics=["t"]) as consumer:
+            assert [record.value for record in consumer.records(until="latest")] == [b"one", b"two"]
+
+
+def test_a_consumer_that_is_open_as_the_program_ends_gives_up_its_partitions(broker: BrokerProcess, topic: str) -> None:
+    create(broker, topic)
+    code = """
+consumer = Consumer(address, topics=[topic], group="ending", on_revoked=print).start()
+list(consumer.records(until="latest"))
+"""
+    process = program(code, broker, topic)
+    given_up, errors = process.communicate(timeout=60)
+    assert (process.returncode, given_up) == (0, f"[('{topic}', 0)]\n"), errors
 
 
 def test_a_client_that_is_collected_ends_its_thread(broker: BrokerProcess, topic: str) -> None:

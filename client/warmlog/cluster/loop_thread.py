@@ -4,11 +4,13 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from warmlog.errors import ClientClosed
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 _CLOSED = "the client was closed by another thread before this was done"
@@ -49,11 +51,29 @@ class _Call(Generic[R]):
         return self._results[0]
 
 
+class _Threads(ThreadPoolExecutor):
+    """A thread for each piece of work. A pool takes none as the program ends, when an `atexit` function may close."""
+
+    def submit(self, work: Callable[P, R], /, *args: P.args, **keywords: P.kwargs) -> Future[R]:
+        done: Future[R] = Future()
+
+        def run() -> None:
+            if done.set_running_or_notify_cancel():
+                try:
+                    done.set_result(work(*args, **keywords))
+                except BaseException as error:
+                    done.set_exception(error)
+
+        threading.Thread(target=run, name="warmlog work", daemon=True).start()
+        return done
+
+
 class LoopThread:
     """Runs coroutines of one client for any thread of the process that created it."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
+        self.loop.set_default_executor(_Threads())
         self._process_id = os.getpid()
         self._calls: set[_Call[Any]] = set()
         self._is_stopping = False
