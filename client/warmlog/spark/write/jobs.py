@@ -14,6 +14,7 @@ several of its micro-batch: they are not used there.
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from hashlib import sha256
 from uuid import uuid4
 
 from pyspark import TaskContext
@@ -27,8 +28,8 @@ from warmlog_protocol.messages import JobMember
 
 ABORT_TIMEOUT_MS = 10_000
 """How long an abort is retried. If it fails, the next run or the timeout aborts."""
-MAX_NAME_LENGTH = 249
-"""Of a transactional id; a topic's name may be as long. A stream's are ASCII."""
+MAX_NAME_BYTES = 249
+"""Of a transactional id; a topic's name may be as long."""
 
 _log = logging.getLogger("warmlog.spark")
 
@@ -76,13 +77,20 @@ def stream_job(options: WriteOptions) -> Job | None:
             "Spark does not tell this task its query and micro-batch, which exactly once needs: set the option "
             "delivery to at-least-once"
         )
-    name = _with_topic(f"spark-{query}", options)[:MAX_NAME_LENGTH]
-    return Job(name, int(batch), options.transaction_timeout_ms)
+    return Job(_with_topic(f"spark-{query}", options), int(batch), options.transaction_timeout_ms)
 
 
 def _with_topic(name: str, options: WriteOptions) -> str:
-    """Return the transactional id of all writes of this name to the topic; no topic's name has a slash."""
-    return name if options.topic is None else f"{name}/{options.topic}"
+    """Return the transactional id of all writes of this name to the topic; no topic's name has a slash.
+
+    If that is too long, a hash stands for the topic.
+    """
+    if options.topic is None:
+        return name
+    full = f"{name}/{options.topic}"
+    if len(full.encode()) <= MAX_NAME_BYTES:
+        return full
+    return f"{name}//{sha256(options.topic.encode()).hexdigest()[:32]}"
 
 
 def commit_written(options: WriteOptions, messages: Messages, when_unknown: str) -> None:

@@ -53,12 +53,23 @@ def test_a_stream_is_named_by_its_query_and_topic_and_has_its_micro_batch_as_ver
     monkeypatch.setattr(TaskContext, "get", lambda: context)
     assert stream_job(ANYWHERE) == Job("spark-1-2/t", 17, 900_000)
     assert stream_job(WriteOptions(("b:1",))) == Job("spark-1-2", 17, 900_000), "rows name their topics"
-    assert stream_job(WriteOptions(("b:1",), "t" * 249)) == Job("spark-1-2/" + "t" * 239, 17, 900_000)
     assert stream_job(WriteOptions(("b:1",), is_exactly_once=False)) is None
     for known in (None, FakeContext(sql_streaming_queryId="1-2")):
         monkeypatch.setattr(TaskContext, "get", lambda: known)  # noqa: B023 - called in this turn
         with pytest.raises(ClientError, match="set the option delivery to at-least-once"):
             stream_job(ANYWHERE)
+
+
+def test_topics_with_long_names_have_transactions_of_their_own() -> None:
+    app = "é" * 20
+    jobs = [
+        batch_job(WriteOptions(("b:1",), topic, transaction=(app, 3)))
+        for topic in ("t" * 208, "t" * 209, "t" * 248 + "a", "t" * 248 + "b")
+    ]
+    names = [job.transactional_id for job in jobs if job is not None]
+    assert names[0] == app + "/" + "t" * 208
+    assert len(set(names)) == 4
+    assert all(name.startswith(app + "/") and len(name.encode()) <= 249 for name in names)
 
 
 class Driver:
