@@ -117,6 +117,18 @@ async def test_the_next_backup_links_what_has_not_changed_and_each_can_be_restor
         assert await values(broker, "flights") == after
 
 
+async def test_what_is_missing_in_the_last_backup_is_taken_from_the_data_directory(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        await create(broker, "flights")
+        await produce(broker, "flights", 0, 500)
+        await checkpointed(broker, 500)
+        first = Path(str(back_up(broker, tmp_path / "backups")["path"]))
+        shutil.rmtree(first / "data-0" / "flights-0")
+        back_up(broker, tmp_path / "backups")
+    with restored(tmp_path / "backups", tmp_path / "restored") as broker:
+        assert len((await values(broker, "flights"))[0]) == 500
+
+
 async def test_retention_and_deletion_beside_a_backup_do_not_change_it(tmp_path: Path) -> None:
     backups = tmp_path / "backups"
     with BrokerProcess(tmp_path / "data") as broker:

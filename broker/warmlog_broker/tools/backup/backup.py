@@ -37,7 +37,12 @@ from warmlog_broker.storage.directory.dir_lock import exclusive_lock
 from warmlog_broker.storage.directory.offset_checkpoint import pack_offsets, read_offsets
 from warmlog_broker.storage.directory.properties import read_format
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.io.durable_files import make_directories, replace_file, sync_directory
+from warmlog_broker.storage.io.durable_files import (
+    make_directories,
+    naming_full_disk,
+    replace_file,
+    sync_directory,
+)
 from warmlog_broker.tools.backup.manifest import (
     MANIFEST_NAME,
     PARTIAL_SUFFIX,
@@ -107,7 +112,8 @@ def back_up(
         partial.mkdir(mode=0o700)
         try:
             files = BackupFiles(partial, previous, on_copied)
-            partitions = _Run(data_dir, files).run(now_ms)
+            with naming_full_disk(partial):
+                partitions = _Run(data_dir, files).run(now_ms)
             partial.replace(path)
             sync_directory(directory)
         except BaseException:

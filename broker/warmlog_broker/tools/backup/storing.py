@@ -49,10 +49,11 @@ class BackupFiles:
         target = self._target(name)
         known = self._known.get(name)
         if self._previous is not None and known is not None and known.source == listed:
-            os.link(self._previous / name, target)
-            self.linked_bytes += listed.size_bytes
-            self.entries[name] = known
-            return
+            with suppress(OSError):  # that backup is not complete any more: the file is taken from the source
+                os.link(self._previous / name, target)
+                self.linked_bytes += listed.size_bytes
+                self.entries[name] = known
+                return
         if not self._link(source, target, listed):
             self._copy(source, target, listed)
         self.entries[name] = FileEntry(listed.size_bytes, sha256_of(target), listed)
