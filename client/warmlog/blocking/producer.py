@@ -110,7 +110,7 @@ class DeliveryFuture(Future[RecordMetadata]):
         except TimeoutError:
             if not self.done():
                 raise
-            return self._error or (self._sent and self._sent.exception())
+            return self._sent.exception() if self._error is None and self._sent is not None else self._error
         except Exception as error:
             return error
         return None
