@@ -214,6 +214,20 @@ def test_a_send_beside_a_close_is_delivered_or_refused(shared: EmbeddedBroker) -
                 one.result(20)
 
 
+def test_a_record_that_a_close_has_sent_is_not_refused(shared: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = Producer(shared.address).start()
+    thread = producer._running()
+    plain = thread.soon
+
+    def close_first(callback: Any) -> None:
+        monkeypatch.setattr(thread, "soon", plain)
+        producer.close()
+        plain(callback)
+
+    monkeypatch.setattr(thread, "soon", close_first)
+    assert producer.send("t", b"last").result().offset >= 0
+
+
 def test_a_wait_for_futures_beside_a_close_ends(shared: EmbeddedBroker) -> None:
     def send(using: Producer) -> int:
         not_done = 0

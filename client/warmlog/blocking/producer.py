@@ -110,7 +110,7 @@ class DeliveryFuture(Future[RecordMetadata]):
         except TimeoutError:
             if not self.done():
                 raise
-            return self._error
+            return self._error if self._error or self._sent is None else self._sent.exception()
         except Exception as error:
             return error
         return None
@@ -176,7 +176,8 @@ class SendQueue:
                     self._size_bytes += size_bytes
                     is_first, self._is_awake = not self._is_awake, True
             if has_room and is_first:
-                self.thread.soon(self._begin)
+                with suppress(ClientClosed):  # closed meanwhile, which has sent or failed the record: its future tells
+                    self.thread.soon(self._begin)
         except BaseException:  # such as Ctrl-C before `soon`
             self._is_awake = False
             raise
