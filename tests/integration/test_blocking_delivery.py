@@ -42,6 +42,15 @@ def test_a_wait_that_times_out_loses_no_record() -> None:
             assert sum(1 for _ in consumer.records(until="latest")) == 502
 
 
+def test_a_look_at_a_record_does_not_wait(shared: EmbeddedBroker) -> None:
+    with Producer(shared.address, linger_ms=60_000) as producer:
+        sent = producer.send("t", b"x")
+        begun = time.monotonic()
+        with suppress(TimeoutError):
+            sent.result(0)
+        assert time.monotonic() - begun < 0.8
+
+
 def test_large_records_wait_for_room(shared: EmbeddedBroker) -> None:
     with Producer(shared.address, buffer_bytes=1 << 20) as producer:
         sent = [producer.send("t", bytes(600_000)) for _ in range(6)]

@@ -164,6 +164,7 @@ class LoopThread:
         def cancel() -> None:
             for task in tasks:
                 task.cancel()
+                task.add_done_callback(lambda _: called.end(error=ClientClosed(_CLOSED)))  # if it had not begun to run
 
         self._calls.add(called)
         try:

@@ -194,7 +194,7 @@ class Committing:
     async def _last_commit(self) -> None:
         try:
             async with asyncio.timeout(LAST_COMMIT_TIMEOUT_S):
-                if self._options.commit == "auto":
+                if self._task is not None:  # else the start has failed, and what is committed is not known
                     await self._commit_finished(self._partitions())
                 await self._offsets.ended()
         except TimeoutError:

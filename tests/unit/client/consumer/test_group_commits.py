@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from typing import Never
 
 import pytest
 
@@ -10,6 +11,7 @@ from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
 from group_consumer import ALL, FIRST, PATIENCE_S, consumer, fill, place, take, until
 from warmlog_protocol.batch import encode_batch
+from warmlog_protocol.messages import OffsetFetchRequest
 
 
 async def test_it_starts_where_the_group_has_committed_and_elsewhere_at_start(
@@ -203,6 +205,19 @@ async def test_a_consumer_of_given_partitions_commits_from_outside(
             await outside.commit({"t-0": 1})
         with pytest.raises(ValueError, match="does not read t-1"):
             await outside.commit({"t-1": 1})
+
+
+async def test_a_consumer_of_given_partitions_that_could_not_start_commits_nothing(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    def refuse(_: OffsetFetchRequest) -> Never:
+        raise warmlog.UnstableOffsetCommit("a transaction is open")
+
+    coordinator.offsets[next(iter(FIRST))] = (4, 0)
+    broker.further_handlers[OffsetFetchRequest] = refuse
+    with pytest.raises(warmlog.UnstableOffsetCommit):
+        await consumer(broker, partitions=["t-0"], request_timeout_ms=50).start()
+    assert coordinator.committed == {("t", 0): 4}
 
 
 async def test_commits_at_the_same_time_share_requests_and_keep_their_order(
