@@ -117,6 +117,18 @@ async def test_the_next_backup_links_what_has_not_changed_and_each_can_be_restor
         assert await values(broker, "flights") == after
 
 
+async def test_what_is_missing_in_the_last_backup_is_taken_from_the_data_directory(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        await create(broker, "flights")
+        await produce(broker, "flights", 0, 500)
+        await checkpointed(broker, 500)
+        first = Path(str(back_up(broker, tmp_path / "backups")["path"]))
+        shutil.rmtree(first / "data-0" / "flights-0")
+        back_up(broker, tmp_path / "backups")
+    with restored(tmp_path / "backups", tmp_path / "restored") as broker:
+        assert len((await values(broker, "flights"))[0]) == 500
+
+
 async def test_retention_and_deletion_beside_a_backup_do_not_change_it(tmp_path: Path) -> None:
     backups = tmp_path / "backups"
     with BrokerProcess(tmp_path / "data") as broker:
@@ -176,6 +188,23 @@ async def test_all_data_directories_are_backed_up_and_restored_elsewhere(tmp_pat
     with restored(tmp_path / "backups", tmp_path / "three", tmp_path / "four") as broker:
         assert await values(broker, "flights") == before
     assert list((tmp_path / "four").glob("flights-*"))
+
+
+async def test_restored_directories_are_not_mixed_with_those_that_they_are_copies_of(tmp_path: Path) -> None:
+    originals = tmp_path / "one", tmp_path / "two"
+    copies = tmp_path / "restored-one", tmp_path / "restored-two"
+    with BrokerProcess(*originals) as broker:
+        await create(broker, "flights", 2)
+        back_up(broker, tmp_path / "backups")
+        with restored(tmp_path / "backups", *copies) as other:
+            other.kill()
+        (tmp_path / "linked").symlink_to(originals[0])
+        assert run("backup", tmp_path / "others", "--data-dir", tmp_path / "linked").returncode == 0
+        assert run("backup", tmp_path / "others", "--data-dir", copies[0]).returncode == 0, "a broker has used them"
+        succeeded(run("restore", tmp_path / "backups", "--data-dir", tmp_path / "a", "--data-dir", tmp_path / "b"))
+        assert "Start a broker on all of them" in error_line(
+            run("backup", tmp_path / "others", "--data-dir", tmp_path / "a")
+        )
 
 
 def test_a_partition_that_moves_away_while_it_is_copied_is_in_the_backup_once(

@@ -42,6 +42,15 @@ def test_a_wait_that_times_out_loses_no_record() -> None:
             assert sum(1 for _ in consumer.records(until="latest")) == 502
 
 
+def test_a_look_at_a_record_does_not_wait(shared: EmbeddedBroker) -> None:
+    with Producer(shared.address, linger_ms=60_000) as producer:
+        sent = producer.send("t", b"x")
+        begun = time.monotonic()
+        with suppress(TimeoutError):
+            sent.result(0)
+        assert time.monotonic() - begun < 0.8
+
+
 def test_large_records_wait_for_room(shared: EmbeddedBroker) -> None:
     with Producer(shared.address, buffer_bytes=1 << 20) as producer:
         sent = [producer.send("t", bytes(600_000)) for _ in range(6)]
@@ -212,6 +221,20 @@ def test_a_send_beside_a_close_is_delivered_or_refused(shared: EmbeddedBroker) -
                 producer.close()
             for one in sending:
                 one.result(20)
+
+
+def test_a_record_that_a_close_has_sent_is_not_refused(shared: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    producer = Producer(shared.address).start()
+    thread = producer._running()
+    plain = thread.soon
+
+    def close_first(callback: Any) -> None:
+        monkeypatch.setattr(thread, "soon", plain)
+        producer.close()
+        plain(callback)
+
+    monkeypatch.setattr(thread, "soon", close_first)
+    assert producer.send("t", b"last").result().offset >= 0
 
 
 def test_a_wait_for_futures_beside_a_close_ends(shared: EmbeddedBroker) -> None:

@@ -4,8 +4,9 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -92,6 +93,29 @@ def test_what_was_not_delivered_is_read_again(filled: EmbeddedBroker, reader: st
             assert consumer.positions() == {f"t-{number}": len(read[number]) for number in read}
         assert interrupting.count
     assert read == {0: list(range(RECORDS)), 1: list(range(RECORDS))}
+
+
+def test_a_loop_that_goes_on_at_once_gets_the_record_first_that_was_not_delivered(
+    filled: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Consumer(filled.address, partitions=["t-0"]) as consumer:
+        records = consumer.records()
+        thread = consumer._running()
+        plain = thread.call
+
+        def interrupted(work: Any) -> None:
+            monkeypatch.setattr(thread, "call", plain)
+            thread.call(work)
+            thread.soon(lambda: time.sleep(0.2))  # what is given back waits for that
+            raise KeyboardInterrupt
+
+        read = [next(records).offset]
+        monkeypatch.setattr(thread, "call", interrupted)
+        with suppress(KeyboardInterrupt):
+            while True:
+                read.append(next(records).offset)
+        read += [next(records).offset for _ in range(3)]
+        assert read == list(range(len(read)))
 
 
 def test_a_table_that_was_not_delivered_leaves_the_positions(filled: EmbeddedBroker) -> None:

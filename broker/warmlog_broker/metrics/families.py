@@ -63,13 +63,13 @@ class TopicCounters:
         """Return the counts of topics with a label of their own, and what the others have had while they had none."""
         values = {}
         for name, count in counted.items():
-            label = labels.get(name)  # None if the topic was created meanwhile
+            label = labels.get(name)  # None if the topic was created meanwhile: the next scrape counts it
             if label == OTHER_TOPICS:
                 before = self._before.get(name, 0)
                 self._others += count - before if count >= before else count  # less: another topic of this name
             elif label is not None:
                 values[label] = count
-        self._before = dict(counted)
+        self._before = {name: count for name, count in counted.items() if name in labels}
         return values | {OTHER_TOPICS: self._others} if self._others else values
 
 

@@ -139,14 +139,15 @@ class _Blocking(Iterator[T]):
 class _Records(_Blocking[Record]):
     """Records: those of a batch that is in hand are taken without a call into the loop."""
 
-    _has_begun = False
-    """Whether a step was taken: the first one puts `until` in force."""
+    _is_in_hand = False
+    """Whether the last step has ended: the first one puts `until` in force, an interrupted one is given back soon."""
 
     def __next__(self) -> Record:
         core = self._owner._client._core
-        if core is not None and self._has_begun:
+        if core is not None and self._is_in_hand:
             for record in core.hand:
                 return record
+        self._is_in_hand = False
         record = super().__next__()
-        self._has_begun = True
+        self._is_in_hand = True
         return record

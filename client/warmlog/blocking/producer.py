@@ -42,8 +42,8 @@ INTERRUPTED_EXIT_S = 0.4
 """How long an interrupted block waits for records that have not reached the producer's buffer."""
 
 
-_future_lock = threading.RLock()
-"""For the first use of a delivery future as a Future: rare, so one lock serves all. A signal's handler may take it."""
+_future_lock = threading.Lock()
+"""For the first use of a delivery future as a Future: rare, so one lock serves all."""
 
 
 class DeliveryFuture(Future[RecordMetadata]):
@@ -110,7 +110,7 @@ class DeliveryFuture(Future[RecordMetadata]):
         except TimeoutError:
             if not self.done():
                 raise
-            return self._error
+            return self._error if self._error or self._sent is None else self._sent.exception()
         except Exception as error:
             return error
         return None
@@ -176,7 +176,8 @@ class SendQueue:
                     self._size_bytes += size_bytes
                     is_first, self._is_awake = not self._is_awake, True
             if has_room and is_first:
-                self.thread.soon(self._begin)
+                with suppress(ClientClosed):  # closed meanwhile, which has sent or failed the record: its future tells
+                    self.thread.soon(self._begin)
         except BaseException:  # such as Ctrl-C before `soon`
             self._is_awake = False
             raise
@@ -419,12 +420,9 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
         """Buffer a record and return; waits only while the producer's buffer is full, and never in a callback.
 
         `result()` of what is returned waits until the record is acknowledged. Records of one thread keep their order
-        within a partition. Without `timestamp_ms` a record has the time at which it reaches the producer's buffer,
-        which is later than the call while that is full.
-
-        `value` and `key` are bytes or None, or what the serializers take, which run in the caller's thread. Raises
-        TypeError for wrong types and what a serializer raises; other errors, such as MessageTooLarge, come with
-        `result`, or with the next `drain`, `flush` or `close`.
+        within a partition. `value` and `key` are bytes or None, or what the serializers take, which run in the
+        caller's thread. Raises TypeError for wrong types and what a serializer raises; other errors, such as
+        MessageTooLarge, come with `result`, or with the next `drain`, `flush` or `close`.
         """
         client = self._client
         if client._is_serializing:

@@ -14,6 +14,7 @@ from warmlog_broker.coordinator.transaction.jobs import abort_all, complete_memb
 from warmlog_broker.coordinator.transaction.limits import (
     Limits,
     NeedsProducerId,
+    check_parts,
     check_timeout,
     check_transactional_id,
 )
@@ -110,7 +111,7 @@ def enrol(
 ) -> Decision[None]:
     """Make a partition, or the offsets of a group, part of the producer's transaction; the first one begins it.
 
-    InconsistentTopicId if another topic of the same name is part of it.
+    InconsistentTopicId if another topic of the same name is part of it, InvalidTxnState if it has MAX_PARTS.
     """
     job = transactions.get(transactional_id)
     if isinstance(job, Job):
@@ -125,9 +126,11 @@ def enrol(
         began = replace(value, status=Status.ONGOING, began_ms=now_ms, changed_ms=now_ms)
         records.append(put(IdKey(transactional_id), began))
     if partition is not None and partition not in found.partitions:
+        check_parts(transactional_id, found.part_count)
         check_topics([*found.partitions.items(), (partition, PartitionValue(topic))])
         records.append(put(PartitionKey(transactional_id, *partition), PartitionValue(topic)))
     if group and group not in found.groups:
+        check_parts(transactional_id, found.part_count)
         records.append(put(GroupKey(transactional_id, group), GroupValue()))
     return Decision(records, None)
 

@@ -14,6 +14,7 @@ from warmlog_broker.coordinator.transaction.limits import (
     MAX_MEMBERS,
     Limits,
     NeedsProducerId,
+    check_parts,
     check_timeout,
     check_transactional_id,
 )
@@ -109,8 +110,10 @@ def enrol_member(job: Job, producer: Producer, partition: Enrolled, topic: str) 
         )
     if _writing(job, producer) is None:
         raise _lost(job.transactional_id, job.value.current_version, producer)
-    if partition in job.members[slot].partitions:
+    partitions = job.members[slot].partitions
+    if partition in partitions:
         return Decision((), None)
+    check_parts(job.transactional_id, len(partitions))
     return Decision([put(PartitionKey(job.transactional_id, *partition, slot), PartitionValue(topic))], None)
 
 

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass
 
-from warmlog_protocol.errors import InvalidRequest, InvalidTransactionTimeout, TooManyTransactionalIds
+from warmlog_protocol.errors import InvalidRequest, InvalidTransactionTimeout, InvalidTxnState, TooManyTransactionalIds
 
 MAX_NAME_BYTES = 249
 MAX_MEMBERS = 20_000
 """Of one job."""
+MAX_PARTS = 30_000
+"""The partitions and groups of one producer's transaction: one decision closes them, which must fit into a segment."""
 
 
 class NeedsProducerId(Exception):
@@ -43,3 +45,11 @@ def check_transactional_id(transactional_id: str) -> None:
     size_bytes = len(transactional_id.encode())
     if not 0 < size_bytes <= MAX_NAME_BYTES:
         raise InvalidRequest(f"a transactional id of {size_bytes} bytes: 1 to {MAX_NAME_BYTES} expected")
+
+
+def check_parts(transactional_id: str, count: int) -> None:
+    """Raise InvalidTxnState if a transaction has `count` partitions and groups, and one more is wanted."""
+    if count >= MAX_PARTS:
+        raise InvalidTxnState(
+            f"a transaction of {transactional_id!r} may have {MAX_PARTS} partitions and groups, and has as many"
+        )

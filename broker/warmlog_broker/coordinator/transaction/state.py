@@ -82,6 +82,10 @@ class Transaction:
         return Producer(self.value.previous_producer_id, self.value.previous_epoch)
 
     @property
+    def part_count(self) -> int:
+        return len(self.partitions) + len(self.groups)
+
+    @property
     def turn(self) -> tuple[int, int]:
         """What no other transaction of this id has."""
         return self.producer

@@ -47,12 +47,10 @@ def copy_bytes(
 def copy_file(
     source: int, target: Path, found: os.stat_result, on_copied: Callable[[int], None] = lambda _count: None
 ) -> None:
-    """Copy a file, as it was `found`, to a new one at `target`: durable except its name. An OSError names `target`."""
+    """Copy a file, as it was `found`, to a new one at `target`: durable except its name."""
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, found.st_mode & 0o777)
     try:
         copy_bytes(source, descriptor, found.st_size, on_copied)
         os.fsync(descriptor)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(target)) from None
     finally:
         os.close(descriptor)

@@ -2,9 +2,11 @@
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from warmlog_broker.storage.io.os_errors import SyncNotBegun, is_out_of_resources
+from warmlog_broker.storage.io.os_errors import SyncNotBegun, is_out_of_resources, is_without_room
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
@@ -16,6 +18,17 @@ def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: i
             raise OSError(errno.EIO, f"the disk accepts none of {len(view)} bytes at position {position}")
         view = view[written:]
         position += written
+
+
+@contextmanager
+def naming_full_disk(path: Path) -> Iterator[None]:
+    """Name `path` in an OSError because of a lack of room: the calls that write know no path."""
+    try:
+        yield
+    except OSError as error:
+        if is_without_room(error) and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def open_to_sync(path: Path | str, more_flags: int = 0) -> int:

@@ -44,13 +44,17 @@ def is_read_only(error: OSError) -> bool:
     return error.errno == errno.EROFS
 
 
+def is_without_room(error: OSError) -> bool:
+    return error.errno in _NO_ROOM
+
+
 def storage_error(message: str, error: OSError | MemoryError) -> StorageError:
     """The error to report for `error`: OutOfResources, DiskReadOnly, DiskFull or StorageError."""
     if isinstance(error, MemoryError) or is_out_of_resources(error):
         return OutOfResources(message)
     if is_read_only(error):
         return DiskReadOnly(message)
-    return DiskFull(message) if error.errno in _NO_ROOM else StorageError(message)
+    return DiskFull(message) if is_without_room(error) else StorageError(message)
 
 
 def out_of_memory() -> OSError:

@@ -37,7 +37,12 @@ from warmlog_broker.storage.directory.dir_lock import exclusive_lock
 from warmlog_broker.storage.directory.offset_checkpoint import pack_offsets, read_offsets
 from warmlog_broker.storage.directory.properties import read_format
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.io.durable_files import make_directories, replace_file, sync_directory
+from warmlog_broker.storage.io.durable_files import (
+    make_directories,
+    naming_full_disk,
+    replace_file,
+    sync_directory,
+)
 from warmlog_broker.tools.backup.manifest import (
     MANIFEST_NAME,
     PARTIAL_SUFFIX,
@@ -107,7 +112,8 @@ def back_up(
         partial.mkdir(mode=0o700)
         try:
             files = BackupFiles(partial, previous, on_copied)
-            partitions = _Run(data_dir, files).run(now_ms)
+            with naming_full_disk(partial):
+                partitions = _Run(data_dir, files).run(now_ms)
             partial.replace(path)
             sync_directory(directory)
         except BaseException:
@@ -166,6 +172,12 @@ class _Run:
         own_format = read_format(self._data_dir)
         own_id = own_format.directory_id if own_format is not None else None
         if own_id is not None:
+            known = state.directories.get(own_id.bytes)
+            if len(state.directories) > 1 and known is not None and Path(known).resolve() != self._data_dir.resolve():
+                raise BackupError(
+                    f"{self._data_dir} is restored, copied or moved: a broker last used it as {known}, and where its "
+                    f"other data directories are now is not known. Start a broker on all of them first"
+                )
             state.directories[own_id.bytes] = str(self._data_dir)
         for path in (str(self._data_dir), *state.directories.values()):
             if path not in self._data_dirs:

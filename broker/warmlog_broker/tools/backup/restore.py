@@ -18,7 +18,12 @@ from warmlog_broker.data_dirs.directory_set import HARMLESS_NAMES
 from warmlog_broker.metadata.metadata_log import FILE_NAME, ProducerIdsReserved, pack_record, read_records
 from warmlog_broker.storage.directory.properties import FORMAT_NAME
 from warmlog_broker.storage.io.copy_bytes import copy_file
-from warmlog_broker.storage.io.durable_files import make_directories, replace_file, sync_directory
+from warmlog_broker.storage.io.durable_files import (
+    make_directories,
+    naming_full_disk,
+    replace_file,
+    sync_directory,
+)
 from warmlog_broker.tools.backup.manifest import (
     MANIFEST_NAME,
     BackupError,
@@ -70,10 +75,12 @@ def restore(
         if target.parent not in made:
             target.parent.mkdir()
             made.add(target.parent)
-        _restore_file(backup / name, target, manifest.files[name], on_copied)
+        with naming_full_disk(target):
+            _restore_file(backup / name, target, manifest.files[name], on_copied)
     for path in made:
         sync_directory(path)
-    _restore_metadata_log(backup / last, targets[last], manifest.files[last])
+    with naming_full_disk(targets[last]):
+        _restore_metadata_log(backup / last, targets[last], manifest.files[last])
     return manifest
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warmlog.cli.commands.txn.show import open_ms
-from warmlog.cli.terminal.output import line, table
+from warmlog.cli.terminal.output import escaped, line, table
 from warmlog.cli.terminal.tables import Age, Cell, human_age
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _rows(held: Held) -> list[tuple[Cell, ...]]:
 def held_text(held: Held) -> str:
     """Return the same in one line."""
     names = [
-        f"{each.transactional_id} ({each.state}, open for {human_age(open_ms(each) or 0)})"
+        f"{escaped(each.transactional_id)} ({each.state}, open for {human_age(open_ms(each) or 0)})"
         for each in held.transactions
     ]
     return f"{held.topic}-{held.partition} from offset {held.offset} on: {', '.join(names) or UNKNOWN}"

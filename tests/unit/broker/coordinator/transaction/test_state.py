@@ -5,13 +5,16 @@ from typing import TypeVar
 
 import pytest
 
+from warmlog_broker.coordinator.framework.coordinator import SEGMENT_BYTES
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.transaction.decisions import NOBODY, abort, complete, end, enrol, initialise
 from warmlog_broker.coordinator.transaction.decisions import expire as decide_expiry
 from warmlog_broker.coordinator.transaction.jobs import abort_members, commit, join
-from warmlog_broker.coordinator.transaction.limits import Limits
+from warmlog_broker.coordinator.transaction.limits import MAX_NAME_BYTES, MAX_PARTS, Limits
+from warmlog_broker.coordinator.transaction.records import End, GroupKey, GroupValue, IdKey, IdValue, Status, put
 from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Producer, Transactions
-from warmlog_protocol.errors import InvalidProducerIdMapping
+from warmlog_protocol.batch import encode_batch
+from warmlog_protocol.errors import InvalidProducerIdMapping, InvalidTxnState
 
 NAME = "name"
 PLACE = Enrolled(b"t" * 16, 0)
@@ -125,3 +128,23 @@ def test_a_job_that_rests_keeps_its_last_version_and_no_slots() -> None:
     with pytest.raises(InvalidProducerIdMapping):
         machine.enrol(winner)
     assert machine.join(2, 27) == Producer(27, 0)
+
+
+def test_a_transaction_has_at_most_as_many_partitions_and_groups_as_one_decision_can_close() -> None:
+    machine = Machine()
+    name = "n" * MAX_NAME_BYTES
+    value = IdValue(7, 0, Status.ONGOING, End.INITIALISED)
+    machine.decided(Decision([put(IdKey(name), value)], None))
+    groups = [f"{number:0{MAX_NAME_BYTES}}" for number in range(MAX_PARTS)]
+    machine.decided(Decision([put(GroupKey(name, group), GroupValue()) for group in groups], None))
+    producer = Producer(7, 0)
+    with pytest.raises(InvalidTxnState, match="30000 partitions and groups"):
+        enrol(machine.state, name, producer, group="g", now_ms=2)
+    with pytest.raises(InvalidTxnState, match="30000 partitions and groups"):
+        enrol(machine.state, name, producer, partition=PLACE, topic="t", now_ms=2)
+    enrol(machine.state, name, producer, group=groups[0], now_ms=2)
+    machine.decided(end(machine.state, name, producer, commits=True, fresh_id=None, now_ms=3))
+    (found,) = machine.state
+    closing = complete(machine.state, name, found.outcomes, now_ms=4).records
+    batch = encode_batch([value for _, value in closing], keys=[key for key, _ in closing], timestamps_ms=4)
+    assert len(batch) < SEGMENT_BYTES
