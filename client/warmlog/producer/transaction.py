@@ -132,8 +132,7 @@ class TransactionalId:
         except (WarmlogError, TimeoutError) as problem:
             if not isinstance(problem, ProducerFenced):
                 why = problem if str(problem) else f"no response within {timeout_s:g} s"
-                text = "transactional id %r: the abort is repeated until this producer is closed: %s"
-                _log.warning(text, self._id, why)
+                _log.warning("transactional id %r: the abort is repeated until it is closed: %s", self._id, why)
         finally:
             self.is_open = False
 
