@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -291,6 +291,30 @@ async def test_a_topic_that_is_recreated_at_once_is_read_from_its_start(
         await send(broker, range(2))
         batch = await asyncio.wait_for(reading, PATIENCE_S)
         assert batch.base_offset == 0
+
+
+async def test_the_committed_offset_of_a_topic_is_not_one_of_the_topic_that_has_its_name_now(
+    broker: BrokerProcess, admin: warmlog.Admin
+) -> None:
+    """Nor is the offset where this consumer began."""
+
+    async def read_on() -> None:
+        while True:
+            with suppress(warmlog.UnknownTopicId):  # of the moment without a topic
+                await anext(client.batches())
+
+    await send(broker, range(8))
+    async with consumer(broker, partitions=FOUR[:1], start=1, commit="manual") as client:
+        await take(client.batches(), 1)
+        await client.commit()
+        await admin.delete_topic("orders")
+        await admin.create_topic("orders", partitions=4)
+        await send(broker, range(100, 116))
+        with pytest.raises(warmlog.InconsistentTopicId):
+            await asyncio.wait_for(read_on(), PATIENCE_S)
+        await client.seek_to_committed()
+        batch = await anext(client.batches())
+        assert (batch.values, batch.base_offset) == ([b"100"], 0)
 
 
 async def test_a_pattern_finds_a_new_topic_within_five_seconds(broker: BrokerProcess, admin: warmlog.Admin) -> None:
