@@ -23,6 +23,8 @@ Committable = Batch | Record | Mapping[TopicPartition | str, int]
 NOTHING_ASKED: Place = (-1, NO_LEADER_EPOCH)
 LAST_COMMIT_TIMEOUT_S = 5.0
 """How long a consumer that is closed tries to commit."""
+INTERRUPTED_COMMIT_S = 0.5
+"""The same where Ctrl-C or a cancellation ends its block."""
 
 
 class Committing:
@@ -52,11 +54,11 @@ class Committing:
                 self._core.seek_now(owned.tp, at.offset, at.leader_epoch)
         self._commit_always()
 
-    async def stop(self) -> None:
+    async def stop(self, *, is_interrupted: bool) -> None:
         """Commit what is finished, unless that is done by hand, and wait for commits of other tasks."""
         try:
             await self._end_task()
-            await self._last_commit()
+            await self._last_commit(is_interrupted)
         finally:
             await self._offsets.close()
 
@@ -196,9 +198,10 @@ class Committing:
             self._told = type(error)
             _log.warning("group %s: the automatic commit has failed and is tried again: %s", self._options.group, error)
 
-    async def _last_commit(self) -> None:
+    async def _last_commit(self, is_interrupted: bool) -> None:
+        limit_s = INTERRUPTED_COMMIT_S if is_interrupted else LAST_COMMIT_TIMEOUT_S
         try:
-            async with asyncio.timeout(LAST_COMMIT_TIMEOUT_S):
+            async with asyncio.timeout(limit_s):
                 if self._task is not None:  # else the start has failed, and what is committed is not known
                     await self._commit_finished(self._partitions())
                 await self._offsets.ended()
@@ -206,7 +209,7 @@ class Committing:
             _log.warning(
                 "group %s: the last commit had no response within %g s: records may be handled twice",
                 self._options.group,
-                LAST_COMMIT_TIMEOUT_S,
+                limit_s,
             )
 
     async def _end_task(self) -> None:
