@@ -1,6 +1,7 @@
 """Transactions of the Python client, against real brokers."""
 
 import asyncio
+import os
 import signal
 import threading
 import time
@@ -485,3 +486,28 @@ async def test_a_consumer_that_commits_by_itself_is_refused(broker: BrokerProces
                 await transaction.commit_offsets(consumer, {(topic, 0): 0})
         with pytest.raises(warmlog.ClientError, match="has ended"):
             await transaction.add_offsets(None)  # type: ignore[arg-type]
+
+
+async def test_a_cancelled_transaction_ends_within_a_second_while_the_broker_is_away(
+    broker: BrokerProcess, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    has_sent = asyncio.Event()
+
+    async def work() -> None:
+        async with named(broker) as producer, producer.transaction():
+            await producer.send(topic, b"aborted")
+            has_sent.set()
+            await asyncio.sleep(60)
+
+    working = asyncio.create_task(work())
+    await has_sent.wait()
+    os.kill(broker.pid, signal.SIGSTOP)
+    try:
+        before = time.monotonic()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        assert time.monotonic() - before < 1.5  # 0.5 s, and what a busy machine adds
+    finally:
+        os.kill(broker.pid, signal.SIGCONT)
+    assert "the abort is left to the next transaction: no response within 0.5 s" in caplog.text

@@ -37,8 +37,10 @@ _log = logging.getLogger("warmlog")
 
 ABORT_S = 5.0
 """How long an abort is waited for. Without a response by then, it is repeated in the background."""
+INTERRUPTED_ABORT_S = 0.5
+"""The same where Ctrl-C or a cancellation ends the block."""
 RETRY_S = 1.0
-"""The pause there, after a request that was repeated for its timeout."""
+"""The pause in the background, after a request that was repeated for its timeout."""
 
 
 class TransactionalId:
@@ -112,8 +114,8 @@ class TransactionalId:
             await self._flush()
             if self._accumulator.first_error is not None:
                 raise self._accumulator.first_error.with_traceback(None)
-        except BaseException:
-            await self.abort()
+        except BaseException as error:
+            await self.abort(_abort_limit_s(error))
             raise
         try:
             await self._end(commits=True)
@@ -265,4 +267,8 @@ class Transaction:
         if error is None:
             await self._transactional_id.commit()
         else:
-            await self._transactional_id.abort()
+            await self._transactional_id.abort(_abort_limit_s(error))
+
+
+def _abort_limit_s(error: BaseException) -> float:
+    return ABORT_S if isinstance(error, Exception) else INTERRUPTED_ABORT_S
