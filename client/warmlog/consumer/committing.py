@@ -23,6 +23,8 @@ Committable = Batch | Record | Mapping[TopicPartition | str, int]
 NOTHING_ASKED: Place = (-1, NO_LEADER_EPOCH)
 LAST_COMMIT_TIMEOUT_S = 5.0
 """How long a consumer that is closed tries to commit."""
+INTERRUPTED_COMMIT_S = 0.5
+"""The same where Ctrl-C or a cancellation ends its block."""
 
 
 class Committing:
@@ -52,11 +54,11 @@ class Committing:
                 self._core.seek_now(owned.tp, at.offset, at.leader_epoch)
         self._commit_always()
 
-    async def stop(self) -> None:
+    async def stop(self, *, is_interrupted: bool) -> None:
         """Commit what is finished, unless that is done by hand, and wait for commits of other tasks."""
         try:
             await self._end_task()
-            await self._last_commit()
+            await self._last_commit(is_interrupted)
         finally:
             await self._offsets.close()
 
@@ -83,14 +85,19 @@ class Committing:
             raise error
 
     async def rewind(self) -> None:
-        """Continue every partition where the group has committed, or where this consumer began."""
+        """Continue every partition where the group has committed, or where this consumer began.
+
+        A topic that was recreated continues at its start, or where the group has committed in the new one.
+        """
         self._core.steps += 1
         self._core.settle(self._core.readers)
         await self._offsets.ended()  # one that was cancelled may still take place
-        for owned, at in (await self._offsets.fetch(self._partitions())).items():
+        read = [Owned(self._core.readers[each.tp].next_topic_id, *each.tp) for each in self._partitions()]
+        for owned, at in (await self._offsets.fetch(read)).items():
             reader = self._core.readers.get(owned.tp)
-            if reader is not None:
-                self._core.seek_now(owned.tp, *((at.offset, at.leader_epoch) if at.offset >= 0 else (reader.began, -1)))
+            if reader is not None and reader.next_topic_id == owned.topic_id:
+                began = reader.began if reader.new_topic_id is None else 0
+                self._core.seek_now(owned.tp, *((at.offset, at.leader_epoch) if at.offset >= 0 else (began, -1)))
 
     async def committed(self, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, FetchedOffset]:
         """Return what is committed for these partitions, or all that are read; offset -1 if nothing is."""
@@ -191,9 +198,10 @@ class Committing:
             self._told = type(error)
             _log.warning("group %s: the automatic commit has failed and is tried again: %s", self._options.group, error)
 
-    async def _last_commit(self) -> None:
+    async def _last_commit(self, is_interrupted: bool) -> None:
+        limit_s = INTERRUPTED_COMMIT_S if is_interrupted else LAST_COMMIT_TIMEOUT_S
         try:
-            async with asyncio.timeout(LAST_COMMIT_TIMEOUT_S):
+            async with asyncio.timeout(limit_s):
                 if self._task is not None:  # else the start has failed, and what is committed is not known
                     await self._commit_finished(self._partitions())
                 await self._offsets.ended()
@@ -201,7 +209,7 @@ class Committing:
             _log.warning(
                 "group %s: the last commit had no response within %g s: records may be handled twice",
                 self._options.group,
-                LAST_COMMIT_TIMEOUT_S,
+                limit_s,
             )
 
     async def _end_task(self) -> None:

@@ -7,6 +7,7 @@ members.
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
+from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
@@ -211,7 +212,7 @@ class Consumer(Throttled):
                     self._committing = Committing(core, self._group)
                     await self._committing.start()
         except BaseException:
-            await self._stop(core)
+            await self._stop(core, is_interrupted=False)
             raise
         self._core = core
         self._throttling = core.cluster
@@ -237,19 +238,26 @@ class Consumer(Throttled):
 
         What the loop is handling is not committed, also if the loop was left by `break`. Closing twice is allowed, and
         cancelling the call does not end what it has begun.
+
+        `async with` calls it. If the block was cancelled, as by Ctrl-C, it waits about a second for the broker,
+        and commits of on_revoked that have no response by then raise ClientClosed.
         """
+        await self._close(is_interrupted=False)
+
+    async def _close(self, *, is_interrupted: bool) -> None:
         if self._closing is None:
             if self._core is None:
                 return
             self._core.cluster.home.check()
-            self._closing = asyncio.create_task(self._stop(self._core), name="warmlog close")
+            stopping = self._stop(self._core, is_interrupted=is_interrupted)
+            self._closing = asyncio.create_task(stopping, name="warmlog close")
         if asyncio.current_task() is not self._closing:  # on_revoked may call this
             await asyncio.shield(self._closing)
 
-    async def _stop(self, core: ConsumerCore) -> None:
+    async def _stop(self, core: ConsumerCore, *, is_interrupted: bool) -> None:
         try:
             if self._committing is not None:
-                await self._committing.stop()  # on_revoked may use this consumer
+                await self._committing.stop(is_interrupted=is_interrupted)  # on_revoked may use this consumer
         finally:
             self._core = None
             await core.stop()
@@ -257,8 +265,10 @@ class Consumer(Throttled):
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close(is_interrupted=error is not None and not isinstance(error, Exception))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

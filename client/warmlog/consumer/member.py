@@ -9,9 +9,9 @@ from uuid import uuid4
 
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition
-from warmlog.consumer.committing import Committable, Committing
+from warmlog.consumer.committing import INTERRUPTED_COMMIT_S, Committable, Committing
 from warmlog.consumer.consumer_core import ConsumerCore
-from warmlog.consumer.group.heartbeats import Heartbeats
+from warmlog.consumer.group.heartbeats import INTERRUPTED_LEAVE_S, LEAVE_TIMEOUT_S, Heartbeats
 from warmlog.consumer.group.membership import NOTHING, Owned, Partitions, Phase, View
 from warmlog.consumer.group.offsets import Errors, GroupMetadata, OffsetTransaction
 from warmlog.consumer.group.options import GroupOptions, OnPartitions
@@ -121,20 +121,25 @@ class Member(Committing):
             if self._view is view:
                 await self._core.arrived.wait()
 
-    async def stop(self) -> None:
+    async def stop(self, *, is_interrupted: bool) -> None:
         """Commit what is finished, unless that is done by hand, and leave the group."""
         self._is_stopping = True
         try:
             await self._end_task()
+            if is_interrupted:
+                self._offsets.limit_s = INTERRUPTED_COMMIT_S  # for those of on_revoked
             if self._owned and self._view.phase is Phase.MEMBER:
-                await self._last_commit()
+                await self._last_commit(is_interrupted)
                 await _call(self._options.on_revoked, self._owned)
             elif self._owned:
                 await _call(self._options.on_lost, self._owned)
         finally:
             await self._offsets.close()
             if self._heartbeats is not None:
-                await self._heartbeats.stop(for_a_while=self._options.instance_id is not None)
+                await self._heartbeats.stop(
+                    for_a_while=self._options.instance_id is not None,
+                    limit_s=INTERRUPTED_LEAVE_S if is_interrupted else LEAVE_TIMEOUT_S,
+                )
 
     def check(self) -> None:
         """Raise FencedInstanceId if another process has the instance id: nothing can be done with this consumer."""

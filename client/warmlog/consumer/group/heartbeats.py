@@ -26,6 +26,8 @@ JITTER = 0.2
 """By how much of the interval heartbeats come early, at random: members that started together do not stay together."""
 LEAVE_TIMEOUT_S = 2.0
 """How long a member that leaves waits for the response; after that its session has to expire."""
+INTERRUPTED_LEAVE_S = 0.2
+"""The same where Ctrl-C or a cancellation ends the consumer's block."""
 
 
 class Heartbeats:
@@ -104,11 +106,11 @@ class Heartbeats:
         """Note that a request of this life was refused as one of no member."""
         self._do(lambda: self._membership.lost(life, reason))
 
-    async def stop(self, *, for_a_while: bool) -> None:
+    async def stop(self, *, for_a_while: bool, limit_s: float) -> None:
         """Leave the group and end the thread. A static member's partitions may wait for its return."""
         if self._thread.is_foreign:
             return
-        ended: Future[None] = asyncio.run_coroutine_threadsafe(self._end(for_a_while), self._loop)
+        ended: Future[None] = asyncio.run_coroutine_threadsafe(self._end(for_a_while, limit_s), self._loop)
         try:
             await asyncio.wrap_future(ended)
         finally:
@@ -236,13 +238,13 @@ class Heartbeats:
             )
             self._publish()
 
-    async def _end(self, for_a_while: bool) -> None:
+    async def _end(self, for_a_while: bool, limit_s: float) -> None:
         if self.view.phase is not Phase.OUT:
             self._is_out.clear()
             self._membership.leave(for_a_while=for_a_while)
             self._woken.set()
             with suppress(TimeoutError):
-                async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                async with asyncio.timeout(limit_s):
                     await self._is_out.wait()
         if self._task is not None:
             self._task.cancel()

@@ -45,6 +45,8 @@ class Offsets:
         self._in_flight = asyncio.Lock()
         self._sequence = 0
         self._tasks: set[asyncio.Task[Errors]] = set()
+        self.limit_s: float | None = None
+        """How long a commit waits for its response, for ever if None."""
 
     async def ended(self) -> None:
         """Wait for the end of all commits that are under way."""
@@ -72,8 +74,8 @@ class Offsets:
             self._next.add_done_callback(self._ended)
         self._pending.update({owned: (*place, metadata) for owned, place in places.items()})
         task = self._next
-        await asyncio.wait([task])
-        if task.cancelled():
+        await asyncio.wait([task], timeout=self.limit_s)
+        if not task.done() or task.cancelled():
             raise ClientClosed("the consumer was closed before the commit had a response: it may have taken place")
         errors = task.result()
         return {partition: errors[partition] for partition in places if partition in errors}

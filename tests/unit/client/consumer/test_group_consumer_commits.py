@@ -1,6 +1,7 @@
 """Commits by hand of a consumer that also commits automatically."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -78,6 +79,53 @@ async def test_a_commit_that_the_close_of_the_consumer_interrupts_says_so(
     with pytest.raises(warmlog.ClientClosed, match="closed before the commit had a response"):
         await by_hand
     assert coordinator.committed == {}
+
+
+async def test_a_cancelled_block_of_a_member_ends_within_a_second_while_the_broker_is_away(
+    broker: FakeBroker, coordinator: FakeCoordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    read = asyncio.Event()
+
+    async def work() -> None:
+        async with consumer(broker) as client:
+            async for _ in client.batches():
+                broker.is_silent = client.position("t", 0) > 4
+                if broker.is_silent:
+                    read.set()
+
+    working = asyncio.create_task(work())
+    await read.wait()
+    before = time.monotonic()
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert time.monotonic() - before < 1
+    assert "the last commit had no response within 0.5 s: records may be handled twice" in caplog.text
+
+
+async def test_a_commit_of_on_revoked_ends_where_the_block_was_cancelled_and_the_broker_is_away(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    read = asyncio.Event()
+
+    async def write_out(_: object) -> None:
+        await client.commit()
+
+    async def work() -> None:
+        async with client:
+            async for _ in client.batches():
+                broker.is_silent = True
+                read.set()
+                await asyncio.sleep(60)
+
+    client = consumer(broker, commit="manual", on_revoked=write_out)
+    working = asyncio.create_task(work())
+    await read.wait()
+    before = time.monotonic()
+    working.cancel()
+    with pytest.raises(warmlog.ClientClosed, match="closed before the commit had a response"):
+        await working
+    assert time.monotonic() - before < 1
 
 
 async def test_a_commit_beside_the_close_finds_the_consumer_closed_and_nothing_lost(
