@@ -1,7 +1,7 @@
 """All mistakes of settings at once, for `warmlog config`; a start tells the first one."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, KeysView, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,9 +56,11 @@ def mistakes_of(given: Mapping[str, Given]) -> list[Mistake]:
         else:
             good[name] = each.text
     for contradiction in _contradictions(good):
-        name = _name_in(str(contradiction), given)
-        line, text = (given[name].line, given[name].text) if name else (0, "")
-        found.append(Mistake(str(contradiction), line, name, shown(name, text), _allowed(name)))
+        named = _names_in(str(contradiction), given)
+        if named <= good.keys():  # others are told already, and their default, which was checked here, is not meant
+            name = next(iter(named), "")
+            line, text = (given[name].line, given[name].text) if name else (0, "")
+            found.append(Mistake(str(contradiction), line, name, shown(name, text), _allowed(name)))
     return found
 
 
@@ -79,8 +81,9 @@ def _allowed(name: str) -> str:
     return "" if setting is None else setting.allowed
 
 
-def _name_in(message: str, given: Mapping[str, Given]) -> str:
-    """Return the first setting that a message is about, if it was given."""
+def _names_in(message: str, given: Mapping[str, Given]) -> KeysView[str]:
+    """Return the settings that a message is about and that were given, in the order in which it names them."""
+    words = re.findall(r"[a-z][a-z.]*[a-z]", message)
     if message.startswith("listener "):
-        return next((name for name in ("listeners", "listen") if name in given), "")
-    return next((word for word in re.findall(r"[a-z][a-z.]*[a-z]", message) if word in given), "")
+        words = ["listeners", "listen", *words]
+    return dict.fromkeys(word for word in words if word in given).keys()

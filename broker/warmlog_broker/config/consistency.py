@@ -51,11 +51,10 @@ def _check_mechanisms(config: BrokerSettings) -> None:
 
 def _check_addresses(config: BrokerSettings) -> None:
     """Raise InvalidConfig if admin.listen is no address, or two ports of the broker would be the same."""
-    wanted = [(f"listener {each.name}", (each.host, each.port)) for each in config.all_listeners]
-    if config.admin_listen:
-        wanted.append(("admin.listen", parse_address(config.admin_listen, "admin.listen")))
+    admin = {"admin.listen": parse_address(config.admin_listen, "admin.listen")} if config.admin_listen else {}
+    wanted = {f"listener {each.name}": (each.host, each.port) for each in config.all_listeners} | admin
     users: dict[tuple[str, int], str] = {}
-    for user, address in wanted:
+    for user, address in wanted.items():
         other = users.setdefault(address, user)
         if other != user and address[1]:
             raise InvalidConfig(f"{user} and {other} are both at {format_address(*address)}: each needs its own port")
@@ -144,6 +143,10 @@ def _check_tls(config: BrokerSettings) -> None:
                 )
     elif not config.tls_cert_file:
         raise InvalidConfig("tls.cert.file is not set: a listener with TLS needs a certificate and its key")
+
+
+def _check_client_certificates(config: BrokerSettings) -> None:
+    """Raise InvalidConfig if clients are asked for certificates without issuers, or the other way round."""
     if config.tls_client_auth != ClientAuth.NONE and not config.tls_ca_file:
         raise InvalidConfig(
             f"tls.client.auth: {config.tls_client_auth} needs tls.ca.file, the issuers of clients' certificates"
@@ -160,6 +163,7 @@ _CHECKS: tuple[Callable[[BrokerSettings], None], ...] = (
     _check_data_paths,
     _check_listeners,
     _check_tls,
+    _check_client_certificates,
     _check_mechanisms,
     _check_addresses,
     _check_log_level,

@@ -65,6 +65,19 @@ def test_contradictions_are_told_all(tmp_path: Path) -> None:
     assert "allow.unauthenticated" in found[0].message
 
 
+def test_wrong_listeners_hide_no_mistake_of_another_setting(tmp_path: Path) -> None:
+    found = mistakes(tmp_path, 'listeners = "a"\nadmin.listen = "9464"\ntls.client.auth = "required"\n')
+    assert [each.name for each in found] == ["listeners", "admin.listen", "tls.client.auth"]
+
+
+def test_a_wrong_value_makes_no_mistake_of_another_setting(tmp_path: Path) -> None:
+    (found,) = mistakes(
+        tmp_path,
+        'listeners = "a=ssl://127.0.0.1:0"\ntls.cert.file = "c"\ntls.ca.file = "d"\ntls.client.auth = "maybe"\n',
+    )
+    assert found.name == "tls.client.auth"
+
+
 def test_a_wrong_address_is_told_once(tmp_path: Path) -> None:
     (found,) = mistakes(tmp_path, 'listen = "[::1"\n')
     assert found.name == "listen"
