@@ -52,6 +52,8 @@ class FakeGroups:
         """Deletes twice, as it does for a client whose connection broke before it had the response."""
         self.loading = 0
         """How often it answers that it is not ready to describe."""
+        self.is_unstable = False
+        """Whether an open transaction commits offsets."""
         self._topic_id = topic_id
 
     @property
@@ -100,6 +102,8 @@ class FakeGroups:
         return DescribedGroup(0, "", name, self._state(name)[0], 7, 7, "uniform", self.members.get(name, []))
 
     def _fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        if self.is_unstable and request.needs_stable:
+            raise error_from_code(ErrorCode.UNSTABLE_OFFSET_COMMIT, "a transaction is open")
         return OffsetFetchResponse(list(self.offsets.get(request.group, {}).values()))
 
     def _commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:

@@ -190,6 +190,23 @@ async def test_all_data_directories_are_backed_up_and_restored_elsewhere(tmp_pat
     assert list((tmp_path / "four").glob("flights-*"))
 
 
+async def test_restored_directories_are_not_mixed_with_those_that_they_are_copies_of(tmp_path: Path) -> None:
+    originals = tmp_path / "one", tmp_path / "two"
+    copies = tmp_path / "restored-one", tmp_path / "restored-two"
+    with BrokerProcess(*originals) as broker:
+        await create(broker, "flights", 2)
+        back_up(broker, tmp_path / "backups")
+        with restored(tmp_path / "backups", *copies) as other:
+            other.kill()
+        (tmp_path / "linked").symlink_to(originals[0])
+        assert run("backup", tmp_path / "others", "--data-dir", tmp_path / "linked").returncode == 0
+        assert run("backup", tmp_path / "others", "--data-dir", copies[0]).returncode == 0, "a broker has used them"
+        succeeded(run("restore", tmp_path / "backups", "--data-dir", tmp_path / "a", "--data-dir", tmp_path / "b"))
+        assert "Start a broker on all of them" in error_line(
+            run("backup", tmp_path / "others", "--data-dir", tmp_path / "a")
+        )
+
+
 def test_a_partition_that_moves_away_while_it_is_copied_is_in_the_backup_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,14 @@ def values_of(broker: BrokerProcess, topic: str) -> list[bytes | None]:
         return [record.value for record in consumer.records(until="latest")]
 
 
+NO_MORE_THREADS = """
+import atexit, threading
+def refuse(thread): raise RuntimeError("can't create new thread at interpreter shutdown")
+atexit.register(setattr, threading.Thread, "start", refuse)
+"""
+"""As Python 3.12 is when a program ends: what is registered last is called first."""
+
+
 def program(code: str, broker: BrokerProcess, topic: str, **options: object) -> "subprocess.Popen[str]":
     """A Python program with `address`, `topic` and the blocking clients."""
     head = f"import os, signal, sys\nfrom warmlog.blocking import *\naddress, topic = {broker.address!r}, {topic!r}\n"
@@ -154,10 +162,17 @@ def test_a_program_that_ends_without_closing_sends_everything_and_is_warned(brok
     assert len(values_of(broker, topic)) == 1000
 
 
-def test_a_producer_that_is_closed_as_the_program_ends_connects_again_by_a_hosts_name() -> None:
+@pytest.mark.parametrize("no_more_threads", ["", NO_MORE_THREADS], ids=["threads", "no more threads"])
+def test_clients_that_are_closed_as_the_program_ends_connect_again_by_a_hosts_name(no_more_threads: str) -> None:
     code = """
 import atexit, sys
-from warmlog.blocking import Producer
+from warmlog.blocking import Consumer, Producer
+def give_up(partitions):
+    consumer.commit()
+    print(consumer.committed(partitions))
+consumer = Consumer(sys.argv[1], topics=["read"], group="ending", commit="manual", on_revoked=give_up).start()
+atexit.register(consumer.close)
+list(consumer.records(until="latest"))
 producer = Producer(sys.argv[1]).start()
 atexit.register(producer.close)
 print(producer.send("t", b"one").result().offset, flush=True)
@@ -165,31 +180,40 @@ sys.stdin.readline()
 producer.send("t", b"two")
 """
     with embedded() as broker:
-        with Admin(broker.address) as admin:
+        with Admin(broker.address) as admin, Producer(broker.address) as producer:
             admin.create_topic("t")
+            admin.create_topic("read")
+            producer.send("read", b"x")
         address = broker.address.replace("127.0.0.1", "localhost")
         with subprocess.Popen(
-            [sys.executable, "-c", code, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", code + no_more_threads, address],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         ) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "0\n"
             broker.kill()
             broker.start()
             try:
-                process.communicate("\n", timeout=30)
+                committed, _ = process.communicate("\n", timeout=30)
             finally:
                 process.kill()
+        assert committed == "{('read', 0): 1}\n"
         with Consumer(broker.address, topics=["t"]) as consumer:
             assert [record.value for record in consumer.records(until="latest")] == [b"one", b"two"]
 
 
-def test_a_consumer_that_is_open_as_the_program_ends_gives_up_its_partitions(broker: BrokerProcess, topic: str) -> None:
+@pytest.mark.parametrize("no_more_threads", ["", NO_MORE_THREADS], ids=["threads", "no more threads"])
+def test_a_consumer_that_is_open_as_the_program_ends_gives_up_its_partitions(
+    broker: BrokerProcess, topic: str, no_more_threads: str
+) -> None:
     create(broker, topic)
     code = """
 consumer = Consumer(address, topics=[topic], group="ending", on_revoked=print).start()
 list(consumer.records(until="latest"))
 """
-    process = program(code, broker, topic)
+    process = program(code + no_more_threads, broker, topic)
     given_up, errors = process.communicate(timeout=60)
     assert (process.returncode, given_up) == (0, f"[('{topic}', 0)]\n"), errors
 

@@ -171,6 +171,26 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(warmlog: Command
     assert stderr.read_bytes() == b""
 
 
+@pytest.mark.parametrize("option", [[], ["--committed"]], ids=["all", "committed"])
+def test_a_reader_that_has_seen_enough_ends_a_command_that_waits_for_records(
+    warmlog: CommandLine, option: list[str]
+) -> None:
+    topic = f"quiet{len(option)}"
+    succeeded(warmlog("topic", "create", topic))
+    succeeded(warmlog("produce", topic, given=b"a\nb\n"))
+    pipeline = f"{shlex.join([*WARMLOG, 'consume', topic, *option])} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", pipeline], env=warmlog.environment, capture_output=True, timeout=30)
+    assert (done.stdout, done.stderr) == (b"a\n0\n", b"")
+
+
+def test_a_slow_reader_of_a_pipe_gets_everything(warmlog: CommandLine) -> None:
+    succeeded(warmlog("topic", "create", "slow"))
+    succeeded(warmlog("produce", "slow", given=(b"x" * 100 + b"\n") * 5_000))
+    pipeline = f"{shlex.join([*WARMLOG, 'consume', 'slow', '-n', '5000'])} | (sleep 1; wc -l)"
+    done = subprocess.run(["bash", "-c", pipeline], env=warmlog.environment, capture_output=True, timeout=30)
+    assert (int(done.stdout), done.stderr) == (5_000, b"")
+
+
 def test_output_to_a_full_disk_is_an_error(warmlog: CommandLine) -> None:
     succeeded(warmlog("topic", "create", "somewhere"))
     with open("/dev/full", "wb") as full:

@@ -15,6 +15,7 @@ import pytest
 
 import warmlog
 from broker_process import BrokerProcess
+from warmlog.producer.transaction import TransactionalId
 from warmlog.ranges import range_reader
 from warmlog.ranges.range_reader import read_ranges
 
@@ -264,6 +265,31 @@ async def test_records_and_offsets_are_committed_together(broker: BrokerProcess,
     assert await read(broker, output) == sorted(b"out-%d" % number for number in range(30))
 
 
+async def test_a_consumer_goes_back_after_an_abort_that_the_broker_was_not_there_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TransactionalId.abort, "__defaults__", (0.2,))
+    with BrokerProcess(tmp_path / "data") as broker:
+        async with warmlog.Admin(broker.address) as admin:
+            await admin.create_topic("t")
+        options: dict[str, Any] = {"partitions": [("t", 0)], "group": "g", "start": "earliest", "commit": "manual"}
+        async with named(broker) as producer, warmlog.Consumer(broker.address, **options) as consumer:
+            async with producer.transaction():
+                await producer.send_many("t", [b"value"] * 10)
+            with pytest.raises(ZeroDivisionError):  # noqa: PT012 - a transaction
+                async with producer.transaction() as transaction:
+                    await transaction.commit_offsets(consumer, {("t", 0): 7})
+                    broker.kill()
+                    raise ZeroDivisionError
+            broker.start()
+            async with asyncio.timeout(20):
+                await consumer.seek_to_committed()
+            assert consumer.position("t", 0) == 0
+            async with producer.transaction() as transaction:
+                await transaction.commit_offsets(consumer, {("t", 0): 8})
+            assert (await consumer.committed())["t", 0] == 8
+
+
 async def test_a_program_that_is_started_anew_beside_the_old_one_begins_after_its_last_transaction(
     broker: BrokerProcess, topic: str
 ) -> None:
@@ -484,4 +510,4 @@ async def test_a_cancelled_transaction_ends_within_a_second_while_the_broker_is_
         assert time.monotonic() - before < 1.5  # 0.5 s, and what a busy machine adds
     finally:
         os.kill(broker.pid, signal.SIGCONT)
-    assert "the abort is left to the next transaction: no response within 0.5 s" in caplog.text
+    assert "the abort is repeated until it is closed: no response within 0.5 s" in caplog.text

@@ -128,6 +128,19 @@ def test_two_members_hand_over_partitions_step_by_step(
     second.settle(4)
 
 
+def test_a_member_whose_partitions_are_another_s_still_comes_again_soon_also_if_it_waited_when_that_was_decided(
+    client: WireClient, topic: str, join: Callable[..., GroupMember]
+) -> None:
+    fill(client, topic, 2)
+    first = join("soon", topic).settle(2)
+    first.client.send(first.heartbeat(max_wait_ms=9000))
+    second = join("soon", topic)
+    told = second.beat(max_wait_ms=500)
+    assert second.assigned == []
+    assert described(client, "soon").state == "reconciling"
+    assert told.heartbeat_interval_ms == 300
+
+
 def test_a_lost_response_is_repeated_and_a_heartbeat_that_changes_nothing_writes_nothing(
     client: WireClient, topic: str, join: Callable[..., GroupMember]
 ) -> None:

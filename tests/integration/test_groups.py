@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -293,6 +293,30 @@ async def test_a_topic_that_is_recreated_at_once_is_read_from_its_start(
         assert batch.base_offset == 0
 
 
+async def test_the_committed_offset_of_a_topic_is_not_one_of_the_topic_that_has_its_name_now(
+    broker: BrokerProcess, admin: warmlog.Admin
+) -> None:
+    """Nor is the offset where this consumer began."""
+
+    async def read_on() -> None:
+        while True:
+            with suppress(warmlog.UnknownTopicId):  # of the moment without a topic
+                await anext(client.batches())
+
+    await send(broker, range(8))
+    async with consumer(broker, partitions=FOUR[:1], start=1, commit="manual") as client:
+        await take(client.batches(), 1)
+        await client.commit()
+        await admin.delete_topic("orders")
+        await admin.create_topic("orders", partitions=4)
+        await send(broker, range(100, 116))
+        with pytest.raises(warmlog.InconsistentTopicId):
+            await asyncio.wait_for(read_on(), PATIENCE_S)
+        await client.seek_to_committed()
+        batch = await anext(client.batches())
+        assert (batch.values, batch.base_offset) == ([b"100"], 0)
+
+
 async def test_a_pattern_finds_a_new_topic_within_five_seconds(broker: BrokerProcess, admin: warmlog.Admin) -> None:
     """Scenario 14."""
     async with consumer(broker, pattern="clicks-.*") as client:
@@ -501,6 +525,9 @@ async def test_whatever_is_killed_or_stopped_each_record_is_handled_and_no_ackno
         await sending
         expected = {str(value) for value in range(sent)}
         await until(lambda: expected <= {value for member in members for value in member.values})
+        async with asyncio.timeout(PATIENCE_S):  # a commit follows the record, and a refused one another member
+            while sum((await committed(broker)).values()) < sent:  # noqa: ASYNC110 - members are processes
+                await asyncio.sleep(0.05)
         acknowledged: dict[int, int] = {}
         for event in (event for member in members for event in member.events if event["event"] == "committed"):
             partition = int(event["partition"].rpartition("-")[2])

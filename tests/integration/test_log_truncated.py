@@ -155,6 +155,10 @@ async def test_a_position_that_was_kept_with_its_epoch_is_checked_when_it_is_use
         with pytest.raises(warmlog.LogTruncated, match=r"cut at 10 .* Seek to 10, or set on_out_of_range") as raised:
             await take(consumer, 1)
         assert (raised.value.offset, raised.value.diverging_offset) == (20, 10)
+        for _ in range(2):
+            with pytest.raises(warmlog.LogTruncated) as again:
+                await take(consumer, 1)
+            assert str(again.value) == str(raised.value)
         consumer.seek(TOPIC, 0, kept[0])
         assert consumer.position_epoch(TOPIC, 0) == -1
         assert await take(consumer, 5) == NEW[10:], "an offset alone is taken as it is"

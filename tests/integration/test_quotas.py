@@ -258,7 +258,9 @@ def _create_and_limit(broker: BrokerThread) -> None:
 # --- connections ----------------------------------------------------------------------------------------------------
 
 
-async def test_one_connection_too_many_of_a_user_is_refused_with_a_typed_error(tmp_path: Path) -> None:
+async def test_one_connection_too_many_of_a_user_is_refused_with_a_typed_error_and_a_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for name in ("alice", "bob"):
         change_user(tmp_path, lambda _, name=name: creation(name, "geheim"))  # type: ignore[misc]
     alice: Any = {"username": "alice", "password": "geheim", "request_timeout_ms": 2000}
@@ -269,6 +271,7 @@ async def test_one_connection_too_many_of_a_user_is_refused_with_a_typed_error(t
             async with warmlog.Admin(broker.address, **alice) as first, warmlog.Admin(broker.address, **alice):
                 with pytest.raises(warmlog.TooManyConnections, match="User:alice has 2 connections open"):
                     await warmlog.Admin(broker.address, **alice).start()
+                assert "refused: User:alice has 2 connections open, as many as its quota allows" in caplog.text
                 async with warmlog.Admin(broker.address, **bob):
                     await first.topic_names()
                 await admin.alter_quotas({"connections": 3}, user="alice")

@@ -122,8 +122,8 @@ def _check_listeners(config: BrokerSettings) -> None:
             raise InvalidConfig(
                 f"listener {listener.name} at {address} accepts connections from other machines without "
                 "authentication: all who reach it can read, write and delete everything. Bind it to 127.0.0.1, "
-                "have clients show certificates (ssl with tls.client.auth=required), or allow it with "
-                "allow.unauthenticated=true"
+                "have clients give passwords (sasl_ssl) or show certificates (ssl with tls.client.auth=required), or "
+                "allow it with allow.unauthenticated=true"
             )
 
 

@@ -172,11 +172,13 @@ class GroupCoordinator:
     ) -> GroupHeartbeatResponse:
         """Note that the member is alive, and what it owns; return the response with the time to the next one."""
         name, member_id = request.group, request.member_id
-        if not self._coordinator.exists or (is_waiting and not has_news(request, response)):
+        if not self._coordinator.exists:
             return response
         shard = self._coordinator.shard_of(name)
-        shard.state.heard(name, member_id, now_ms=self._steady_ms(), epoch=request.member_epoch, owned=request.owned)
-        self._sessions.watch(shard, name, member_id)
+        if not is_waiting or has_news(request, response):
+            now_ms = self._steady_ms()
+            shard.state.heard(name, member_id, now_ms=now_ms, epoch=request.member_epoch, owned=request.owned)
+            self._sessions.watch(shard, name, member_id)
         group, member = shard.state.get(name), shard.state.member(name, member_id)
         if group is None or member is None:
             return response

@@ -153,7 +153,7 @@ class Session(asyncio.BufferedProtocol):
             ),
         )
         now_s = self._loop.time()
-        self._refusal = context.connections.refusal(self.host, now_s)
+        self._refusal = self._logged(context.connections.refusal(self.host, now_s))
         if not self._refusal and principal and self._authentication is None:
             self._refusal = self.identify(principal)
         if self._refusal:
@@ -271,7 +271,7 @@ class Session(asyncio.BufferedProtocol):
     def identify(self, principal: str) -> str:
         """Note whose connection it is. Return why it is one too many, empty if it may be served."""
         context = self._context
-        return context.connections.identify(self, principal, context.quotas.connection_limit(principal))
+        return self._logged(context.connections.identify(self, principal, context.quotas.connection_limit(principal)))
 
     def throttle(self, delay_s: float, *, holds_requests: bool = False) -> None:
         """Do not read the connection for `delay_s`; what was received is carried out, unless it `holds_requests`."""
@@ -440,12 +440,17 @@ class Session(asyncio.BufferedProtocol):
 
     def _turn_away(self) -> None:
         """There are too many connections: send the peer an error, or close at once if many are being refused."""
-        self._log("connections refused", f"connection from {self.name} refused: {self._refusal}", logging.WARNING)
         self._scheduler.turn_away()
         if self._context.connections.may_tell(self):
             self._linger()
         else:
             self._transport.abort()
+
+    def _logged(self, refusal: str) -> str:
+        """Tell the operator why the connection is one too many, unless `refusal` is empty. Returns it."""
+        if refusal:
+            self._log("connections refused", f"connection from {self.name} refused: {refusal}", logging.WARNING)
+        return refusal
 
     def _log(self, kind: str, message: str, level: int = logging.INFO) -> None:
         self._context.lines.write(level, kind, message, self._loop.time())

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from warmlog.errors import ClientClosed
@@ -52,7 +53,19 @@ class _Call(Generic[R]):
 
 
 class _Threads(ThreadPoolExecutor):
-    """A thread for each piece of work. A pool takes none as the program ends, when an `atexit` function may close."""
+    """One thread for pieces of work, and further ones while it is busy.
+
+    A pool takes no work as the program ends, when an `atexit` function may close a client, and Python 3.12 starts no
+    thread then: what finds the one busy is done at once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        """What the kept thread is to do; None ends it."""
+        self._idle = threading.Lock()
+        """Held while that thread is busy."""
+        self._thread = self._start(self._keep)
 
     def submit(self, work: Callable[P, R], /, *args: P.args, **keywords: P.kwargs) -> Future[R]:
         done: Future[R] = Future()
@@ -64,8 +77,30 @@ class _Threads(ThreadPoolExecutor):
                 except BaseException as error:
                     done.set_exception(error)
 
-        threading.Thread(target=run, name="warmlog work", daemon=True).start()
+        if self._idle.acquire(blocking=False):
+            self._kept.put(run)
+        else:
+            try:
+                self._start(run)
+            except RuntimeError:  # as the program ends
+                run()
         return done
+
+    def shutdown(self, *_: bool, **__: bool) -> None:
+        self._kept.put(None)
+        if self._idle.acquire(blocking=False):
+            self._thread.join()
+
+    def _keep(self) -> None:
+        while (run := self._kept.get()) is not None:
+            run()
+            del run  # which refers to the client
+            self._idle.release()
+
+    def _start(self, run: Callable[[], object]) -> threading.Thread:
+        thread = threading.Thread(target=run, name="warmlog work", daemon=True)
+        thread.start()
+        return thread
 
 
 class LoopThread:

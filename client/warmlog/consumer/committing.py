@@ -85,14 +85,19 @@ class Committing:
             raise error
 
     async def rewind(self) -> None:
-        """Continue every partition where the group has committed, or where this consumer began."""
+        """Continue every partition where the group has committed, or where this consumer began.
+
+        A topic that was recreated continues at its start, or where the group has committed in the new one.
+        """
         self._core.steps += 1
         self._core.settle(self._core.readers)
         await self._offsets.ended()  # one that was cancelled may still take place
-        for owned, at in (await self._offsets.fetch(self._partitions())).items():
+        read = [Owned(self._core.readers[each.tp].next_topic_id, *each.tp) for each in self._partitions()]
+        for owned, at in (await self._offsets.fetch(read)).items():
             reader = self._core.readers.get(owned.tp)
-            if reader is not None:
-                self._core.seek_now(owned.tp, *((at.offset, at.leader_epoch) if at.offset >= 0 else (reader.began, -1)))
+            if reader is not None and reader.next_topic_id == owned.topic_id:
+                began = reader.began if reader.new_topic_id is None else 0
+                self._core.seek_now(owned.tp, *((at.offset, at.leader_epoch) if at.offset >= 0 else (began, -1)))
 
     async def committed(self, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, FetchedOffset]:
         """Return what is committed for these partitions, or all that are read; offset -1 if nothing is."""

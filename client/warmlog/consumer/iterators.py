@@ -24,6 +24,8 @@ from warmlog_protocol.messages import LATEST_TIMESTAMP, NO_LEADER_EPOCH, Isolati
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from warmlog.arrow.reader import ArrowMerger
+
 
 class _Limited:
     """What begins by putting `until` in force."""
@@ -89,7 +91,6 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
         self._rest: Rest | None = None
         self._begun = (("", 0), 0)
         """Where the part that was delivered last began."""
-        self._error: WarmlogError | None = None
 
     async def __anext__(self) -> "pa.RecordBatch":
         if self._rest is None or self._core.rest is not self._rest:
@@ -105,15 +106,11 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
 
     def give_back(self, _: "pa.RecordBatch") -> None:
         """Deliver the last batch again, and what followed it: it has not reached the user."""
-        self._error = None
         self._core.give_back(*self._begun)
 
     async def _fill(self) -> None:
         """Have at least one part."""
         while True:
-            error, self._error = self._error, None
-            if error is not None:
-                raise error
             first = await anext(self._batches)
             self._parts.clear()
             self._begun = ((first.topic, first.partition), first.base_offset)
@@ -122,7 +119,10 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
                 return
 
     def _merge(self, first: Batch) -> None:
-        """Convert `first` and what the same partition has here, until one Arrow batch is full."""
+        """Convert `first` and what the same partition has here, until one Arrow batch is full or there is an error.
+
+        The next read raises that: nobody may continue behind it, or commit, before.
+        """
         reader = self._core.readers[first.topic, first.partition]
         merger = self._merger_of(reader.topic, reader.partition, self._columns)
         batch: Batch | None = first
@@ -130,8 +130,14 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
             while batch is not None:
                 self._parts += batch.merge_into(merger)
                 batch = None if self._parts else self._core.take(reader)
-        except WarmlogError as error:
-            self._error = error
+        except WarmlogError:
+            self._flush(merger)
+            if not self._parts:
+                raise
+            reader.seek(self._parts[-1][1], reader.epoch)
+        self._flush(merger)
+
+    def _flush(self, merger: "ArrowMerger") -> None:
         self._parts += ((part, merger.next_offset) for part in merger.flush())
 
 

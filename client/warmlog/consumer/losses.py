@@ -88,7 +88,8 @@ class Losses:
         """`error` with what to do, to be raised until a seek; None if a later read may succeed."""
         if isinstance(error, LogTruncated):
             seek = "Seek" if error.diverging_offset is None else f"Seek to {error.diverging_offset}"
-            return error.reworded(f"{error}. {seek}, or set on_out_of_range")
+            where = error.topic, error.partition, error.offset, error.diverging_offset
+            return LogTruncated(*where, f"{LogTruncated(*where)}. {seek}, or set on_out_of_range")
         if isinstance(error, InconsistentTopicId):
             return InconsistentTopicId(f"{error}. Seek to read the new one, or set on_out_of_range")
         if isinstance(error, OffsetOutOfRange):

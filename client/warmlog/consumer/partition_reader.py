@@ -72,6 +72,11 @@ class PartitionReader:
         return self.topic, self.partition
 
     @property
+    def next_topic_id(self) -> bytes:
+        """The id of the topic that it reads after a seek."""
+        return self.new_topic_id or self.topic_id
+
+    @property
     def has_something(self) -> bool:
         """Whether there is data, an error to raise, or a gap to pass before `until`."""
         is_wanted = self.position != self.until  # beyond `until` the start was wrong, which an error says
@@ -105,7 +110,7 @@ class PartitionReader:
         self.position, self.epoch = offset, epoch
         self.began = min(self.began, offset)
         if self.new_topic_id is not None:
-            self.topic_id, self.new_topic_id = self.new_topic_id, None
+            self.topic_id, self.new_topic_id, self.began = self.new_topic_id, None, offset
         self.drop_ahead()
 
     def diverged(self, end: DivergingEpoch) -> None:

@@ -100,6 +100,8 @@ class ProducerCore:
     async def stop(self) -> None:
         """Give up what is not acknowledged, end all tasks and disconnect. May be called again."""
         self._is_stopped = self.sender.is_stopping = True
+        if self.transactions is not None:
+            self.transactions.stop()
         tasks = [self._sending, *self._learning.values()]
         for task in tasks:
             task.cancel()

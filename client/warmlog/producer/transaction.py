@@ -7,7 +7,16 @@ from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
 from warmlog.cluster.cluster import Cluster
-from warmlog.errors import ClientClosed, ClientError, ProducerFenced, TransactionAborted, WarmlogError
+from warmlog.errors import (
+    ApiError,
+    BrokerUnavailable,
+    ClientClosed,
+    ClientError,
+    ProducerFenced,
+    TransactionAborted,
+    WarmlogError,
+    may_pass,
+)
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.sender import Sender
@@ -27,9 +36,11 @@ W_contra = TypeVar("W_contra", contravariant=True)
 _log = logging.getLogger("warmlog")
 
 ABORT_S = 5.0
-"""How long an abort is waited for. Without a response by then, the next transaction or the timeout does it."""
+"""How long an abort is waited for. Without a response by then, it is repeated in the background."""
 INTERRUPTED_ABORT_S = 0.5
 """The same where Ctrl-C or a cancellation ends the block."""
+RETRY_S = 1.0
+"""The pause there, after a request that was repeated for its timeout."""
 
 
 class TransactionalId:
@@ -56,6 +67,8 @@ class TransactionalId:
         self._added = 0
         self._must_initialise = True
         """Whether it is not certain which epoch is in force, and whether a transaction is open."""
+        self._settling: asyncio.Task[None] | None = None
+        """Makes it certain."""
         self.is_open = False
         self.takes_records = False
         """Whether it is open and does not end yet."""
@@ -79,11 +92,14 @@ class TransactionalId:
         if self.is_open:
             raise ClientError("a transaction of this producer is open: one ends before the next begins")
         self.is_open = True
+        self.stop()
         try:
             if self._must_initialise:
                 await self.initialise()
-        except BaseException:
+        except BaseException as error:
             self.is_open = False
+            if isinstance(error, (WarmlogError, asyncio.CancelledError)):
+                self._settle_later()
             raise
         self._sender.has_sent = False
         self._accumulator.first_error = None
@@ -107,7 +123,7 @@ class TransactionalId:
             self.is_open = False
 
     async def abort(self, timeout_s: float = ABORT_S) -> None:
-        """Discard what is not sent and abort. What goes wrong is logged: the next transaction begins by aborting."""
+        """Discard what is not sent and abort. What goes wrong is logged: `_settle` or the next transaction aborts."""
         self.takes_records = False
         error = TransactionAborted("the transaction was aborted")
         self._sender.fail_all(error)
@@ -118,7 +134,7 @@ class TransactionalId:
         except (WarmlogError, TimeoutError) as problem:
             if not isinstance(problem, ProducerFenced):
                 why = problem if str(problem) else f"no response within {timeout_s:g} s"
-                _log.warning("transactional id %r: the abort is left to the next transaction: %s", self._id, why)
+                _log.warning("transactional id %r: the abort is repeated until it is closed: %s", self._id, why)
         finally:
             self.is_open = False
 
@@ -162,7 +178,32 @@ class TransactionalId:
         except ProducerFenced as error:
             self._fenced = error
             raise
+        except (WarmlogError, asyncio.CancelledError):
+            self._settle_later()
+            raise
         self._continue_as(following.producer_id, following.producer_epoch)
+
+    def stop(self) -> None:
+        """End what runs in the background."""
+        if self._settling is not None:
+            self._settling.cancel()
+
+    def _settle_later(self) -> None:
+        if self._fenced is None:
+            self._settling = asyncio.create_task(self._settle(), name="warmlog abort")
+
+    async def _settle(self) -> None:
+        """Abort what may be open: a consumer that goes back to what is committed waits for that."""
+        while True:
+            try:
+                await self.initialise()
+            except (BrokerUnavailable, ApiError) as error:
+                if may_pass(error):
+                    await asyncio.sleep(RETRY_S)
+                    continue
+            except WarmlogError:
+                pass
+            return
 
     def _continue_as(self, producer_id: int, epoch: int) -> None:
         self._must_initialise = False

@@ -7,7 +7,8 @@ end with their results, and the next ones begin. Only what is durable is ever in
 
 An operation whose records cannot be appended fails, and has changed nothing. After an error that leaves open what is in
 the log, and after one of the state, the shard reads its log again. Errors of the log are CoordinatorNotAvailable,
-CoordinatorLoadInProgress is raised while the log is read; clients repeat the request in both cases.
+CoordinatorLoadInProgress is raised while the log is read; clients repeat the request in both cases. Records that no
+segment can hold are RecordListTooLarge for good.
 """
 
 import asyncio

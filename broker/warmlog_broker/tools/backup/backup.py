@@ -172,6 +172,12 @@ class _Run:
         own_format = read_format(self._data_dir)
         own_id = own_format.directory_id if own_format is not None else None
         if own_id is not None:
+            known = state.directories.get(own_id.bytes)
+            if len(state.directories) > 1 and known is not None and Path(known).resolve() != self._data_dir.resolve():
+                raise BackupError(
+                    f"{self._data_dir} is restored, copied or moved: a broker last used it as {known}, and where its "
+                    f"other data directories are now is not known. Start a broker on all of them first"
+                )
             state.directories[own_id.bytes] = str(self._data_dir)
         for path in (str(self._data_dir), *state.directories.values()):
             if path not in self._data_dirs:

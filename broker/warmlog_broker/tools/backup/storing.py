@@ -48,12 +48,9 @@ class BackupFiles:
             return
         target = self._target(name)
         known = self._known.get(name)
-        if self._previous is not None and known is not None and known.source == listed:
-            with suppress(OSError):  # that backup is not complete any more: the file is taken from the source
-                os.link(self._previous / name, target)
-                self.linked_bytes += listed.size_bytes
-                self.entries[name] = known
-                return
+        if known is not None and known.source == listed and self._link_to_previous(name, target, listed.size_bytes):
+            self.entries[name] = known
+            return
         if not self._link(source, target, listed):
             self._copy(source, target, listed)
         self.entries[name] = FileEntry(listed.size_bytes, sha256_of(target), listed)
@@ -105,6 +102,17 @@ class BackupFiles:
         target.unlink(missing_ok=True)
         self.entries.pop(name, None)
         return target
+
+    def _link_to_previous(self, name: str, target: Path, size_bytes: int) -> bool:
+        """Link `target` to the file of the backup before; False if it is not whole, or cannot have another link."""
+        assert self._previous is not None
+        with suppress(OSError):
+            os.link(self._previous / name, target)
+            if target.stat().st_size == size_bytes:
+                self.linked_bytes += size_bytes
+                return True
+            target.unlink()
+        return False
 
     def _link(self, source: Path, target: Path, listed: Identity) -> bool:
         """Link `target` to the source; False if that cannot be: another file system, or a file of another user."""

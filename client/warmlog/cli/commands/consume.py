@@ -26,7 +26,7 @@ from warmlog.cli.terminal.options import (
     run_client,
     show_warnings,
 )
-from warmlog.cli.terminal.output import write
+from warmlog.cli.terminal.output import output_watched, write
 from warmlog.cli.terminal.times import note_if_past_end, parse_end, parse_seconds, parse_start
 from warmlog.points import Point, PointKind
 
@@ -163,9 +163,10 @@ def consume(
             await note_if_past_end(consumer, wanted.start)
             if watch is not None:
                 watch.follow(consumer)
-            await _print(consumer, ", ".join(names), wanted, print_batch, progress)
-            if watch is not None and wanted.count is None:
-                await watch.end()
+            with output_watched():
+                await _print(consumer, ", ".join(names), wanted, print_batch, progress)
+                if watch is not None and wanted.count is None:
+                    await watch.end()
 
     try:
         run_client(run, is_bulk=True)

@@ -6,9 +6,10 @@ separated by tabs, headings in the first line, numbers as digits.
 
 import io
 import os
+import stat
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from shutil import get_terminal_size
 from unicodedata import category
 
@@ -116,6 +117,42 @@ def flush_output() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         raise OutputClosed from None
+
+
+@contextmanager
+def output_watched() -> Iterator[None]:
+    """Within a task: raise OutputClosed when the reader of a pipe has ended, also while nothing is written."""
+    import asyncio
+    import select
+    import threading
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    is_closed = is_over = False
+
+    def end() -> None:
+        nonlocal is_closed
+        if not is_over:
+            is_closed = True
+            task.cancel()
+
+    def watch() -> None:  # in a thread, as an event loop would make the pipe non-blocking, for all that write to it
+        pipe = select.poll()
+        pipe.register(sys.stdout.fileno(), 0)  # errors are told nevertheless
+        pipe.poll()
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(end)
+
+    if stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+        threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    except asyncio.CancelledError:
+        if is_closed:
+            raise OutputClosed from None
+        raise
+    finally:
+        is_over = True
 
 
 def forget_output() -> None:

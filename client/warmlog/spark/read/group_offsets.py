@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from warmlog.cluster.responses import TopicPartition, checked, occupied
+from warmlog.consumer.group.membership import Owned, messages_of
 from warmlog.errors import (
     GroupIdNotFound,
     InconsistentTopicId,
@@ -43,11 +44,14 @@ def started_where_committed(
 ) -> ReadBounds:
     """Return `bounds` with the group's committed offsets as the start, if the options say so.
 
-    A partition begins at the earliest record if nothing is committed for it, under the id that its topic has now.
+    A partition begins at the earliest record if nothing is committed for it, under the id that its topic has now. Waits
+    for the end of a transaction that commits an offset of one.
     """
     if group is None or not group.is_start:
         return bounds
-    fetched = discovery.call(OffsetFetchRequest(group.name), OffsetFetchResponse).partitions
+    wanted = messages_of(Owned(state.topic_id, *state.tp) for state in states)
+    request = OffsetFetchRequest(group.name, wanted, needs_stable=True)
+    fetched = discovery.call(request, OffsetFetchResponse).partitions
     committed = {(each.topic_id, each.partition): each.offset for each in fetched if each.offset >= 0}
     starting: dict[TopicPartition, Point] = {}
     for state in states:

@@ -98,7 +98,7 @@ def test_a_listener_on_a_loopback_interface_needs_no_authentication(host: str) -
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "logs.example.org"])
 def test_a_listener_for_other_machines_without_authentication_has_to_be_allowed(host: str) -> None:
     settings = {**DIRECTORY, "listeners": f"in=plaintext://127.0.0.1:1,out=plaintext://{host}:7400"}
-    with pytest.raises(InvalidConfig, match=r"listener out at .*7400 .*allow\.unauthenticated=true"):
+    with pytest.raises(InvalidConfig, match=r"listener out at .*7400 .*sasl_ssl.*allow\.unauthenticated=true"):
         BrokerConfig.from_settings(settings)
     assert BrokerConfig.from_settings({**settings, "allow.unauthenticated": "true"}).all_listeners[1].name == "out"
 

@@ -1,12 +1,15 @@
 """Backing up one partition's directory while its files are replaced, removed and added."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
+import msgspec
 import pytest
 
 from warmlog_broker.storage.segment.segment_files import segment_file_name
-from warmlog_broker.tools.backup.manifest import BackupError, Identity
+from warmlog_broker.tools.backup.manifest import MANIFEST_NAME, VERSION, BackupError, Identity, Manifest
 from warmlog_broker.tools.backup.partition import ATTEMPTS, back_up_partition
 from warmlog_broker.tools.backup.storing import BackupFiles
 
@@ -130,6 +133,33 @@ def test_a_partition_that_is_taken_again_is_copied_only_where_it_has_changed(sou
     back_up_partition(source, NAME, 10, files, pause=lambda: None)
     assert files.copied_bytes == len(b"old 10") + len(b"old 20") + len(b"old 20 and more")
     assert backed_up(files)[log(source, 20).name] == b"old 20 and more"
+
+
+def no_links(*_: object) -> NoReturn:
+    raise PermissionError("the file system has no hard links, or the other file is on another one")
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut off", "no links"])
+def test_a_file_that_cannot_be_linked_to_the_backup_before_is_copied(
+    damage: str, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", no_links)
+        first = Interrupted(tmp_path / "first", 0, lambda: None)
+        back_up_partition(source, NAME, 20, first, pause=lambda: None)
+    manifest = Manifest(VERSION, 0, "cluster", (), first.entries)
+    (first.root / MANIFEST_NAME).write_bytes(msgspec.json.encode(manifest))
+    taken = log(first.root / NAME, 0)
+    if damage == "missing":
+        taken.unlink()
+    elif damage == "cut off":
+        taken.write_bytes(b"old")
+    else:
+        monkeypatch.setattr(os, "link", no_links)
+    (tmp_path / "second").mkdir()
+    second = BackupFiles(tmp_path / "second", first.root, lambda _name, _count: None)
+    back_up_partition(source, NAME, 20, second, pause=lambda: None)
+    assert backed_up(second) == {log(source, base).name: b"old %d" % base for base in (0, 10, 20)}
 
 
 def test_a_directory_that_does_not_exist_is_told(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from fake_groups import FakeGroups, member
 from unit.client.spark.stream.test_planner import FakeDiscovery, offsets, planner_of, read_by
 from unit.client.spark.stream_readers import reader_of
-from warmlog.errors import NonEmptyGroup, OffsetOutOfRange, StaleMemberEpoch
+from warmlog.errors import NonEmptyGroup, OffsetOutOfRange, StaleMemberEpoch, UnstableOffsetCommit
 from warmlog.points import EARLIEST, LATEST, Point, PointKind
 from warmlog.ranges.resolve import ReadBounds
 from warmlog.spark.options.read_options import GroupUse
@@ -45,6 +45,14 @@ def test_a_start_is_what_the_group_has_committed_and_the_earliest_elsewhere() ->
     only_commits = GroupUse("etl", is_start=False, commits=True)
     assert started_where_committed(bounds, only_commits, broker, states) is bounds
     assert planner_of(broker, **COMMITTED).initial() == offsets(55, 5)
+
+
+def test_a_start_waits_for_the_end_of_a_transaction_that_commits_an_offset() -> None:
+    broker = GroupDiscovery(p0=(0, 100))
+    broker.coordinator.is_unstable = True
+    planner = planner_of(broker, **COMMITTED, **{"fetchOffset.numRetries": "0", "fetch.timeoutMs": "50ms"})
+    with pytest.raises(UnstableOffsetCommit):
+        planner.initial()
 
 
 def test_a_first_micro_batch_is_read_again_from_what_is_committed_then() -> None:
