@@ -41,9 +41,11 @@ class BackupFiles:
         self.linked_bytes = 0
         self._previous = previous
         self._known: dict[str, FileEntry] = {}
+        self.previous_cluster_id: str | None = None
         if previous is not None:
             with suppress(BackupError):
-                self._known = read_manifest(previous).files
+                manifest = read_manifest(previous)
+                self._known, self.previous_cluster_id = manifest.files, manifest.cluster_id
         self._on_copied = on_copied
         self._directories = {root}
         self._grown: dict[str, Identity] = {}
