@@ -21,6 +21,7 @@ from warmlog_broker.storage.directory.data_dir import RECOVERY_POINTS_NAME
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.tools.backup import backup
+from warmlog_broker.tools.backup.manifest import complete_backups
 from warmlog_broker.tools.backup.partition import back_up_partition
 from warmlog_protocol.messages import InitProducerIdRequest
 from wire_client import WireClient, batch_of
@@ -115,6 +116,32 @@ async def test_the_next_backup_links_what_has_not_changed_and_each_can_be_restor
     assert int(str(second["copied_bytes"])) < 40_000
     with restored(backups, tmp_path / "restored") as broker:
         assert await values(broker, "flights") == after
+
+
+def test_backups_of_one_broker_are_not_removed_for_those_of_another(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "one") as broker:
+        first = back_up(broker, tmp_path / "backups")
+    with BrokerProcess(tmp_path / "two") as broker:
+        done = run("backup", tmp_path / "backups", "--data-dir", broker.data_dir, "--keep", 1)
+    assert "is of another cluster: give each broker a directory of its own" in error_line(done)
+    assert [path for path in (tmp_path / "backups").iterdir() if path.is_dir()] == [Path(str(first["path"]))]
+
+
+def test_a_backup_that_is_removed_in_part_is_not_taken_for_a_complete_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(path)
+
+    with BrokerProcess(tmp_path / "data") as broker:
+        back_up(broker, tmp_path / "backups")
+        with monkeypatch.context() as context:
+            context.setattr(shutil, "rmtree", fail)
+            with pytest.raises(OSError, match="backups"):
+                backup.back_up(broker.data_dir, tmp_path / "backups", now_ms=time.time_ns() // 1_000_000, keep=1)
+        assert len(complete_backups(tmp_path / "backups")) == 1
+        back_up(broker, tmp_path / "backups")
+    assert len([path for path in (tmp_path / "backups").iterdir() if path.is_dir()]) == 2
 
 
 async def test_what_is_missing_in_the_last_backup_is_taken_from_the_data_directory(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def back_up(
             raise
         removed = [*older, path][:-keep] if keep else []
         for old in removed:
-            shutil.rmtree(old)
+            shutil.rmtree(old.rename(directory / f"{old.name}{PARTIAL_SUFFIX}"))
     size_bytes = sum(entry.size_bytes for entry in files.entries.values())
     counts = (partitions, len(files.entries), size_bytes, files.copied_bytes, files.linked_bytes)
     return Backup(path, *counts, tuple(removed))
@@ -142,6 +142,12 @@ class _Run:
     def run(self, now_ms: int) -> int:
         """Take everything and write the manifest; return the number of partitions."""
         content, state = self._read()
+        assert state.cluster is not None
+        if self._files.previous_cluster_id not in (None, state.cluster.cluster_id):
+            raise BackupError(
+                f"the last backup in {self._files.root.parent} is of another cluster: give each broker a directory of "
+                f"its own, and a broker that was begun anew another one than before"
+            )
         places = self._places(state)
         for _ in range(ROUNDS):
             self._take_partitions(places)

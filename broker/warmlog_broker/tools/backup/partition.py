@@ -2,9 +2,9 @@
 
 A segment is settled if it is not the last one and ends at or below the recovery point: it is on disk, and its files
 are replaced or removed, but never written. What follows is copied as it is at that moment, as after a power cut; the
-indexes before the log, since a log is never older than what is written about it. Settled segments must be the files
-that were listed: if one was replaced meanwhile, the directory is listed again, so that a backup never holds both the
-old segments and the new ones of a compaction.
+indexes before the log, since a log is never older than what is written about it. All segments must be the files that
+were listed: if one was replaced meanwhile, the directory is listed again, so that a backup never holds both the old
+segments and the new ones of a compaction: a key in an old one would be back whose tombstone is gone from a new one.
 """
 
 import time
@@ -28,7 +28,7 @@ from warmlog_broker.storage.segment.segment_files import (
 )
 from warmlog_broker.storage.segment.segment_swap import CLEANED_SUFFIX, SWAP_SUFFIX
 from warmlog_broker.tools.backup.manifest import BackupError, Identity
-from warmlog_broker.tools.backup.storing import BackupFiles, FileChanged
+from warmlog_broker.tools.backup.storing import BackupFiles, FileChanged, identity_of
 
 ATTEMPTS = 100
 """How often a directory is listed if its files change meanwhile."""
@@ -77,10 +77,7 @@ def _list(source: Path) -> _Listing:
     if any(name.endswith(SWAP_SUFFIX) for name in names):
         raise FileChanged(source)
     bases = [int(name[:20]) for name in names if name[:20].isdecimal() and name[20:] == LOG_KIND]
-    try:
-        logs = {base: Identity.of((source / segment_file_name(base, LOG_KIND)).stat()) for base in bases}
-    except FileNotFoundError:
-        raise FileChanged(source) from None
+    logs = {base: identity_of(source / segment_file_name(base, LOG_KIND)) for base in bases}
     if sorted(path.name for path in source.glob(f"*{LOG_KIND}*")) != [name for name in names if LOG_KIND in name]:
         raise FileChanged(source)
     return _Listing(logs, [name for name in names if _is_other(name, max(bases, default=0))])
@@ -108,6 +105,8 @@ def _take(source: Path, name: str, listing: _Listing, recovery_point: int, files
             files.take_final(source / log_name, f"{name}/{log_name}", listing.logs[base])
         else:
             files.take_growing(source / log_name, f"{name}/{log_name}")
+            if identity_of(source / log_name).inode != listing.logs[base].inode:
+                raise FileChanged(source / log_name)
         taken.add(f"{name}/{log_name}")
     for other in listing.others:
         with suppress(FileChanged):  # an old snapshot, or a marker that is no longer needed

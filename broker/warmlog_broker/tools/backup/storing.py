@@ -14,6 +14,14 @@ class FileChanged(Exception):
     """A file was removed or replaced since it was listed."""
 
 
+def identity_of(path: Path) -> Identity:
+    """Return what `path` is now; FileChanged if it is nothing."""
+    try:
+        return Identity.of(path.stat())
+    except FileNotFoundError:
+        raise FileChanged(path) from None
+
+
 class BackupFiles:
     """The files of a backup that is being made in `root`. OSError from either disk."""
 
@@ -33,9 +41,11 @@ class BackupFiles:
         self.linked_bytes = 0
         self._previous = previous
         self._known: dict[str, FileEntry] = {}
+        self.previous_cluster_id: str | None = None
         if previous is not None:
             with suppress(BackupError):
-                self._known = read_manifest(previous).files
+                manifest = read_manifest(previous)
+                self._known, self.previous_cluster_id = manifest.files, manifest.cluster_id
         self._on_copied = on_copied
         self._directories = {root}
         self._grown: dict[str, Identity] = {}
@@ -57,10 +67,7 @@ class BackupFiles:
 
     def take_growing(self, source: Path, name: str) -> None:
         """Take what is in a file now, which may be appended to meanwhile; FileChanged if there is none."""
-        try:
-            found = Identity.of(source.stat())
-        except FileNotFoundError:
-            raise FileChanged(source) from None
+        found = identity_of(source)
         if name in self.entries and self._grown.get(name) == found:
             return
         target = self._target(name)

@@ -42,9 +42,16 @@ class Interrupted(BackupFiles):
         self._actions = [action]
 
     def take_final(self, source: Path, name: str, listed: Identity) -> None:
+        self._interrupt(name)
+        super().take_final(source, name, listed)
+
+    def take_growing(self, source: Path, name: str) -> None:
+        self._interrupt(name)
+        super().take_growing(source, name)
+
+    def _interrupt(self, name: str) -> None:
         if name == self._name and self._actions:
             self._actions.pop()()
-        super().take_final(source, name, listed)
 
 
 def backed_up(files: BackupFiles) -> dict[str, bytes]:
@@ -67,14 +74,17 @@ def test_a_compaction_meanwhile_leaves_the_new_segments_only(source: Path, tmp_p
     assert log(source, 0, ".deleted").read_bytes() == b"old 0"
 
 
-def test_a_segment_that_was_replaced_by_one_of_the_same_size_is_listed_again(source: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("recovery_point", [0, 10, 20])
+def test_a_segment_that_was_replaced_by_one_of_the_same_size_is_listed_again(
+    source: Path, tmp_path: Path, recovery_point: int
+) -> None:
     def compact() -> None:
         for base_offset in (0, 10):
             log(source, base_offset, ".new").write_bytes(b"new %d" % base_offset)
             log(source, base_offset, ".new").rename(log(source, base_offset))
 
     files = Interrupted(tmp_path / "backup", 10, compact)
-    back_up_partition(source, NAME, 20, files, pause=lambda: None)
+    back_up_partition(source, NAME, recovery_point, files, pause=lambda: None)
     assert list(backed_up(files).values()) == [b"new 0", b"new 10", b"old 20"]
 
 
