@@ -189,7 +189,8 @@ class Producer(Throttled, Generic[Value, Key]):
     async def close(self, *, timeout_s: float | None = None) -> None:
         """Flush, for at most `timeout_s`, disconnect, and raise the error that no caller has received.
 
-        From the call on, nothing more can be sent; an open transaction is aborted. If it is cancelled, the remaining
+        From the call on, nothing more can be sent; an open transaction is aborted, one that ends already is waited for.
+        If it is cancelled, the remaining
         records fail with ClientClosed, their number is logged, and calling it again raises that; so it is after
         `timeout_s`.
 
@@ -204,8 +205,8 @@ class Producer(Throttled, Generic[Value, Key]):
         self._use_fast_path(False)
         self._drain_flag = DrainFlag()
         try:
-            if closing.transactions is not None and closing.transactions.takes_records:
-                await closing.transactions.abort(ABORT_S if timeout_s is None else min(timeout_s, ABORT_S))
+            if closing.transactions is not None:
+                await closing.transactions.close(ABORT_S if timeout_s is None else min(timeout_s, ABORT_S))
             await closing.finish(timeout_s)
             if has_failed:
                 raise ClientClosed(_HAS_FAILED)
