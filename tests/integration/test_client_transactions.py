@@ -426,6 +426,23 @@ async def test_a_producer_that_is_closed_within_a_block_aborts_at_once(broker: B
     assert await read(broker, topic) == [b"plain"]
 
 
+async def test_a_producer_that_is_closed_while_a_block_commits_waits_for_that(
+    broker: BrokerProcess, topic: str
+) -> None:
+    producer = await named(broker).start()
+    has_left = asyncio.Event()
+
+    async def write() -> None:
+        async with producer.transaction():
+            await producer.send(topic, b"committed")
+            has_left.set()
+
+    writing = asyncio.create_task(write())
+    await has_left.wait()
+    await asyncio.gather(producer.close(), writing)
+    assert await read(broker, topic) == [b"committed"]
+
+
 async def test_a_block_whose_producer_is_closed_before_anything_is_sent_does_not_end_as_if_it_had_committed(
     broker: BrokerProcess, topic: str
 ) -> None:

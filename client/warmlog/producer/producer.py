@@ -189,9 +189,9 @@ class Producer(Throttled, Generic[Value, Key]):
     async def close(self, *, timeout_s: float | None = None) -> None:
         """Flush, for at most `timeout_s`, disconnect, and raise the error that no caller has received.
 
-        From the call on, nothing more can be sent; an open transaction is aborted. If it is cancelled, the remaining
-        records fail with ClientClosed, their number is logged, and calling it again raises that; so it is after
-        `timeout_s`.
+        From the call on, nothing more can be sent; an open transaction is aborted, one that ends already is waited for.
+        If it is cancelled, the remaining records fail with ClientClosed, their number is logged, and calling it again
+        raises that; so it is after `timeout_s`.
 
         `async with` calls it. If the block was cancelled, as by Ctrl-C, it waits at most CANCELLED_CLOSE_S.
         """
@@ -204,8 +204,8 @@ class Producer(Throttled, Generic[Value, Key]):
         self._use_fast_path(False)
         self._drain_flag = DrainFlag()
         try:
-            if closing.transactions is not None and closing.transactions.takes_records:
-                await closing.transactions.abort(ABORT_S if timeout_s is None else min(timeout_s, ABORT_S))
+            if closing.transactions is not None:
+                await closing.transactions.close(ABORT_S if timeout_s is None else min(timeout_s, ABORT_S))
             await closing.finish(timeout_s)
             if has_failed:
                 raise ClientClosed(_HAS_FAILED)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
@@ -69,6 +70,8 @@ class TransactionalId:
         """Whether it is not certain which epoch is in force, and whether a transaction is open."""
         self._settling: asyncio.Task[None] | None = None
         """Makes it certain."""
+        self.ending = asyncio.Lock()
+        """Held while a block ends: `close` waits for that."""
         self.is_open = False
         self.takes_records = False
         """Whether it is open and does not end yet."""
@@ -137,6 +140,15 @@ class TransactionalId:
                 _log.warning("transactional id %r: the abort is repeated until it is closed: %s", self._id, why)
         finally:
             self.is_open = False
+
+    async def close(self, timeout_s: float) -> None:
+        """Abort the open transaction; if it ends already, wait until it has ended."""
+        if self.takes_records:
+            await self.abort(timeout_s)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s), self.ending:
+                pass
 
     def doom(self, error: BaseException) -> None:
         """Have the transaction aborted at its end, because of `error`."""
@@ -264,10 +276,11 @@ class Transaction:
     ) -> None:
         self._accept(False)
         self._is_open = False
-        if error is None:
-            await self._transactional_id.commit()
-        else:
-            await self._transactional_id.abort(_abort_limit_s(error))
+        async with self._transactional_id.ending:
+            if error is None:
+                await self._transactional_id.commit()
+            else:
+                await self._transactional_id.abort(_abort_limit_s(error))
 
 
 def _abort_limit_s(error: BaseException) -> float:
