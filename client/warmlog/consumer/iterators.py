@@ -121,7 +121,7 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
     def _merge(self, first: Batch) -> None:
         """Convert `first` and what the same partition has here, until one Arrow batch is full or there is an error.
 
-        The next read raises that: nobody may continue behind it, or commit, before.
+        The next read raises that. Until then, positions and commits stay before the error.
         """
         reader = self._core.readers[first.topic, first.partition]
         merger = self._merger_of(reader.topic, reader.partition, self._columns)

@@ -146,7 +146,7 @@ class _Run:
         if self._files.previous_cluster_id not in (None, state.cluster.cluster_id):
             raise BackupError(
                 f"the last backup in {self._files.root.parent} is of another cluster: give each broker a directory of "
-                f"its own, and a broker that was begun anew another one than before"
+                "its own, and a broker with a new data directory a new one"
             )
         places = self._places(state)
         for _ in range(ROUNDS):
