@@ -53,12 +53,10 @@ class Certificate:
         try:
             at = read_expiry(Path(path).read_bytes())
         except (OSError, ValueError) as error:
-            _log.warning("warmlog: when the TLS certificate %s expires cannot be told: %s", path, error)
+            _log.warning("warmlog: it is unknown when the TLS certificate %s expires: %s", path, error)
             return None
-        left = at - datetime.now(UTC)
-        if left < EXPIRES_SOON:
-            verb = "expires" if left > timedelta() else "has expired, clients refuse it: it was valid until"
-            _log.warning("warmlog: the TLS certificate %s %s %s", path, verb, at.isoformat(" "))
+        if at - datetime.now(UTC) < EXPIRES_SOON:
+            _log.warning("warmlog: the TLS certificate %s expires at %s, clients refuse it from then on", path, at)
         return at
 
     def _look(self) -> tuple[tuple[int, int, int] | None, ...]:
