@@ -22,7 +22,7 @@ from warmlog.consumer.iterators import ArrowIterator, BatchIterator, RecordItera
 from warmlog.consumer.lag import Lag, lags
 from warmlog.consumer.member import Member
 from warmlog.consumer.options import ConsumerOptions, parse_isolation, parse_pattern
-from warmlog.errors import ClientClosed, InvalidConfig
+from warmlog.errors import ClientClosed, InvalidConfig, is_interruption
 from warmlog.points import (
     EARLIEST,
     LATEST,
@@ -271,7 +271,7 @@ class Consumer(Throttled):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._close(is_interrupted=error is not None and not isinstance(error, Exception))
+        await self._close(is_interrupted=is_interruption(error))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
