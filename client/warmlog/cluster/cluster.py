@@ -21,6 +21,7 @@ from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import broker_addresses, partition_range, topic_error
 from warmlog.errors import (
     ApiError,
+    AuthorizationFailed,
     BrokerUnavailable,
     ClientClosed,
     ErrorCode,
@@ -239,7 +240,8 @@ class Cluster:
         """Return the response of `link`'s broker, or of any. Retries after lost connections and retriable errors.
 
         Unless `is_repeatable`, a request that may have arrived is not sent again. Raises the last error when
-        `timeout_ms` (default: the request timeout) is over, and those of `final` at once.
+        `timeout_ms` (default: the request timeout) is over, and those of `final` at once. BrokerUnavailable, too, if
+        the request may have arrived, and the client is refused before it hears of that.
         """
         response, _ = await self._ask(message, timeout_ms, link, is_repeatable, final)
         assert isinstance(response.result, expected)
@@ -270,6 +272,7 @@ class Cluster:
         timeout_s = (self.options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
         deadline = asyncio.get_running_loop().time() + timeout_s
         failures = 0
+        lost: BrokerUnavailable | None = None
         while True:
             is_sent = False
             try:
@@ -279,7 +282,11 @@ class Cluster:
                 return await connection.ask(message, timeout_ms=remaining_ms), connection.address
             except (BrokerUnavailable, ApiError) as error:
                 failures += 1
+                if is_sent and isinstance(error, BrokerUnavailable):
+                    lost = error
                 is_final = isinstance(error, ApiError) and (not error.retriable or isinstance(error, final))
+                if is_final and lost is not None and (not is_sent or isinstance(error, AuthorizationFailed)):
+                    raise BrokerUnavailable(f"{lost}; {error}") from error
                 if is_final or (is_sent and not is_repeatable):
                     raise
                 pause_s = backoff_ms(failures, self.options, random.random()) / 1000  # noqa: S311

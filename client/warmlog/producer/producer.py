@@ -248,8 +248,8 @@ class Producer(Throttled, Generic[Value, Key]):
         If the block, a record or `commit_offsets` fails, the transaction is aborted and the error raised; the next one
         may begin at once.
         ProducerFenced is final: another producer uses the transactional id. TransactionAbortable: it was open for too
-        long, and was aborted. After BrokerUnavailable or DeliveryTimeout at the end of the block it may be committed or
-        not: the next transaction begins when that is certain.
+        long, and was aborted. After BrokerUnavailable, DeliveryTimeout or an error that is `retriable` at the end of
+        the block it may be committed or not: the next transaction begins when that is certain.
         """
         transactions = self._open().transactions
         if transactions is None:
