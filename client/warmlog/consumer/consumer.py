@@ -210,9 +210,10 @@ class Consumer(Throttled):
             if self._options.is_member:
                 await self._join(core)
             else:
-                await core.start(self._topics, self._partitions, self._pattern, parse_where(self._start))
+                start = parse_where(self._start)
+                await core.start(self._topics, self._partitions, self._pattern, start)
                 if self._group is not None:
-                    self._committing = Committing(core, self._group)
+                    self._committing = Committing(core, self._group, start)
                     await self._committing.start()
         except BaseException:
             await self._stop(core, is_interrupted=False)
