@@ -8,7 +8,8 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
@@ -151,6 +152,27 @@ class Cluster:
         """Return for how long brokers have delayed this client because of quotas, until now."""
         now_s = self.home.loop.time()
         return sum(link.throttle.elapsed_s(now_s) for link in list(self._links.values()))
+
+    @asynccontextmanager
+    async def timeout(self, limit_s: float) -> AsyncIterator[None]:
+        """As asyncio.timeout, but `limit_s` begins anew after each delay because of a quota."""
+        loop = self.home.loop
+        timer: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal timer
+            due_s = limit_s + max((link.throttle.until_s for link in self._links.values()), default=0.0)
+            if due_s <= loop.time():
+                timeout.reschedule(due_s)
+            else:
+                timer = loop.call_at(due_s, look)
+
+        timer = loop.call_later(limit_s, look)
+        try:
+            async with asyncio.timeout(None) as timeout:
+                yield
+        finally:
+            timer.cancel()
 
     # --- what is known ----------------------------------------------------------------------------------------------
 

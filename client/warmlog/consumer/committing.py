@@ -235,8 +235,9 @@ class Committing:
 
     async def _last_commit(self, is_interrupted: bool) -> None:
         limit_s = INTERRUPTED_COMMIT_S if is_interrupted else LAST_COMMIT_TIMEOUT_S
+        timeout = asyncio.timeout if is_interrupted else self._core.cluster.timeout
         try:
-            async with asyncio.timeout(limit_s):
+            async with timeout(limit_s):
                 if self._task is not None:  # else the start has failed, and what is committed is not known
                     await self._commit_finished(self._partitions())
                 await self._offsets.ended()
