@@ -87,10 +87,13 @@ def test_who_may_only_change_topics_is_told_that_they_are_changed(broker: Broker
     assert ok(bob, "topic", "create", "new.a", "--if-not-exists", "--json") == '{"name":"new.a"}\n'
     ok(root, "acl", "add", "bob", "alter", "--topic", "settled")
     changes.append(bob("topic", "add-partitions", "settled", "--total", 3))
+    ok(root, "acl", "add", "bob", "delete", "--topic", "settled")
+    changes.append(bob("topic", "delete", "settled", "--yes"))
     assert [(change.returncode, change.stderr) for change in changes] == [
         (0, b"warmlog: created topic new.a\nwarmlog: created topic new.b\n"),
         (0, b"warmlog: altered topic settled: retention.ms\n"),
         (0, b"warmlog: topic settled has 3 partitions now\n"),
+        (0, b"warmlog: deleted topic settled\n"),
     ]
 
 

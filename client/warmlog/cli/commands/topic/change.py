@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warmlog.cli.commands.topic.describe import document
+from warmlog.cli.commands.topic.describe import described, document
 from warmlog.cli.terminal.exits import checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, parse_setting, run_admin
 from warmlog.cli.terminal.output import counted, json_line, note
@@ -43,7 +43,7 @@ def create(
             if not if_not_exists:
                 raise
             said, joined = f"topic {name} exists", ", with "
-        found = await _described(admin, name)
+        found = await described(admin, name)
         if not as_json:
             note(f"{said}{joined}{counted(len(found.partitions), 'partition')}" if found else said)
         return _document(name, found)
@@ -80,7 +80,7 @@ def alter(
 
     async def change(admin: "Admin") -> "TopicDescription | None":
         await admin.alter_topic(topic, set=changed, unset=removed)
-        return await _described(admin, topic)
+        return await described(admin, topic)
 
     found = run_admin(broker, change)
     if as_json:
@@ -107,23 +107,13 @@ def add_partitions(
 
     async def add(admin: "Admin") -> "TopicDescription | None":
         await admin.add_partitions(topic, total)
-        return await _described(admin, topic)
+        return await described(admin, topic)
 
     found = run_admin(broker, add)
     if as_json:
         json_line(_document(topic, found))
     else:
         note(f"topic {topic} has {counted(len(found.partitions) if found else total, 'partition')} now")
-
-
-async def _described(admin: "Admin", name: str) -> "TopicDescription | None":
-    """A topic that has been changed; None for a user that may change it and not describe it."""
-    from warmlog import TopicAuthorizationFailed
-
-    try:
-        return await admin.describe_topic(name)
-    except TopicAuthorizationFailed:
-        return None
 
 
 def _document(name: str, found: "TopicDescription | None") -> dict[str, object]:
