@@ -127,7 +127,7 @@ class GroupMetrics:
         wanted = [place for place in unread if place not in times_ms]
         for first in range(0, len(wanted), LOOKUPS_A_TURN):
             offsets = {place: place.offset for place in wanted[first : first + LOOKUPS_A_TURN]}
-            while offsets and loop.time() < deadline_s:
+            while offsets:
                 slices: dict[Unread, FileSlice] = {}
                 for place, offset in offsets.items():
                     found = _find(unread[place], offset)
@@ -140,6 +140,8 @@ class GroupMetrics:
                 offsets = {place: header.next_offset for place, header in headers.items() if header.is_control}
                 times = {place: _first_time_ms(header) for place, header in headers.items() if place not in offsets}
                 times_ms.update((place, time_ms) for place, time_ms in times.items() if time_ms >= 0)
+                if loop.time() > deadline_s:
+                    return times_ms
         return times_ms
 
 
