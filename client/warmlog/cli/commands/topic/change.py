@@ -33,25 +33,25 @@ def create(
     """Create topics. They are on disk when the command returns."""
     configs = dict(checked("--config", parse_setting, text) for text in config or ())
 
-    async def create_one(admin: "Admin", name: str) -> "TopicDescription":
+    async def create_one(admin: "Admin", name: str) -> "dict[str, object]":
         from warmlog import TopicAlreadyExists
 
-        verb = "created topic {} with"
+        done = f"created topic {name}"
         try:
             await admin.create_topic(name, partitions=partitions, configs=configs)
         except TopicAlreadyExists:
             if not if_not_exists:
                 raise
-            verb = "topic {} exists, with"
-        found = await admin.describe_topic(name)
+            done = f"topic {name} exists"
+        found = await _described(admin, name)
         if not as_json:
-            note(f"{verb.format(name)} {counted(len(found.partitions), 'partition')}")
-        return found
+            note(done if found is None else f"{done} with {counted(len(found.partitions), 'partition')}")
+        return _document(name, found)
 
-    async def create_all(admin: "Admin") -> "list[TopicDescription]":
+    async def create_all(admin: "Admin") -> "list[dict[str, object]]":
         return [await create_one(admin, name) for name in dict.fromkeys(topics)]
 
-    documents = [document(found) for found in run_admin(broker, create_all)]
+    documents = run_admin(broker, create_all)
     if as_json:
         json_line(documents[0] if len(topics) == 1 else documents)
 
@@ -78,13 +78,16 @@ def alter(
     if not changed and not removed:
         raise typer.BadParameter("give --set NAME=VALUE or --unset NAME, such as --set retention.ms=7d")
 
-    async def change(admin: "Admin") -> "TopicDescription":
+    async def change(admin: "Admin") -> "TopicDescription | None":
         await admin.alter_topic(topic, set=changed, unset=removed)
-        return await admin.describe_topic(topic)
+        return await _described(admin, topic)
 
     found = run_admin(broker, change)
     if as_json:
-        json_line(document(found))
+        json_line(_document(topic, found))
+        return
+    if found is None:
+        note(f"altered topic {topic}")
         return
     settings = [f"{name}={setting_text(name, found.configs[name].value)}" for name in (*changed, *removed)]
     note(f"altered topic {topic}: {', '.join(settings)}")
@@ -104,12 +107,26 @@ def add_partitions(
     Records stay where they are; keys may belong to other partitions from then on.
     """
 
-    async def add(admin: "Admin") -> "TopicDescription":
+    async def add(admin: "Admin") -> "TopicDescription | None":
         await admin.add_partitions(topic, total)
-        return await admin.describe_topic(topic)
+        return await _described(admin, topic)
 
     found = run_admin(broker, add)
     if as_json:
-        json_line(document(found))
+        json_line(_document(topic, found))
     else:
-        note(f"topic {topic} has {counted(len(found.partitions), 'partition')} now")
+        note(f"topic {topic} has {counted(total, 'partition')} now")
+
+
+async def _described(admin: "Admin", name: str) -> "TopicDescription | None":
+    """Return the topic after a change; None to one who may change it, but not describe it."""
+    from warmlog import TopicAuthorizationFailed
+
+    try:
+        return await admin.describe_topic(name)
+    except TopicAuthorizationFailed:
+        return None
+
+
+def _document(name: str, found: "TopicDescription | None") -> "dict[str, object]":
+    return {"name": name} if found is None else document(found)
