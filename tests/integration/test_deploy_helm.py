@@ -77,6 +77,7 @@ def test_ports_and_labels_fit_each_other_and_the_image(tmp_path: Path) -> None:
     assert {probe["httpGet"]["port"] for name, probe in container.items() if name.endswith("Probe")} == {"metrics"}
     monitored = found["ServiceMonitor"]["spec"]
     assert monitored["selector"]["matchLabels"].items() <= found["Service"]["metadata"]["labels"].items()
+    assert found["Service"]["metadata"]["labels"][monitored["jobLabel"]] == "warmlog"
     assert monitored["endpoints"][0]["port"] in {each["name"] for each in found["Service"]["spec"]["ports"]}
     assert template["spec"]["nodeSelector"] == {"disk": "fast"}
     (volume,) = found["StatefulSet"]["spec"]["volumeClaimTemplates"]
