@@ -21,7 +21,7 @@ DOCKERFILE = (CHART.parent / "Dockerfile").read_text()
 SECURED = {
     "tls": {"secret": "certificate"},
     "firstUser": {"secret": "operator"},
-    "settings": {"flush.threads": 8, "retention.ms": "14d"},
+    "settings": {"flush.threads": 8, "retention.ms": "14d", "segment.bytes": 268435456, "write.caching": False},
     "serviceMonitor": {"enabled": True},
     "nodeSelector": {"disk": "fast"},
     "storage": {"size": "1Ti", "className": "fast"},
@@ -77,6 +77,7 @@ def test_ports_and_labels_fit_each_other_and_the_image(tmp_path: Path) -> None:
     assert {probe["httpGet"]["port"] for name, probe in container.items() if name.endswith("Probe")} == {"metrics"}
     monitored = found["ServiceMonitor"]["spec"]
     assert monitored["selector"]["matchLabels"].items() <= found["Service"]["metadata"]["labels"].items()
+    assert found["Service"]["metadata"]["labels"][monitored["jobLabel"]] == "warmlog"
     assert monitored["endpoints"][0]["port"] in {each["name"] for each in found["Service"]["spec"]["ports"]}
     assert template["spec"]["nodeSelector"] == {"disk": "fast"}
     (volume,) = found["StatefulSet"]["spec"]["volumeClaimTemplates"]
@@ -110,6 +111,7 @@ def test_its_settings_are_those_of_a_broker(tmp_path: Path, values: dict[str, An
     if values is SECURED:
         assert effective["flush.threads"] == "8"
         assert effective["retention.ms"] == str(14 * 24 * 3600 * 1000)
+        assert effective["segment.bytes"] == "268435456"
 
 
 def test_the_first_user_is_added_once_can_log_in_and_does_not_return_when_it_is_deleted(tmp_path: Path) -> None:

@@ -82,6 +82,8 @@ class GroupMetrics:
         self._services = services
         self._times_ms: dict[Unread, int | None] = {}
         """What the last scrape has looked up or reused."""
+        self._passed: dict[Unread, int] = {}
+        """The offset after the markers at a place."""
 
     async def collect(self) -> list[Metric]:
         """Return all families. Takes several turns of the event loop if there are many groups."""
@@ -125,8 +127,9 @@ class GroupMetrics:
         before = self._times_ms
         times_ms = {place: before[place] for place in unread if before.get(place) is not NOTHING_LEFT}
         wanted = [place for place in unread if place not in times_ms]
+        passed = self._passed = {place: self._passed.get(place, place.offset) for place in wanted}
         for first in range(0, len(wanted), LOOKUPS_A_TURN):
-            offsets = {place: place.offset for place in wanted[first : first + LOOKUPS_A_TURN]}
+            offsets = {place: passed[place] for place in wanted[first : first + LOOKUPS_A_TURN]}
             while offsets:
                 slices: dict[Unread, FileSlice] = {}
                 for place, offset in offsets.items():
@@ -138,6 +141,7 @@ class GroupMetrics:
                 read = await loop.run_in_executor(self._services.cold_readers, _read_headers, slices.values())
                 headers = {place: header for place, header in zip(slices, read, strict=True) if header is not None}
                 offsets = {place: header.next_offset for place, header in headers.items() if header.is_control}
+                passed.update(offsets)
                 times = {place: _first_time_ms(header) for place, header in headers.items() if place not in offsets}
                 times_ms.update((place, time_ms) for place, time_ms in times.items() if time_ms >= 0)
                 if loop.time() > deadline_s:
