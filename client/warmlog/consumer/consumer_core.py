@@ -29,6 +29,11 @@ class Group(Protocol):
     @property
     def has_news(self) -> bool: ...
 
+    @property
+    def reads_all(self) -> bool:
+        """Whether everything that it is assigned is read."""
+        ...
+
     async def turn(self, *, waits: bool = False) -> None:
         """Change what is read, between two batches. `waits`: until partitions are assigned."""
         ...
@@ -307,7 +312,9 @@ class ConsumerCore:
 
     def _is_at_end(self) -> bool:
         """Whether every partition has reached its end."""
-        return all(reader.is_at_end for reader in self._turns) and (self.group is None or self._until is not None)
+        if self.group is not None and (self._until is None or not self.group.reads_all):
+            return False
+        return all(reader.is_at_end for reader in self._turns)
 
     async def _wait(self) -> None:
         """Wait until a batch, an error or news of the group may be here."""

@@ -185,6 +185,10 @@ class Member(Committing):
     def has_news(self) -> bool:
         return self._view is not self._seen
 
+    @property
+    def reads_all(self) -> bool:
+        return self._view.phase is Phase.MEMBER and self._view.assigned == self._owned
+
     async def turn(self, *, waits: bool = False) -> None:
         """Give up and take partitions as the coordinator says, or raise that the membership is lost."""
         give_up_at = self._loop.time() + FIRST_ASSIGNMENT_S
