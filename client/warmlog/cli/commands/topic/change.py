@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warmlog.cli.commands.topic.describe import document
+from warmlog.cli.commands.topic.describe import described, document
 from warmlog.cli.terminal.exits import checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, parse_setting, run_admin
 from warmlog.cli.terminal.output import counted, json_line, note
@@ -33,22 +33,22 @@ def create(
     """Create topics. They are on disk when the command returns."""
     configs = dict(checked("--config", parse_setting, text) for text in config or ())
 
-    async def create_one(admin: "Admin", name: str) -> "dict[str, object]":
+    async def create_one(admin: "Admin", name: str) -> dict[str, object]:
         from warmlog import TopicAlreadyExists
 
-        done = f"created topic {name}"
+        said, joined = f"created topic {name}", " with "
         try:
             await admin.create_topic(name, partitions=partitions, configs=configs)
         except TopicAlreadyExists:
             if not if_not_exists:
                 raise
-            done = f"topic {name} exists"
-        found = await _described(admin, name)
+            said, joined = f"topic {name} exists", ", with "
+        found = await described(admin, name)
         if not as_json:
-            note(done if found is None else f"{done} with {counted(len(found.partitions), 'partition')}")
+            note(f"{said}{joined}{counted(len(found.partitions), 'partition')}" if found else said)
         return _document(name, found)
 
-    async def create_all(admin: "Admin") -> "list[dict[str, object]]":
+    async def create_all(admin: "Admin") -> list[dict[str, object]]:
         return [await create_one(admin, name) for name in dict.fromkeys(topics)]
 
     documents = run_admin(broker, create_all)
@@ -80,16 +80,14 @@ def alter(
 
     async def change(admin: "Admin") -> "TopicDescription | None":
         await admin.alter_topic(topic, set=changed, unset=removed)
-        return await _described(admin, topic)
+        return await described(admin, topic)
 
     found = run_admin(broker, change)
     if as_json:
         json_line(_document(topic, found))
         return
-    if found is None:
-        note(f"altered topic {topic}")
-        return
-    settings = [f"{name}={setting_text(name, found.configs[name].value)}" for name in (*changed, *removed)]
+    names = [*changed, *removed]
+    settings = [f"{name}={setting_text(name, found.configs[name].value)}" for name in names] if found else names
     note(f"altered topic {topic}: {', '.join(settings)}")
 
 
@@ -109,24 +107,14 @@ def add_partitions(
 
     async def add(admin: "Admin") -> "TopicDescription | None":
         await admin.add_partitions(topic, total)
-        return await _described(admin, topic)
+        return await described(admin, topic)
 
     found = run_admin(broker, add)
     if as_json:
         json_line(_document(topic, found))
     else:
-        note(f"topic {topic} has {counted(total, 'partition')} now")
+        note(f"topic {topic} has {counted(len(found.partitions) if found else total, 'partition')} now")
 
 
-async def _described(admin: "Admin", name: str) -> "TopicDescription | None":
-    """Return the topic after a change; None to one who may change it, but not describe it."""
-    from warmlog import TopicAuthorizationFailed
-
-    try:
-        return await admin.describe_topic(name)
-    except TopicAuthorizationFailed:
-        return None
-
-
-def _document(name: str, found: "TopicDescription | None") -> "dict[str, object]":
+def _document(name: str, found: "TopicDescription | None") -> dict[str, object]:
     return {"name": name} if found is None else document(found)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from warmlog.cli.commands.topic.describe import described
 from warmlog.cli.terminal.exits import CommandFailed, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, IsCertain, Topics, run_admin
 from warmlog.cli.terminal.output import confirmed, counted, json_line, note
@@ -24,8 +25,8 @@ def delete(
     names = list(dict.fromkeys(topics))
 
     async def check(admin: "Admin") -> None:
-        for name in set(names).difference(await admin.topic_names(internal=True)):
-            await admin.describe_topic(name)  # raises why not
+        for name in names:
+            await described(admin, name)
 
     async def delete_all(admin: "Admin") -> None:
         for name in names:
