@@ -150,19 +150,3 @@ def test_without_the_right_to_read_a_topic_the_age_of_a_lag_is_unknown(broker: B
     assert (group["lag_records"], group["lag_seconds"]) == (7, None)
     ok(root, "acl", "add", "bob", "read", "--topic", "t")
     assert json.loads(ok(bob, "group", "describe", "g", "--json"))["lag_seconds"] > 0
-
-
-def test_a_topic_is_created_changed_and_deleted_with_the_right_to_do_that_alone(broker: BrokerProcess) -> None:
-    root, bob = user(broker, "root"), user(broker, "bob")
-
-    def done_with(right: str, *arguments: object) -> str:
-        ok(root, "acl", "add", "bob", right, "--topic", "t")
-        done = ok(bob, "topic", *arguments, "--json")
-        ok(root, "acl", "delete", "--principal", "bob", "--yes")
-        return done
-
-    assert json.loads(done_with("create", "create", "t")) == {"name": "t"}
-    assert json.loads(done_with("alter_configs", "alter", "t", "--set", "retention.ms=1d")) == {"name": "t"}
-    assert json.loads(done_with("alter", "add-partitions", "t", "--total", 3)) == {"name": "t"}
-    assert json.loads(done_with("delete", "delete", "t", "--yes")) == {"name": "t", "deleted": True}
-    assert json.loads(ok(root, "topic", "list", "--json")) == []
