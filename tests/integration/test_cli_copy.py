@@ -151,6 +151,17 @@ def test_append_time_is_named_because_timestamps_are_lost(warmlog: CommandLine) 
     assert b"timestamps are those of the copy" in copied.stderr
 
 
+def test_a_copy_warns_of_records_that_the_target_deletes_soon(warmlog: CommandLine) -> None:
+    created(warmlog, "kept", 1, "--config", "retention.ms=-1")
+    created(warmlog, "brief", 1)
+    succeeded(warmlog("produce", "kept", "--value", "x", "--timestamp", "2014-05-13T16:53:20Z"))
+    copied = warmlog("topic", "copy", "kept", "brief")
+    succeeded(copied)
+    assert b"topic 'brief': a record with the timestamp 2014-05-13" in copied.stderr
+    assert b"it will be deleted soon" in copied.stderr
+    assert b"deleted soon" not in warmlog("topic", "copy", "kept", "kept-2").stderr
+
+
 def test_the_pipe_of_two_commands_copies(warmlog: CommandLine, broker: BrokerProcess, source: str) -> None:
     target = created(warmlog, "joined", 3)
     consumer = warmlog.start("consume", source, "--to", "latest", "--format", "json")

@@ -14,7 +14,7 @@ from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
 from warmlog.blocking.consumer import Consumer
 from warmlog.cluster.loop_thread import LoopThread
 from warmlog.consumer.committing import Committable
-from warmlog.errors import ClientClosed, TransactionAborted, WarmlogError
+from warmlog.errors import ClientClosed, TransactionAborted, WarmlogError, is_interruption
 from warmlog.producer import producer, transaction
 from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture
 from warmlog.producer.delivery import RecordMetadata
@@ -497,7 +497,7 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
         if error is None:
             return self._closing()
         client, queue = self._client, self._made_queue()
-        limit_s = None if isinstance(error, Exception) else INTERRUPTED_EXIT_S
+        limit_s = INTERRUPTED_EXIT_S if is_interruption(error) else None
 
         async def end() -> None:
             queue.close()

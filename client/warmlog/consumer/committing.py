@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Never
 
 from warmlog.cluster.responses import TopicPartition
@@ -12,7 +14,7 @@ from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets, Offse
 from warmlog.consumer.group.options import GroupOptions
 from warmlog.consumer.partition_reader import Place
 from warmlog.errors import TOPIC_IS_GONE, InvalidConfig, StaleMemberEpoch, WarmlogError
-from warmlog.points import checked_offset, parse_partition
+from warmlog.points import EARLIEST, Point, PointKind, Points, checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
 from warmlog.texts import checked_text
 from warmlog_protocol.messages import NO_LEADER_EPOCH, FetchedOffset
@@ -21,25 +23,35 @@ _log = logging.getLogger("warmlog")
 
 Committable = Batch | Record | Mapping[TopicPartition | str, int]
 NOTHING_ASKED: Place = (-1, NO_LEADER_EPOCH)
+FIXED = (PointKind.EARLIEST, PointKind.OFFSET)
+"""Starts that do not mean a later offset the later they are given; a time may be so long before now."""
 LAST_COMMIT_TIMEOUT_S = 5.0
 """How long a consumer that is closed tries to commit."""
 INTERRUPTED_COMMIT_S = 0.5
 """The same where Ctrl-C or a cancellation ends its block."""
+KEEP_UP_S = 0.1
+"""How long a read waits for an automatic commit for which the user's code has left no time."""
 
 
 class Committing:
     """Commits for a group from outside of it: the group must have no members. `Member` is the other kind."""
 
-    def __init__(self, core: ConsumerCore, options: GroupOptions) -> None:
+    def __init__(self, core: ConsumerCore, options: GroupOptions, start: Points) -> None:
+        """`start` is where to begin if nothing is committed."""
         self._core = core
         self._options = options
+        self._start = start
         self._offsets = Offsets(core.cluster, lambda: self.metadata)
         self._committed: dict[Owned, int] = {}
         """What is committed as far as is known, -1 for nothing. Automatic commits never go below it."""
         self._asked: dict[Owned, Place] = {}
         """Commits by hand that are under way, or whose outcome is not known. Nor do they go below these."""
         self._task: asyncio.Task[None] | None = None
+        self._due_at = math.inf
+        """When the next automatic commit begins; in the past while one is under way."""
+        self._has_committed = asyncio.Event()
         self._told: type[WarmlogError] | None = None
+        core.commits = self
 
     @property
     def metadata(self) -> GroupMetadata:
@@ -52,6 +64,7 @@ class Committing:
             self._committed[owned] = at.offset
             if at.offset >= 0:
                 self._core.seek_now(owned.tp, at.offset, at.leader_epoch)
+        await self._commit_begun(self._partitions())
         self._commit_always()
 
     async def stop(self, *, is_interrupted: bool) -> None:
@@ -162,14 +175,36 @@ class Committing:
 
     # --- automatically ----------------------------------------------------------------------------------------------
 
+    async def _commit_begun(self, partitions: Iterable[Owned]) -> None:
+        """Commit where reading begins, unless something is: after a crash, `start` may mean a later offset."""
+        if self._options.commit == "auto":
+            begun = [each for each in partitions if self._committed.get(each) == -1]
+            await self._commit_finished([each for each in begun if self._given_start(each).kind not in FIXED])
+
+    def _given_start(self, owned: Owned) -> Point:
+        return self._start if isinstance(self._start, Point) else self._start.get(owned.tp, EARLIEST)
+
     def _commit_always(self) -> None:
         if self._options.commit == "auto":
             self._task = asyncio.create_task(self._commit_in_turns(), name="warmlog automatic commits")
 
     async def _commit_in_turns(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
+            self._due_at = loop.time() + self._options.commit_interval_ms / 1000
+            self._has_committed.clear()
             await asyncio.sleep(self._options.commit_interval_ms / 1000)
             await self._commit_finished(self._partitions())
+            self._has_committed.set()
+
+    async def keep_up(self) -> None:
+        """Give an automatic commit that is due time to take place: the user's code may block the event loop."""
+        if self._task is None or asyncio.get_running_loop().time() < self._due_at:
+            return
+        self._due_at = math.inf  # one that takes longer goes on meanwhile
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KEEP_UP_S):
+                await self._has_committed.wait()
 
     async def _commit_finished(self, partitions: Iterable[Owned]) -> WarmlogError | None:
         """Commit what the user has finished with. An error is logged and returned: a later commit includes it."""
@@ -200,8 +235,9 @@ class Committing:
 
     async def _last_commit(self, is_interrupted: bool) -> None:
         limit_s = INTERRUPTED_COMMIT_S if is_interrupted else LAST_COMMIT_TIMEOUT_S
+        timeout = asyncio.timeout if is_interrupted else self._core.cluster.timeout
         try:
-            async with asyncio.timeout(limit_s):
+            async with timeout(limit_s):
                 if self._task is not None:  # else the start has failed, and what is committed is not known
                     await self._commit_finished(self._partitions())
                 await self._offsets.ended()

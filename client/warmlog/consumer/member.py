@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 import logging
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Never
 from uuid import uuid4
@@ -30,7 +31,7 @@ from warmlog.errors import (
     UnstableOffsetCommit,
     WarmlogError,
 )
-from warmlog.points import EARLIEST, Point, Points
+from warmlog.points import EARLIEST, Point, PointKind, Points
 from warmlog_protocol.messages import JOINING, GroupHeartbeatRequest
 
 _log = logging.getLogger("warmlog")
@@ -39,7 +40,9 @@ RETRY_S = 0.25
 """The pause before an assignment is carried out again, if a topic in it is gone, the epoch has changed, or an open
 transaction commits an offset of it."""
 FIRST_ASSIGNMENT_S = 5.0
-"""How long a read with an end waits for partitions before it counts having none as its end."""
+"""How long a read with an end that is to get no partitions waits for some."""
+FROM_END = (PointKind.LATEST, PointKind.TAIL)
+"""Starts that mean a later offset the later they are looked up."""
 NO_MEMBER = (UnknownMemberId, FencedMemberEpoch, FencedInstanceId)
 
 
@@ -56,10 +59,11 @@ class Member(Committing):
         start: Points,
         isolation: int,
     ) -> None:
-        super().__init__(core, options)
+        super().__init__(core, options, start)
         self._topics = list(topics or ())
         self._pattern = pattern or ""
-        self._start = start
+        self._ends: dict[Owned, Point] = {}
+        """What a start that is counted from the end meant when this consumer started."""
         self._isolation = isolation
         self._member_id = uuid4().hex
         self._heartbeats: Heartbeats | None = None
@@ -78,6 +82,7 @@ class Member(Committing):
     async def begin(self, bootstrap: str | Sequence[str], connection: ConnectionOptions) -> None:
         """Join the group. Raises the coordinator's refusal."""
         self._core.group = self
+        await self._look_up_ends()
         self._heartbeats = Heartbeats(
             bootstrap,
             connection,
@@ -111,6 +116,29 @@ class Member(Committing):
             [],
             client_name,
         )
+
+    async def _look_up_ends(self) -> None:
+        """Find what "latest" or a tail means now: partitions that are assigned later do not begin later."""
+        points = [self._start] if isinstance(self._start, Point) else self._start.values()
+        while any(point.kind in FROM_END for point in points):
+            topics = await self._core.cluster.topics(None if self._pattern else self._topics)
+            present = [
+                Owned(topic.topic_id.bytes, topic.name, each.partition)
+                for topic in topics
+                if not self._pattern or re.fullmatch(self._pattern, topic.name)
+                for each in topic.partitions
+            ]
+            asked = {owned.tp: at for owned in present if (at := self._given_start(owned)).kind in FROM_END}
+            try:
+                found = await look_up_points(self._core.cluster, asked, self._isolation)
+            except TOPIC_IS_GONE:  # one that matches the pattern was deleted meanwhile
+                if not self._pattern:
+                    raise
+                continue
+            self._ends = {
+                owned: Point(PointKind.OFFSET, found[owned.tp].offset) for owned in present if owned.tp in found
+            }
+            return
 
     async def _has_joined(self) -> None:
         while (view := self._view).phase is not Phase.MEMBER:
@@ -153,22 +181,29 @@ class Member(Committing):
     def has_news(self) -> bool:
         return self._view is not self._seen
 
-    async def turn(self, *, waits: bool = False) -> None:
+    @property
+    def is_complete(self) -> bool:
+        """Whether it reads all that it is to get, unless the group changes."""
+        view = self._view
+        return view.is_settled and view.assigned == self._owned
+
+    async def turn(self, *, waits: bool = False, for_all: bool = False) -> None:
         """Give up and take partitions as the coordinator says, or raise that the membership is lost."""
         give_up_at = self._loop.time() + FIRST_ASSIGNMENT_S
         while True:
-            view = self._view
-            if view is not self._seen:
+            if self.has_news:
                 await self._follow_alone()
                 continue
-            if not waits or self._owned or self._loop.time() >= give_up_at:
+            left_s = give_up_at - self._loop.time()
+            if not waits or (self._owned and not for_all) or (self.is_complete and (self._owned or left_s <= 0)):
                 return
             self._core.arrived.clear()
-            timer = self._loop.call_at(give_up_at, self._core.arrived.set)
+            timer = self._loop.call_later(left_s, self._core.arrived.set) if left_s > 0 else None
             try:
-                await self._core.arrived.wait()
+                await self._core.wait()
             finally:
-                timer.cancel()
+                if timer is not None:
+                    timer.cancel()
 
     async def _follow_alone(self) -> None:
         task = asyncio.current_task()
@@ -248,6 +283,7 @@ class Member(Committing):
         self._owned |= added
         try:
             await _call(self._options.on_assigned, added)
+            await self._commit_begun(added)
         finally:
             self._core.read_assigned(readers, ends)
         return True
@@ -267,9 +303,9 @@ class Member(Committing):
         return {owned: ((at.offset, at.leader_epoch), found[owned].offset) for owned, at in begins.items()}
 
     def _start_of(self, owned: Owned) -> Point:
-        if isinstance(self._start, Point):
-            return self._start
-        return self._start.get(owned.tp, EARLIEST)
+        """Where to begin if nothing is committed; what was added since the start is read from its beginning."""
+        point = self._given_start(owned)
+        return self._ends.get(owned, EARLIEST) if point.kind in FROM_END else point
 
     # --- loss ---------------------------------------------------------------------------------------------------
 

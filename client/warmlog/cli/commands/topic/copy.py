@@ -81,7 +81,7 @@ def copy(
         if written.configs[TIMESTAMP_TYPE].value == "LogAppendTime":
             note(f"{target} has {TIMESTAMP_TYPE}=LogAppendTime: timestamps are those of the copy")
         consuming = Consumer(broker, topics=[source], start=first, isolation="read_committed", **connection())
-        unstarted = Producer(target_broker, compression=compression, expired="accept", **connection())
+        unstarted = Producer(target_broker, compression=compression, **connection())
         async with sending(unstarted) as producer:
             show_warnings()
             async with consuming as consumer:
