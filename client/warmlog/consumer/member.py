@@ -5,7 +5,8 @@ import inspect
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Never
+from contextvars import ContextVar
+from typing import Never
 from uuid import uuid4
 
 from warmlog.cluster.options import ConnectionOptions
@@ -43,6 +44,8 @@ FIRST_ASSIGNMENT_S = 5.0
 """How long a read with an end that is to get no partitions waits for some."""
 FROM_END = (PointKind.LATEST, PointKind.TAIL)
 """Starts that mean a later offset the later they are looked up."""
+_within: ContextVar[object] = ContextVar("within", default=None)
+"""Tasks and threads that a callback starts inherit it."""
 NO_MEMBER = (UnknownMemberId, FencedMemberEpoch, FencedInstanceId)
 
 
@@ -74,7 +77,8 @@ class Member(Committing):
         self._is_stopping = False
         self._following = asyncio.Lock()
         """Tasks and threads that read at the same time carry out a view once."""
-        self._follower: asyncio.Task[Any] | None = None
+        self._follow_mark: object = None
+        """Stands for the view that is being carried out; its callbacks have it in `_within`."""
         self._loop = asyncio.get_running_loop()
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -206,17 +210,18 @@ class Member(Committing):
                     timer.cancel()
 
     async def _follow_alone(self) -> None:
-        task = asyncio.current_task()
-        if task is not None and task is self._follower:
+        if self._follow_mark is not None and _within.get() is self._follow_mark:
             raise ClientError("on_assigned, on_revoked and on_lost cannot read: they are called between two reads")
         async with self._following:
             if (view := self._view) is self._seen:
                 return
-            self._follower = task
+            self._follow_mark = object()
+            token = _within.set(self._follow_mark)
             try:
                 await self._follow(view)
             finally:
-                self._follower = None
+                _within.reset(token)
+                self._follow_mark = None
 
     async def _follow(self, view: View) -> None:
         self._check_running()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import warmlog
+import warmlog.blocking
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator, owned
 from group_consumer import Calls, consumer, fill, place
@@ -57,6 +58,23 @@ async def test_a_loop_whose_tasks_begin_at_once_commits_and_closes(broker: FakeB
         batch = await anext(client.batches())
         await client.commit(batch)
         assert (await client.committed())[batch.topic, batch.partition] == 4
+
+
+async def test_a_callback_that_waits_for_a_task_or_a_thread_that_reads_is_told_so(broker: FakeBroker) -> None:
+    async def assigned(_: list[tuple[str, int]]) -> None:
+        await asyncio.create_task(anext(client.batches()))  # type: ignore[arg-type]
+
+    async with consumer(broker, on_assigned=assigned) as client, asyncio.timeout(10):
+        with pytest.raises(warmlog.ClientError, match="cannot read"):
+            await anext(client.batches())
+
+    def read_blocking() -> None:
+        options = {"topics": ["t"], "group": "etl", "on_assigned": lambda _: next(client.batches())}
+        with warmlog.blocking.Consumer(broker.address, **options) as client:
+            next(client.batches())
+
+    with pytest.raises(warmlog.ClientError, match="cannot read"):
+        await asyncio.to_thread(read_blocking)
 
 
 @pytest.mark.parametrize("options", [{}, {"group": None}], ids=["with a group", "without"])
