@@ -22,7 +22,7 @@ from warmlog.consumer.iterators import ArrowIterator, BatchIterator, RecordItera
 from warmlog.consumer.lag import Lag, lags
 from warmlog.consumer.member import Member
 from warmlog.consumer.options import ConsumerOptions, parse_isolation, parse_pattern
-from warmlog.errors import ClientClosed, InvalidConfig
+from warmlog.errors import ClientClosed, InvalidConfig, is_interruption
 from warmlog.points import (
     EARLIEST,
     LATEST,
@@ -143,6 +143,9 @@ class Consumer(Throttled):
                 "session_timeout_ms": session_timeout_ms,
                 "rebalance_timeout_ms": rebalance_timeout_ms,
                 "commit": None if commit == "auto" else commit,
+                "assignor": None if assignor == "uniform" else assignor,
+                "commit_interval_ms": None if commit_interval_ms == 5_000 else commit_interval_ms,
+                "max_poll_interval_ms": None if max_poll_interval_ms == 300_000 else max_poll_interval_ms,
                 "on_assigned": on_assigned,
                 "on_revoked": on_revoked,
                 "on_lost": on_lost,
@@ -257,6 +260,7 @@ class Consumer(Throttled):
 
     async def _stop(self, core: ConsumerCore, *, is_interrupted: bool) -> None:
         try:
+            await asyncio.sleep(0)  # a loop with eager tasks begins this before `_closing` is set
             if self._committing is not None:
                 await self._committing.stop(is_interrupted=is_interrupted)  # on_revoked may use this consumer
         finally:
@@ -269,7 +273,7 @@ class Consumer(Throttled):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._close(is_interrupted=error is not None and not isinstance(error, Exception))
+        await self._close(is_interrupted=is_interruption(error))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -307,7 +311,7 @@ class Consumer(Throttled):
         """
         core = self._open()
         if core.group is not None:
-            await core.group.turn(waits=True)
+            await core.group.turn(waits=True, for_all=True)
         async with core.table:
             return await read_table(core, until, columns, self._options, self._connection_options)
 

@@ -30,12 +30,18 @@ class Group(Protocol):
     def has_news(self) -> bool: ...
 
     @property
-    def reads_all(self) -> bool:
-        """Whether everything that it is assigned is read."""
+    def is_complete(self) -> bool: ...
+
+    async def turn(self, *, waits: bool = False, for_all: bool = False) -> None:
+        """Change what is read, between two batches. `waits`: until some is assigned; `for_all`: until all is."""
         ...
 
-    async def turn(self, *, waits: bool = False) -> None:
-        """Change what is read, between two batches. `waits`: until partitions are assigned."""
+
+class Commits(Protocol):
+    """What the core needs of the automatic commits."""
+
+    async def keep_up(self) -> None:
+        """Give one that is due time to take place."""
         ...
 
 
@@ -74,6 +80,7 @@ class ConsumerCore:
         self._taking_hand = asyncio.Lock()
         self.group: Group | None = None
         """Set if a group assigns the partitions."""
+        self.commits: Commits | None = None
         self.steps = 0
         """Rises with each batch or table that is asked for, and with each commit by hand."""
         self.is_waiting = False
@@ -281,10 +288,16 @@ class ConsumerCore:
         end = await self.ends(LATEST)
         return {partition: range(first[partition], end[partition]) for partition in first if partition in end}
 
+    async def breathe(self) -> None:
+        """Let the fetcher, news of the group and commits go on even if the user awaits nothing else."""
+        await asyncio.sleep(0)
+        if self.commits is not None:
+            await self.commits.keep_up()
+
     async def next_batch(self) -> Batch | None:
         """The next batch of any partition, waiting for one; None when every partition has reached its end."""
         self.cluster.home.check()
-        await asyncio.sleep(0)  # lets the fetcher run even if the user awaits nothing else
+        await self.breathe()
         self.steps += 1
         self.put_back()
         self._unfinished.clear()
@@ -299,7 +312,7 @@ class ConsumerCore:
             if reader is None:
                 if self._is_at_end():
                     return None
-                await self._wait()
+                await self.wait()
                 continue
             self.put_back()  # another task has taken some while this one waited
             place = (reader.position, reader.epoch)
@@ -312,11 +325,10 @@ class ConsumerCore:
 
     def _is_at_end(self) -> bool:
         """Whether every partition has reached its end."""
-        if self.group is not None and (self._until is None or not self.group.reads_all):
-            return False
-        return all(reader.is_at_end for reader in self._turns)
+        is_complete = self.group is None or (self._until is not None and self.group.is_complete)
+        return is_complete and all(reader.is_at_end for reader in self._turns)
 
-    async def _wait(self) -> None:
+    async def wait(self) -> None:
         """Wait until a batch, an error or news of the group may be here."""
         if self._fetching is None or self._fetching.cancelled():
             raise ClientClosed("the consumer is closed")
@@ -386,7 +398,8 @@ class ConsumerCore:
         if reader is self._hand_reader:
             if self._delivered_of_hand > self._settled_of_hand:
                 self.uncommitted.add(reader.tp)
-            self._hand, self._hand_reader = [], None
+            self._hand.clear()  # ends the iterators of it
+            self._hand_reader = None
             self.hand = iter(self._hand)
         if self.rest is not None and reader is self.rest.reader:
             self.rest = None

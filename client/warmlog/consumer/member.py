@@ -44,7 +44,7 @@ RETRY_S = 0.25
 """The pause before an assignment is carried out again, if a topic in it is gone, the epoch has changed, or an open
 transaction commits an offset of it."""
 FIRST_ASSIGNMENT_S = 5.0
-"""How long a read with an end waits for partitions before it counts having none as its end."""
+"""How long a read with an end that is to get no partitions waits for some."""
 FROM_END = (PointKind.LATEST, PointKind.TAIL)
 """Starts that mean a later offset the later they are looked up."""
 _within: ContextVar[object] = ContextVar("within", default=None)
@@ -183,25 +183,28 @@ class Member(Committing):
         return self._view is not self._seen
 
     @property
-    def reads_all(self) -> bool:
-        return self._view.phase is Phase.MEMBER and self._view.assigned == self._owned
+    def is_complete(self) -> bool:
+        """Whether it reads all that it is to get, unless the group changes."""
+        view = self._view
+        return view.is_settled and view.assigned == self._owned
 
-    async def turn(self, *, waits: bool = False) -> None:
+    async def turn(self, *, waits: bool = False, for_all: bool = False) -> None:
         """Give up and take partitions as the coordinator says, or raise that the membership is lost."""
         give_up_at = self._loop.time() + FIRST_ASSIGNMENT_S
         while True:
-            view = self._view
-            if view is not self._seen:
+            if self.has_news:
                 await self._follow_alone()
                 continue
-            if not waits or self._owned or self._loop.time() >= give_up_at:
+            left_s = give_up_at - self._loop.time()
+            if not waits or (self._owned and not for_all) or (self.is_complete and (self._owned or left_s <= 0)):
                 return
             self._core.arrived.clear()
-            timer = self._loop.call_at(give_up_at, self._core.arrived.set)
+            timer = self._loop.call_later(left_s, self._core.arrived.set) if left_s > 0 else None
             try:
-                await self._core.arrived.wait()
+                await self._core.wait()
             finally:
-                timer.cancel()
+                if timer is not None:
+                    timer.cancel()
 
     async def _follow_alone(self) -> None:
         if self._follow_mark is not None and _within.get() is self._follow_mark:

@@ -47,6 +47,19 @@ async def test_a_callback_that_reads_is_told_that_it_cannot(broker: FakeBroker) 
         assert place(await anext(client.batches())) in {(0, 4), (1, 4)}
 
 
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="Python 3.11 has no eager tasks")
+async def test_a_loop_whose_tasks_begin_at_once_commits_and_closes(broker: FakeBroker) -> None:
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+
+    async def close(_: list[tuple[str, int]]) -> None:
+        await client.close()
+
+    async with consumer(broker, commit="manual", on_revoked=close) as client, asyncio.timeout(10):
+        batch = await anext(client.batches())
+        await client.commit(batch)
+        assert (await client.committed())[batch.topic, batch.partition] == 4
+
+
 async def test_a_callback_that_waits_for_a_task_or_a_thread_that_reads_is_told_so(broker: FakeBroker) -> None:
     async def assigned(_: list[tuple[str, int]]) -> None:
         await asyncio.create_task(anext(client.batches()))  # type: ignore[arg-type]
