@@ -5,10 +5,12 @@ import inspect
 import logging
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Never
 from uuid import uuid4
 
+from warmlog.cluster.cluster import Topic
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.committing import INTERRUPTED_COMMIT_S, Committable, Committing
@@ -21,6 +23,7 @@ from warmlog.consumer.partition_reader import Place
 from warmlog.consumer.starting import look_up_points
 from warmlog.errors import (
     TOPIC_IS_GONE,
+    ApiError,
     BrokerUnavailable,
     ClientClosed,
     ClientError,
@@ -66,7 +69,7 @@ class Member(Committing):
         self._topics = list(topics or ())
         self._pattern = pattern or ""
         self._ends: dict[Owned, Point] = {}
-        """What a start that is counted from the end meant when this consumer started."""
+        """Where a start that is counted from the end was when this consumer started, of partitions that existed."""
         self._isolation = isolation
         self._member_id = uuid4().hex
         self._heartbeats: Heartbeats | None = None
@@ -124,25 +127,19 @@ class Member(Committing):
     async def _look_up_ends(self) -> None:
         """Find what "latest" or a tail means now: partitions that are assigned later do not begin later."""
         points = [self._start] if isinstance(self._start, Point) else self._start.values()
-        while any(point.kind in FROM_END for point in points):
+        if any(point.kind in FROM_END for point in points):
             topics = await self._core.cluster.topics(None if self._pattern else self._topics)
-            present = [
-                Owned(topic.topic_id.bytes, topic.name, each.partition)
-                for topic in topics
-                if not self._pattern or re.fullmatch(self._pattern, topic.name)
-                for each in topic.partitions
-            ]
-            asked = {owned.tp: at for owned in present if (at := self._given_start(owned)).kind in FROM_END}
-            try:
-                found = await look_up_points(self._core.cluster, asked, self._isolation)
-            except TOPIC_IS_GONE:  # one that matches the pattern was deleted meanwhile
-                if not self._pattern:
-                    raise
-                continue
-            self._ends = {
-                owned: Point(PointKind.OFFSET, found[owned.tp].offset) for owned in present if owned.tp in found
-            }
-            return
+            fitting = [topic for topic in topics if not self._pattern or re.fullmatch(self._pattern, topic.name)]
+            await asyncio.gather(*map(self._look_up_ends_of, fitting))
+
+    async def _look_up_ends_of(self, topic: Topic) -> None:
+        present = [Owned(topic.topic_id.bytes, topic.name, each.partition) for each in topic.partitions]
+        points = {owned: at for owned in present if (at := self._given_start(owned)).kind in FROM_END}
+        self._ends |= points
+        with suppress(ApiError):  # it is offline, or was deleted: looked up when it is assigned
+            asked = {owned.tp: at for owned, at in points.items()}
+            found = await look_up_points(self._core.cluster, asked, self._isolation)
+            self._ends |= {owned: Point(PointKind.OFFSET, found[owned.tp].offset) for owned in points}
 
     async def _has_joined(self) -> None:
         while (view := self._view).phase is not Phase.MEMBER:

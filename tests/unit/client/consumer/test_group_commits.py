@@ -12,7 +12,7 @@ from fake_coordinator import FakeCoordinator, owned
 from group_consumer import ALL, FIRST, PATIENCE_S, consumer, fill, place, take, until
 from warmlog.points import Where
 from warmlog_protocol.batch import encode_batch
-from warmlog_protocol.messages import OffsetFetchRequest
+from warmlog_protocol.messages import ListOffsetsRequest, OffsetFetchRequest
 
 
 async def test_it_starts_where_the_group_has_committed_and_elsewhere_at_start(
@@ -43,6 +43,18 @@ async def test_latest_is_the_end_when_the_consumer_starts_and_what_is_added_late
         while batch.partition == 0:
             (batch,) = await take(batches, 1)
         assert batch.values == [b"0", b"1", b"2"]
+
+
+async def test_an_end_that_cannot_be_looked_up_at_the_start_is_looked_up_when_the_partition_is_read(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.initial = FIRST
+    broker.refusal = lambda message: (
+        warmlog.StorageError("offline") if isinstance(message, ListOffsetsRequest) else None
+    )
+    async with consumer(broker, start="-2", request_timeout_ms=100) as client:
+        broker.refusal = lambda _: None
+        assert (await take(client.batches(), 1))[0].values == [b"6", b"7"]
 
 
 @pytest.mark.parametrize(
