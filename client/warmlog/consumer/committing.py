@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Never
 
 from warmlog.cluster.responses import TopicPartition
@@ -25,6 +27,8 @@ LAST_COMMIT_TIMEOUT_S = 5.0
 """How long a consumer that is closed tries to commit."""
 INTERRUPTED_COMMIT_S = 0.5
 """The same where Ctrl-C or a cancellation ends its block."""
+KEEP_UP_S = 0.1
+"""How long a read waits for an automatic commit for which the user's code has left no time."""
 
 
 class Committing:
@@ -39,7 +43,11 @@ class Committing:
         self._asked: dict[Owned, Place] = {}
         """Commits by hand that are under way, or whose outcome is not known. Nor do they go below these."""
         self._task: asyncio.Task[None] | None = None
+        self._due_at = math.inf
+        """When the next automatic commit begins; in the past while one is under way."""
+        self._has_committed = asyncio.Event()
         self._told: type[WarmlogError] | None = None
+        core.commits = self
 
     @property
     def metadata(self) -> GroupMetadata:
@@ -167,9 +175,22 @@ class Committing:
             self._task = asyncio.create_task(self._commit_in_turns(), name="warmlog automatic commits")
 
     async def _commit_in_turns(self) -> None:
+        loop = asyncio.get_running_loop()
         while True:
+            self._due_at = loop.time() + self._options.commit_interval_ms / 1000
+            self._has_committed.clear()
             await asyncio.sleep(self._options.commit_interval_ms / 1000)
             await self._commit_finished(self._partitions())
+            self._has_committed.set()
+
+    async def keep_up(self) -> None:
+        """Give an automatic commit that is due time to take place: the user's code may block the event loop."""
+        if self._task is None or asyncio.get_running_loop().time() < self._due_at:
+            return
+        self._due_at = math.inf  # one that takes longer goes on meanwhile
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KEEP_UP_S):
+                await self._has_committed.wait()
 
     async def _commit_finished(self, partitions: Iterable[Owned]) -> WarmlogError | None:
         """Commit what the user has finished with. An error is logged and returned: a later commit includes it."""

@@ -34,6 +34,14 @@ class Group(Protocol):
         ...
 
 
+class Commits(Protocol):
+    """What the core needs of the automatic commits."""
+
+    async def keep_up(self) -> None:
+        """Give one that is due time to take place."""
+        ...
+
+
 class Rest(NamedTuple):
     """The part of a batch from `offset` on, the last one that was taken of `reader`."""
 
@@ -69,6 +77,7 @@ class ConsumerCore:
         self._taking_hand = asyncio.Lock()
         self.group: Group | None = None
         """Set if a group assigns the partitions."""
+        self.commits: Commits | None = None
         self.steps = 0
         """Rises with each batch or table that is asked for, and with each commit by hand."""
         self.is_waiting = False
@@ -276,10 +285,16 @@ class ConsumerCore:
         end = await self.ends(LATEST)
         return {partition: range(first[partition], end[partition]) for partition in first if partition in end}
 
+    async def breathe(self) -> None:
+        """Let the fetcher, news of the group and commits go on even if the user awaits nothing else."""
+        await asyncio.sleep(0)
+        if self.commits is not None:
+            await self.commits.keep_up()
+
     async def next_batch(self) -> Batch | None:
         """The next batch of any partition, waiting for one; None when every partition has reached its end."""
         self.cluster.home.check()
-        await asyncio.sleep(0)  # lets the fetcher run even if the user awaits nothing else
+        await self.breathe()
         self.steps += 1
         self.put_back()
         self._unfinished.clear()
@@ -379,7 +394,8 @@ class ConsumerCore:
         if reader is self._hand_reader:
             if self._delivered_of_hand > self._settled_of_hand:
                 self.uncommitted.add(reader.tp)
-            self._hand, self._hand_reader = [], None
+            self._hand.clear()  # ends the iterators of it
+            self._hand_reader = None
             self.hand = iter(self._hand)
         if self.rest is not None and reader is self.rest.reader:
             self.rest = None

@@ -6,8 +6,10 @@ given applies to all of them.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import islice
 from threading import Event
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from warmlog.cluster.list_offsets import OffsetAt, list_offsets
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from warmlog.arrow.reader import ArrowMerger
+
+BREATH_INTERVAL_S = 0.05
+"""How long records of one batch are delivered before the event loop runs, if the user awaits nothing else."""
+MAX_FEW = 128
+"""How many of them, at most, are delivered without a look at the clock."""
 
 
 class _Limited:
@@ -59,14 +66,34 @@ class BatchIterator(_Limited, AsyncIterator[Batch]):
 class RecordIterator(_Limited, AsyncIterator[Record]):
     """Records until every partition has reached its end. Continues after an error."""
 
+    def __init__(self, core: ConsumerCore, until: Where | None) -> None:
+        super().__init__(core, until)
+        self._few: Iterator[Record] = iter(())
+        """Records that are delivered before the event loop runs again: more, the quicker the user handles them."""
+        self._few_count = 1
+        self._breathed_at = 0.0
+
     async def __anext__(self) -> Record:
+        for record in self._few:
+            return record
         if not self._has_begun:
             await self._begin()
         while True:
-            for record in self._core.hand:
+            await self._breathe_in_time()
+            self._few = islice(self._core.hand, self._few_count)
+            for record in self._few:
                 return record
             if not await self._core.next_hand():
                 raise StopAsyncIteration
+
+    async def _breathe_in_time(self) -> None:
+        now = monotonic()
+        if now - self._breathed_at < BREATH_INTERVAL_S:
+            self._few_count = min(2 * self._few_count, MAX_FEW)
+            return
+        self._few_count = 1
+        await self._core.breathe()
+        self._breathed_at = monotonic()
 
     def give_back(self, last: Record) -> None:
         """Deliver the last record again: it has not reached the user."""
@@ -93,6 +120,7 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
         """Where the part that was delivered last began."""
 
     async def __anext__(self) -> "pa.RecordBatch":
+        await self._core.breathe()
         if self._rest is None or self._core.rest is not self._rest:
             await self._fill()
         else:

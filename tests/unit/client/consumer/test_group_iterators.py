@@ -2,11 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
 
+import warmlog
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
 from group_consumer import ALL, FIRST, PATIENCE_S, consumer, fill, place, until
@@ -148,3 +150,49 @@ async def test_what_a_table_has_is_delivered_to_no_other_task(
         assert (await table)["offset"].to_pylist() == list(range(8))
         fill(broker, 0, 1)
         assert (await other).offset == 8
+
+
+@pytest.mark.parametrize("options", [{}, {"topics": None, "partitions": ["t-0"]}])
+@pytest.mark.parametrize("sizes", [[400], [1] * 40])
+async def test_handlers_that_block_the_event_loop_are_committed_in_time(
+    broker: FakeBroker, coordinator: FakeCoordinator, sizes: list[int], options: dict[str, Any]
+) -> None:
+    fill(broker, 0, *sizes)
+    async with consumer(broker, commit_interval_ms=20, start=8, **options) as client, asyncio.timeout(PATIENCE_S):
+        records = client.records()
+        for _ in range(40):
+            last = (await anext(records)).offset
+            time.sleep(0.02)  # noqa: ASYNC251 - as a handler does that is a plain function
+        assert coordinator.committed["t", 0] > last - 10
+
+
+async def test_handlers_that_block_the_event_loop_are_told_within_a_batch_that_it_is_anothers(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    fill(broker, 0, 10_000)
+    handled = 0
+
+    async def handle(records: AsyncIterator[warmlog.Record]) -> None:
+        nonlocal handled
+        async for _ in records:
+            handled += 1
+            time.sleep(0.002)  # noqa: ASYNC251 - as above
+
+    async with consumer(broker, start=8) as client, asyncio.timeout(PATIENCE_S):
+        records = client.records()
+        await anext(records)
+        coordinator.expire()
+        with pytest.raises(warmlog.MembershipLost):
+            await handle(records)
+        assert handled < 9_000
+
+
+async def test_a_seek_within_a_batch_takes_effect_at_the_next_record(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    fill(broker, 0, 100)
+    async with consumer(broker, start=8) as client, asyncio.timeout(PATIENCE_S):
+        records = client.records()
+        assert [(await anext(records)).offset for _ in range(6)] == list(range(8, 14))
+        client.seek("t", 0, 50)
+        assert (await anext(records)).offset == 50
