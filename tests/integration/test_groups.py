@@ -331,6 +331,35 @@ async def test_a_pattern_finds_a_new_topic_within_five_seconds(broker: BrokerPro
         assert time.monotonic() - created_at < 5
 
 
+@pytest.mark.parametrize("topics", [{"topics": ["orders"]}, {"pattern": "(orders|clicks)"}])
+async def test_what_is_added_while_a_group_that_starts_at_latest_is_there_is_read_from_its_start(
+    broker: BrokerProcess, admin: warmlog.Admin, topics: dict[str, Any]
+) -> None:
+    await send(broker, range(8))
+    async with consumer(broker, start="latest", **topics) as client:
+        reading = asyncio.ensure_future(anext(client.records()))
+        await until(lambda: len(client.assignment) == 4)
+        if "pattern" in topics:
+            await admin.create_topic("clicks", partitions=5)
+        else:
+            await admin.add_partitions("orders", 5)
+        async with warmlog.Producer(broker.address) as producer:
+            await producer.send("clicks" if "pattern" in topics else "orders", b"new", partition=4)
+        assert (await asyncio.wait_for(reading, PATIENCE_S)).value == b"new"
+
+
+async def test_a_start_at_latest_is_committed_at_once_for_whoever_continues_there(
+    broker: BrokerProcess, admin: warmlog.Admin
+) -> None:
+    await send(broker, range(8))
+    async with consumer(broker, start="latest", commit_interval_ms=60_000) as client:
+        reading = asyncio.ensure_future(anext(client.records()))
+        await until(lambda: len(client.assignment) == 4)
+        await asyncio.sleep(0.2)
+        reading.cancel()
+        assert await committed(broker) == dict.fromkeys(range(4), 2)
+
+
 async def test_code_that_blocks_the_event_loop_causes_no_rebalance(broker: BrokerProcess, admin: warmlog.Admin) -> None:
     """Scenario 15, scaled: twice the session."""
     await send(broker, range(1))

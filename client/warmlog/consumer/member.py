@@ -30,7 +30,7 @@ from warmlog.errors import (
     UnstableOffsetCommit,
     WarmlogError,
 )
-from warmlog.points import EARLIEST, Point, Points
+from warmlog.points import EARLIEST, Point, PointKind, Points
 from warmlog_protocol.messages import JOINING, GroupHeartbeatRequest
 
 _log = logging.getLogger("warmlog")
@@ -38,6 +38,8 @@ _log = logging.getLogger("warmlog")
 RETRY_S = 0.25
 """The pause before an assignment is carried out again, if a topic in it is gone, the epoch has changed, or an open
 transaction commits an offset of it."""
+FIXED = (PointKind.EARLIEST, PointKind.OFFSET)
+"""Starts that are the same for whoever begins later."""
 FIRST_ASSIGNMENT_S = 5.0
 """How long a read with an end waits for partitions before it counts having none as its end."""
 NO_MEMBER = (UnknownMemberId, FencedMemberEpoch, FencedInstanceId)
@@ -60,6 +62,8 @@ class Member(Committing):
         self._topics = list(topics or ())
         self._pattern = pattern or ""
         self._start = start
+        self._counts: dict[bytes, int] = {}
+        """How many partitions each topic had at the beginning, by its id. `start` is for these."""
         self._isolation = isolation
         self._member_id = uuid4().hex
         self._heartbeats: Heartbeats | None = None
@@ -78,6 +82,8 @@ class Member(Committing):
     async def begin(self, bootstrap: str | Sequence[str], connection: ConnectionOptions) -> None:
         """Join the group. Raises the coordinator's refusal."""
         self._core.group = self
+        topics = await self._core.cluster.topics(self._topics or None)  # raises for a misspelled name
+        self._counts = {topic.topic_id.bytes: len(topic.partitions) for topic in topics}
         self._heartbeats = Heartbeats(
             bootstrap,
             connection,
@@ -250,6 +256,9 @@ class Member(Committing):
             await _call(self._options.on_assigned, added)
         finally:
             self._core.read_assigned(readers, ends)
+        if self._options.commit == "auto":  # else the next owner could begin at a later "latest"
+            fresh = [owned for owned, (_, committed) in places.items() if committed < 0]
+            await self._commit_finished(each for each in fresh if self._start_of(each).kind not in FIXED)
         return True
 
     def _is_member_of(self, view: View) -> bool:
@@ -267,9 +276,10 @@ class Member(Committing):
         return {owned: ((at.offset, at.leader_epoch), found[owned].offset) for owned, at in begins.items()}
 
     def _start_of(self, owned: Owned) -> Point:
-        if isinstance(self._start, Point):
-            return self._start
-        return self._start.get(owned.tp, EARLIEST)
+        if not isinstance(self._start, Point):
+            return self._start.get(owned.tp, EARLIEST)
+        is_new = owned.partition >= self._counts.get(owned.topic_id, 0)
+        return EARLIEST if is_new else self._start
 
     # --- loss ---------------------------------------------------------------------------------------------------
 
