@@ -65,6 +65,7 @@ class FakeCoordinator:
     """The epochs with which members left."""
     refuses: Callable[[GroupHeartbeatRequest], ApiError | None] = lambda _: None
     interval_ms: int = INTERVAL_MS
+    is_settled: bool = True
 
     def __post_init__(self) -> None:
         self.broker.further_handlers |= {
@@ -114,7 +115,7 @@ class FakeCoordinator:
             member.owned = partitions_of(request.owned)
             member.revoking &= member.owned
         assignment = None if member.owned == member.assigned and request.member_epoch else messages_of(member.assigned)
-        return GroupHeartbeatResponse(member.epoch, self.interval_ms, 1000, assignment)
+        return GroupHeartbeatResponse(member.epoch, self.interval_ms, 1000, assignment, self.is_settled)
 
     def _known(self, member_id: str) -> FakeMember:
         if member_id in self.fenced:

@@ -129,6 +129,18 @@ async def test_the_partitions_of_a_member_that_is_killed_move_after_its_session(
             assert owned_twice([first, second]) == []
 
 
+async def test_a_job_with_an_end_that_is_killed_and_started_again_reads_what_the_dead_one_holds(
+    broker: BrokerProcess, admin: warmlog.Admin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warmlog.consumer.member.FIRST_ASSIGNMENT_S", 0.1)
+    await send(broker, range(8))
+    with MemberProcess(broker.address, session_timeout_ms=2000) as first:
+        await asyncio.to_thread(first.wait_until_it_owns, *FOUR)
+        first.kill()
+    async with consumer(broker, session_timeout_ms=2000) as client, asyncio.timeout(PATIENCE_S):
+        assert sum([len(batch) async for batch in client.batches(until="latest")]) == 8
+
+
 async def test_a_member_that_was_stopped_for_longer_than_its_session_is_told_and_joins_again(
     broker: BrokerProcess, admin: warmlog.Admin
 ) -> None:

@@ -184,7 +184,8 @@ class GroupCoordinator:
             return response
         if group.target_epoch == group.epoch and member.is_settled(group.epoch):
             return response
-        return replace(response, heartbeat_interval_ms=min(UNSETTLED_MS, response.heartbeat_interval_ms))
+        interval_ms = min(UNSETTLED_MS, response.heartbeat_interval_ms)
+        return replace(response, heartbeat_interval_ms=interval_ms, is_settled=False)
 
     def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
         """Commit offsets; an awaitable, unless all are refused."""

@@ -305,7 +305,7 @@ class Consumer(Throttled):
         """
         core = self._open()
         if core.group is not None:
-            await core.group.turn(waits=True)
+            await core.group.turn(waits=True, for_all=True)
         async with core.table:
             return await read_table(core, until, columns, self._options, self._connection_options)
 

@@ -29,8 +29,11 @@ class Group(Protocol):
     @property
     def has_news(self) -> bool: ...
 
-    async def turn(self, *, waits: bool = False) -> None:
-        """Change what is read, between two batches. `waits`: until partitions are assigned."""
+    @property
+    def is_complete(self) -> bool: ...
+
+    async def turn(self, *, waits: bool = False, for_all: bool = False) -> None:
+        """Change what is read, between two batches. `waits`: until some is assigned; `for_all`: until all is."""
         ...
 
 
@@ -309,7 +312,7 @@ class ConsumerCore:
             if reader is None:
                 if self._is_at_end():
                     return None
-                await self._wait()
+                await self.wait()
                 continue
             self.put_back()  # another task has taken some while this one waited
             place = (reader.position, reader.epoch)
@@ -322,9 +325,10 @@ class ConsumerCore:
 
     def _is_at_end(self) -> bool:
         """Whether every partition has reached its end."""
-        return all(reader.is_at_end for reader in self._turns) and (self.group is None or self._until is not None)
+        is_complete = self.group is None or (self._until is not None and self.group.is_complete)
+        return is_complete and all(reader.is_at_end for reader in self._turns)
 
-    async def _wait(self) -> None:
+    async def wait(self) -> None:
         """Wait until a batch, an error or news of the group may be here."""
         if self._fetching is None or self._fetching.cancelled():
             raise ClientClosed("the consumer is closed")

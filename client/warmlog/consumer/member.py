@@ -41,7 +41,7 @@ transaction commits an offset of it."""
 FIXED = (PointKind.EARLIEST, PointKind.OFFSET)
 """Starts that are the same for whoever begins later."""
 FIRST_ASSIGNMENT_S = 5.0
-"""How long a read with an end waits for partitions before it counts having none as its end."""
+"""How long a read with an end that is to get no partitions waits for some."""
 NO_MEMBER = (UnknownMemberId, FencedMemberEpoch, FencedInstanceId)
 
 
@@ -159,22 +159,29 @@ class Member(Committing):
     def has_news(self) -> bool:
         return self._view is not self._seen
 
-    async def turn(self, *, waits: bool = False) -> None:
+    @property
+    def is_complete(self) -> bool:
+        """Whether it reads all that it is to get, unless the group changes."""
+        view = self._view
+        return view.is_settled and view.assigned == self._owned
+
+    async def turn(self, *, waits: bool = False, for_all: bool = False) -> None:
         """Give up and take partitions as the coordinator says, or raise that the membership is lost."""
         give_up_at = self._loop.time() + FIRST_ASSIGNMENT_S
         while True:
-            view = self._view
-            if view is not self._seen:
+            if self.has_news:
                 await self._follow_alone()
                 continue
-            if not waits or self._owned or self._loop.time() >= give_up_at:
+            left_s = give_up_at - self._loop.time()
+            if not waits or (self._owned and not for_all) or (self.is_complete and (self._owned or left_s <= 0)):
                 return
             self._core.arrived.clear()
-            timer = self._loop.call_at(give_up_at, self._core.arrived.set)
+            timer = self._loop.call_later(left_s, self._core.arrived.set) if left_s > 0 else None
             try:
-                await self._core.arrived.wait()
+                await self._core.wait()
             finally:
-                timer.cancel()
+                if timer is not None:
+                    timer.cancel()
 
     async def _follow_alone(self) -> None:
         task = asyncio.current_task()

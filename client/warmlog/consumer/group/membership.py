@@ -65,6 +65,8 @@ class View(NamedTuple):
     reason: WarmlogError | None
     """Why it is out, if it was refused or had to leave."""
     is_final: bool
+    is_settled: bool
+    """Whether the member is to get nothing more, unless the group changes."""
 
 
 class Membership:
@@ -79,6 +81,7 @@ class Membership:
         self._assigned = NOTHING
         self._owned = NOTHING
         self._is_confirmed = False
+        self._is_settled = False
         self._reason: WarmlogError | None = None
         self._sent: GroupHeartbeatRequest | None = None
         self._leaving_epoch = LEAVING
@@ -91,7 +94,7 @@ class Membership:
     @property
     def view(self) -> View:
         is_final = isinstance(self._reason, FencedInstanceId)
-        return View(self._life, self._phase, self._epoch, self._assigned, self._reason, is_final)
+        return View(self._life, self._phase, self._epoch, self._assigned, self._reason, is_final, self._is_settled)
 
     @property
     def is_urgent(self) -> bool:
@@ -154,6 +157,7 @@ class Membership:
         elif self._phase is not Phase.LEAVING:
             self._phase = Phase.MEMBER
             self._epoch = response.member_epoch
+            self._is_settled = response.is_settled
             if request.member_epoch != response.member_epoch:
                 self._is_confirmed = False  # what it had not taken yet, and is revoked, waits for its word
             elif request.owned is not None and partitions_of(request.owned) == self._owned:
@@ -202,7 +206,7 @@ class Membership:
 
     def _out(self, reason: WarmlogError | None) -> None:
         self._phase, self._reason = Phase.OUT, reason
-        self._assigned = NOTHING
+        self._assigned, self._is_settled = NOTHING, False
 
 
 def partitions_of(parts: Iterable[TopicPartitions]) -> Partitions:

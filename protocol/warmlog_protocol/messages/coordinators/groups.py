@@ -63,7 +63,8 @@ class GroupHeartbeatRequest(Message, frozen=True):
 class GroupHeartbeatResponse(Message, frozen=True):
     """`assignment` is all that the member may own now, None if that has not changed since the last response.
 
-    `heartbeat_interval_ms` is short until the member has what the group's last target gives to it.
+    `heartbeat_interval_ms` is short, and `is_settled` false, until the member has what the group's last target gives to
+    it: others may still hold that.
 
     Errors of the whole request: UNKNOWN_MEMBER_ID and FENCED_MEMBER_EPOCH (the member has lost everything, and may join
     again), FENCED_INSTANCE_ID (another process has its instance id: final), GROUP_MAX_SIZE_REACHED, TOO_MANY_GROUPS,
@@ -74,6 +75,7 @@ class GroupHeartbeatResponse(Message, frozen=True):
     heartbeat_interval_ms: int
     session_timeout_ms: int
     assignment: list[TopicPartitions] | None = None
+    is_settled: bool = True
 
 
 class OffsetCommitPartition(Message, frozen=True):

@@ -12,6 +12,8 @@ import warmlog
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
 from group_consumer import ALL, FIRST, PATIENCE_S, consumer, fill, place, until
+from warmlog.consumer import member
+from warmlog.consumer.group.membership import Owned
 from warmlog.ranges import range_reader
 from warmlog_protocol.batch import encode_batch
 
@@ -196,3 +198,29 @@ async def test_a_seek_within_a_batch_takes_effect_at_the_next_record(
         assert [(await anext(records)).offset for _ in range(6)] == list(range(8, 14))
         client.seek("t", 0, 50)
         assert (await anext(records)).offset == 50
+
+
+@pytest.mark.parametrize("at_first", [frozenset(), FIRST], ids=["none", "one"])
+@pytest.mark.parametrize("reads", ["batches", "to_arrow"])
+async def test_a_read_with_an_end_waits_for_partitions_that_others_have_not_given_up_yet(
+    broker: FakeBroker,
+    coordinator: FakeCoordinator,
+    monkeypatch: pytest.MonkeyPatch,
+    reads: str,
+    at_first: frozenset[Owned],
+) -> None:
+    monkeypatch.setattr(member, "FIRST_ASSIGNMENT_S", 0.05)
+    coordinator.initial, coordinator.is_settled = at_first, False
+
+    async def count(client: warmlog.Consumer) -> int:
+        if reads == "to_arrow":
+            return (await client.to_arrow()).num_rows
+        return sum([len(batch) async for batch in client.batches(until="latest")])
+
+    async with consumer(broker) as client, asyncio.timeout(PATIENCE_S):
+        reading = asyncio.create_task(count(client))
+        await asyncio.sleep(0.3)
+        assert not reading.done()
+        coordinator.is_settled = True
+        coordinator.assign(ALL)
+        assert await reading == 16
