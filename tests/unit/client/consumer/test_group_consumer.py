@@ -249,6 +249,15 @@ async def test_the_lag_in_records_and_in_seconds(broker: FakeBroker, coordinator
         assert await client.lag() == {("t", 0): (0, 0.0)}
 
 
+async def test_the_lag_does_not_count_what_the_log_no_longer_has(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async with consumer(broker, partitions=["t-0"]) as client:
+        broker.topics["t"][0].log_start_offset = 5
+        assert client.position("t", 0) == 0
+        assert (await client.lag())["t", 0].records == 3
+
+
 async def test_a_revocation_whose_commit_was_cancelled_is_carried_out_by_the_next_call(
     broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
