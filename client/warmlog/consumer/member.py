@@ -38,8 +38,6 @@ _log = logging.getLogger("warmlog")
 RETRY_S = 0.25
 """The pause before an assignment is carried out again, if a topic in it is gone, the epoch has changed, or an open
 transaction commits an offset of it."""
-FIXED = (PointKind.EARLIEST, PointKind.OFFSET)
-"""Starts that are the same for whoever begins later."""
 FIRST_ASSIGNMENT_S = 5.0
 """How long a read with an end that is to get no partitions waits for some."""
 NO_MEMBER = (UnknownMemberId, FencedMemberEpoch, FencedInstanceId)
@@ -62,6 +60,7 @@ class Member(Committing):
         self._topics = list(topics or ())
         self._pattern = pattern or ""
         self._start = start
+        self._start_is_fixed = isinstance(start, Point) and start.kind in (PointKind.EARLIEST, PointKind.OFFSET)
         self._counts: dict[bytes, int] = {}
         """How many partitions each topic had at the beginning, by its id. `start` is for these."""
         self._isolation = isolation
@@ -263,9 +262,8 @@ class Member(Committing):
             await _call(self._options.on_assigned, added)
         finally:
             self._core.read_assigned(readers, ends)
-        if self._options.commit == "auto":  # else the next owner could begin at a later "latest"
-            fresh = [owned for owned, (_, committed) in places.items() if committed < 0]
-            await self._commit_finished(each for each in fresh if self._start_of(each).kind not in FIXED)
+        if self._options.commit == "auto" and not self._start_is_fixed:  # the next owner could begin at a later one
+            await self._commit_finished(owned for owned, (_, committed) in places.items() if committed < 0)
         return True
 
     def _is_member_of(self, view: View) -> bool:
