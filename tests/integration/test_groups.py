@@ -129,16 +129,35 @@ async def test_the_partitions_of_a_member_that_is_killed_move_after_its_session(
             assert owned_twice([first, second]) == []
 
 
+@pytest.mark.parametrize("partitions", [4, 1])
 async def test_a_job_with_an_end_that_is_killed_and_started_again_reads_what_the_dead_one_holds(
-    broker: BrokerProcess, admin: warmlog.Admin, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerProcess, admin: warmlog.Admin, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
     monkeypatch.setattr("warmlog.consumer.member.FIRST_ASSIGNMENT_S", 0.1)
-    await send(broker, range(8))
-    with MemberProcess(broker.address, session_timeout_ms=2000) as first:
-        await asyncio.to_thread(first.wait_until_it_owns, *FOUR)
+    await admin.create_topic("jobs", partitions=partitions)
+    async with warmlog.Producer(broker.address) as producer:
+        for value in range(8):
+            await producer.send("jobs", b"%d" % value, partition=value % partitions)
+    options = {"topics": ["jobs"], "session_timeout_ms": 2000}
+    with MemberProcess(broker.address, **options) as first:
+        await asyncio.to_thread(first.wait_until_it_owns, *(f"jobs-{number}" for number in range(partitions)))
         first.kill()
-    async with consumer(broker, session_timeout_ms=2000) as client, asyncio.timeout(PATIENCE_S):
+    async with consumer(broker, **options) as client, asyncio.timeout(PATIENCE_S):
         assert sum([len(batch) async for batch in client.batches(until="latest")]) == 8
+
+
+async def test_a_job_with_an_end_waits_for_what_a_killed_one_holds_beside_it(
+    broker: BrokerProcess, admin: warmlog.Admin
+) -> None:
+    await send(broker, range(8))
+    with MemberProcess(broker.address, session_timeout_ms=4000, commit="manual") as first:
+        await asyncio.to_thread(first.wait_until_it_owns, *FOUR)
+        async with consumer(broker) as client, asyncio.timeout(PATIENCE_S):
+            batches = client.batches(until="latest")
+            read = len(await anext(batches))
+            first.kill()
+            await asyncio.sleep(1)
+            assert read + sum([len(batch) async for batch in batches]) == 8
 
 
 async def test_a_member_that_was_stopped_for_longer_than_its_session_is_told_and_joins_again(

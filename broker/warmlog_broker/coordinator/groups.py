@@ -182,10 +182,18 @@ class GroupCoordinator:
         group, member = shard.state.get(name), shard.state.member(name, member_id)
         if group is None or member is None:
             return response
-        if group.target_epoch == group.epoch and member.is_settled(group.epoch):
-            return response
-        interval_ms = min(UNSETTLED_MS, response.heartbeat_interval_ms)
-        return replace(response, heartbeat_interval_ms=interval_ms, is_settled=False)
+        if group.target_epoch != group.epoch or not member.is_settled(group.epoch):
+            interval_ms = min(UNSETTLED_MS, response.heartbeat_interval_ms)
+            return replace(response, heartbeat_interval_ms=interval_ms, is_settled=False)
+        if any(each.is_away for each in group.members.values()):  # others may get what it holds
+            return replace(response, is_settled=False)
+        return response
+
+    def went_away(self, group: str, member_id: str) -> None:
+        """Note that the connection of a member that waited has ended: its process may have been killed."""
+        member = self._coordinator.shard_of(group).state.member(group, member_id) if self._coordinator.exists else None
+        if member is not None:
+            member.is_away = True
 
     def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
         """Commit offsets; an awaitable, unless all are refused."""

@@ -84,6 +84,7 @@ class PendingHeartbeat(Deferred):
 
     def drop(self) -> bool:
         self._forget()
+        self._groups.went_away(self._request.group, self._request.member_id)
         return True
 
     def _end(self, work: Callable[[], Response]) -> None:

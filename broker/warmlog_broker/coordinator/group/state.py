@@ -96,6 +96,8 @@ class Member:
     """Soft: what it said in a heartbeat of `epoch` that it owns; None if it has not, since the load."""
     heard_ms: int = field(default=0, compare=False)
     """Soft: the time of the last heartbeat, or of the load."""
+    is_away: bool = field(default=False, compare=False)
+    """Soft: its connection ended while it waited there, and nothing was heard of it since."""
     revoking_since_ms: int | None = field(default=None, compare=False)
     """Soft: since when it has something to give up."""
     commit_sequence: int = field(default=0, compare=False)
@@ -238,6 +240,7 @@ class Groups:
         if member is None:
             return
         member.heard_ms = max(member.heard_ms, now_ms)
+        member.is_away = False
         member.commit_sequence = max(member.commit_sequence, commit_sequence)
         if owned is not None and epoch == member.epoch:
             member.owned = as_partitions(owned)
