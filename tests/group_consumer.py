@@ -25,8 +25,10 @@ def fill(broker: FakeBroker, partition: int, *counts: int) -> None:
 def consumer(broker: FakeBroker, **options: Any) -> warmlog.Consumer:
     if "partitions" not in options and "pattern" not in options:
         options.setdefault("topics", ["t"])
-    quick = {"retry_backoff_ms": 5, "max_wait_ms": 20, "group": "etl", "commit_interval_ms": 60_000}
-    return warmlog.Consumer(broker.address, **{**quick, **options})
+    options = {"retry_backoff_ms": 5, "max_wait_ms": 20, "group": "etl", **options}
+    if options["group"] is not None:
+        options.setdefault("commit_interval_ms", 60_000)
+    return warmlog.Consumer(broker.address, **options)
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -17,6 +17,7 @@ from broker_thread import BrokerThread
 from certificates import Certificates
 from warmlog.admin.access.user_changes import creation
 from warmlog.arrow_write.producer import BlockingProducer
+from warmlog.cluster.connection import Connection
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.sockets.cluster import BlockingCluster
@@ -36,10 +37,12 @@ from warmlog_protocol.messages import (
     ApiKey,
     AuthenticateRequest,
     AuthenticateResponse,
+    EndTransactionRequest,
     FetchPartition,
     FetchRequest,
     HandshakeRequest,
     HandshakeResponse,
+    Message,
     MetadataRequest,
 )
 from warmlog_protocol.sasl.scram import ClientExchange
@@ -445,6 +448,35 @@ def test_a_certificate_is_asked_for_beside_a_password_and_not_in_its_place(
             admin.create_user("bob", "password")
             said = broker.in_loop(lambda running: [each.user for each in running._connections])
             assert said == ["alice"]
+
+
+async def test_a_commit_without_a_response_is_not_told_as_refused_if_the_next_login_is(
+    broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    password = "geheim"
+
+    def send(connection: Connection, message: Message, *arguments: Any, **options: Any) -> None:
+        nonlocal password
+        request(connection, message, *arguments, **options)
+        if isinstance(message, EndTransactionRequest) and password == "geheim":
+            password = "wrong"
+            assert connection._transport is not None
+            connection._transport.pause_reading()
+            asyncio.get_running_loop().call_later(0.5, connection._transport.abort)
+
+    async with warmlog.Admin(broker.address, **LOGIN) as admin:
+        await admin.create_topic("t")
+    request = Connection.request
+    monkeypatch.setattr(Connection, "request", send)
+    login: Any = {"username": "alice", "password": lambda: password}
+    async with warmlog.Producer(broker.address, **login, transactional_id="x") as producer:
+        with pytest.raises(warmlog.BrokerUnavailable, match="the password is wrong"):
+            async with producer.transaction():
+                producer.send("t", b"one")
+        password = "geheim"
+    reading: Any = {"topics": ["t"], "start": "earliest", "isolation": "read_committed"}
+    async with warmlog.Consumer(broker.address, **LOGIN, **reading) as consumer:
+        assert [record.value async for record in consumer.records(until="latest")] == [b"one"]
 
 
 def test_every_kind_of_client_authenticates(broker: BrokerThread) -> None:

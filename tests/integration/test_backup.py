@@ -21,7 +21,7 @@ from warmlog_broker.storage.directory.data_dir import RECOVERY_POINTS_NAME
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.tools.backup import backup
-from warmlog_broker.tools.backup.manifest import complete_backups
+from warmlog_broker.tools.backup.manifest import complete_backups, read_manifest
 from warmlog_broker.tools.backup.partition import back_up_partition
 from warmlog_protocol.messages import InitProducerIdRequest
 from wire_client import WireClient, batch_of
@@ -142,6 +142,17 @@ def test_a_backup_that_is_removed_in_part_is_not_taken_for_a_complete_one(
         assert len(complete_backups(tmp_path / "backups")) == 1
         back_up(broker, tmp_path / "backups")
     assert len([path for path in (tmp_path / "backups").iterdir() if path.is_dir()]) == 2
+
+
+def test_of_a_backup_that_was_moved_away_only_the_link_is_removed(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        first = Path(str(back_up(broker, tmp_path / "backups")["path"]))
+        first.rename(tmp_path / "archive")
+        first.symlink_to(tmp_path / "archive")
+        second = back_up(broker, tmp_path / "backups", "--keep", 1)
+    assert second["removed"] == [str(first)]
+    assert complete_backups(tmp_path / "backups") == [Path(str(second["path"]))]
+    assert read_manifest(tmp_path / "archive").files
 
 
 async def test_what_is_missing_in_the_last_backup_is_taken_from_the_data_directory(tmp_path: Path) -> None:

@@ -125,6 +125,10 @@ async def test_a_running_event_loop_does_not_matter(broker: BrokerProcess, topic
     assert await asyncio.to_thread(values_of, broker, topic) == [b"x"]
 
 
+FORKS_WITH_THREADS = "ignore:This process:DeprecationWarning"
+"""Python warns of such a fork from 3.12 on."""
+
+
 def test_a_forked_child_is_told_to_create_its_own(broker: BrokerProcess, topic: str) -> None:
     create(broker, topic)
     code = """
@@ -145,7 +149,7 @@ _, status = os.wait()
 assert status == 0, status
 producer.close()
 """
-    process = program(code, broker, topic)
+    process = program(code, broker, topic, env={**os.environ, "PYTHONWARNINGS": FORKS_WITH_THREADS})
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert "create a client in each process" in output

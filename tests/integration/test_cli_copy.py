@@ -151,6 +151,41 @@ def test_append_time_is_named_because_timestamps_are_lost(warmlog: CommandLine) 
     assert b"timestamps are those of the copy" in copied.stderr
 
 
+def test_a_copy_warns_of_records_that_the_target_deletes_soon(warmlog: CommandLine) -> None:
+    created(warmlog, "kept", 1, "--config", "retention.ms=-1")
+    created(warmlog, "brief", 1)
+    succeeded(warmlog("produce", "kept", "--value", "x", "--timestamp", "2014-05-13T16:53:20Z"))
+    copied = warmlog("topic", "copy", "kept", "brief")
+    succeeded(copied)
+    assert b"topic 'brief': a record with the timestamp 2014-05-13" in copied.stderr
+    assert b"it will be deleted soon" in copied.stderr
+    assert b"deleted soon" not in warmlog("topic", "copy", "kept", "kept-2").stderr
+
+
+def test_a_copy_that_an_open_transaction_holds_back_says_so_and_fails(
+    warmlog: CommandLine, broker: BrokerProcess
+) -> None:
+    created(warmlog, "open", 1)
+    succeeded(warmlog("produce", "open", "--value", "before"))
+
+    async def copies() -> tuple[subprocess.CompletedProcess[bytes], ...]:
+        async with Producer(broker.address, transactional_id="slow") as slow, slow.transaction():
+            await slow.send("open", b"open")
+            succeeded(await asyncio.to_thread(warmlog, "produce", "open", "--value", "after"))
+            whole = await asyncio.to_thread(warmlog, "topic", "copy", "open", "open-2")
+            return whole, await asyncio.to_thread(warmlog, "topic", "copy", "open", "open-3", "--to", "0")
+
+    held, empty = asyncio.run(copies())
+    assert held.returncode == 1
+    assert b"not read, as transactions are open: open-0 from offset 1 on: slow" in held.stderr
+    assert b"1 record," in held.stderr
+    assert b"open was not copied to its end" in held.stderr
+    assert b"transactions" not in empty.stderr
+    succeeded(empty)
+    succeeded(warmlog("topic", "copy", "open", "open-4"))
+    assert [row[2] for row in content(broker.address, "open-4")] == [b"before", b"open", b"after"]
+
+
 def test_the_pipe_of_two_commands_copies(warmlog: CommandLine, broker: BrokerProcess, source: str) -> None:
     target = created(warmlog, "joined", 3)
     consumer = warmlog.start("consume", source, "--to", "latest", "--format", "json")

@@ -424,6 +424,10 @@ def test_a_profile_that_cannot_be_is_misuse(tmp_path: Path, content: str | None,
     assert b"Traceback" not in done.stderr
 
 
+def test_a_place_of_profiles_that_cannot_be_looked_at_has_none(broker: BrokerProcess) -> None:
+    assert succeeded(CommandLine(broker.address, XDG_CONFIG_HOME="/" + 300 * "x")("profile"))
+
+
 def test_a_wrong_choice_is_told_without_the_name_of_an_error(warmlog: CommandLine) -> None:
     text = warmlog("produce", "t", "--acks", "2").stderr.decode()
     assert "'--acks': '2' is not one of" in text

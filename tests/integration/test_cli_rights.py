@@ -78,6 +78,25 @@ def test_a_user_is_given_rights_and_loses_them(broker: BrokerProcess) -> None:
     assert (own.returncode, b"DESCRIBE on the cluster" in own.stderr) == (1, True)
 
 
+def test_who_may_only_change_topics_is_told_that_they_are_changed(broker: BrokerProcess) -> None:
+    root, bob = user(broker, "root"), user(broker, "bob")
+    ok(root, "topic", "create", "settled")
+    ok(root, "acl", "add", "bob", "create", "--topic", "new.", "--prefix")
+    ok(root, "acl", "add", "bob", "alter_configs", "--topic", "settled")
+    changes = [bob("topic", "create", "new.a", "new.b"), bob("topic", "alter", "settled", "--set", "retention.ms=1d")]
+    assert ok(bob, "topic", "create", "new.a", "--if-not-exists", "--json") == '{"name":"new.a"}\n'
+    ok(root, "acl", "add", "bob", "alter", "--topic", "settled")
+    changes.append(bob("topic", "add-partitions", "settled", "--total", 3))
+    ok(root, "acl", "add", "bob", "delete", "--topic", "settled")
+    changes.append(bob("topic", "delete", "settled", "--yes"))
+    assert [(change.returncode, change.stderr) for change in changes] == [
+        (0, b"warmlog: created topic new.a\nwarmlog: created topic new.b\n"),
+        (0, b"warmlog: altered topic settled: retention.ms\n"),
+        (0, b"warmlog: topic settled has 3 partitions now\n"),
+        (0, b"warmlog: deleted topic settled\n"),
+    ]
+
+
 def test_a_check_says_why_and_ends_with_it(broker: BrokerProcess) -> None:
     root = user(broker, "root")
     ok(root, "acl", "add", "User:bob", "read", "--topic", "orders")

@@ -59,6 +59,17 @@ def test_users_are_managed_without_a_broker(tmp_path: Path) -> None:
     assert commands("user", "delete", "alice", "--yes", "--data-dir", directory).returncode == 1
 
 
+def test_a_broker_that_asks_for_passwords_says_that_nobody_has_one(tmp_path: Path) -> None:
+    warning = "WARNING warmlog: there are no users"
+    with BrokerProcess(tmp_path / "data", listeners="main=sasl_plaintext://127.0.0.1:0") as broker:
+        assert warning in broker.output
+        assert broker.terminate() == 0
+    added = CommandLine("127.0.0.1:1")("user", "add", "alice", "--data-dir", tmp_path / "data", given=b"one\n")
+    assert added.returncode == 0, added.stderr
+    with BrokerProcess(tmp_path / "data", listeners="main=sasl_plaintext://127.0.0.1:0") as broker:
+        assert warning not in broker.output
+
+
 def test_users_of_a_running_broker_are_not_changed_in_its_directory(broker: BrokerProcess, files: Path) -> None:
     added = CommandLine(broker.address)("user", "add", "bob", "--data-dir", files / "data", given=b"x\n")
     assert added.returncode == 1

@@ -39,6 +39,10 @@ def test_all_that_is_mounted_exists_and_all_ports_are_published_on_loopback() ->
         assert all(port.startswith("127.0.0.1:") for port in service["ports"])
 
 
+def test_all_services_start_again_with_the_machine() -> None:
+    assert {service["restart"] for service in SERVICES.values()} == {"unless-stopped"}
+
+
 def test_prometheus_scrapes_the_admin_port_of_the_image() -> None:
     (job,) = read("prometheus", "/etc/prometheus/prometheus.yml")["scrape_configs"]
     (port,) = re.findall(r"WARMLOG_ADMIN_LISTEN=0\.0\.0\.0:(\d+)", DOCKERFILE)

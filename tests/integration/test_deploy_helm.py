@@ -12,14 +12,16 @@ import pytest
 import yaml
 
 from broker_process import BrokerProcess
+from warmlog.admin.access.user_changes import deletion
 from warmlog.blocking import Admin
+from warmlog_broker.tools.users import change_user, users_in
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm"
 DOCKERFILE = (CHART.parent / "Dockerfile").read_text()
 SECURED = {
     "tls": {"secret": "certificate"},
     "firstUser": {"secret": "operator"},
-    "settings": {"flush.threads": 8, "retention.ms": "14d"},
+    "settings": {"flush.threads": 8, "retention.ms": "14d", "segment.bytes": 268435456, "write.caching": False},
     "serviceMonitor": {"enabled": True},
     "nodeSelector": {"disk": "fast"},
     "storage": {"size": "1Ti", "className": "fast"},
@@ -75,6 +77,7 @@ def test_ports_and_labels_fit_each_other_and_the_image(tmp_path: Path) -> None:
     assert {probe["httpGet"]["port"] for name, probe in container.items() if name.endswith("Probe")} == {"metrics"}
     monitored = found["ServiceMonitor"]["spec"]
     assert monitored["selector"]["matchLabels"].items() <= found["Service"]["metadata"]["labels"].items()
+    assert found["Service"]["metadata"]["labels"][monitored["jobLabel"]] == "warmlog"
     assert monitored["endpoints"][0]["port"] in {each["name"] for each in found["Service"]["spec"]["ports"]}
     assert template["spec"]["nodeSelector"] == {"disk": "fast"}
     (volume,) = found["StatefulSet"]["spec"]["volumeClaimTemplates"]
@@ -108,9 +111,10 @@ def test_its_settings_are_those_of_a_broker(tmp_path: Path, values: dict[str, An
     if values is SECURED:
         assert effective["flush.threads"] == "8"
         assert effective["retention.ms"] == str(14 * 24 * 3600 * 1000)
+        assert effective["segment.bytes"] == "268435456"
 
 
-def test_the_first_user_is_added_once_and_can_log_in(tmp_path: Path) -> None:
+def test_the_first_user_is_added_once_can_log_in_and_does_not_return_when_it_is_deleted(tmp_path: Path) -> None:
     pod = rendered({"firstUser": SECURED["firstUser"]}, tmp_path)["StatefulSet"]["spec"]["template"]["spec"]
     (container,) = pod["initContainers"]
     secret = tmp_path / "first-user"
@@ -120,10 +124,18 @@ def test_the_first_user_is_added_once_and_can_log_in(tmp_path: Path) -> None:
     shell, option, script = container["command"]
     script = script.replace("/first-user", str(secret)).replace("/var/lib/warmlog", str(tmp_path / "data"))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    for _ in range(2):
+
+    def start() -> None:
         subprocess.run([shell, option, script], env={**os.environ, "PATH": path}, check=True, timeout=60)
+
+    start()
+    start()
     with (
         BrokerProcess(tmp_path / "data", listeners="main=sasl_plaintext://127.0.0.1:0") as broker,
         Admin(broker.address, username="operator", password="correct horse battery") as admin,
     ):
         assert [user.name for user in admin.list_users()] == ["operator"]
+        admin.create_user("alice", "another battery")
+    change_user(tmp_path / "data", lambda _users: deletion("operator"))
+    start()
+    assert [user.name for user in users_in(tmp_path / "data")] == ["alice"]

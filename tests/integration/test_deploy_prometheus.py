@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 import pytest
 
 from broker_process import BrokerProcess, port_to_keep
+from certificates import Certificates
 from warmlog.blocking import Producer
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import GroupHeartbeatRequest, OffsetCommitPartition, OffsetCommitRequest
@@ -146,7 +147,11 @@ def admin_port() -> int:
 
 @pytest.fixture
 def broker(tmp_path: Path, admin_port: int) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "data", admin_listen=f"127.0.0.1:{admin_port}") as process:
+    listeners = f"plain=plaintext://127.0.0.1:{port_to_keep()},tls=ssl://127.0.0.1:{port_to_keep()}"
+    certificate = Certificates(tmp_path / "certificates").broker
+    with BrokerProcess(
+        tmp_path / "data", admin_listen=f"127.0.0.1:{admin_port}", listeners=listeners, tls_cert_file=certificate
+    ) as process:
         yield process
 
 

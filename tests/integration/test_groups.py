@@ -155,6 +155,7 @@ async def test_a_job_with_an_end_waits_for_what_a_killed_one_holds_beside_it(
         async with consumer(broker) as client, asyncio.timeout(PATIENCE_S):
             batches = client.batches(until="latest")
             read = len(await anext(batches))
+            await asyncio.sleep(0.5)  # its heartbeat waits at the coordinator then
             first.kill()
             await asyncio.sleep(1)
             assert read + sum([len(batch) async for batch in batches]) == 8

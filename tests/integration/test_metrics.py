@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker_process import BrokerFailed, BrokerProcess, port_to_keep
 from waiting import wait_until
-from warmlog.blocking import Admin, Producer
+from warmlog.blocking import Admin, Consumer, Producer
 from warmlog_broker.tools.acls import create_acls
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
@@ -260,6 +260,28 @@ def test_the_lag_of_groups_is_counted_in_records_and_in_seconds(broker: BrokerPr
         assert metrics.of("warmlog_request_seconds_count", api="OffsetCommit") == 4
         client.call(DeleteTopicsRequest(["orders"]))
         assert ("warmlog_group_lag_records", tuple(labels.items())) not in Metrics(port)
+
+
+def test_a_marker_of_a_transaction_after_the_last_record_has_no_age(broker: BrokerProcess, port: int) -> None:
+    with Admin(broker.address) as admin, Producer(broker.address, transactional_id="etl") as producer:
+        admin.create_topic("orders")
+        with producer.transaction():
+            producer.send("orders", b"x")
+        with Consumer(broker.address, topics=["orders"], group="etl", start="earliest", commit="manual") as consumer:
+            consumer.commit(next(iter(consumer.batches())))
+        time.sleep(0.1)
+        labels = {"group": "etl", "topic": "orders"}
+        assert Metrics(port).of("warmlog_group_lag_records", **labels) == 1
+        assert Metrics(port).of("warmlog_group_lag_seconds", **labels) == 0
+        (lag,) = admin.group_lags(["etl"])["etl"].values()
+        assert (lag.records, lag.seconds) == (1, 0)
+        written_ms = time.time_ns() // 1_000_000 - 60_000
+        with producer.transaction():
+            producer.send("orders", b"y", timestamp_ms=written_ms)
+        assert 60 <= Metrics(port).of("warmlog_group_lag_seconds", **labels) < 90
+        (lag,) = admin.group_lags(["etl"])["etl"].values()
+        assert lag.seconds is not None
+        assert 60 <= lag.seconds < 90
 
 
 def test_members_and_targets_of_groups_are_counted(broker: BrokerProcess, port: int) -> None:

@@ -14,6 +14,7 @@ import warmlog.blocking
 from broker_thread import BrokerThread
 from warmlog.admin.access.user_changes import creation
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.consumer import committing
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog.sockets.cluster import BlockingCluster
@@ -256,6 +257,23 @@ def _create_and_limit(broker: BrokerThread) -> None:
 
 
 # --- connections ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_last_commit_of_a_consumer_waits_for_its_delay(
+    broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committing, "LAST_COMMIT_TIMEOUT_S", 0.3)
+    await asyncio.to_thread(fill, broker, 60 * KB)
+    await asyncio.to_thread(limit, broker, consumer_byte_rate=20 * KB)
+    reading: Any = {"topics": ["t"], "group": "g", "start": "earliest"}
+    async with warmlog.Consumer(broker.address, **reading, **SLOW) as consumer:
+        records = consumer.records()
+        for _ in range(5):
+            await anext(records)
+    assert consumer.throttled_ms > 1000
+    async with warmlog.Admin(broker.address) as admin:
+        committed = await admin.committed_offsets("g")
+    assert committed["t", 0].offset >= 4
 
 
 async def test_one_connection_too_many_of_a_user_is_refused_with_a_typed_error_and_a_line_in_the_log(

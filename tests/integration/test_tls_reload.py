@@ -2,12 +2,15 @@
 
 import asyncio
 import os
+import re
 import signal
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -74,9 +77,17 @@ async def serving(tmp_path: Path, certificates: Certificates, **settings: Any) -
         await asyncio.to_thread(process.kill)
 
 
-def replace(certificates: Certificates) -> None:
+def replace(certificates: Certificates, not_after: datetime | None = None) -> None:
     """Put a new certificate in the place of the broker's, as a tool for renewals does."""
-    Path(certificates.issue("new", *HOSTS)).replace(certificates.broker)
+    Path(certificates.issue("new", *HOSTS, not_after=not_after)).replace(certificates.broker)
+
+
+def expiry_at(admin_port: int) -> datetime:
+    """What the metrics say."""
+    text = urlopen(f"http://127.0.0.1:{admin_port}/metrics", timeout=10).read().decode()
+    found = re.search("(?m)^warmlog_tls_certificate_expiry_timestamp_seconds (.*)$", text)
+    assert found
+    return datetime.fromtimestamp(float(found[1]), UTC)
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["SIGHUP", "changed files"])
@@ -146,6 +157,24 @@ def test_files_that_the_broker_may_read_only_later_are_loaded_then(tmp_path: Pat
     Path(certificates.broker).chmod(0o400)
     certificate.reload_if_changed()
     assert certificate.context is not before
+
+
+async def test_a_certificate_that_expires_is_told_and_measured(tmp_path: Path, certificates: Certificates) -> None:
+    admin_port = port_to_keep()
+    interval = {"tls_reload_interval_ms": 50, "admin_listen": f"127.0.0.1:{admin_port}"}
+    now = datetime.now(UTC).replace(microsecond=0)
+    soon, later = now + timedelta(days=13), now + timedelta(days=15)
+    replace(certificates, soon)
+    async with serving(tmp_path, certificates, **interval) as broker:
+        assert f"{certificates.broker} expires at {soon}, clients refuse it" in broker.process.output
+        assert await asyncio.to_thread(expiry_at, admin_port) == soon
+        replace(certificates, later)
+        await until_logged(broker.process, "reloaded the TLS certificate")
+        assert await asyncio.to_thread(expiry_at, admin_port) == later
+        assert str(later) not in broker.process.output
+        past = now - timedelta(days=1)
+        replace(certificates, past)
+        await until_logged(broker.process, f"expires at {past}, clients refuse it from then on")
 
 
 async def test_a_broker_without_tls_goes_on_after_sighup(tmp_path: Path) -> None:

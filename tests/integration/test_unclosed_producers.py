@@ -1,14 +1,18 @@
 """Producers that are not closed, or whose closing is cut short: what is sent, what is said, and how soon it ends."""
 
+import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from threading import Timer
 
 import pytest
 
 import warmlog
+import warmlog.blocking
 from broker_process import BrokerProcess
 
 UNCLOSED = """
@@ -89,3 +93,51 @@ def interrupted(own_broker: BrokerProcess, where: str) -> str:
     assert float(ended_s) - began_s < 1, errors
     assert process.returncode != 0
     return errors
+
+
+def pause(broker: BrokerProcess) -> None:
+    """Let the broker stand still for longer than an interrupted producer waits for it."""
+    os.kill(broker.pid, signal.SIGSTOP)
+    Timer(1.5, os.kill, (broker.pid, signal.SIGCONT)).start()
+
+
+async def sending(broker: BrokerProcess) -> AsyncGenerator[None]:
+    async with warmlog.Producer(broker.address) as producer:
+        pause(broker)
+        for _ in range(100):
+            producer.send("t", b"x")
+        yield
+        sys.exit()
+
+
+def sending_and_blocking(broker: BrokerProcess) -> Generator[None]:
+    with warmlog.blocking.Producer(broker.address) as producer:
+        pause(broker)
+        for _ in range(100):
+            producer.send("t", b"x")
+        yield
+        sys.exit()
+
+
+@pytest.mark.parametrize("ends_by_exit", [True, False], ids=["exit", "closed generator"])
+async def test_a_block_that_is_left_by_sys_exit_or_in_a_closed_generator_loses_nothing(
+    tmp_path: Path, ends_by_exit: bool
+) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        await create(broker, "t")
+        left = sending(broker)
+        await anext(left)
+        if ends_by_exit:
+            with pytest.raises(SystemExit):
+                await anext(left)
+        else:
+            await left.aclose()
+        left_blocking = sending_and_blocking(broker)
+        next(left_blocking)
+        if ends_by_exit:
+            with pytest.raises(SystemExit):
+                next(left_blocking)
+        else:
+            left_blocking.close()
+        async with warmlog.Consumer(broker.address, topics=["t"]) as consumer:
+            assert len([record async for record in consumer.records(until="latest")]) == 200

@@ -5,7 +5,8 @@ limited to `metrics.max.topics`: those of further topics are added up under the 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
@@ -81,6 +82,7 @@ class BrokerMetrics:
         services: Services,
         *,
         connections: Connections,
+        certificate_expiry: Callable[[], datetime | None],
         request_memory: MemoryPool,
         response_memory: ResponseMemory,
         housekeeping: Housekeeping,
@@ -88,6 +90,7 @@ class BrokerMetrics:
     ) -> None:
         self._services = services
         self._connections = connections
+        self._certificate_expiry = certificate_expiry
         self._request_memory = request_memory
         self._response_memory = response_memory
         self._housekeeping = housekeeping
@@ -107,6 +110,10 @@ class BrokerMetrics:
         info.add_metric([services.version, str(services.config.node_id)], 1)
         yield info
         yield _gauge("warmlog_safe_mode", "1 while records are refused", services.write_refusal() is not None)
+        expiry = GaugeMetricFamily("warmlog_tls_certificate_expiry_timestamp_seconds", "When the certificate expires")
+        if (expires_at := self._certificate_expiry()) is not None:
+            expiry.add_metric([], expires_at.timestamp())
+        yield expiry
         delay = {"": services.counters.loop_delay_seconds}
         yield _histogram("warmlog_event_loop_delay_seconds", "How late the event loop runs its tick", "", delay)
 

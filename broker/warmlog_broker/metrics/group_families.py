@@ -2,7 +2,8 @@
 
 Lag is counted from committed offsets to high watermarks, both of which are in memory. Its age is that of the batch with
 the first record that is not read: the index is searched in the event loop, the header is read by a thread. The
-timestamp at an offset does not change, so the next scrape looks up only the offsets that have moved since.
+timestamp at an offset does not change, so the next scrape looks up only the offsets that have moved since. Markers of
+transactions are passed over: a group that commits batches never commits the one after its last batch.
 """
 
 from collections import Counter
@@ -17,7 +18,7 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.record.file_records import FileSlice
-from warmlog_protocol.batch.header import HEADER_BYTES, NO_OFFSET, read_header
+from warmlog_protocol.batch.header import HEADER_BYTES, NO_OFFSET, BatchHeader, read_header
 from warmlog_protocol.errors import CorruptBatch, WarmlogError
 
 OTHER_GROUPS = "~other"
@@ -81,6 +82,8 @@ class GroupMetrics:
         self._services = services
         self._times_ms: dict[Unread, int | None] = {}
         """What the last scrape has looked up or reused."""
+        self._passed: dict[Unread, int] = {}
+        """The offset after the markers at a place."""
 
     async def collect(self) -> list[Metric]:
         """Return all families. Takes several turns of the event loop if there are many groups."""
@@ -124,18 +127,25 @@ class GroupMetrics:
         before = self._times_ms
         times_ms = {place: before[place] for place in unread if before.get(place) is not NOTHING_LEFT}
         wanted = [place for place in unread if place not in times_ms]
+        passed = self._passed = {place: self._passed.get(place, place.offset) for place in wanted}
         for first in range(0, len(wanted), LOOKUPS_A_TURN):
-            slices: dict[Unread, FileSlice] = {}
-            for place in wanted[first : first + LOOKUPS_A_TURN]:
-                found = _find(unread[place], place.offset)
-                if isinstance(found, FileSlice):
-                    slices[place] = found
-                elif found is not None:
-                    times_ms[place] = NOTHING_LEFT
-            read = loop.run_in_executor(self._services.cold_readers, _read_times, slices.values())
-            times_ms.update((place, time) for place, time in zip(slices, await read, strict=True) if time is not None)
-            if loop.time() > deadline_s:
-                break
+            offsets = {place: passed[place] for place in wanted[first : first + LOOKUPS_A_TURN]}
+            while offsets:
+                slices: dict[Unread, FileSlice] = {}
+                for place, offset in offsets.items():
+                    found = _find(unread[place], offset)
+                    if isinstance(found, FileSlice):
+                        slices[place] = found
+                    elif found is not None:
+                        times_ms[place] = NOTHING_LEFT
+                read = await loop.run_in_executor(self._services.cold_readers, _read_headers, slices.values())
+                headers = {place: header for place, header in zip(slices, read, strict=True) if header is not None}
+                offsets = {place: header.next_offset for place, header in headers.items() if header.is_control}
+                passed.update(offsets)
+                times = {place: _first_time_ms(header) for place, header in headers.items() if place not in offsets}
+                times_ms.update((place, time_ms) for place, time_ms in times.items() if time_ms >= 0)
+                if loop.time() > deadline_s:
+                    return times_ms
         return times_ms
 
 
@@ -148,6 +158,8 @@ def _committed(groups: Iterable[Group]) -> Iterator[tuple[str, PartitionId, str,
 
 def _find(partition: Partition, offset: int) -> FileSlice | int | None:
     """Return the first batch from `offset` on; the offset at which to continue if it has no more; None if unknown."""
+    if offset >= partition.log.high_watermark:
+        return offset
     try:
         data = partition.log.reader.read(offset, HEADER_BYTES)
     except (WarmlogError, OSError):
@@ -157,18 +169,20 @@ def _find(partition: Partition, offset: int) -> FileSlice | int | None:
     return None if data.next_offset == NO_OFFSET else data.next_offset
 
 
-def _read_times(slices: Collection[FileSlice]) -> list[int | None]:
-    return [_read_time(piece) for piece in slices]
+def _read_headers(slices: Collection[FileSlice]) -> list[BatchHeader | None]:
+    return [_read_header(piece) for piece in slices]
 
 
-def _read_time(piece: FileSlice) -> int | None:
-    """Return the time of the first record of the batch, or of the batch if the broker has set it; None if unknown."""
+def _read_header(piece: FileSlice) -> BatchHeader | None:
     try:
-        header = read_header(piece.slice(0, HEADER_BYTES).pread())
+        return read_header(piece.slice(0, HEADER_BYTES).pread())
     except (CorruptBatch, OSError):
         return None
-    time_ms = header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms
-    return time_ms if time_ms >= 0 else None
+
+
+def _first_time_ms(header: BatchHeader) -> int:
+    """Return the time of the first record, or of the batch if the broker has set it; negative if unknown."""
+    return header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms
 
 
 def _family(name: str, text: str, labels: list[str], values: Iterable[tuple[tuple[str, ...], float]]) -> Metric:

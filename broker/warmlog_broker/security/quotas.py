@@ -21,7 +21,7 @@ MAX_CLIENTS = 10_000
 MAX_MEASURED_USERS = 1000
 """Users with metrics of their own; those of the others are added up."""
 OTHER_USERS = "~other"
-MAX_HEARTBEAT_DELAY_S = 0.5
+MAX_HEARTBEAT_DELAY_S = 0.2
 """Members of groups would lose their partitions by longer ones: the shortest session is of 2 s."""
 
 _log = logging.getLogger(__name__)

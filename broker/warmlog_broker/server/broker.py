@@ -344,6 +344,7 @@ class Broker:
         metrics = BrokerMetrics(
             self.services,
             connections=self._connections,
+            certificate_expiry=self.listening.certificate_expiry,
             request_memory=self._memory,
             response_memory=self._response_memory,
             housekeeping=self._engine.housekeeping,

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
+from datetime import datetime
 from functools import partial
 
 from warmlog_broker.config.broker_config import BrokerConfig
@@ -41,6 +42,10 @@ class Listening:
             return ", ".join(self.addresses.values())
         listeners = self._config.all_listeners
         return ", ".join(f"{each.name}={each.protocol}://{self.addresses[each.name]}" for each in listeners)
+
+    def certificate_expiry(self) -> datetime | None:
+        """When the certificate in use expires; None without TLS, or if that cannot be told."""
+        return None if self._certificate is None else self._certificate.expires_at
 
     @property
     def most_handshakes(self) -> int:

@@ -150,6 +150,11 @@ def log_start(broker: Broker) -> None:
             "warmlog: these environment variables are not settings and were ignored: %s",
             ", ".join(config.ignored_variables),
         )
+    if any(each.authenticates for each in config.all_listeners) and not broker.services.users.listed():
+        _log.warning(
+            "warmlog: there are no users, so nobody can log in to a listener that asks for a password: "
+            "`warmlog user add NAME` with the broker's --data-dir adds one while it is stopped"
+        )
     changed = [f"{name}={text}" for name, text in config.changed_settings().items() if name not in SHOWN_IN_FIRST_LINE]
     if changed:
         _log.info("warmlog: settings that differ from their defaults: %s", ", ".join(changed))

@@ -14,7 +14,7 @@ from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
 from warmlog.blocking.consumer import Consumer
 from warmlog.cluster.loop_thread import LoopThread
 from warmlog.consumer.committing import Committable
-from warmlog.errors import ClientClosed, TransactionAborted, WarmlogError
+from warmlog.errors import ClientClosed, TransactionAborted, WarmlogError, is_interruption
 from warmlog.producer import producer, transaction
 from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture
 from warmlog.producer.delivery import RecordMetadata
@@ -42,10 +42,6 @@ INTERRUPTED_EXIT_S = 0.4
 """How long an interrupted block waits for records that have not reached the producer's buffer."""
 
 
-_future_lock = threading.Lock()
-"""For the first use of a delivery future as a Future: rare, so one lock serves all."""
-
-
 class DeliveryFuture(Future[RecordMetadata]):
     """What `send` returns: `result` waits for the record's metadata, or ignore it and `flush` or `close` later.
 
@@ -70,11 +66,11 @@ class DeliveryFuture(Future[RecordMetadata]):
             """Return a field of Future, which `wait` and callbacks use, after setting all of them up."""
             if name not in ("_condition", "_state", "_result", "_exception", "_waiters", "_done_callbacks"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            with _future_lock:
-                is_first = "_done_callbacks" not in self.__dict__
-                if is_first:
-                    super().__init__()
-            if is_first:
+            # Without a lock, which a signal's handler or the child of a fork could find held for ever.
+            fields = vars(Future())
+            for field, value in fields.items():
+                self.__dict__.setdefault(field, value)
+            if self.__dict__["_condition"] is fields["_condition"]:  # of the threads that do this, one has set it
                 self._queue.settle(self)
             return self.__dict__[name]
 
@@ -497,7 +493,7 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
         if error is None:
             return self._closing()
         client, queue = self._client, self._made_queue()
-        limit_s = None if isinstance(error, Exception) else INTERRUPTED_EXIT_S
+        limit_s = INTERRUPTED_EXIT_S if is_interruption(error) else None
 
         async def end() -> None:
             queue.close()

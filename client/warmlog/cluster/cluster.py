@@ -8,7 +8,8 @@ import logging
 import os
 import random
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
@@ -21,6 +22,7 @@ from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import broker_addresses, partition_range, topic_error
 from warmlog.errors import (
     ApiError,
+    AuthorizationFailed,
     BrokerUnavailable,
     ClientClosed,
     ErrorCode,
@@ -151,6 +153,27 @@ class Cluster:
         now_s = self.home.loop.time()
         return sum(link.throttle.elapsed_s(now_s) for link in list(self._links.values()))
 
+    @asynccontextmanager
+    async def timeout(self, limit_s: float) -> AsyncIterator[None]:
+        """As asyncio.timeout, but `limit_s` begins anew after each delay because of a quota."""
+        loop = self.home.loop
+        timer: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal timer
+            due_s = limit_s + max((link.throttle.until_s for link in self._links.values()), default=0.0)
+            if due_s <= loop.time():
+                timeout.reschedule(due_s)
+            else:
+                timer = loop.call_at(due_s, look)
+
+        timer = loop.call_later(limit_s, look)
+        try:
+            async with asyncio.timeout(None) as timeout:
+                yield
+        finally:
+            timer.cancel()
+
     # --- what is known ----------------------------------------------------------------------------------------------
 
     def topic_error(self, name: str) -> WarmlogError | None:
@@ -239,7 +262,8 @@ class Cluster:
         """Return the response of `link`'s broker, or of any. Retries after lost connections and retriable errors.
 
         Unless `is_repeatable`, a request that may have arrived is not sent again. Raises the last error when
-        `timeout_ms` (default: the request timeout) is over, and those of `final` at once.
+        `timeout_ms` (default: the request timeout) is over, and those of `final` at once. BrokerUnavailable, too, if
+        the request may have arrived, and the client is refused before it hears of that.
         """
         response, _ = await self._ask(message, timeout_ms, link, is_repeatable, final)
         assert isinstance(response.result, expected)
@@ -270,6 +294,7 @@ class Cluster:
         timeout_s = (self.options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
         deadline = asyncio.get_running_loop().time() + timeout_s
         failures = 0
+        lost: BrokerUnavailable | None = None
         while True:
             is_sent = False
             try:
@@ -279,7 +304,11 @@ class Cluster:
                 return await connection.ask(message, timeout_ms=remaining_ms), connection.address
             except (BrokerUnavailable, ApiError) as error:
                 failures += 1
+                if is_sent and isinstance(error, BrokerUnavailable):
+                    lost = error
                 is_final = isinstance(error, ApiError) and (not error.retriable or isinstance(error, final))
+                if is_final and lost is not None and (not is_sent or isinstance(error, AuthorizationFailed)):
+                    raise BrokerUnavailable(f"{lost}; {error}") from error
                 if is_final or (is_sent and not is_repeatable):
                     raise
                 pause_s = backoff_ms(failures, self.options, random.random()) / 1000  # noqa: S311

@@ -44,9 +44,13 @@ async def ages_s(cluster: Cluster, ranges: Collection[Unread]) -> dict[Unread, f
 
 
 async def _first_timestamp_ms(cluster: Cluster, topic: str, partition: int, offset: int, end: int) -> int | None:
+    """Return the time now if nothing but markers of transactions is left, or what compaction has removed."""
     from warmlog_protocol.batch import read_batch  # nothing else that Admin imports needs the codecs
 
-    while offset < end and (link := cluster.leader(topic, partition)) is not None:
+    while offset < end:
+        link = cluster.leader(topic, partition)
+        if link is None:
+            return None
         request = FetchRequest(0, 1, 1, [FetchPartition(topic, partition, offset, 1)], skips_gaps=True)
         try:
             response = await cluster.ask(request, link)
@@ -56,7 +60,7 @@ async def _first_timestamp_ms(cluster: Cluster, topic: str, partition: int, offs
             if fetched.size_bytes:
                 batch = read_batch(response.payload)
                 index = bisect_left(batch.offsets(), offset)
-                if index < batch.record_count:
+                if index < batch.record_count and not batch.header.is_control:
                     timestamp_ms = batch.timestamps_ms()[index]
                     return timestamp_ms if timestamp_ms >= 0 else None
                 next_offset = batch.next_offset
@@ -65,4 +69,4 @@ async def _first_timestamp_ms(cluster: Cluster, topic: str, partition: int, offs
         if next_offset <= offset:
             return None
         offset = next_offset
-    return None
+    return time.time_ns() // 1_000_000

@@ -14,7 +14,7 @@ from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets, Offse
 from warmlog.consumer.group.options import GroupOptions
 from warmlog.consumer.partition_reader import Place
 from warmlog.errors import TOPIC_IS_GONE, InvalidConfig, StaleMemberEpoch, WarmlogError
-from warmlog.points import checked_offset, parse_partition
+from warmlog.points import EARLIEST, Point, PointKind, Points, checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
 from warmlog.texts import checked_text
 from warmlog_protocol.messages import NO_LEADER_EPOCH, FetchedOffset
@@ -23,6 +23,8 @@ _log = logging.getLogger("warmlog")
 
 Committable = Batch | Record | Mapping[TopicPartition | str, int]
 NOTHING_ASKED: Place = (-1, NO_LEADER_EPOCH)
+FIXED = (PointKind.EARLIEST, PointKind.OFFSET)
+"""Starts that do not mean a later offset the later they are given; a time may be so long before now."""
 LAST_COMMIT_TIMEOUT_S = 5.0
 """How long a consumer that is closed tries to commit."""
 INTERRUPTED_COMMIT_S = 0.5
@@ -34,9 +36,11 @@ KEEP_UP_S = 0.1
 class Committing:
     """Commits for a group from outside of it: the group must have no members. `Member` is the other kind."""
 
-    def __init__(self, core: ConsumerCore, options: GroupOptions) -> None:
+    def __init__(self, core: ConsumerCore, options: GroupOptions, start: Points) -> None:
+        """`start` is where to begin if nothing is committed."""
         self._core = core
         self._options = options
+        self._start = start
         self._offsets = Offsets(core.cluster, lambda: self.metadata)
         self._committed: dict[Owned, int] = {}
         """What is committed as far as is known, -1 for nothing. Automatic commits never go below it."""
@@ -60,6 +64,7 @@ class Committing:
             self._committed[owned] = at.offset
             if at.offset >= 0:
                 self._core.seek_now(owned.tp, at.offset, at.leader_epoch)
+        await self._commit_begun(self._partitions())
         self._commit_always()
 
     async def stop(self, *, is_interrupted: bool) -> None:
@@ -170,6 +175,15 @@ class Committing:
 
     # --- automatically ----------------------------------------------------------------------------------------------
 
+    async def _commit_begun(self, partitions: Iterable[Owned]) -> None:
+        """Commit where reading begins, unless something is: after a crash, `start` may mean a later offset."""
+        if self._options.commit == "auto":
+            begun = [each for each in partitions if self._committed.get(each) == -1]
+            await self._commit_finished([each for each in begun if self._given_start(each).kind not in FIXED])
+
+    def _given_start(self, owned: Owned) -> Point:
+        return self._start if isinstance(self._start, Point) else self._start.get(owned.tp, EARLIEST)
+
     def _commit_always(self) -> None:
         if self._options.commit == "auto":
             self._task = asyncio.create_task(self._commit_in_turns(), name="warmlog automatic commits")
@@ -221,8 +235,9 @@ class Committing:
 
     async def _last_commit(self, is_interrupted: bool) -> None:
         limit_s = INTERRUPTED_COMMIT_S if is_interrupted else LAST_COMMIT_TIMEOUT_S
+        timeout = asyncio.timeout if is_interrupted else self._core.cluster.timeout
         try:
-            async with asyncio.timeout(limit_s):
+            async with timeout(limit_s):
                 if self._task is not None:  # else the start has failed, and what is committed is not known
                     await self._commit_finished(self._partitions())
                 await self._offsets.ended()

@@ -22,7 +22,7 @@ from warmlog.consumer.iterators import ArrowIterator, BatchIterator, RecordItera
 from warmlog.consumer.lag import Lag, lags
 from warmlog.consumer.member import Member
 from warmlog.consumer.options import ConsumerOptions, parse_isolation, parse_pattern
-from warmlog.errors import ClientClosed, InvalidConfig
+from warmlog.errors import ClientClosed, InvalidConfig, is_interruption
 from warmlog.points import (
     EARLIEST,
     LATEST,
@@ -144,6 +144,9 @@ class Consumer(Throttled):
                 "session_timeout_ms": session_timeout_ms,
                 "rebalance_timeout_ms": rebalance_timeout_ms,
                 "commit": None if commit == "auto" else commit,
+                "assignor": None if assignor == "uniform" else assignor,
+                "commit_interval_ms": None if commit_interval_ms == 5_000 else commit_interval_ms,
+                "max_poll_interval_ms": None if max_poll_interval_ms == 300_000 else max_poll_interval_ms,
                 "on_assigned": on_assigned,
                 "on_revoked": on_revoked,
                 "on_lost": on_lost,
@@ -208,9 +211,10 @@ class Consumer(Throttled):
             if self._options.is_member:
                 await self._join(core)
             else:
-                await core.start(self._topics, self._partitions, self._pattern, parse_where(self._start))
+                start = parse_where(self._start)
+                await core.start(self._topics, self._partitions, self._pattern, start)
                 if self._group is not None:
-                    self._committing = Committing(core, self._group)
+                    self._committing = Committing(core, self._group, start)
                     await self._committing.start()
         except BaseException:
             await self._stop(core, is_interrupted=False)
@@ -222,6 +226,8 @@ class Consumer(Throttled):
     async def _join(self, core: ConsumerCore) -> None:
         assert self._group is not None
         await core.start(None, (), None, EARLIEST)
+        if self._topics is not None:
+            await core.cluster.topics(self._topics)  # raises for a misspelled name
         member = self._committing = Member(
             core,
             self._group,
@@ -255,6 +261,7 @@ class Consumer(Throttled):
 
     async def _stop(self, core: ConsumerCore, *, is_interrupted: bool) -> None:
         try:
+            await asyncio.sleep(0)  # a loop with eager tasks begins this before `_closing` is set
             if self._committing is not None:
                 await self._committing.stop(is_interrupted=is_interrupted)  # on_revoked may use this consumer
         finally:
@@ -267,7 +274,7 @@ class Consumer(Throttled):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._close(is_interrupted=error is not None and not isinstance(error, Exception))
+        await self._close(is_interrupted=is_interruption(error))
 
     # --- reading ----------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.consumer_core import ConsumerCore, Rest
 from warmlog.consumer.options import ConsumerOptions
-from warmlog.errors import NotLeaderOrFollower, WarmlogError
+from warmlog.errors import NotLeaderOrFollower, UnreadableBatch, WarmlogError
 from warmlog.points import Where
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.records.batch import Batch, Record
@@ -142,7 +142,13 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
             first = await anext(self._batches)
             self._parts.clear()
             self._begun = ((first.topic, first.partition), first.base_offset)
-            self._merge(first)
+            try:
+                self._merge(first)
+            except UnreadableBatch:
+                raise
+            except BaseException:  # such as a timestamp that Arrow cannot hold: other columns can still be read
+                self._core.give_back(*self._begun)
+                raise
             if self._parts:
                 return
 

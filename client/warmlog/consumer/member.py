@@ -3,8 +3,10 @@
 import asyncio
 import inspect
 import logging
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Never
+from contextvars import ContextVar
+from typing import Never
 from uuid import uuid4
 
 from warmlog.cluster.options import ConnectionOptions
@@ -40,6 +42,10 @@ RETRY_S = 0.25
 transaction commits an offset of it."""
 FIRST_ASSIGNMENT_S = 5.0
 """How long a read with an end that is to get no partitions waits for some."""
+FROM_END = (PointKind.LATEST, PointKind.TAIL)
+"""Starts that mean a later offset the later they are looked up."""
+_within: ContextVar[object] = ContextVar("within", default=None)
+"""Tasks and threads that a callback starts inherit it."""
 NO_MEMBER = (UnknownMemberId, FencedMemberEpoch, FencedInstanceId)
 
 
@@ -56,13 +62,11 @@ class Member(Committing):
         start: Points,
         isolation: int,
     ) -> None:
-        super().__init__(core, options)
+        super().__init__(core, options, start)
         self._topics = list(topics or ())
         self._pattern = pattern or ""
-        self._start = start
-        self._start_is_fixed = isinstance(start, Point) and start.kind in (PointKind.EARLIEST, PointKind.OFFSET)
-        self._counts: dict[bytes, int] = {}
-        """How many partitions each topic had at the beginning, by its id. `start` is for these."""
+        self._ends: dict[Owned, Point] = {}
+        """What a start that is counted from the end meant when this consumer started."""
         self._isolation = isolation
         self._member_id = uuid4().hex
         self._heartbeats: Heartbeats | None = None
@@ -73,7 +77,8 @@ class Member(Committing):
         self._is_stopping = False
         self._following = asyncio.Lock()
         """Tasks and threads that read at the same time carry out a view once."""
-        self._follower: asyncio.Task[Any] | None = None
+        self._follow_mark: object = None
+        """Stands for the view that is being carried out; its callbacks have it in `_within`."""
         self._loop = asyncio.get_running_loop()
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -81,8 +86,7 @@ class Member(Committing):
     async def begin(self, bootstrap: str | Sequence[str], connection: ConnectionOptions) -> None:
         """Join the group. Raises the coordinator's refusal."""
         self._core.group = self
-        topics = await self._core.cluster.topics(self._topics or None)  # raises for a misspelled name
-        self._counts = {topic.topic_id.bytes: len(topic.partitions) for topic in topics}
+        await self._look_up_ends()
         self._heartbeats = Heartbeats(
             bootstrap,
             connection,
@@ -116,6 +120,29 @@ class Member(Committing):
             [],
             client_name,
         )
+
+    async def _look_up_ends(self) -> None:
+        """Find what "latest" or a tail means now: partitions that are assigned later do not begin later."""
+        points = [self._start] if isinstance(self._start, Point) else self._start.values()
+        while any(point.kind in FROM_END for point in points):
+            topics = await self._core.cluster.topics(None if self._pattern else self._topics)
+            present = [
+                Owned(topic.topic_id.bytes, topic.name, each.partition)
+                for topic in topics
+                if not self._pattern or re.fullmatch(self._pattern, topic.name)
+                for each in topic.partitions
+            ]
+            asked = {owned.tp: at for owned in present if (at := self._given_start(owned)).kind in FROM_END}
+            try:
+                found = await look_up_points(self._core.cluster, asked, self._isolation)
+            except TOPIC_IS_GONE:  # one that matches the pattern was deleted meanwhile
+                if not self._pattern:
+                    raise
+                continue
+            self._ends = {
+                owned: Point(PointKind.OFFSET, found[owned.tp].offset) for owned in present if owned.tp in found
+            }
+            return
 
     async def _has_joined(self) -> None:
         while (view := self._view).phase is not Phase.MEMBER:
@@ -183,17 +210,18 @@ class Member(Committing):
                     timer.cancel()
 
     async def _follow_alone(self) -> None:
-        task = asyncio.current_task()
-        if task is not None and task is self._follower:
+        if self._follow_mark is not None and _within.get() is self._follow_mark:
             raise ClientError("on_assigned, on_revoked and on_lost cannot read: they are called between two reads")
         async with self._following:
             if (view := self._view) is self._seen:
                 return
-            self._follower = task
+            self._follow_mark = object()
+            token = _within.set(self._follow_mark)
             try:
                 await self._follow(view)
             finally:
-                self._follower = None
+                _within.reset(token)
+                self._follow_mark = None
 
     async def _follow(self, view: View) -> None:
         self._check_running()
@@ -260,10 +288,9 @@ class Member(Committing):
         self._owned |= added
         try:
             await _call(self._options.on_assigned, added)
+            await self._commit_begun(added)
         finally:
             self._core.read_assigned(readers, ends)
-        if self._options.commit == "auto" and not self._start_is_fixed:  # the next owner could begin at a later one
-            await self._commit_finished(owned for owned, (_, committed) in places.items() if committed < 0)
         return True
 
     def _is_member_of(self, view: View) -> bool:
@@ -281,10 +308,9 @@ class Member(Committing):
         return {owned: ((at.offset, at.leader_epoch), found[owned].offset) for owned, at in begins.items()}
 
     def _start_of(self, owned: Owned) -> Point:
-        if not isinstance(self._start, Point):
-            return self._start.get(owned.tp, EARLIEST)
-        is_new = owned.partition >= self._counts.get(owned.topic_id, 0)
-        return EARLIEST if is_new else self._start
+        """Where to begin if nothing is committed; what was added since the start is read from its beginning."""
+        point = self._given_start(owned)
+        return self._ends.get(owned, EARLIEST) if point.kind in FROM_END else point
 
     # --- loss ---------------------------------------------------------------------------------------------------
 

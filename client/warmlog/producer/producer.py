@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, Self, Unpack
 from warmlog.cluster.address import checked_bootstrap
 from warmlog.cluster.cluster import Throttled, not_open
 from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, check_own_types, connection_options
-from warmlog.errors import ClientClosed, ClientError, InvalidConfig, WarmlogError
+from warmlog.errors import ClientClosed, ClientError, InvalidConfig, WarmlogError, is_interruption
 from warmlog.producer.accumulator import DrainFlag
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
 from warmlog.producer.frame_records import FrameRows, send_rows
@@ -223,7 +223,7 @@ class Producer(Throttled, Generic[Value, Key]):
             await self.close()
             return
         try:
-            await self.close(timeout_s=None if isinstance(error, Exception) else CANCELLED_CLOSE_S)
+            await self.close(timeout_s=CANCELLED_CLOSE_S if is_interruption(error) else None)
         except WarmlogError as lost:
             error.add_note(f"and closing the producer: {lost}")
 
@@ -248,8 +248,8 @@ class Producer(Throttled, Generic[Value, Key]):
         If the block, a record or `commit_offsets` fails, the transaction is aborted and the error raised; the next one
         may begin at once.
         ProducerFenced is final: another producer uses the transactional id. TransactionAbortable: it was open for too
-        long, and was aborted. After BrokerUnavailable or DeliveryTimeout at the end of the block it may be committed or
-        not: the next transaction begins when that is certain.
+        long, and was aborted. After BrokerUnavailable, DeliveryTimeout or an error that is `retriable` at the end of
+        the block it may be committed or not: the next transaction begins when that is certain.
         """
         transactions = self._open().transactions
         if transactions is None:

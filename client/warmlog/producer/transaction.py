@@ -16,6 +16,7 @@ from warmlog.errors import (
     ProducerFenced,
     TransactionAborted,
     WarmlogError,
+    is_interruption,
     may_pass,
 )
 from warmlog.producer.accumulator import Accumulator
@@ -284,4 +285,4 @@ class Transaction:
 
 
 def _abort_limit_s(error: BaseException) -> float:
-    return ABORT_S if isinstance(error, Exception) else INTERRUPTED_ABORT_S
+    return INTERRUPTED_ABORT_S if is_interruption(error) else ABORT_S

@@ -2,6 +2,7 @@
 
 import logging
 import ssl
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from warmlog_broker.config.broker_config import BrokerConfig
@@ -14,6 +15,8 @@ _VERIFY = {
     ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
 }
 
+EXPIRES_SOON = timedelta(days=14)
+
 _log = logging.getLogger(__name__)
 
 
@@ -25,6 +28,7 @@ class Certificate:
         self._config = config
         self._seen = self._look()
         self.context = load_context(config)
+        self.expires_at = self._read_expiry()
 
     def reload(self) -> None:
         """Load the files again. If that is impossible, the error is logged and nothing changes. Blocks on files."""
@@ -35,12 +39,25 @@ class Certificate:
             _log.error("warmlog: the TLS certificate was not reloaded, the old one stays in use: %s", error)
         else:
             _log.info("warmlog: reloaded the TLS certificate: %s", self._config.tls_cert_file)
+            self.expires_at = self._read_expiry()
 
     def reload_if_changed(self) -> None:
         """Reload if a file is another one than at the last load, or has changed since: also who may read it. Blocks on
         files."""
         if self._look() != self._seen:
             self.reload()
+
+    def _read_expiry(self) -> datetime | None:
+        """Return until when clients accept the certificate, None if unknown; log a warning if that is soon or over."""
+        path = self._config.tls_cert_file
+        try:
+            at = read_expiry(Path(path).read_bytes())
+        except (OSError, ValueError) as error:
+            _log.warning("warmlog: it is unknown when the TLS certificate %s expires: %s", path, error)
+            return None
+        if at - datetime.now(UTC) < EXPIRES_SOON:
+            _log.warning("warmlog: the TLS certificate %s expires at %s, clients refuse it from then on", path, at)
+        return at
 
     def _look(self) -> tuple[tuple[int, int, int] | None, ...]:
         """Identify the files and their versions; None for one that is missing."""
@@ -61,6 +78,17 @@ def load_context(config: BrokerConfig) -> ssl.SSLContext:
             raise _unusable("tls.ca.file", config.tls_ca_file, error) from None
     context.verify_mode = _VERIFY[ClientAuth(config.tls_client_auth)]
     return context
+
+
+def read_expiry(content: bytes) -> datetime:
+    """Return until when the first certificate in a PEM file is valid. ValueError if there is none."""
+    from asn1crypto import pem, x509  # only a broker with TLS pays for the import
+
+    for name, _, der in pem.unarmor(content, multiple=True):
+        if name.endswith("CERTIFICATE"):
+            not_after: datetime = x509.Certificate.load(der).not_valid_after
+            return not_after
+    raise ValueError("no certificate is in it")
 
 
 def _load_chain(context: ssl.SSLContext, config: BrokerConfig) -> None:

@@ -112,15 +112,24 @@ class TransactionIndexCheck:
         self._report = report
         report.counts.index_entries += len(self._entries)
 
-    def on_abort(self, producer_id: int, last_offset: int, derived: AbortedTxn | None, *, is_thinned: bool) -> None:
+    def on_abort(
+        self,
+        producer_id: int,
+        last_offset: int,
+        derived: AbortedTxn | None,
+        *,
+        is_thinned: bool,
+        may_be_missing: bool,
+    ) -> None:
         """The log has an ABORT marker at `last_offset`; `derived` is the entry that the log implies.
 
         None if the transaction had no data, or compaction has removed all of it; an entry is then optional. With
-        `is_thinned` batches are missing, so transactions may have begun earlier than the log tells.
+        `is_thinned` batches are missing, so transactions may have begun earlier than the log tells. An entry that
+        `may_be_missing` is of an abort above the recovery point: the next start adds it.
         """
         entry = self._entries.pop(last_offset, None)
         if entry is None:
-            if derived is not None:
+            if derived is not None and not may_be_missing:
                 self._find(last_offset, f"{derived}", "no entry: its records would be read as committed")
         elif entry.producer_id != producer_id:
             self._find(last_offset, f"an aborted transaction of producer {producer_id}", f"{entry}")

@@ -139,7 +139,8 @@ def verify_data_directory(
 ) -> None:
     """Check all partitions of a data directory, and its checkpoints against them.
 
-    `known` has expectations of some partitions; their offsets come from the checkpoints.
+    `known` has expectations of some partitions; their offsets come from the checkpoints. As for a broker, the recovery
+    point of a partition without one is 0.
     """
     recovery_points = _read_offsets(path / RECOVERY_POINTS_NAME, report)
     log_starts = _read_offsets(path / LOG_STARTS_NAME, report)
@@ -153,7 +154,7 @@ def verify_data_directory(
         key = name.topic_partition
         expectations = replace(
             (known or {}).get(key, Expectations()),
-            recovery_point=recovery_points.get(key),
+            recovery_point=recovery_points.get(key, 0),
             log_start_offset=log_starts.get(key),
             high_watermark=high_watermarks.get(key),
         )

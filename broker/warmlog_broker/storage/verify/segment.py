@@ -338,8 +338,13 @@ class SegmentVerification:
             self._find(header, position, "a control record", marker_error(header, error))
             return
         if control_type is ControlType.ABORT and self._transactions is not None:
+            recovery_point = self.walk.recovery_point
             self._transactions.on_abort(
-                header.producer_id, header.last_offset, derived, is_thinned=self.walk.producers.is_thinned
+                header.producer_id,
+                header.last_offset,
+                derived,
+                is_thinned=self.walk.producers.is_thinned,
+                may_be_missing=recovery_point is not None and header.next_offset > recovery_point,
             )
 
     # The end

@@ -101,7 +101,7 @@ def back_up(
     make_directories(directory)
     with exclusive_lock(directory):
         for path in partial_backups(directory):
-            shutil.rmtree(path)
+            _remove(path)
         older = complete_backups(directory)
         name = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S.") + f"{now_ms % 1000:03d}Z"
         path = directory / name
@@ -121,10 +121,18 @@ def back_up(
             raise
         removed = [*older, path][:-keep] if keep else []
         for old in removed:
-            shutil.rmtree(old.rename(directory / f"{old.name}{PARTIAL_SUFFIX}"))
+            _remove(old.rename(directory / f"{old.name}{PARTIAL_SUFFIX}"))
     size_bytes = sum(entry.size_bytes for entry in files.entries.values())
     counts = (partitions, len(files.entries), size_bytes, files.copied_bytes, files.linked_bytes)
     return Backup(path, *counts, tuple(removed))
+
+
+def _remove(backup: Path) -> None:
+    """Remove a backup; of one that was moved elsewhere and left as a symbolic link, only the link."""
+    if backup.is_symlink():
+        backup.unlink()
+    else:
+        shutil.rmtree(backup)
 
 
 class _Run:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warmlog.cli.commands.waiting import CommittedWatch
+from warmlog.cli.commands.topic.waiting import CommittedWatch
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import (
     DEFAULT_BROKER,

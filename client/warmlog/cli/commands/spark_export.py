@@ -7,7 +7,7 @@ import typer
 
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, connection
-from warmlog.cli.terminal.output import json_line, line, note
+from warmlog.cli.terminal.output import counted, json_line, line, note
 from warmlog.cli.terminal.status import Progress
 from warmlog.extras import install_hint
 
@@ -117,7 +117,7 @@ def _export(session: Any, manifest: Any, options: "ExportOptions", interval_s: f
             json_line({**copied_to, "lost_offsets": lost_offsets, **progress.figures()})
         else:
             lost = f"; {lost_offsets:,} lost offsets were skipped" if lost_offsets else ""
-            line(f"{options.topic} to {options.path}: {files} files, {progress.summary()}{lost}")
+            line(f"{options.topic} to {options.path}: {counted(files, 'file')}, {progress.summary()}{lost}")
 
 
 def _local_path(text: str) -> Path:

@@ -132,7 +132,7 @@ def _from_environment() -> dict[str, str | bool]:
 
 def _from_file() -> Profile:
     path, name = _path(), os.environ.get(PROFILE_VARIABLE, "")
-    if not path.exists():
+    if not os.access(path, os.F_OK):
         if os.environ.get(CONFIG_VARIABLE):
             raise ProfileError(f"{CONFIG_VARIABLE}={path}: there is no such file")
         if name:

@@ -106,6 +106,7 @@ class Offsets:
             task.exception()  # a caller that was cancelled does not look at it
 
     async def _send(self, commits: Mapping[Owned, _Commit], who: GroupMetadata) -> Errors:
+        await asyncio.sleep(0)  # a loop with eager tasks begins this before `commits` has anything
         async with self._in_flight:
             if commits is self._pending:
                 self._next = None

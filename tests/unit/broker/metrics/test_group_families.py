@@ -20,6 +20,11 @@ NOW_MS = 1_000_000
 PLACE = Unread(TOPIC_ID, 0, 7)
 
 
+def _header_at(piece: FileSlice) -> SimpleNamespace:
+    """A batch of records whose time in seconds is its position."""
+    return SimpleNamespace(is_control=False, is_log_append_time=False, base_timestamp_ms=piece.position * 1000)
+
+
 class Broker:
     """A topic of PARTITIONS partitions with END records each, whose record at offset n is from n seconds after 0."""
 
@@ -31,7 +36,7 @@ class Broker:
         partition = SimpleNamespace(allows=SimpleNamespace(read=True), log=log)
         topic = SimpleNamespace(topic_id=TOPIC_ID, partitions=[partition] * PARTITIONS)
         monkeypatch.setattr(group_families, "_find", self._find)
-        monkeypatch.setattr(group_families, "_read_time", lambda piece: piece.position * 1000)
+        monkeypatch.setattr(group_families, "_read_header", _header_at)
         self.services: Any = SimpleNamespace(
             config=SimpleNamespace(metrics_max_groups=10),
             topics=SimpleNamespace(find={"orders": topic}.get),

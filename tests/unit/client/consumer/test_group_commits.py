@@ -2,14 +2,15 @@
 
 import asyncio
 import logging
-from typing import Never
+from typing import Any, Never
 
 import pytest
 
 import warmlog
-from fake_broker import FakeBroker
-from fake_coordinator import FakeCoordinator
+from fake_broker import FakeBroker, FakePartition
+from fake_coordinator import FakeCoordinator, owned
 from group_consumer import ALL, FIRST, PATIENCE_S, consumer, fill, place, take, until
+from warmlog.points import Where
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.messages import OffsetFetchRequest
 
@@ -23,6 +24,42 @@ async def test_it_starts_where_the_group_has_committed_and_elsewhere_at_start(
         assert {batch.partition: batch.values for batch in batches} == {0: [b"6", b"7"], 1: [b"7"]}
         assert await client.committed() == {("t", 0): 6, ("t", 1): None}
         assert await client.committed(["t-1", ("t", 0)]) == {("t", 1): None, ("t", 0): 6}
+
+
+@pytest.mark.parametrize("names", [{"topics": ["t"]}, {"pattern": "t"}], ids=["topics", "pattern"])
+@pytest.mark.parametrize(("start", "first"), [("latest", b"8"), ("-2", b"6"), ({"t-0": "latest"}, b"8")])
+async def test_latest_is_the_end_when_the_consumer_starts_and_what_is_added_later_is_read_as_a_whole(
+    broker: FakeBroker, coordinator: FakeCoordinator, start: Where, first: bytes, names: dict[str, Any]
+) -> None:
+    coordinator.initial = FIRST
+    async with consumer(broker, start=start, **names) as client:
+        batches = client.batches()
+        fill(broker, 0, 1)
+        (batch,) = await take(batches, 1)
+        assert batch.values[0] == first
+        broker.topics["t"].append(FakePartition())
+        fill(broker, 2, 3)
+        coordinator.assign(owned(("t", 2)))
+        while batch.partition == 0:
+            (batch,) = await take(batches, 1)
+        assert batch.values == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    "names", [{"topics": ["t"]}, {"partitions": ["t-0", "t-1"]}], ids=["a member", "with partitions"]
+)
+async def test_where_it_begins_is_committed_if_the_next_process_would_begin_later(
+    broker: FakeBroker, coordinator: FakeCoordinator, names: dict[str, Any]
+) -> None:
+    async with consumer(broker, start={"t-0": "latest", "t-1": "earliest"}, **names) as client:
+        fill(broker, 0, 1)
+        await take(client.batches(), 1)
+        assert coordinator.committed == {("t", 0): 8}
+    coordinator.offsets.clear()
+    async with consumer(broker, start="latest", commit="manual", **names) as client:
+        fill(broker, 0, 1)
+        await take(client.batches(), 1)
+        assert coordinator.committed == {}
 
 
 async def test_what_the_loop_has_finished_with_is_committed_and_not_what_it_is_handling(

@@ -380,3 +380,21 @@ async def test_what_needs_a_group_is_refused_without_one(broker: FakeBroker) -> 
             await client.committed()
         with pytest.raises(warmlog.InvalidConfig, match="has no group"):
             client.group_metadata()
+
+
+async def test_a_read_with_an_end_waits_for_a_partition_whose_offset_an_open_transaction_commits(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    fetch, refused = broker.further_handlers[OffsetFetchRequest], []
+
+    def refuse(request: OffsetFetchRequest) -> Message:
+        numbers = [number for part in request.partitions or () for number in part.partitions]
+        if 1 in numbers and len(refused) < 3:
+            refused.append(numbers)
+            raise warmlog.UnstableOffsetCommit("a transaction is open")
+        return fetch(request)
+
+    broker.further_handlers[OffsetFetchRequest] = refuse
+    async with consumer(broker) as client, asyncio.timeout(PATIENCE_S):
+        found = [place(batch) async for batch in client.batches(until="latest")]
+    assert sorted(found) == [(0, 4), (0, 8), (1, 4), (1, 8)]

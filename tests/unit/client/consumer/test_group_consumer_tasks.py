@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import warmlog
+import warmlog.blocking
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator, owned
 from group_consumer import Calls, consumer, fill, place
@@ -44,6 +45,36 @@ async def test_a_callback_that_reads_is_told_that_it_cannot(broker: FakeBroker) 
         with pytest.raises(warmlog.ClientError, match="on_assigned, on_revoked and on_lost cannot read"):
             await anext(client.batches())
         assert place(await anext(client.batches())) in {(0, 4), (1, 4)}
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="Python 3.11 has no eager tasks")
+async def test_a_loop_whose_tasks_begin_at_once_commits_and_closes(broker: FakeBroker) -> None:
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+
+    async def close(_: list[tuple[str, int]]) -> None:
+        await client.close()
+
+    async with consumer(broker, commit="manual", on_revoked=close) as client, asyncio.timeout(10):
+        batch = await anext(client.batches())
+        await client.commit(batch)
+        assert (await client.committed())[batch.topic, batch.partition] == 4
+
+
+async def test_a_callback_that_waits_for_a_task_or_a_thread_that_reads_is_told_so(broker: FakeBroker) -> None:
+    async def assigned(_: list[tuple[str, int]]) -> None:
+        await asyncio.create_task(anext(client.batches()))  # type: ignore[arg-type]
+
+    async with consumer(broker, on_assigned=assigned) as client, asyncio.timeout(10):
+        with pytest.raises(warmlog.ClientError, match="cannot read"):
+            await anext(client.batches())
+
+    def read_blocking() -> None:
+        options = {"topics": ["t"], "group": "etl", "on_assigned": lambda _: next(client.batches())}
+        with warmlog.blocking.Consumer(broker.address, **options) as client:
+            next(client.batches())
+
+    with pytest.raises(warmlog.ClientError, match="cannot read"):
+        await asyncio.to_thread(read_blocking)
 
 
 @pytest.mark.parametrize("options", [{}, {"group": None}], ids=["with a group", "without"])

@@ -129,6 +129,22 @@ async def test_an_arrow_iterator_within_a_large_batch_goes_where_it_is_sent(
         assert (await anext(batches))["offset"][0].as_py() == 0
 
 
+async def test_an_arrow_loop_that_cannot_hold_a_timestamp_skips_nothing(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    pytest.importorskip("pyarrow")
+    broker.add_batch("t", 0, encode_batch([b"8"], timestamps_ms=[2**60]))
+    fill(broker, 0, 4)
+    async with consumer(broker, start=8) as client, asyncio.timeout(PATIENCE_S):
+        batches = client.arrow(until="latest")
+        for _ in range(2):
+            with pytest.raises(warmlog.InvalidTimestamp, match=r"offset 8: .*leave out the column timestamp"):
+                await anext(batches)
+            assert client.position("t", 0) == 8
+        parts = [part["offset"] async for part in client.arrow(until="latest", columns=["offset"])]
+    assert [offset.as_py() for part in parts for offset in part] == [8, 9, 10, 11, 12]
+
+
 async def test_what_a_table_has_is_delivered_to_no_other_task(
     broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,8 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
 
 
 def test_options_of_members_need_a_group() -> None:
-    for option in ({"instance_id": "i"}, {"commit": "manual"}, {"session_timeout_ms": 6000}, {"on_lost": print}):
+    texts = [{"instance_id": "i"}, {"commit": "manual"}, {"assignor": "range"}, {"on_lost": print}]
+    for option in [*texts, {"session_timeout_ms": 6000}, {"commit_interval_ms": 100}, {"max_poll_interval_ms": 1000}]:
         with pytest.raises(TypeError, match=rf"^{next(iter(option))}=.* is for a consumer with a group"):
             warmlog.Consumer("127.0.0.1:1", topics=["t"], **option)
 

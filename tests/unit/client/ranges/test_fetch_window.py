@@ -115,10 +115,11 @@ def test_where_batches_are_alike_nothing_is_fetched_twice(span: int, size_bytes:
     data=st.data(),
 )
 @settings(max_examples=50)
-def test_a_short_batch_now_and_then_costs_hardly_a_fetch(
+def test_a_short_batch_now_and_then_costs_two_fetches_at_most(
     span: int, size_bytes: int, every: int, data: st.DataObject
 ) -> None:
-    """As a producer leaves them at the end of each call."""
+    """As a producer leaves them at the end of each call. Mostly it costs one; two that are far too short
+    leave a gap between the fetches in flight."""
     shapes = [(span, size_bytes)] * 1_000
     for at in range(every, 1_000, every):
         short = data.draw(st.integers(1, span - 1))
@@ -126,7 +127,7 @@ def test_a_short_batch_now_and_then_costs_hardly_a_fetch(
     log = Log(5, shapes)
     reading = Reading(log, FetchWindow(log.start, log.end)).finish()
     per_fetch = FETCH_BYTES // size_bytes
-    assert len(reading.fetches) <= 1.25 * (1_000 / per_fetch + 1_000 / every) + 4
+    assert len(reading.fetches) <= 1.25 * 1_000 / per_fetch + 2 * 1_000 / every + 4
     assert reading.bytes_received <= 1.25 * sum(batch.size_bytes for batch in log.batches)
 
 

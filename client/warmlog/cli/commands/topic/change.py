@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warmlog.cli.commands.topic.describe import document
+from warmlog.cli.commands.topic.describe import described, document
 from warmlog.cli.terminal.exits import checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, parse_setting, run_admin
 from warmlog.cli.terminal.output import counted, json_line, note
@@ -33,25 +33,25 @@ def create(
     """Create topics. They are on disk when the command returns."""
     configs = dict(checked("--config", parse_setting, text) for text in config or ())
 
-    async def create_one(admin: "Admin", name: str) -> "TopicDescription":
+    async def create_one(admin: "Admin", name: str) -> dict[str, object]:
         from warmlog import TopicAlreadyExists
 
-        verb = "created topic {} with"
+        said, joined = f"created topic {name}", " with "
         try:
             await admin.create_topic(name, partitions=partitions, configs=configs)
         except TopicAlreadyExists:
             if not if_not_exists:
                 raise
-            verb = "topic {} exists, with"
-        found = await admin.describe_topic(name)
+            said, joined = f"topic {name} exists", ", with "
+        found = await described(admin, name)
         if not as_json:
-            note(f"{verb.format(name)} {counted(len(found.partitions), 'partition')}")
-        return found
+            note(f"{said}{joined}{counted(len(found.partitions), 'partition')}" if found else said)
+        return _document(name, found)
 
-    async def create_all(admin: "Admin") -> "list[TopicDescription]":
+    async def create_all(admin: "Admin") -> list[dict[str, object]]:
         return [await create_one(admin, name) for name in dict.fromkeys(topics)]
 
-    documents = [document(found) for found in run_admin(broker, create_all)]
+    documents = run_admin(broker, create_all)
     if as_json:
         json_line(documents[0] if len(topics) == 1 else documents)
 
@@ -78,15 +78,16 @@ def alter(
     if not changed and not removed:
         raise typer.BadParameter("give --set NAME=VALUE or --unset NAME, such as --set retention.ms=7d")
 
-    async def change(admin: "Admin") -> "TopicDescription":
+    async def change(admin: "Admin") -> "TopicDescription | None":
         await admin.alter_topic(topic, set=changed, unset=removed)
-        return await admin.describe_topic(topic)
+        return await described(admin, topic)
 
     found = run_admin(broker, change)
     if as_json:
-        json_line(document(found))
+        json_line(_document(topic, found))
         return
-    settings = [f"{name}={setting_text(name, found.configs[name].value)}" for name in (*changed, *removed)]
+    names = [*changed, *removed]
+    settings = [f"{name}={setting_text(name, found.configs[name].value)}" for name in names] if found else names
     note(f"altered topic {topic}: {', '.join(settings)}")
 
 
@@ -104,12 +105,16 @@ def add_partitions(
     Records stay where they are; keys may belong to other partitions from then on.
     """
 
-    async def add(admin: "Admin") -> "TopicDescription":
+    async def add(admin: "Admin") -> "TopicDescription | None":
         await admin.add_partitions(topic, total)
-        return await admin.describe_topic(topic)
+        return await described(admin, topic)
 
     found = run_admin(broker, add)
     if as_json:
-        json_line(document(found))
+        json_line(_document(topic, found))
     else:
-        note(f"topic {topic} has {counted(len(found.partitions), 'partition')} now")
+        note(f"topic {topic} has {counted(len(found.partitions) if found else total, 'partition')} now")
+
+
+def _document(name: str, found: "TopicDescription | None") -> dict[str, object]:
+    return {"name": name} if found is None else document(found)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warmlog.cli.commands.produce import Compression
+from warmlog.cli.commands.topic.waiting import CommittedWatch
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe, ends_cleanly
 from warmlog.cli.terminal.options import (
     DEFAULT_BROKER,
@@ -60,7 +61,8 @@ def copy(
     TARGET has another number of partitions, keys choose the partition. A record without a timestamp gets the time of
     the copy.
 
-    Copying twice appends twice. Damaged offsets are reported and skipped; then the exit code is 1.
+    Copying twice appends twice. Damaged offsets are skipped, and what follows the first record of an open transaction
+    is left out; both are reported, and the exit code is 1.
     """
     first = checked("--from", parse_start, start)
     last = checked("--to", partial(parse_end, start=first), end)
@@ -71,7 +73,7 @@ def copy(
 
     progress, damage = Progress(shows_status=sys.stderr.isatty()), Damage()
 
-    async def run() -> bool:
+    async def run() -> tuple[bool, bool]:
         from warmlog import Consumer, Producer
 
         read, written, is_new = await _prepare(broker, source, target_broker, target)
@@ -81,15 +83,16 @@ def copy(
         if written.configs[TIMESTAMP_TYPE].value == "LogAppendTime":
             note(f"{target} has {TIMESTAMP_TYPE}=LogAppendTime: timestamps are those of the copy")
         consuming = Consumer(broker, topics=[source], start=first, isolation="read_committed", **connection())
-        unstarted = Producer(target_broker, compression=compression, expired="accept", **connection())
-        async with sending(unstarted) as producer:
+        unstarted = Producer(target_broker, compression=compression, **connection())
+        async with CommittedWatch(broker) as watch, sending(unstarted) as producer:
             show_warnings()
             async with consuming as consumer:
+                watch.follow(consumer)
                 await _copy(consumer, last, producer, target, keeps_partitions, progress, damage)
-        return is_new
+                return is_new, await watch.end()
 
     try:
-        is_new = run_client(run, is_bulk=True)
+        is_new, is_held_back = run_client(run, is_bulk=True)
     except Exception as error:
         progress.clear()
         before = f"; {progress.counted_records()} copied before that" if progress.records else ""
@@ -100,6 +103,8 @@ def copy(
     else:
         note(f"{progress.summary()} from {source} to {target}{', a new topic' if is_new else ''}")
     damage.check(source)
+    if is_held_back:
+        raise CommandFailed(f"{source} was not copied to its end: copy it when these transactions have ended")
 
 
 async def _prepare(

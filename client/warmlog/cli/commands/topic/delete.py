@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from warmlog.cli.commands.topic.describe import described
 from warmlog.cli.terminal.exits import CommandFailed, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, IsCertain, Topics, run_admin
 from warmlog.cli.terminal.output import confirmed, counted, json_line, note
@@ -25,7 +26,7 @@ def delete(
 
     async def check(admin: "Admin") -> None:
         for name in names:
-            await admin.describe_topic(name)
+            await described(admin, name)
 
     async def delete_all(admin: "Admin") -> None:
         for name in names:

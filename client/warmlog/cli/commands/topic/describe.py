@@ -214,6 +214,16 @@ def _figure_cells(figures: Figures) -> tuple[Cell, ...]:
     return Count(figures.records), Size(figures.size_bytes), Instant(figures.last_record_ms)
 
 
+async def described(admin: "Admin", name: str) -> "TopicDescription | None":
+    """A topic; None if the user may not describe it, as one that may only create, change or delete it."""
+    from warmlog import TopicAuthorizationFailed
+
+    try:
+        return await admin.describe_topic(name)
+    except TopicAuthorizationFailed:
+        return None
+
+
 def document(topic: "TopicDescription", figures: dict[int, Figures] | None = None) -> dict[str, Any]:
     """Return a topic as JSON for scripts, with its `figures` if they were asked for."""
     partitions = []

@@ -119,6 +119,15 @@ def test_an_aborted_transaction_without_entry_is_found(sample: Path) -> None:
     assert verify(path.parent)[0].finding_count == len(content) // 34
 
 
+def test_an_abort_above_the_recovery_point_may_lack_its_entry_since_the_next_start_adds_it(sample: Path) -> None:
+    path = sample / TRANSFERS / f"{FIRST}.txnindex"
+    content = path.read_bytes()
+    path.write_bytes(content[:-34])
+    last = int.from_bytes(content[-34:][18:26], "big")
+    assert texts(verify(path.parent, Expectations(recovery_point=last))[0]) == []
+    assert f"offset {last}: " in only_text(verify(path.parent, Expectations(recovery_point=last + 1))[0])
+
+
 def test_an_entry_without_aborted_transaction_is_found(sample: Path) -> None:
     path = sample / TRANSFERS / f"{FIRST}.txnindex"
     with path.open("ab") as file:

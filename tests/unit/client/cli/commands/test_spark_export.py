@@ -20,5 +20,5 @@ def test_the_summary_says_how_many_offsets_were_gone(
     assert json.loads(capfdbinary.readouterr().out)["lost_offsets"] == lost_offsets
     _export(None, None, options, None, as_json=False)
     said = capfdbinary.readouterr().out.decode()
-    assert said.startswith("t to /out: 1 files, 5 records")
+    assert said.startswith("t to /out: 1 file, 5 records")
     assert said.endswith("; 1,500 lost offsets were skipped\n") == (lost_offsets > 0)

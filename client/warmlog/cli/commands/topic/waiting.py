@@ -1,7 +1,7 @@
-"""What `warmlog consume --committed` says while it waits for the end of a transaction."""
+"""What `consume --committed` and `topic copy` say while they wait for the end of a transaction."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -51,22 +51,23 @@ class CommittedWatch:
                     await self._tell(positions, "waiting for the end of transactions")
             before = positions
 
-    async def end(self) -> None:
-        """Tell what was not read as transactions are open, if nothing more is to be read."""
+    async def end(self) -> bool:
+        """Tell what was not read as transactions are open, if nothing more is to be read; whether there is any."""
         assert self._consumer is not None
         with suppress(WarmlogError):
-            await self._tell(self._consumer.positions(), "not read, as transactions are open")
+            return await self._tell(self._consumer.positions(), "not read, as transactions are open")
+        return False
 
-    async def _tell(self, read: Iterable[str], what: str) -> None:
-        names = set(read)
-        topics = [
-            await self._admin.describe_topic(name) for name in sorted({each.rpartition("-")[0] for each in names})
-        ]
-        found = [each for each in await held_back(self._admin, topics) if f"{each.topic}-{each.partition}" in names]
+    async def _tell(self, read: Mapping[str, int], what: str) -> bool:
+        names = sorted({each.rpartition("-")[0] for each in read})
+        topics = [await self._admin.describe_topic(name) for name in names]
+        held = await held_back(self._admin, topics)
+        found = [each for each in held if each.offset <= read.get(f"{each.topic}-{each.partition}", -1)]
         news = [each for each in found if not _keys(each) <= self._told]
         self._told.update(*map(_keys, news))
         for each in news:
             note(f"{what}: {held_text(each)}")
+        return bool(found)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
