@@ -155,6 +155,7 @@ async def test_a_job_with_an_end_waits_for_what_a_killed_one_holds_beside_it(
         async with consumer(broker) as client, asyncio.timeout(PATIENCE_S):
             batches = client.batches(until="latest")
             read = len(await anext(batches))
+            await asyncio.sleep(0.5)  # its heartbeat waits at the coordinator then
             first.kill()
             await asyncio.sleep(1)
             assert read + sum([len(batch) async for batch in batches]) == 8
@@ -360,6 +361,35 @@ async def test_a_pattern_finds_a_new_topic_within_five_seconds(broker: BrokerPro
         batch = await asyncio.wait_for(reading, 5)
         assert batch.topic == "clicks-eu"
         assert time.monotonic() - created_at < 5
+
+
+@pytest.mark.parametrize("topics", [{"topics": ["orders"]}, {"pattern": "(orders|clicks)"}])
+async def test_what_is_added_while_a_group_that_starts_at_latest_is_there_is_read_from_its_start(
+    broker: BrokerProcess, admin: warmlog.Admin, topics: dict[str, Any]
+) -> None:
+    await send(broker, range(8))
+    async with consumer(broker, start="latest", **topics) as client:
+        reading = asyncio.ensure_future(anext(client.records()))
+        await until(lambda: len(client.assignment) == 4)
+        if "pattern" in topics:
+            await admin.create_topic("clicks", partitions=5)
+        else:
+            await admin.add_partitions("orders", 5)
+        async with warmlog.Producer(broker.address) as producer:
+            await producer.send("clicks" if "pattern" in topics else "orders", b"new", partition=4)
+        assert (await asyncio.wait_for(reading, PATIENCE_S)).value == b"new"
+
+
+async def test_a_start_at_latest_is_committed_at_once_for_whoever_continues_there(
+    broker: BrokerProcess, admin: warmlog.Admin
+) -> None:
+    await send(broker, range(8))
+    async with consumer(broker, start="latest", commit_interval_ms=60_000) as client:
+        reading = asyncio.ensure_future(anext(client.records()))
+        await until(lambda: len(client.assignment) == 4)
+        await asyncio.sleep(0.2)
+        reading.cancel()
+        assert await committed(broker) == dict.fromkeys(range(4), 2)
 
 
 async def test_code_that_blocks_the_event_loop_causes_no_rebalance(broker: BrokerProcess, admin: warmlog.Admin) -> None:
