@@ -177,6 +177,8 @@ class GroupCoordinator:
         shard = self._coordinator.shard_of(name)
         if not is_waiting or has_news(request, response):
             now_ms = self._steady_ms()
+            if (known := shard.state.member(name, member_id)) is not None and known.is_away:
+                self.waits.changed(name)  # others may be settled again
             shard.state.heard(name, member_id, now_ms=now_ms, epoch=request.member_epoch, owned=request.owned)
             self._sessions.watch(shard, name, member_id)
         group, member = shard.state.get(name), shard.state.member(name, member_id)
