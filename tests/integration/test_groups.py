@@ -129,9 +129,10 @@ async def test_the_partitions_of_a_member_that_is_killed_move_after_its_session(
             assert owned_twice([first, second]) == []
 
 
+@pytest.mark.parametrize("restarts_broker", [False, True])
 @pytest.mark.parametrize("partitions", [4, 1])
 async def test_a_job_with_an_end_that_is_killed_and_started_again_reads_what_the_dead_one_holds(
-    broker: BrokerProcess, admin: warmlog.Admin, monkeypatch: pytest.MonkeyPatch, partitions: int
+    broker: BrokerProcess, admin: warmlog.Admin, monkeypatch: pytest.MonkeyPatch, partitions: int, restarts_broker: bool
 ) -> None:
     monkeypatch.setattr("warmlog.consumer.member.FIRST_ASSIGNMENT_S", 0.1)
     await admin.create_topic("jobs", partitions=partitions)
@@ -142,6 +143,9 @@ async def test_a_job_with_an_end_that_is_killed_and_started_again_reads_what_the
     with MemberProcess(broker.address, **options) as first:
         await asyncio.to_thread(first.wait_until_it_owns, *(f"jobs-{number}" for number in range(partitions)))
         first.kill()
+    if restarts_broker:
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.start)
     async with consumer(broker, **options) as client, asyncio.timeout(PATIENCE_S):
         assert sum([len(batch) async for batch in client.batches(until="latest")]) == 8
 
