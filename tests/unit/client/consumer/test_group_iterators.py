@@ -92,6 +92,27 @@ async def test_an_arrow_loop_that_is_left_within_a_large_batch_skips_nothing(
         await until(lambda: coordinator.committed == {("t", 0): next_offset})
 
 
+async def test_the_parts_of_a_large_batch_are_committed_as_they_are_finished_and_the_rest_is_given_up(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    """A stored batch of 12 MB is delivered in three parts."""
+    pytest.importorskip("pyarrow")
+    count = 12_000
+    broker.add_batch("t", 0, encode_batch([b"x" * 1000] * count, timestamps_ms=[1000] * count))
+    options = {"start": 8, "commit_interval_ms": 10, "partition_max_bytes": 16 * 1024 * 1024}
+    async with consumer(broker, **options) as client, asyncio.timeout(PATIENCE_S):
+        parts = client.arrow()
+        ends = [8 + (await anext(parts)).num_rows]
+        ends.append(ends[0] + (await anext(parts)).num_rows)
+        await until(lambda: coordinator.committed == {("t", 0): ends[0]})
+        client.pause(["t-0"])
+        assert client.position("t", 0) == ends[1] < 8 + count
+        coordinator.assign(ALL - FIRST)
+        fill(broker, 1, 4)
+        assert (await anext(parts))["partition"].to_pylist() == [1] * 4
+        assert coordinator.committed["t", 0] == ends[1]
+
+
 @pytest.mark.parametrize("is_shared", [True, False])
 async def test_tasks_that_read_large_batches_in_parts_have_each_record_once(
     broker: FakeBroker, coordinator: FakeCoordinator, is_shared: bool
