@@ -78,10 +78,8 @@ class ConsumerCore:
         """Rises with each batch or table that is asked for, and with each commit by hand."""
         self.is_waiting = False
         """Whether the user waits for a batch or a table."""
-        self.uncommitted: set[TopicPartition] = set()
-        """Partitions of which something was delivered since they were settled last; the hand counts once it is left."""
         self.given_up: set[TopicPartition] = set()
-        """Of these the user has what the next owner handles again. A transaction that includes it must not commit."""
+        """Partitions of which the user has what the next owner handles again. No transaction may commit it."""
         self.table = asyncio.Lock()
         """Held while a table is read: what comes next is in it, and nothing else is delivered."""
         self.arrived = asyncio.Event()
@@ -167,8 +165,7 @@ class ConsumerCore:
         reader = self.readers.pop(partition)
         self.put_back(reader)
         self._unfinished.pop(reader, None)
-        if partition in self.uncommitted:
-            self.uncommitted.remove(partition)
+        if reader.is_uncommitted:
             self.given_up.add(partition)
         if reader in self._turns:
             self._turns.remove(reader)
@@ -309,7 +306,7 @@ class ConsumerCore:
             place = (reader.position, reader.epoch)
             if (batch := self.take(reader)) is not None:
                 self._unfinished.setdefault(reader, place)
-                self.uncommitted.add(reader.tp)
+                reader.is_uncommitted = True
                 return batch
             if reader.error is not None:
                 await self.losses.handle(reader, self.seek)
@@ -375,8 +372,7 @@ class ConsumerCore:
         if (hand := self._hand) and reader in (None, hand.reader):
             hand.put_back()
             self._unfinished[hand.reader] = hand.finished_place
-            if hand.delivered_count > hand.settled_count:
-                self.uncommitted.add(hand.reader.tp)
+            hand.reader.is_uncommitted |= hand.delivered_count > hand.settled_count
             self._hand = None
 
     def _hand_of(self, reader: PartitionReader) -> Hand[Any] | None:
@@ -407,11 +403,13 @@ class ConsumerCore:
     def hold(self, places: Mapping[TopicPartition, Place]) -> None:
         """Count everything since these places as being handled, and all that was delivered before as finished."""
         self._unfinished = {self.readers[partition]: place for partition, place in places.items()}
-        self.uncommitted.update(places)
+        for reader in self._unfinished:
+            reader.is_uncommitted = True
 
     def settle(self, partitions: Collection[TopicPartition]) -> None:
         """What was delivered of these is being committed, or will be delivered again."""
-        self.uncommitted.difference_update(partitions)
+        for partition in partitions:
+            self.readers[partition].is_uncommitted = False
         if self._hand and self._hand.reader.tp in partitions:
             self._hand.settled_count = self._hand.delivered_count
 
