@@ -129,9 +129,10 @@ async def test_the_partitions_of_a_member_that_is_killed_move_after_its_session(
             assert owned_twice([first, second]) == []
 
 
+@pytest.mark.parametrize("restarts_broker", [False, True])
 @pytest.mark.parametrize("partitions", [4, 1])
 async def test_a_job_with_an_end_that_is_killed_and_started_again_reads_what_the_dead_one_holds(
-    broker: BrokerProcess, admin: warmlog.Admin, monkeypatch: pytest.MonkeyPatch, partitions: int
+    broker: BrokerProcess, admin: warmlog.Admin, monkeypatch: pytest.MonkeyPatch, partitions: int, restarts_broker: bool
 ) -> None:
     monkeypatch.setattr("warmlog.consumer.member.FIRST_ASSIGNMENT_S", 0.1)
     await admin.create_topic("jobs", partitions=partitions)
@@ -142,6 +143,9 @@ async def test_a_job_with_an_end_that_is_killed_and_started_again_reads_what_the
     with MemberProcess(broker.address, **options) as first:
         await asyncio.to_thread(first.wait_until_it_owns, *(f"jobs-{number}" for number in range(partitions)))
         first.kill()
+    if restarts_broker:
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.start)
     async with consumer(broker, **options) as client, asyncio.timeout(PATIENCE_S):
         assert sum([len(batch) async for batch in client.batches(until="latest")]) == 8
 
@@ -378,6 +382,16 @@ async def test_what_is_added_while_a_group_that_starts_at_latest_is_there_is_rea
         async with warmlog.Producer(broker.address) as producer:
             await producer.send("clicks" if "pattern" in topics else "orders", b"new", partition=4)
         assert (await asyncio.wait_for(reading, PATIENCE_S)).value == b"new"
+
+
+@pytest.mark.parametrize("topics", [{"topics": ["orders"]}, {"pattern": "ord.*"}])
+@pytest.mark.parametrize("partition", ["ordrs-0", "orders-9"])
+async def test_a_start_that_names_a_partition_that_no_member_reads_is_refused(
+    broker: BrokerProcess, admin: warmlog.Admin, topics: dict[str, Any], partition: str
+) -> None:
+    client = consumer(broker, start={partition: 5}, **topics)
+    with pytest.raises(ValueError, match=f"start names {partition}, which is not read"):
+        await client.start()
 
 
 async def test_a_start_at_latest_is_committed_at_once_for_whoever_continues_there(
