@@ -129,9 +129,10 @@ async def test_the_partitions_of_a_member_that_is_killed_move_after_its_session(
             assert owned_twice([first, second]) == []
 
 
+@pytest.mark.parametrize("restarts_broker", [False, True])
 @pytest.mark.parametrize("partitions", [4, 1])
 async def test_a_job_with_an_end_that_is_killed_and_started_again_reads_what_the_dead_one_holds(
-    broker: BrokerProcess, admin: warmlog.Admin, monkeypatch: pytest.MonkeyPatch, partitions: int
+    broker: BrokerProcess, admin: warmlog.Admin, monkeypatch: pytest.MonkeyPatch, partitions: int, restarts_broker: bool
 ) -> None:
     monkeypatch.setattr("warmlog.consumer.member.FIRST_ASSIGNMENT_S", 0.1)
     await admin.create_topic("jobs", partitions=partitions)
@@ -142,6 +143,9 @@ async def test_a_job_with_an_end_that_is_killed_and_started_again_reads_what_the
     with MemberProcess(broker.address, **options) as first:
         await asyncio.to_thread(first.wait_until_it_owns, *(f"jobs-{number}" for number in range(partitions)))
         first.kill()
+    if restarts_broker:
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.start)
     async with consumer(broker, **options) as client, asyncio.timeout(PATIENCE_S):
         assert sum([len(batch) async for batch in client.batches(until="latest")]) == 8
 
@@ -155,6 +159,7 @@ async def test_a_job_with_an_end_waits_for_what_a_killed_one_holds_beside_it(
         async with consumer(broker) as client, asyncio.timeout(PATIENCE_S):
             batches = client.batches(until="latest")
             read = len(await anext(batches))
+            await asyncio.sleep(0.5)  # its heartbeat waits at the coordinator then
             first.kill()
             await asyncio.sleep(1)
             assert read + sum([len(batch) async for batch in batches]) == 8
@@ -360,6 +365,45 @@ async def test_a_pattern_finds_a_new_topic_within_five_seconds(broker: BrokerPro
         batch = await asyncio.wait_for(reading, 5)
         assert batch.topic == "clicks-eu"
         assert time.monotonic() - created_at < 5
+
+
+@pytest.mark.parametrize("topics", [{"topics": ["orders"]}, {"pattern": "(orders|clicks)"}])
+async def test_what_is_added_while_a_group_that_starts_at_latest_is_there_is_read_from_its_start(
+    broker: BrokerProcess, admin: warmlog.Admin, topics: dict[str, Any]
+) -> None:
+    await send(broker, range(8))
+    async with consumer(broker, start="latest", **topics) as client:
+        reading = asyncio.ensure_future(anext(client.records()))
+        await until(lambda: len(client.assignment) == 4)
+        if "pattern" in topics:
+            await admin.create_topic("clicks", partitions=5)
+        else:
+            await admin.add_partitions("orders", 5)
+        async with warmlog.Producer(broker.address) as producer:
+            await producer.send("clicks" if "pattern" in topics else "orders", b"new", partition=4)
+        assert (await asyncio.wait_for(reading, PATIENCE_S)).value == b"new"
+
+
+@pytest.mark.parametrize("topics", [{"topics": ["orders"]}, {"pattern": "ord.*"}])
+@pytest.mark.parametrize("partition", ["ordrs-0", "orders-9"])
+async def test_a_start_that_names_a_partition_that_no_member_reads_is_refused(
+    broker: BrokerProcess, admin: warmlog.Admin, topics: dict[str, Any], partition: str
+) -> None:
+    client = consumer(broker, start={partition: 5}, **topics)
+    with pytest.raises(ValueError, match=f"start names {partition}, which is not read"):
+        await client.start()
+
+
+async def test_a_start_at_latest_is_committed_at_once_for_whoever_continues_there(
+    broker: BrokerProcess, admin: warmlog.Admin
+) -> None:
+    await send(broker, range(8))
+    async with consumer(broker, start="latest", commit_interval_ms=60_000) as client:
+        reading = asyncio.ensure_future(anext(client.records()))
+        await until(lambda: len(client.assignment) == 4)
+        await asyncio.sleep(0.2)
+        reading.cancel()
+        assert await committed(broker) == dict.fromkeys(range(4), 2)
 
 
 async def test_code_that_blocks_the_event_loop_causes_no_rebalance(broker: BrokerProcess, admin: warmlog.Admin) -> None:

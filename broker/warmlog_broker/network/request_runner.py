@@ -101,6 +101,8 @@ class RequestRunner:
         self._is_client_known = False
         """Whether what begins the connection is over: it has shaken hands and, if it has to, authenticated."""
         self._deferred: dict[Deferred, tuple[StartedRequest, Timer | None]] = {}
+        self._drops_waiting = False
+        """Whether the peer sends no more: what would only wait is dropped."""
 
     def start(self, request: ReceivedRequest | RefusedRequest, started: StartedRequest) -> None:
         """Run the handler of `request`; one that could not be read ends with its error."""
@@ -163,7 +165,8 @@ class RequestRunner:
             CURRENT_REQUEST.reset(token)
 
     def drop_waiting(self) -> list[StartedRequest]:
-        """Drop and return the requests that only wait: they get no response."""
+        """Drop and return the requests that only wait, and drop what begins to wait later: they get no response."""
+        self._drops_waiting = True
         dropped = [deferred for deferred in self._deferred if deferred.drop()]
         return [self._forget(deferred) for deferred in dropped]
 
@@ -200,6 +203,8 @@ class RequestRunner:
         if not started.api.is_pipelined:
             self._channel.hold(started, 0)
         response.begin(self)
+        if self._drops_waiting and response in self._deferred and response.drop():
+            self._end(self._forget(response), None)
 
     def _respond(self, started: StartedRequest, message: Message, slices: Slices) -> None:
         try:

@@ -103,11 +103,12 @@ class Consumer(Throttled):
         topic and continue there, with a warning. Reading with an `until` always raises then.
 
         With `group`, the members of the group share the partitions; each partition is read by one of them, from where
-        the group has committed, or from `start` if it has not. Topics that appear later and match `pattern` are read,
-        too. Partitions are taken and given up between two batches, when the next one is asked for: `on_assigned` is
-        called with those that are new, before they are read; `on_revoked` with those that are given up, or all on
-        `close`, while commits are still possible; `on_lost` if they are another's already. They may be coroutine
-        functions. With `partitions`, the consumer does not become a member, and only commits, to a group without any.
+        the group has committed, or from `start` if it has not. What is added while this consumer lives, partitions or
+        topics that match `pattern`, is read from its beginning. Partitions are taken and given up between two batches,
+        when the next one is asked for: `on_assigned` is called with those that are new, before they are read;
+        `on_revoked` with those that are given up, or all on `close`, while commits are still possible; `on_lost` if
+        they are another's already. They may be coroutine functions. With `partitions`, the consumer does not become a
+        member, and only commits, to a group without any.
 
         `commit` "auto" commits, each `commit_interval_ms`, when partitions are given up and on `close`, what the loop
         has finished with: not the batch or record that it is handling. "manual" leaves that to `commit`.

@@ -96,8 +96,8 @@ class Member:
     """Soft: what it said in a heartbeat of `epoch` that it owns; None if it has not, since the load."""
     heard_ms: int = field(default=0, compare=False)
     """Soft: the time of the last heartbeat, or of the load."""
-    is_away: bool = field(default=False, compare=False)
-    """Soft: its connection ended while it waited there, and nothing was heard of it since."""
+    is_away: bool = field(default=True, compare=False)
+    """Soft: nothing was heard of it since the load, or since its connection ended while it waited there."""
     revoking_since_ms: int | None = field(default=None, compare=False)
     """Soft: since when it has something to give up."""
     commit_sequence: int = field(default=0, compare=False)

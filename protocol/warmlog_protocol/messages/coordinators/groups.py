@@ -64,7 +64,8 @@ class GroupHeartbeatResponse(Message, frozen=True):
     """`assignment` is all that the member may own now, None if that has not changed since the last response.
 
     `heartbeat_interval_ms` is short, and `is_settled` false, until the member has what the group's last target gives to
-    it: others may still hold that. Also not settled is a group with a member whose connection has ended.
+    it: others may still hold that. Also not settled is a group with a member whose connection has ended, or
+    that was not heard of since the broker began.
 
     Errors of the whole request: UNKNOWN_MEMBER_ID and FENCED_MEMBER_EPOCH (the member has lost everything, and may join
     again), FENCED_INSTANCE_ID (another process has its instance id: final), GROUP_MAX_SIZE_REACHED, TOO_MANY_GROUPS,

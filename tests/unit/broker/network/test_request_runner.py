@@ -352,6 +352,17 @@ async def test_requests_that_only_wait_are_dropped_when_the_peer_sends_no_more(r
     assert [event[1] for event in room.events] == [2]
 
 
+async def test_a_request_that_begins_to_wait_after_the_peer_sends_no_more_is_dropped(room: Room) -> None:
+    async def decided() -> Response:
+        return Late(5, has_only_waited=True)
+
+    room.start(decided(), ApiKey.FETCH, correlation_id=1)
+    assert room.runner.drop_waiting() == []
+    await room.finish()
+    assert room.events == [("end",), ("release", 1)]
+    assert len(room.timers) == 0
+
+
 async def test_responses_of_a_lost_connection_go_nowhere(room: Room) -> None:
     deferred = Late(5)
     room.start(deferred, ApiKey.FETCH)
