@@ -528,7 +528,7 @@ def test_groups_have_a_bound_over_all_shards(tmp_path: Path) -> None:
         topic_id = fill(client, "t", 1)
         for number in range(10):
             commit(client, f"g{number}", topic_id, (0, 1))
-        with pytest.raises(TooManyGroups):
+        with pytest.raises(TooManyGroups, match=r"as many groups as group\.max\.groups allows"):
             commit(client, "one more", topic_id, (0, 1))
         with pytest.raises(TooManyGroups):
             client.call(GroupHeartbeatRequest("one more", "m", 0))

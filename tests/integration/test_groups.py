@@ -132,7 +132,12 @@ async def test_the_partitions_of_a_member_that_is_killed_move_after_its_session(
 @pytest.mark.parametrize("restarts_broker", [False, True])
 @pytest.mark.parametrize("partitions", [4, 1])
 async def test_a_job_with_an_end_that_is_killed_and_started_again_reads_what_the_dead_one_holds(
-    broker: BrokerProcess, admin: warmlog.Admin, monkeypatch: pytest.MonkeyPatch, partitions: int, restarts_broker: bool
+    broker: BrokerProcess,
+    admin: warmlog.Admin,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    partitions: int,
+    restarts_broker: bool,
 ) -> None:
     monkeypatch.setattr("warmlog.consumer.member.FIRST_ASSIGNMENT_S", 0.1)
     await admin.create_topic("jobs", partitions=partitions)
@@ -148,6 +153,7 @@ async def test_a_job_with_an_end_that_is_killed_and_started_again_reads_what_the
         await asyncio.to_thread(broker.start)
     async with consumer(broker, **options) as client, asyncio.timeout(PATIENCE_S):
         assert sum([len(batch) async for batch in client.batches(until="latest")]) == 8
+    assert "waiting for partitions that other members hold" in caplog.text
 
 
 async def test_a_job_with_an_end_waits_for_what_a_killed_one_holds_beside_it(
@@ -156,12 +162,12 @@ async def test_a_job_with_an_end_waits_for_what_a_killed_one_holds_beside_it(
     await send(broker, range(8))
     with MemberProcess(broker.address, session_timeout_ms=4000, commit="manual") as first:
         await asyncio.to_thread(first.wait_until_it_owns, *FOUR)
-        async with consumer(broker) as client, asyncio.timeout(PATIENCE_S):
+        async with consumer(broker, session_timeout_ms=3000) as client, asyncio.timeout(PATIENCE_S):
             batches = client.batches(until="latest")
             read = len(await anext(batches))
             await asyncio.sleep(0.5)  # its heartbeat waits at the coordinator then
             first.kill()
-            await asyncio.sleep(1)
+            await asyncio.sleep(1.5)  # its next heartbeat tells it
             assert read + sum([len(batch) async for batch in batches]) == 8
 
 

@@ -281,7 +281,8 @@ class Consumer(Throttled):
 
         `until` is given like `start`, and exclusive. It is looked up at the first batch: "latest" is the high watermark
         then (with read_committed: the end of committed data), "-100" a hundred offsets before. A mapping leaves the
-        others at "latest". ValueError at the call if a mapping names a partition that is not read.
+        others at "latest". ValueError at the call if a mapping names a partition that is not read; a member, whose
+        partitions change, leaves such a name out.
         """
         return BatchIterator(self._open(), until)
 

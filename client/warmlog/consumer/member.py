@@ -193,6 +193,7 @@ class Member(Committing):
     async def turn(self, *, waits: bool = False, for_all: bool = False) -> None:
         """Give up and take partitions as the coordinator says, or raise that the membership is lost."""
         give_up_at = self._loop.time() + FIRST_ASSIGNMENT_S
+        is_told = False
         while True:
             if self.has_news:
                 await self._follow_alone()
@@ -200,6 +201,9 @@ class Member(Committing):
             left_s = give_up_at - self._loop.time()
             if not waits or (self._owned and not for_all) or (self.is_complete and (self._owned or left_s <= 0)):
                 return
+            if left_s <= 0 and not self._owned and not is_told:
+                is_told = True
+                _log.warning("group %s: waiting for partitions that other members hold", self._options.group)
             self._core.arrived.clear()
             timer = self._loop.call_later(left_s, self._core.arrived.set) if left_s > 0 else None
             try:

@@ -68,8 +68,7 @@ def heartbeat(
     _check_names(request)
     group = groups.get(request.group)
     if request.member_epoch == JOINING:
-        if group is None and len(groups) >= limits.max_groups:
-            raise TooManyGroups(f"the broker has as many groups as it allows, {limits.max_groups}: delete unused ones")
+        check_room(groups, group, limits)
         return _join(group or Group(request.group), request, host, principal, limits)
     if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
         return _leave(group, request, now_ms)
@@ -96,6 +95,12 @@ def check_group_id(group: str) -> None:
     size = len(group.encode())
     if size > MAX_NAME_BYTES:
         raise InvalidGroupId(f"a group's name of {size} bytes: at most {MAX_NAME_BYTES} are allowed")
+
+
+def check_room(groups: Groups, group: Group | None, limits: Limits) -> None:
+    """Raise TooManyGroups if `group`, None for a new one, would be one too many."""
+    if group is None and len(groups) >= limits.max_groups:
+        raise TooManyGroups("the broker has as many groups as group.max.groups allows: delete unused ones")
 
 
 def valid_member(group: Group | None, name: str, member_id: str, instance_id: str) -> Member:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import cache
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group.membership import check_group_id, valid_member
+from warmlog_broker.coordinator.group.membership import check_group_id, check_room, valid_member
 from warmlog_broker.coordinator.group.pending_offsets import check_stable
 from warmlog_broker.coordinator.group.records import (
     GroupKey,
@@ -29,7 +29,6 @@ from warmlog_protocol.errors import (
     OffsetMetadataTooLarge,
     OffsetOutOfRange,
     StaleMemberEpoch,
-    TooManyGroups,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -76,8 +75,7 @@ def check_commit(
     check_group_id(request.group)
     group = groups.get(request.group)
     member = _committer(group, request)
-    if group is None and len(groups) >= limits.max_groups:
-        raise TooManyGroups(f"the broker has as many groups as it allows, {limits.max_groups}: delete unused ones")
+    check_room(groups, group, limits)
     accepted: dict[Partition, OffsetValue] = {}
     results = []
     for item in request.partitions:
