@@ -11,7 +11,7 @@ import pytest
 
 from broker_process import BrokerProcess
 from integration.command_line import CommandLine, error_line, succeeded
-from warmlog import Consumer, Producer
+from warmlog import Admin, Consumer, Producer
 
 Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
 """Partition, key, value, headers, timestamp."""
@@ -184,6 +184,34 @@ def test_a_copy_that_an_open_transaction_holds_back_says_so_and_fails(
     succeeded(empty)
     succeeded(warmlog("topic", "copy", "open", "open-4"))
     assert [row[2] for row in content(broker.address, "open-4")] == [b"before", b"open", b"after"]
+
+
+def test_a_copy_has_what_follows_a_transaction_that_ends_meanwhile(warmlog: CommandLine, broker: BrokerProcess) -> None:
+    created(warmlog, "ended", 2)
+    created(warmlog, "ended-2", 2)
+
+    async def copy() -> "subprocess.Popen[bytes]":
+        async with (
+            Admin(broker.address) as admin,
+            Producer(broker.address, compression="lz4") as plain,
+            Producer(broker.address, transactional_id="ending") as ending,
+        ):
+            await plain.send_many("ended", [bytes(100_000)] * 400, partition=0)
+            async with ending.transaction():
+                await ending.send("ended", b"open", partition=1)
+                await plain.send("ended", b"after", partition=1)
+                copying = warmlog.start("topic", "copy", "ended", "ended-2")
+                while not (await admin.list_offsets("ended-2", "latest"))[0].offset:
+                    pass
+                copying.send_signal(signal.SIGSTOP)
+            copying.send_signal(signal.SIGCONT)
+            return copying
+
+    copying = asyncio.run(copy())
+    _, stderr = copying.communicate(timeout=30)
+    assert copying.returncode == 0, stderr.decode()
+    copied = [row[2] for row in content(broker.address, "ended-2")]
+    assert (len(copied), copied[-2:]) == (402, [b"open", b"after"])
 
 
 def test_the_pipe_of_two_commands_copies(warmlog: CommandLine, broker: BrokerProcess, source: str) -> None:

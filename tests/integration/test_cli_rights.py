@@ -150,3 +150,12 @@ def test_without_the_right_to_read_a_topic_the_age_of_a_lag_is_unknown(broker: B
     assert (group["lag_records"], group["lag_seconds"]) == (7, None)
     ok(root, "acl", "add", "bob", "read", "--topic", "t")
     assert json.loads(ok(bob, "group", "describe", "g", "--json"))["lag_seconds"] > 0
+
+
+def test_a_star_at_the_end_of_a_name_is_told_to_be_no_prefix(broker: BrokerProcess) -> None:
+    root = user(broker, "root")
+    said = root("acl", "add", "bob", "read", "--group", "bill*", "--group", "*")
+    assert said.returncode == 0
+    assert said.stderr.decode().count("--prefix") == 1
+    assert "bill* is one name: for all that begin so give bill and --prefix" in said.stderr.decode()
+    assert "--prefix" not in root("acl", "add", "bob", "read", "--group", "bill", "--prefix").stderr.decode()

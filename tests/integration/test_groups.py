@@ -390,6 +390,16 @@ async def test_what_is_added_while_a_group_that_starts_at_latest_is_there_is_rea
         assert (await asyncio.wait_for(reading, PATIENCE_S)).value == b"new"
 
 
+@pytest.mark.parametrize("topics", [{"topics": ["orders"]}, {"pattern": "ord.*"}])
+@pytest.mark.parametrize("partition", ["ordrs-0", "orders-9"])
+async def test_a_start_that_names_a_partition_that_no_member_reads_is_refused(
+    broker: BrokerProcess, admin: warmlog.Admin, topics: dict[str, Any], partition: str
+) -> None:
+    client = consumer(broker, start={partition: 5}, **topics)
+    with pytest.raises(ValueError, match=f"start names {partition}, which is not read"):
+        await client.start()
+
+
 async def test_a_start_at_latest_is_committed_at_once_for_whoever_continues_there(
     broker: BrokerProcess, admin: warmlog.Admin
 ) -> None:

@@ -235,5 +235,5 @@ asyncio.run(main())
                 process.kill()
                 if fault is signal.SIGSTOP:
                     os.kill(broker.pid, signal.SIGCONT)
-        assert time.monotonic() - interrupted_s < 1.0
+        assert time.monotonic() - interrupted_s < 2.0  # a second, and the end of Python on a busy machine
         assert stderr.decode().rstrip().endswith("KeyboardInterrupt")

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,8 @@ from broker_process import BrokerProcess, port_to_keep
 from certificates import HOSTS, Certificates
 from warmlog import Admin, Producer
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.network.tls.certificate import Certificate
+from warmlog_broker.network.tls import certificate as module
+from warmlog_broker.network.tls.certificate import Certificate, load_context
 
 TIMEOUT_S = 40.0
 
@@ -157,6 +159,34 @@ def test_files_that_the_broker_may_read_only_later_are_loaded_then(tmp_path: Pat
     Path(certificates.broker).chmod(0o400)
     certificate.reload_if_changed()
     assert certificate.context is not before
+
+
+def test_a_reload_that_has_read_older_files_does_not_undo_a_later_one(
+    tmp_path: Path, certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificate = Certificate(BrokerConfig(data_dir=str(tmp_path), tls_cert_file=certificates.broker))
+    loaded: list[ssl.SSLContext] = []
+    has_read, may_end = threading.Event(), threading.Event()
+
+    def load(config: BrokerConfig) -> ssl.SSLContext:
+        context = load_context(config)
+        loaded.append(context)
+        if context is loaded[0]:
+            has_read.set()
+            assert may_end.wait(TIMEOUT_S)
+        return context
+
+    monkeypatch.setattr(module, "load_context", load)
+    first, second = threading.Thread(target=certificate.reload), threading.Thread(target=certificate.reload)
+    first.start()
+    assert has_read.wait(TIMEOUT_S)
+    replace(certificates)
+    second.start()
+    second.join(0.2)
+    may_end.set()
+    first.join(TIMEOUT_S)
+    second.join(TIMEOUT_S)
+    assert certificate.context is loaded[1]
 
 
 async def test_a_certificate_that_expires_is_told_and_measured(tmp_path: Path, certificates: Certificates) -> None:

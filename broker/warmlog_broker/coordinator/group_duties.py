@@ -257,9 +257,13 @@ class Waits:
 
     def expire_all(self) -> None:
         """End all waits: the broker stops."""
-        for members in list(self._waiting.values()):
-            for waiter in list(members.values()):
-                waiter.expire()
+        for group in list(self._waiting):
+            self.end(group)
+
+    def end(self, group: str) -> None:
+        """End the waits of a group."""
+        for waiter in list(self._waiting.get(group, {}).values()):
+            waiter.expire()
 
     def close(self) -> None:
         """Wake nothing any more."""

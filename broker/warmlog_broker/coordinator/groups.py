@@ -68,6 +68,10 @@ def has_news(request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -
     return response.assignment is not None or response.member_epoch != request.member_epoch
 
 
+def _misses_some(group: Group) -> bool:
+    return any(member.is_away for member in group.members.values())
+
+
 class GroupCoordinator:
     """The consumer groups of one broker."""
 
@@ -171,31 +175,38 @@ class GroupCoordinator:
         self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse, is_waiting: bool
     ) -> GroupHeartbeatResponse:
         """Note that the member is alive, and what it owns; return the response with the time to the next one."""
-        name, member_id = request.group, request.member_id
-        if not self._coordinator.exists:
-            return response
-        shard = self._coordinator.shard_of(name)
-        if not is_waiting or has_news(request, response):
-            now_ms = self._steady_ms()
+        if self._coordinator.exists and (not is_waiting or has_news(request, response)):
+            name, member_id = request.group, request.member_id
+            shard, now_ms = self._coordinator.shard_of(name), self._steady_ms()
             if (known := shard.state.member(name, member_id)) is not None and known.is_away:
                 self.waits.changed(name)  # others may be settled again
             shard.state.heard(name, member_id, now_ms=now_ms, epoch=request.member_epoch, owned=request.owned)
             self._sessions.watch(shard, name, member_id)
-        group, member = shard.state.get(name), shard.state.member(name, member_id)
+        return self.with_progress(request, response)
+
+    def with_progress(self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> GroupHeartbeatResponse:
+        """Return `response` with whether the member has all that it is to get, and the time to its next heartbeat."""
+        group = self._state_of(request.group)
+        member = None if group is None else group.members.get(request.member_id)
         if group is None or member is None:
             return response
         if group.target_epoch != group.epoch or not member.is_settled(group.epoch):
             interval_ms = min(UNSETTLED_MS, response.heartbeat_interval_ms)
             return replace(response, heartbeat_interval_ms=interval_ms, is_settled=False)
-        if any(each.is_away for each in group.members.values()):  # others may get what it holds
-            return replace(response, is_settled=False)
-        return response
+        return replace(response, is_settled=not _misses_some(group))  # others may get what one that is away holds
 
-    def went_away(self, group: str, member_id: str) -> None:
+    def went_away(self, name: str, member_id: str) -> None:
         """Note that the connection of a member that waited has ended: its process may have been killed."""
-        member = self._coordinator.shard_of(group).state.member(group, member_id) if self._coordinator.exists else None
-        if member is not None:
-            member.is_away = True
+        group = self._state_of(name)
+        if group is None or member_id not in group.members:
+            return
+        were_all_there = not _misses_some(group)
+        group.members[member_id].is_away = True
+        if were_all_there:
+            self.waits.end(name)  # a read with an end waits then
+
+    def _state_of(self, name: str) -> Group | None:
+        return self._coordinator.shard_of(name).state.get(name) if self._coordinator.exists else None
 
     def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
         """Commit offsets; an awaitable, unless all are refused."""

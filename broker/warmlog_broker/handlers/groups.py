@@ -80,7 +80,7 @@ class PendingHeartbeat(Deferred):
             self._end(partial(_response, outcome))
 
     def expire(self) -> None:
-        self._end(lambda: self._response)
+        self._end(lambda: self._groups.with_progress(self._request, self._response))
 
     def drop(self) -> bool:
         self._forget()

@@ -72,10 +72,10 @@ def _with_grace(altered: UserAltered, present: UserAltered | None, grace_ms: int
             f"the previous password of user {_shown(altered.name)} can only stay valid if the new credentials have its "
             "salts and numbers of iterations: ListUsers has them"
         )
-    end_ms = altered.changed_ms + grace_ms
-    return UserAltered(
-        altered.name, altered.credentials, altered.is_token, altered.changed_ms, present.credentials, end_ms
-    )
+    previous, end_ms = present.credentials, altered.changed_ms + grace_ms
+    if altered.credentials == previous:  # the same again, maybe as a response was lost: the older one keeps its time
+        previous, end_ms = present.previous, present.previous_end_ms
+    return UserAltered(altered.name, altered.credentials, altered.is_token, altered.changed_ms, previous, end_ms)
 
 
 def _check_name(name: str) -> None:

@@ -65,16 +65,16 @@ def _expectations_above(above: Path, key: TopicPartition, known: dict[TopicParti
     """Return what the data directory `above` stores about one partition."""
     return replace(
         known.get(key, Expectations()),
-        recovery_point=_offset_in(above / RECOVERY_POINTS_NAME, key),
+        recovery_point=_offset_in(above / RECOVERY_POINTS_NAME, key, missing=0),
         log_start_offset=_offset_in(above / LOG_STARTS_NAME, key),
         high_watermark=_offset_in(above / HIGH_WATERMARKS_NAME, key),
     )
 
 
-def _offset_in(path: Path, key: TopicPartition) -> int | None:
+def _offset_in(path: Path, key: TopicPartition, *, missing: int | None = None) -> int | None:
     """Return the checkpoint's offset of `key`; None if it cannot be read, which verifying its directory reports."""
     try:
-        return read_offsets(path).get(key)
+        return read_offsets(path).get(key, missing)
     except (StorageError, OSError):
         return None
 

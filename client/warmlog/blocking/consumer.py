@@ -145,7 +145,7 @@ class _Records(_Blocking[Record]):
     def __next__(self) -> Record:
         core = self._owner._client._core
         if core is not None and self._is_in_hand:
-            for record in core.hand:
+            for record in core.records:
                 return record
         self._is_in_hand = False
         record = super().__next__()

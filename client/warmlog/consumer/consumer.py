@@ -5,7 +5,7 @@ members.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
@@ -138,6 +138,7 @@ class Consumer(Throttled):
         )
         if [topics, partitions, pattern].count(None) != 2:
             raise TypeError("give topics, partitions or pattern, and only one of them")
+        callbacks = {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost}
         if group is None:
             for_groups = {
                 "instance_id": instance_id,
@@ -147,13 +148,10 @@ class Consumer(Throttled):
                 "assignor": None if assignor == "uniform" else assignor,
                 "commit_interval_ms": None if commit_interval_ms == 5_000 else commit_interval_ms,
                 "max_poll_interval_ms": None if max_poll_interval_ms == 300_000 else max_poll_interval_ms,
-                "on_assigned": on_assigned,
-                "on_revoked": on_revoked,
-                "on_lost": on_lost,
             }
-            for name, value in for_groups.items():
-                if value is not None:
-                    raise TypeError(f"{name}={value!r} is for a consumer with a group: give group, too")
+            _refuse({**for_groups, **callbacks}, "a consumer with a group: give group, too")
+        elif partitions is not None:
+            _refuse(callbacks, "members of a group: give topics or pattern in place of partitions")
         parse_where(start)
         self._options = ConsumerOptions(
             isolation=parse_isolation(isolation),
@@ -467,3 +465,10 @@ class Consumer(Throttled):
         if self._committing is None:
             raise InvalidConfig('this consumer has no group: give one, as in Consumer(…, group="etl")')
         return self._committing
+
+
+def _refuse(options: Mapping[str, object], whose: str) -> None:
+    """TypeError for the first of these that is given: it would have no effect."""
+    for name, value in options.items():
+        if value is not None:
+            raise TypeError(f"{name}={value!r} is for {whose}")

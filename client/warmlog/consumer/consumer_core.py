@@ -4,13 +4,14 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import length_hint
-from typing import NamedTuple, Protocol
+from typing import Any, Protocol, TypeVar
 
 from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.list_offsets import list_offsets
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition, partition_range
 from warmlog.consumer.fetcher import Fetcher
+from warmlog.consumer.hand import Hand
 from warmlog.consumer.losses import Losses
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader, Place
@@ -21,6 +22,7 @@ from warmlog.records.batch import Batch, Record
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, NO_LEADER_EPOCH
 
 _log = logging.getLogger("warmlog")
+T = TypeVar("T")
 
 
 class Group(Protocol):
@@ -45,13 +47,6 @@ class Commits(Protocol):
         ...
 
 
-class Rest(NamedTuple):
-    """The part of a batch from `offset` on, the last one that was taken of `reader`."""
-
-    reader: PartitionReader
-    offset: int
-
-
 class ConsumerCore:
     """Reads some partitions. Batches of several partitions take turns."""
 
@@ -68,16 +63,14 @@ class ConsumerCore:
         """Where the read under way ends."""
         self._turns: list[PartitionReader] = []
         self._turn = 0
-        self._hand: list[Record] = []
-        self._hand_reader: PartitionReader | None = None
-        self._settled_of_hand = 0
-        """How many of the records in hand were delivered before their partition was settled."""
+        self._hand: Hand[Any] | None = None
         self._unfinished: dict[PartitionReader, Place] = {}
         """Where what the user is handling now began."""
         self.cluster = Cluster(bootstrap, connection_options, self._changed.set)
         self.readers: dict[TopicPartition, PartitionReader] = {}
-        self.hand: Iterator[Record] = iter(self._hand)
-        self._taking_hand = asyncio.Lock()
+        self.records: Iterator[Record] = iter(())
+        """The records in hand."""
+        self._taking_records = asyncio.Lock()
         self.group: Group | None = None
         """Set if a group assigns the partitions."""
         self.commits: Commits | None = None
@@ -85,12 +78,8 @@ class ConsumerCore:
         """Rises with each batch or table that is asked for, and with each commit by hand."""
         self.is_waiting = False
         """Whether the user waits for a batch or a table."""
-        self.uncommitted: set[TopicPartition] = set()
-        """Partitions of which something was delivered since they were settled last; the hand counts once it is left."""
         self.given_up: set[TopicPartition] = set()
-        """Of these the user has what the next owner handles again. A transaction that includes it must not commit."""
-        self.rest: Rest | None = None
-        """What is not delivered yet of the batch that was taken last, if an iterator delivers that in parts."""
+        """Partitions of which the user has what the next owner handles again. No transaction may commit it."""
         self.table = asyncio.Lock()
         """Held while a table is read: what comes next is in it, and nothing else is delivered."""
         self.arrived = asyncio.Event()
@@ -174,10 +163,9 @@ class ConsumerCore:
         """Read this partition no longer."""
         assert self._fetcher is not None
         reader = self.readers.pop(partition)
-        self._drop_left_of(reader)
+        self.put_back(reader)
         self._unfinished.pop(reader, None)
-        if partition in self.uncommitted:
-            self.uncommitted.remove(partition)
+        if reader.is_uncommitted:
             self.given_up.add(partition)
         if reader in self._turns:
             self._turns.remove(reader)
@@ -227,7 +215,7 @@ class ConsumerCore:
     def seek_now(self, partition: TopicPartition, offset: int, epoch: int = NO_LEADER_EPOCH) -> None:
         """Continue from `offset` in one partition; see `PartitionReader.seek`."""
         reader = self.readers[partition]
-        self._drop_left_of(reader)
+        self.put_back(reader)
         self._unfinished.pop(reader, None)
         reader.seek(offset, epoch)
         self._changed.set()
@@ -276,7 +264,7 @@ class ConsumerCore:
         for partition in partitions:
             reader = self.readers[partition]
             if is_held:
-                self._put_back_of(reader)
+                self.put_back(reader)
                 reader.drop_ahead()
             reader.is_held = is_held
         self._changed.set()
@@ -318,7 +306,7 @@ class ConsumerCore:
             place = (reader.position, reader.epoch)
             if (batch := self.take(reader)) is not None:
                 self._unfinished.setdefault(reader, place)
-                self.uncommitted.add(reader.tp)
+                reader.is_uncommitted = True
                 return batch
             if reader.error is not None:
                 await self.losses.handle(reader, self.seek)
@@ -359,100 +347,73 @@ class ConsumerCore:
 
     # --- what was taken and is not delivered yet --------------------------------------------------------------------
 
-    async def next_hand(self) -> bool:
+    async def next_records(self) -> bool:
         """Take the records of the next batch in hand; False when every partition has reached its end.
 
         No-op if another task has taken some while this one waited: they would be lost.
         """
-        async with self._taking_hand:
-            if length_hint(self.hand):
+        async with self._taking_records:
+            if length_hint(self.records):
                 return True
             batch = await self.next_batch()
             if batch is None:
                 return False
-            self._hand_reader = self.readers[batch.topic, batch.partition]
-            self._hand, self._settled_of_hand = list(batch), 0
-            self.hand = iter(self._hand)
+            self.records = self.take_in_hand(batch, list(batch), batch.offsets).items
             return True
 
-    def put_back(self) -> None:
-        """Leave the records in hand, or the rest of a batch, to the next read."""
-        for reader in (self._hand_reader, self.rest and self.rest.reader):
-            if reader is not None:
-                self._put_back_of(reader)
+    def take_in_hand(self, batch: Batch, items: Sequence[T], offsets: Sequence[int]) -> Hand[T]:
+        """Deliver `batch`, the last one, as these items, each of which begins at its offset."""
+        reader = self.readers[batch.topic, batch.partition]
+        self._hand = hand = Hand(reader, self._unfinished[reader], iter(items), offsets)
+        return hand
 
-    def _put_back_of(self, reader: PartitionReader) -> None:
-        """As `put_back`, of one partition. Another thread may be taking the records in hand."""
-        if reader is self._hand_reader:
-            left = list(self.hand)
-            if len(left) < len(self._hand):
-                self._unfinished[reader] = self._place_in_hand(reader, len(left))
-            if left:
-                reader.put_back(left[0].offset)
-                del self._hand[-len(left) :]
-        elif self.rest is not None and reader is self.rest.reader:
-            reader.put_back(self.rest.offset)
-        self._drop_left_of(reader)
+    def put_back(self, reader: PartitionReader | None = None) -> None:
+        """Leave what is in hand to the next read; with `reader`, only if it is of this partition."""
+        if (hand := self._hand) and reader in (None, hand.reader):
+            hand.put_back()
+            self._unfinished[hand.reader] = hand.finished_place
+            hand.reader.is_uncommitted |= hand.delivered_count > hand.settled_count
+            self._hand = None
 
-    def _drop_left_of(self, reader: PartitionReader) -> None:
-        if reader is self._hand_reader:
-            if self._delivered_of_hand > self._settled_of_hand:
-                self.uncommitted.add(reader.tp)
-            self._hand.clear()  # ends the iterators of it
-            self._hand_reader = None
-            self.hand = iter(self._hand)
-        if self.rest is not None and reader is self.rest.reader:
-            self.rest = None
+    def _hand_of(self, reader: PartitionReader) -> Hand[Any] | None:
+        """What is in hand, if it is of this partition."""
+        return self._hand if self._hand and self._hand.reader is reader else None
 
     # --- positions --------------------------------------------------------------------------------------------------
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset that comes next: of the first record in hand, of the rest of a batch, or what the reader says."""
+        """The offset that comes next: of the first item in hand, or what the reader says."""
         reader = self.readers[partition]
-        if reader is self._hand_reader and (left := length_hint(self.hand)):
-            return self._hand[-left].offset
-        if self.rest is not None and reader is self.rest.reader:
-            return self.rest.offset
-        return reader.position
+        hand = self._hand_of(reader)
+        return hand.next_offset if hand else reader.position
 
     def delivered(self, partition: TopicPartition) -> Place:
         """The place after everything that was delivered."""
         reader = self.readers[partition]
-        begun = self._unfinished.get(reader)
-        if begun is not None and reader is self._hand_reader and not self._delivered_of_hand:
-            return begun
+        if (hand := self._hand_of(reader)) and not hand.delivered_count:
+            return hand.begun
         return self.position(partition), reader.epoch
 
     def finished(self, partition: TopicPartition) -> Place:
         """The place after what the user has handled: what was delivered last is being handled."""
         reader = self.readers[partition]
-        if reader is self._hand_reader:
-            return self._place_in_hand(reader, length_hint(self.hand))
-        return self._unfinished.get(reader) or (reader.position, reader.epoch)
+        hand = self._hand_of(reader)
+        return hand.finished_place if hand else self._unfinished.get(reader) or (reader.position, reader.epoch)
 
     def hold(self, places: Mapping[TopicPartition, Place]) -> None:
         """Count everything since these places as being handled, and all that was delivered before as finished."""
         self._unfinished = {self.readers[partition]: place for partition, place in places.items()}
-        self.uncommitted.update(places)
+        for reader in self._unfinished:
+            reader.is_uncommitted = True
 
     def settle(self, partitions: Collection[TopicPartition]) -> None:
         """What was delivered of these is being committed, or will be delivered again."""
-        self.uncommitted.difference_update(partitions)
-        if self._hand_reader is not None and self._hand_reader.tp in partitions:
-            self._settled_of_hand = self._delivered_of_hand
+        for partition in partitions:
+            self.readers[partition].is_uncommitted = False
+        if self._hand and self._hand.reader.tp in partitions:
+            self._hand.settled_count = self._hand.delivered_count
 
     @property
     def progress(self) -> tuple[int, int]:
-        """What changes when the user takes a batch or a record."""
-        return self.steps, length_hint(self.hand)
-
-    @property
-    def _delivered_of_hand(self) -> int:
-        return len(self._hand) - length_hint(self.hand)
-
-    def _place_in_hand(self, reader: PartitionReader, left: int) -> Place:
-        """The place of the record that the user is handling, if `left` records are not delivered."""
-        delivered = len(self._hand) - left
-        if delivered < 2:
-            return self._unfinished.get(reader) or (reader.position, reader.epoch)
-        return self._hand[delivered - 1].offset, reader.epoch
+        """What changes when the user takes a batch or an item in hand."""
+        return self.steps, self._hand.delivered_count if self._hand else 0

@@ -5,7 +5,6 @@ given applies to all of them.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
 from threading import Event
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING
 from warmlog.cluster.list_offsets import OffsetAt, list_offsets
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition
-from warmlog.consumer.consumer_core import ConsumerCore, Rest
+from warmlog.consumer.consumer_core import ConsumerCore
+from warmlog.consumer.hand import Hand
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.errors import NotLeaderOrFollower, UnreadableBatch, WarmlogError
 from warmlog.points import Where
@@ -25,8 +25,6 @@ from warmlog_protocol.messages import LATEST_TIMESTAMP, NO_LEADER_EPOCH, Isolati
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from warmlog.arrow.reader import ArrowMerger
 
 BREATH_INTERVAL_S = 0.05
 """How long records of one batch are delivered before the event loop runs, if the user awaits nothing else."""
@@ -80,10 +78,10 @@ class RecordIterator(_Limited, AsyncIterator[Record]):
             await self._begin()
         while True:
             await self._breathe_in_time()
-            self._few = islice(self._core.hand, self._few_count)
+            self._few = islice(self._core.records, self._few_count)
             for record in self._few:
                 return record
-            if not await self._core.next_hand():
+            if not await self._core.next_records():
                 raise StopAsyncIteration
 
     async def _breathe_in_time(self) -> None:
@@ -113,66 +111,58 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
         self._columns = KAFKA_COLUMNS if columns is None else tuple(columns)
         self._core = core
         self._batches = BatchIterator(core, until)
-        self._parts: deque[tuple[pa.RecordBatch, int]] = deque()
-        """What is ready, each with the offset after it. Void unless the core has `_rest`."""
-        self._rest: Rest | None = None
-        self._begun = (("", 0), 0)
-        """Where the part that was delivered last began."""
+        self._hand: Hand[pa.RecordBatch] | None = None
 
     async def __anext__(self) -> "pa.RecordBatch":
         await self._core.breathe()
-        if self._rest is None or self._core.rest is not self._rest:
-            await self._fill()
-        else:
-            self._core.steps += 1
-            self._begun = (self._rest.reader.tp, self._rest.offset)
-            self._core.uncommitted.add(self._rest.reader.tp)
-        batch, next_offset = self._parts.popleft()
-        reader = self._core.readers[self._begun[0]]
-        self._rest = self._core.rest = Rest(reader, next_offset) if self._parts else None
-        return batch
+        for batch in self._hand.items if self._hand else ():
+            return batch
+        return next((await self._fill()).items)
 
     def give_back(self, _: "pa.RecordBatch") -> None:
         """Deliver the last batch again, and what followed it: it has not reached the user."""
-        self._core.give_back(*self._begun)
+        assert self._hand is not None
+        self._core.give_back(self._hand.reader.tp, self._hand.last_offset)
 
-    async def _fill(self) -> None:
-        """Have at least one part."""
+    async def _fill(self) -> "Hand[pa.RecordBatch]":
+        """Take at least one Arrow batch in hand."""
         while True:
             first = await anext(self._batches)
-            self._parts.clear()
-            self._begun = ((first.topic, first.partition), first.base_offset)
             try:
-                self._merge(first)
+                parts = self._merge(first)
             except UnreadableBatch:
                 raise
             except BaseException:  # such as a timestamp that Arrow cannot hold: other columns can still be read
-                self._core.give_back(*self._begun)
+                self._core.give_back((first.topic, first.partition), first.base_offset)
                 raise
-            if self._parts:
-                return
+            if parts:
+                batches, ends = zip(*parts, strict=True)
+                self._hand = self._core.take_in_hand(first, batches, [first.base_offset, *ends[:-1]])
+                return self._hand
 
-    def _merge(self, first: Batch) -> None:
+    def _merge(self, first: Batch) -> "list[tuple[pa.RecordBatch, int]]":
         """Convert `first` and what the same partition has here, until one Arrow batch is full or there is an error.
 
         The next read raises that. Until then, positions and commits stay before the error.
+        Returns Arrow batches, each with the offset after it.
         """
         reader = self._core.readers[first.topic, first.partition]
         merger = self._merger_of(reader.topic, reader.partition, self._columns)
+        parts: list[tuple[pa.RecordBatch, int]] = []
         batch: Batch | None = first
+        error: WarmlogError | None = None
         try:
             while batch is not None:
-                self._parts += batch.merge_into(merger)
-                batch = None if self._parts else self._core.take(reader)
-        except WarmlogError:
-            self._flush(merger)
-            if not self._parts:
-                raise
-            reader.seek(self._parts[-1][1], reader.epoch)
-        self._flush(merger)
-
-    def _flush(self, merger: "ArrowMerger") -> None:
-        self._parts += ((part, merger.next_offset) for part in merger.flush())
+                parts += batch.merge_into(merger)
+                batch = None if parts else self._core.take(reader)
+        except WarmlogError as caught:
+            error = caught
+        parts += ((rest, merger.next_offset) for rest in merger.flush())
+        if error is not None:
+            if not parts:
+                raise error
+            reader.seek(parts[-1][1], reader.epoch)
+        return parts
 
 
 async def read_table(

@@ -35,7 +35,7 @@ from warmlog.errors import (
     UnstableOffsetCommit,
     WarmlogError,
 )
-from warmlog.points import EARLIEST, Point, PointKind, Points
+from warmlog.points import EARLIEST, Point, PointKind, Points, fit_points
 from warmlog_protocol.messages import JOINING, GroupHeartbeatRequest
 
 _log = logging.getLogger("warmlog")
@@ -89,7 +89,7 @@ class Member(Committing):
     async def begin(self, bootstrap: str | Sequence[str], connection: ConnectionOptions) -> None:
         """Join the group. Raises the coordinator's refusal."""
         self._core.group = self
-        await self._look_up_ends()
+        await self._look_up_start()
         self._heartbeats = Heartbeats(
             bootstrap,
             connection,
@@ -124,13 +124,15 @@ class Member(Committing):
             client_name,
         )
 
-    async def _look_up_ends(self) -> None:
-        """Find what "latest" or a tail means now: partitions that are assigned later do not begin later."""
-        points = [self._start] if isinstance(self._start, Point) else self._start.values()
-        if any(point.kind in FROM_END for point in points):
-            topics = await self._core.cluster.topics(None if self._pattern else self._topics)
-            fitting = [topic for topic in topics if not self._pattern or re.fullmatch(self._pattern, topic.name)]
-            await asyncio.gather(*map(self._look_up_ends_of, fitting))
+    async def _look_up_start(self) -> None:
+        """Check that `start` fits, and find what "latest" or a tail means now, for partitions that come later."""
+        if isinstance(self._start, Point) and self._start.kind not in FROM_END:
+            return
+        topics = await self._core.cluster.topics(None if self._pattern else self._topics)
+        fitting = [topic for topic in topics if not self._pattern or re.fullmatch(self._pattern, topic.name)]
+        present = [(topic.name, each.partition) for topic in fitting for each in topic.partitions]
+        fit_points(self._start, present, "start", left_out=EARLIEST)
+        await asyncio.gather(*map(self._look_up_ends_of, fitting))
 
     async def _look_up_ends_of(self, topic: Topic) -> None:
         present = [Owned(topic.topic_id.bytes, topic.name, each.partition) for each in topic.partitions]

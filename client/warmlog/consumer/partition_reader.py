@@ -61,6 +61,8 @@ class PartitionReader:
         self.paused_until = 0.0
         self.is_held = False
         """Whether the user has paused it."""
+        self.is_uncommitted = False
+        """Whether something was delivered since it was settled last; the hand counts once it is put back."""
         self.failing_since: float | None = None
         self._chunks: deque[Chunk] = deque()
         self._taken: tuple[Chunk, int] | None = None

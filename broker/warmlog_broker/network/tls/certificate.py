@@ -2,6 +2,7 @@
 
 import logging
 import ssl
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,12 +27,25 @@ class Certificate:
     def __init__(self, config: BrokerConfig) -> None:
         """Load the files. Raises InvalidConfig, with the setting and its file, if that is impossible."""
         self._config = config
+        self._reloading = threading.Lock()
+        """Of two reloads at once, the one that has read older files could end last."""
         self._seen = self._look()
         self.context = load_context(config)
         self.expires_at = self._read_expiry()
 
     def reload(self) -> None:
         """Load the files again. If that is impossible, the error is logged and nothing changes. Blocks on files."""
+        with self._reloading:
+            self._load_again()
+
+    def reload_if_changed(self) -> None:
+        """Reload if a file is another one than at the last load, or has changed since: also who may read it. Blocks on
+        files."""
+        with self._reloading:
+            if self._look() != self._seen:
+                self._load_again()
+
+    def _load_again(self) -> None:
         self._seen = self._look()
         try:
             self.context = load_context(self._config)
@@ -40,12 +54,6 @@ class Certificate:
         else:
             _log.info("warmlog: reloaded the TLS certificate: %s", self._config.tls_cert_file)
             self.expires_at = self._read_expiry()
-
-    def reload_if_changed(self) -> None:
-        """Reload if a file is another one than at the last load, or has changed since: also who may read it. Blocks on
-        files."""
-        if self._look() != self._seen:
-            self.reload()
 
     def _read_expiry(self) -> datetime | None:
         """Return until when clients accept the certificate, None if unknown; log a warning if that is soon or over."""

@@ -201,16 +201,18 @@ def _touch() -> Decision[None]:
 
 
 async def test_the_first_target_waits_for_more_members_and_further_ones_for_their_interval(room: Room) -> None:
+    slow = BrokerConfig(group_assignment_interval_ms=1000, group_initial_rebalance_delay_ms=500)
+    room.targets = Targets(slow, FourPartitions())
     for number in range(5):
         await room.beat(f"m{number}")
     assert room.target_epoch == 0
-    await asyncio.sleep(0.03)
+    await asyncio.sleep(0.6)
     await room.settle()
     assert room.target_epoch == 5
     await room.beat("m5")
     await room.beat("m6")
     assert room.target_epoch == 5
-    await asyncio.sleep(0.06)
+    await asyncio.sleep(1.1)
     await room.settle()
     assert room.target_epoch == 7
 

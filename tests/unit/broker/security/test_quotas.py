@@ -58,7 +58,7 @@ async def test_a_new_connection_is_told_the_longest_debt_of_its_client(room: Roo
 async def test_a_heartbeat_is_counted_and_hardly_delayed(room: Room) -> None:
     await room.set(quota("alice", request_rate=1))
     delays = [room.quotas.charge_request(ALICE, "c", ApiKey.GROUP_HEARTBEAT, 0) for _ in range(5)]
-    assert delays == [0.0, 0.5, 0.5, 0.5, 0.5]
+    assert delays == [0.0, 0.2, 0.2, 0.2, 0.2]
     assert room.quotas.charge_request(ALICE, "c", ApiKey.METADATA, 0) == 5.0
 
 

@@ -86,6 +86,19 @@ async def test_a_second_rotation_ends_the_first_password(tmp_path: Path) -> None
     await one.close()
 
 
+async def test_a_rotation_whose_response_was_lost_may_be_repeated_and_the_old_password_stays(tmp_path: Path) -> None:
+    one = OneUser(tmp_path)
+    await one.alter(creation("alice", "old"))
+    change = rotation(one.users.listed()[0], "new", grace_ms=500)
+    await one.alter(change)
+    one.now_ms += 100
+    await one.alter(change)
+    valid = one.users.credentials("alice", SHA_256)
+    assert all(fits(valid, password) for password in ("old", "new"))
+    assert one.users.listed()[0].previous_end_ms == one.now_ms + 400
+    await one.close()
+
+
 async def test_of_two_that_create_a_user_at_once_one_is_refused(tmp_path: Path) -> None:
     one = OneUser(tmp_path)
     results = await asyncio.gather(

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import warmlog
 from fake_broker import FakeBroker
@@ -173,6 +174,16 @@ async def test_a_record_has_everything() -> None:
             assert list(first.headers) == []
             assert (second.offset, second.timestamp_ms, second.key, second.value) == (1, 6, b"k", None)
             assert list(map(tuple, second.headers)) == [("h", b"x")]
+
+
+async def test_a_record_is_equal_to_another_with_its_content_whatever_batch_it_comes_from() -> None:
+    async with FakeBroker(t=1) as broker:
+        broker.add_batch(TOPIC, 0, encode_batch([b"v"], timestamps_ms=[5]))
+        broker.add_batch(TOPIC, 0, encode_batch([b"v", b"v"], headers=[None, [("h", b"x")]], timestamps_ms=[5, 5]))
+        async with consumer(broker) as client:
+            alone, bare, headed = [replace(each, offset=0) async for each in client.records(until="latest")]
+            assert {alone, bare} == {alone}
+            assert headed.headers == (("h", b"x"),)
 
 
 async def test_partitions_take_turns() -> None:

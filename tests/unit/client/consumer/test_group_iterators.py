@@ -4,6 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from operator import length_hint
 from typing import Any
 
 import pytest
@@ -92,6 +93,27 @@ async def test_an_arrow_loop_that_is_left_within_a_large_batch_skips_nothing(
         await until(lambda: coordinator.committed == {("t", 0): next_offset})
 
 
+async def test_the_parts_of_a_large_batch_are_committed_as_they_are_finished_and_the_rest_is_given_up(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    """A stored batch of 12 MB is delivered in three parts."""
+    pytest.importorskip("pyarrow")
+    count = 12_000
+    broker.add_batch("t", 0, encode_batch([b"x" * 1000] * count, timestamps_ms=[1000] * count))
+    options = {"start": 8, "commit_interval_ms": 10, "partition_max_bytes": 16 * 1024 * 1024}
+    async with consumer(broker, **options) as client, asyncio.timeout(PATIENCE_S):
+        parts = client.arrow()
+        ends = [8 + (await anext(parts)).num_rows]
+        ends.append(ends[0] + (await anext(parts)).num_rows)
+        await until(lambda: coordinator.committed == {("t", 0): ends[0]})
+        client.pause(["t-0"])
+        assert client.position("t", 0) == ends[1] < 8 + count
+        coordinator.assign(ALL - FIRST)
+        fill(broker, 1, 4)
+        assert (await anext(parts))["partition"].to_pylist() == [1] * 4
+        assert coordinator.committed["t", 0] == ends[1]
+
+
 @pytest.mark.parametrize("is_shared", [True, False])
 async def test_tasks_that_read_large_batches_in_parts_have_each_record_once(
     broker: FakeBroker, coordinator: FakeCoordinator, is_shared: bool
@@ -143,6 +165,32 @@ async def test_an_arrow_loop_that_cannot_hold_a_timestamp_skips_nothing(
             assert client.position("t", 0) == 8
         parts = [part["offset"] async for part in client.arrow(until="latest", columns=["offset"])]
     assert [offset.as_py() for part in parts for offset in part] == [8, 9, 10, 11, 12]
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_given_up"),
+    [("read", True), ("read seek", True), ("read commit", False), ("read commit read", True)],
+)
+async def test_a_partition_is_given_up_with_what_was_delivered_since_the_last_commit(
+    broker: FakeBroker, coordinator: FakeCoordinator, steps: str, *, is_given_up: bool
+) -> None:
+    """A batch has four records: the rest is in hand."""
+    async with consumer(broker, commit="manual") as client, asyncio.timeout(PATIENCE_S):
+        records = client.records()
+        for step in steps.split():
+            match step:
+                case "read":
+                    await anext(records)
+                case "seek":
+                    client.seek("t", 0, 0)
+                case "commit":
+                    await client.commit()
+        core = client._core
+        assert core is not None
+        coordinator.assign(ALL - FIRST)
+        await until(lambda: client.group_metadata().member_epoch == 2 and not length_hint(core.records))
+        assert (await anext(records)).partition == 1
+        assert core.given_up == ({("t", 0)} if is_given_up else set())
 
 
 async def test_what_a_table_has_is_delivered_to_no_other_task(

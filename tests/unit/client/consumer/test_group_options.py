@@ -32,6 +32,12 @@ def test_options_of_members_need_a_group() -> None:
             warmlog.Consumer("127.0.0.1:1", topics=["t"], **option)
 
 
+def test_callbacks_of_members_are_refused_with_partitions() -> None:
+    with pytest.raises(TypeError, match=r"^on_revoked=.* is for members of a group: give topics or pattern"):
+        warmlog.Consumer("127.0.0.1:1", partitions=["t-0"], group="etl", on_revoked=print)
+    warmlog.Consumer("127.0.0.1:1", partitions=["t-0"], group="etl", commit="manual", commit_interval_ms=100)
+
+
 def test_callbacks_of_the_blocking_consumer_are_plain_functions() -> None:
     async def revoked(_: object) -> None: ...
 

@@ -64,6 +64,9 @@ def add(
         from warmlog_broker.tools.acls import create_acls
 
         create_acls(data_dir, [binding_of(acl) for acl in acls])
+    for _, name in resources:
+        if name[1:].endswith("*") and not is_prefix:
+            note(f"{name} is one name: for all that begin so give {name[:-1]} and --prefix")
     if as_json:
         json_line(acls)
         return

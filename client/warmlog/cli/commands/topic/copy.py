@@ -23,7 +23,7 @@ from warmlog.cli.terminal.options import (
 )
 from warmlog.cli.terminal.output import counted, json_line, note
 from warmlog.cli.terminal.times import parse_end, parse_start
-from warmlog.points import Point
+from warmlog.points import Where
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -82,6 +82,8 @@ def copy(
             note(f"{target} has {counted(len(written.partitions), 'partition')}: keys choose the partition")
         if written.configs[TIMESTAMP_TYPE].value == "LogAppendTime":
             note(f"{target} has {TIMESTAMP_TYPE}=LogAppendTime: timestamps are those of the copy")
+        async with Consumer(broker, topics=[source], start=last, **connection()) as uncommitted:
+            ends = uncommitted.positions()
         consuming = Consumer(broker, topics=[source], start=first, isolation="read_committed", **connection())
         unstarted = Producer(target_broker, compression=compression, **connection())
         async with CommittedWatch(broker) as watch, sending(unstarted) as producer:
@@ -89,7 +91,10 @@ def copy(
             async with consuming as consumer:
                 watch.follow(consumer)
                 await _copy(consumer, last, producer, target, keeps_partitions, progress, damage)
-                return is_new, await watch.end()
+                is_held_back = await watch.end()
+                if not is_held_back:  # what followed a transaction that was open as the copy began, and has ended
+                    await _copy(consumer, ends, producer, target, keeps_partitions, progress, damage)
+                return is_new, is_held_back
 
     try:
         is_new, is_held_back = run_client(run, is_bulk=True)
@@ -131,7 +136,7 @@ async def _prepare(
 
 async def _copy(
     consumer: "Consumer",
-    until: Point,
+    until: Where,
     producer: "Producer",
     target: str,
     keeps_partitions: bool,
