@@ -7,9 +7,12 @@ def is_encodable(text: str) -> bool:
 
 
 def checked_text(value: str, what: str) -> str:
-    """Return `value`; TypeError if it is not a str, ValueError if it has no UTF-8. `what` begins the message."""
+    """Return `value` as a plain str, as msgpack takes no other kind, such as numpy.str_. `what` begins the message.
+
+    TypeError if it is not a str, ValueError if it has no UTF-8.
+    """
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a str, not {value!r} ({type(value).__name__})")
     if not is_encodable(value):
         raise ValueError(f"{what} must be text that UTF-8 can encode, not {value!r}")
-    return value
+    return str.__str__(value)

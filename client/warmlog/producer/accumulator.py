@@ -54,7 +54,8 @@ class _Topics(dict[str, TopicQueues]):
     """The queues of each topic, created on first use."""
 
     def __missing__(self, name: str) -> TopicQueues:
-        queues = self[checked_topic(name)] = TopicQueues(name)
+        name = checked_topic(name)
+        queues = self[name] = TopicQueues(name)
         return queues
 
 
