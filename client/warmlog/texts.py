@@ -7,12 +7,9 @@ def is_encodable(text: str) -> bool:
 
 
 def checked_text(value: str, what: str) -> str:
-    """Return `value` as a plain str, as msgpack takes no other kind, such as numpy.str_. `what` begins the message.
-
-    TypeError if it is not a str, ValueError if it has no UTF-8.
-    """
+    """Return `value`; TypeError if it is not a str, ValueError if it has no UTF-8. `what` begins the message."""
     if not isinstance(value, str):
         raise TypeError(f"{what} must be a str, not {value!r} ({type(value).__name__})")
     if not is_encodable(value):
         raise ValueError(f"{what} must be text that UTF-8 can encode, not {value!r}")
-    return str.__str__(value)
+    return value

@@ -151,7 +151,7 @@ async def test_names_may_be_of_numpy(broker: BrokerProcess, topic: str) -> None:
     async with asyncio.timeout(10), warmlog.Producer(broker.address) as producer:
         sent = [producer.send(name, b"1", headers=[(np.str_("h"), b"x")]), producer.send(topic, b"2")]
         await asyncio.gather(*sent)
-    async with warmlog.Consumer(broker.address, topics=[name]) as consumer:
+    async with warmlog.Consumer(broker.address, topics=[name], group=np.str_("names")) as consumer:
         records = [record async for record in consumer.records(until="latest")]
     assert [(record.value, record.headers) for record in records] == [(b"1", (("h", b"x"),)), (b"2", ())]
 

@@ -54,8 +54,7 @@ class _Topics(dict[str, TopicQueues]):
     """The queues of each topic, created on first use."""
 
     def __missing__(self, name: str) -> TopicQueues:
-        name = checked_topic(name)
-        queues = self[name] = TopicQueues(name)
+        queues = self[checked_topic(name)] = TopicQueues(name)
         return queues
 
 

@@ -81,7 +81,7 @@ def as_headers(headers: Headers | None) -> list[Header] | None:
         name, value = pair
         if not isinstance(name, str):
             raise TypeError(f"a header's name must be str, not {type(name).__name__}")
-        checked.append((str.__str__(name), as_bytes(f"the value of header {name!r}", value)))
+        checked.append((name, as_bytes(f"the value of header {name!r}", value)))
     return checked
 
 
