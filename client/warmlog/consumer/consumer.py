@@ -259,6 +259,7 @@ class Consumer(Throttled):
 
     async def _stop(self, core: ConsumerCore, *, is_interrupted: bool) -> None:
         try:
+            core.end_reading()
             await asyncio.sleep(0)  # a loop with eager tasks begins this before `_closing` is set
             if self._committing is not None:
                 await self._committing.stop(is_interrupted=is_interrupted)  # on_revoked may use this consumer

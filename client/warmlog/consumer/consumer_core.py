@@ -63,6 +63,7 @@ class ConsumerCore:
         """Where the read under way ends."""
         self._turns: list[PartitionReader] = []
         self._turn = 0
+        self._has_ended = False
         self._hand: Hand[Any] | None = None
         self._unfinished: dict[PartitionReader, Place] = {}
         """Where what the user is handling now began."""
@@ -116,6 +117,11 @@ class ConsumerCore:
             self._options, self.cluster, self._changed, self.arrived, self._turns, self._find_new_soon
         )
         self._fetching = asyncio.create_task(self._fetcher.run(), name="warmlog consumer")
+
+    def end_reading(self) -> None:
+        """Deliver nothing more, also of what is here already."""
+        self.put_back()
+        self._has_ended = True
 
     async def stop(self) -> None:
         """End all tasks and connections."""
@@ -291,6 +297,8 @@ class ConsumerCore:
         self._unfinished.clear()
         while True:
             self.arrived.clear()
+            if self._has_ended:
+                raise ClientClosed("the consumer is closed")
             if self.group is not None and self.group.has_news:
                 await self.group.turn()
             if self.table.locked():
@@ -416,4 +424,5 @@ class ConsumerCore:
     @property
     def progress(self) -> tuple[int, int]:
         """What changes when the user takes a batch or an item in hand."""
-        return self.steps, self._hand.delivered_count if self._hand else 0
+        hand = self._hand  # read once: the thread of the heartbeats asks, too
+        return self.steps, hand.delivered_count if hand else 0

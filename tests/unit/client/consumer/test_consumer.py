@@ -557,3 +557,17 @@ async def test_use_before_start_and_after_close_is_a_clear_error() -> None:
             client.position(TOPIC, 0)
         assert broker.connections == 0
         assert [task for task in asyncio.all_tasks() if "warmlog" in task.get_name()] == []
+
+
+@pytest.mark.parametrize("kind", ["records", "batches", "arrow"])
+async def test_nothing_is_delivered_after_close_of_what_was_fetched_ahead(kind: str) -> None:
+    pytest.importorskip("pyarrow")
+    async with FakeBroker(t=2) as broker:
+        fill(broker, 0, 3, 3, 3)
+        fill(broker, 1, 3)
+        client = await consumer(broker).start()
+        items = getattr(client, kind)()
+        await anext(items)
+        await client.close()
+        with pytest.raises(warmlog.ClientClosed, match="closed"):
+            await anext(items)

@@ -63,6 +63,23 @@ async def test_an_end_that_cannot_be_looked_up_at_the_start_is_looked_up_when_th
         assert (await take(client.batches(), 1))[0].values == [b"6", b"7"]
 
 
+async def test_on_revoked_can_commit_only_what_is_given_up(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
+    async def commit(partitions: list[tuple[str, int]]) -> None:
+        await client.commit({each: client.position(*each) for each in partitions})
+        committed.append(dict(coordinator.committed))
+
+    committed: list[dict[tuple[str, int], int]] = []
+    async with consumer(broker, commit="manual", on_revoked=commit) as client:
+        batches = client.batches()
+        await take(batches, 2)
+        coordinator.assign(FIRST)
+        while not committed:
+            fill(broker, 0, 1)
+            await take(batches, 1)
+        assert committed == [{("t", 1): 8}]
+    assert committed[1]["t", 0] > 8
+
+
 @pytest.mark.parametrize(
     "names", [{"topics": ["t"]}, {"partitions": ["t-0", "t-1"]}], ids=["a member", "with partitions"]
 )
