@@ -278,6 +278,7 @@ class Member(Committing):
             _log.debug("group %s: the assignment is carried out later: %s", self._options.group, error)
             return False
         except NO_MEMBER as error:
+            self._check_running()  # else it has left in `stop`
             await self._lose(view.life, error)
         self._check_running()
         if not self._is_member_of(view):  # lost meanwhile, as a heartbeat or a commit in another task has found
