@@ -113,9 +113,9 @@ def parse_where(where: object, *, name: str = "start") -> Points:
 def _point(value: object, name: str) -> Point:
     if isinstance(value, Point):
         return value
-    if isinstance(value, datetime):
-        return Point(PointKind.TIME, milliseconds_of(value))
     try:
+        if isinstance(value, datetime):
+            return Point(PointKind.TIME, milliseconds_of(value))
         if isinstance(value, str):
             return parse_point(value)
         if isinstance(value, bool) or not isinstance(value, SupportsIndex):

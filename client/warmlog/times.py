@@ -1,6 +1,7 @@
 """Times as datetimes and as milliseconds since 1970, and the timestamps of ListOffsets requests."""
 
 from datetime import UTC, datetime, timedelta
+from math import isnan
 
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 
@@ -11,10 +12,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def milliseconds_of(when: datetime) -> int:
     """Whole milliseconds since 1970. A fraction is rounded up, so that a search finds nothing before `when`.
 
-    A datetime without a time zone is taken as UTC.
+    A datetime without a time zone is taken as UTC. ValueError for pandas.NaT, which is a datetime that is no time.
     """
     aware = when.replace(tzinfo=UTC) if when.tzinfo is None else when
     since = aware - _EPOCH
+    if isnan(since.days):
+        raise ValueError(f"{when}: a time is expected")
     return (since.days * 86_400 + since.seconds) * 1000 + -(-since.microseconds // 1000)
 
 

@@ -2,9 +2,9 @@
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
 
 import pytest
@@ -107,6 +107,11 @@ def test_copy_of_a_part_and_of_many_rounds_keeps_the_order(warmlog: CommandLine,
     assert succeeded(warmlog("consume", "long-2", "--to", "latest")) == lines
     succeeded(warmlog("topic", "copy", "long", "part", "--from", "10", "--to", "12"))
     assert [row[2][:3] for row in content(broker.address, "part") if row[2]] == [b"10 ", b"11 "]
+
+
+def test_copy_waits_for_no_records_that_are_not_there(warmlog: CommandLine, broker: BrokerProcess, source: str) -> None:
+    succeeded(warmlog("topic", "copy", source, "all", "--to", "1000000"))
+    assert content(broker.address, "all") == in_order(ROWS)
 
 
 def test_keys_choose_if_the_target_has_other_partitions(
@@ -246,12 +251,22 @@ def test_damage_is_skipped_and_told_and_the_rest_is_copied(tmp_path_factory: pyt
         assert [row[2] for row in content(broker.address, "healed")] == [b"before", b"after"]
 
 
-def test_ctrl_c_ends_a_copy_quietly_with_130(warmlog: CommandLine, source: str) -> None:
-    copying = warmlog.start("topic", "copy", source, "unfinished", "--to", "1000000")
-    deadline = time.monotonic() + 30
-    while b"unfinished\n" not in succeeded(warmlog("topic", "list")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    time.sleep(0.3)
-    copying.send_signal(signal.SIGINT)
+def test_ctrl_c_ends_a_copy_with_130_and_tells_what_is_not_acknowledged(
+    warmlog: CommandLine, broker: BrokerProcess
+) -> None:
+    created(warmlog, "much", 1)
+    created(warmlog, "unfinished", 1)
+
+    async def interrupt() -> "subprocess.Popen[bytes]":
+        async with Admin(broker.address) as admin, Producer(broker.address, compression="lz4") as producer:
+            await producer.send_many("much", [bytes(100_000)] * 400)
+            copying = warmlog.start("topic", "copy", "much", "unfinished")
+            while not (await admin.list_offsets("unfinished", "latest"))[0].offset:
+                pass
+            copying.send_signal(signal.SIGINT)
+            return copying
+
+    copying = asyncio.run(interrupt())
     stdout, stderr = copying.communicate(timeout=30)
-    assert (copying.returncode, stdout, stderr) == (130, b"", b"")
+    assert (copying.returncode, stdout) == (130, b""), stderr.decode()
+    assert re.fullmatch(rb"(warmlog: .*: \d+ records were not acknowledged: \d+ of unfinished\n)?", stderr)

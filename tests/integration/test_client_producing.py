@@ -4,6 +4,7 @@ import asyncio
 import random
 from contextlib import suppress
 
+import numpy as np
 import pytest
 
 import warmlog
@@ -142,6 +143,17 @@ async def test_a_record_over_the_topics_limit_is_refused_and_harms_nobody(broker
         with pytest.raises(warmlog.MessageTooLarge, match=r"5016 bytes.*max.message.bytes=2000"):
             producer.send(topic, b"x" * 5000)
         assert (await producer.send_many(topic, [b"x" * 500] * 10)).ranges == {0: [range(1, 11)]}
+
+
+async def test_names_may_be_of_numpy(broker: BrokerProcess, topic: str) -> None:
+    await create(broker, topic)
+    name = np.str_(topic)
+    async with asyncio.timeout(10), warmlog.Producer(broker.address) as producer:
+        sent = [producer.send(name, b"1", headers=[(np.str_("h"), b"x")]), producer.send(topic, b"2")]
+        await asyncio.gather(*sent)
+    async with warmlog.Consumer(broker.address, topics=[name], group=np.str_("names")) as consumer:
+        records = [record async for record in consumer.records(until="latest")]
+    assert [(record.value, record.headers) for record in records] == [(b"1", (("h", b"x"),)), (b"2", ())]
 
 
 @pytest.mark.parametrize("linger_ms", [5, 600_000])

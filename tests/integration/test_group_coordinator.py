@@ -175,6 +175,26 @@ def test_the_next_heartbeat_of_a_member_ends_one_that_waits(
     assert 0.3 < time.monotonic() - began_s < 5
 
 
+def test_a_member_that_waits_is_told_at_once_that_one_that_was_away_is_back(
+    client: WireClient, topic: str, join: Callable[..., GroupMember]
+) -> None:
+    fill(client, topic, 2)
+    first = join("back", topic).settle(2)
+    second = join("back", topic)
+    first.settle(1)
+    second.settle(1)
+    assert first.beat().is_settled
+    second.client.send(second.heartbeat(max_wait_ms=9000))
+    until(lambda: listed(client)["back"] == ("stable", 2))  # the heartbeat waits by then
+    second.reconnect()
+    until(lambda: not first.beat().is_settled)
+    waiting = first.client.send(first.heartbeat(max_wait_ms=9000))
+    began_s = time.monotonic()
+    second.beat()
+    assert first.received(first.client.receive(waiting)[0]).is_settled
+    assert time.monotonic() - began_s < 5
+
+
 def test_a_heartbeat_whose_decision_is_delayed_by_another_waits_for_news_all_the_same(
     client: WireClient, topic: str, join: Callable[..., GroupMember]
 ) -> None:

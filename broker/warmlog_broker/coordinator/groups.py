@@ -178,6 +178,8 @@ class GroupCoordinator:
         if self._coordinator.exists and (not is_waiting or has_news(request, response)):
             name, member_id = request.group, request.member_id
             shard, now_ms = self._coordinator.shard_of(name), self._steady_ms()
+            if (known := shard.state.member(name, member_id)) is not None and known.is_away:
+                self.waits.changed(name)  # others may be settled again
             shard.state.heard(name, member_id, now_ms=now_ms, epoch=request.member_epoch, owned=request.owned)
             self._sessions.watch(shard, name, member_id)
         return self.with_progress(request, response)

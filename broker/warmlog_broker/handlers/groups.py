@@ -76,7 +76,7 @@ class PendingHeartbeat(Deferred):
             return
         if not isinstance(outcome, GroupHeartbeatResponse):
             self._end(partial(_told_when_decided, self._groups, self._request, self._peer, self._began_s, outcome))
-        elif has_news(self._request, outcome):
+        elif has_news(self._request, outcome) or (outcome.is_settled and not self._response.is_settled):
             self._end(partial(_response, outcome))
 
     def expire(self) -> None:

@@ -45,6 +45,8 @@ RETRY_S = 0.25
 transaction commits an offset of it."""
 FIRST_ASSIGNMENT_S = 5.0
 """How long a read with an end that is to get no partitions waits for some."""
+LOOK_UP_S = 5.0
+"""How long a start waits for the ends of one topic, of which a partition may be offline."""
 FROM_END = (PointKind.LATEST, PointKind.TAIL)
 """Starts that mean a later offset the later they are looked up."""
 _within: ContextVar[object] = ContextVar("within", default=None)
@@ -138,9 +140,10 @@ class Member(Committing):
         present = [Owned(topic.topic_id.bytes, topic.name, each.partition) for each in topic.partitions]
         points = {owned: at for owned in present if (at := self._given_start(owned)).kind in FROM_END}
         self._ends |= points
-        with suppress(ApiError):  # it is offline, or was deleted: looked up when it is assigned
+        with suppress(ApiError, TimeoutError):  # one is offline, or was deleted: looked up when they are assigned
             asked = {owned.tp: at for owned, at in points.items()}
-            found = await look_up_points(self._core.cluster, asked, self._isolation)
+            async with asyncio.timeout(LOOK_UP_S):
+                found = await look_up_points(self._core.cluster, asked, self._isolation)
             self._ends |= {owned: Point(PointKind.OFFSET, found[owned.tp].offset) for owned in points}
 
     async def _has_joined(self) -> None:

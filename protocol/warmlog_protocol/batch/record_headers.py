@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from warmlog_protocol.codec.msgpack import encode
 from warmlog_protocol.errors import CorruptBatch
 
 Header = tuple[str, bytes | None]
 
-_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Header]).decode
 
 
@@ -23,7 +23,7 @@ def encode_headers(headers: Sequence[Header] | None) -> bytes:
     for name, value in headers:
         if not isinstance(name, str) or not (value is None or isinstance(value, bytes | bytearray | memoryview)):
             raise TypeError(f"a header is a str and bytes or None, not {name!r:.40} and {value!r:.40}")
-    return _encode(headers)
+    return encode(headers)
 
 
 def decode_headers(data: bytes) -> list[Header]:

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from struct import Struct as ByteLayout
 from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import astuple
 
 from warmlog_protocol.codec.memory import zeroed_memory
+from warmlog_protocol.codec.msgpack import encode
 from warmlog_protocol.errors import RemoteProtocolError
 from warmlog_protocol.messages import Message
 
@@ -34,7 +34,6 @@ _HEAD = ByteLayout(">II")
 _HTTP_WORDS = (b"HTTP", b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ", b"CONNECT ", b"PRI * ")
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 """Type and major version of an alert and of a handshake: https://www.rfc-editor.org/rfc/rfc8446#section-5.1"""
-_encoder = msgspec.msgpack.Encoder()
 
 # msgpack's type bytes, https://github.com/msgpack/msgpack/blob/master/spec.md
 _FIXARRAY, _FIXARRAY_END, _ARRAY16, _ARRAY32 = 0x90, 0x9F, 0xDC, 0xDD
@@ -58,7 +57,7 @@ class Frame(NamedTuple):
 
 def pack_frame(prefix: tuple[int, ...], message: Message, payload_bytes: int = 0) -> bytes:
     """The head and header of a frame; the caller sends `payload_bytes` of payload after it."""
-    header = _encoder.encode((*prefix, *astuple(message)))
+    header = encode((*prefix, *astuple(message)))
     return _HEAD.pack(SIZE_BYTES + len(header) + payload_bytes, len(header)) + header
 
 

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,6 +84,7 @@ def test_a_datetime_and_its_iso_text_are_the_same_time(time_ms: int, minutes: in
         (1.5, "start: 1.5: an offset"),
         (None, "start: None: an offset"),
         (b"latest", "start: b'latest': an offset"),
+        (pd.NaT, "start: NaT: a time is expected"),
         ("yesterday", "start: 'yesterday': earliest, latest, an offset, a tail like -100, or a time like"),
         ("9" * 25, f"an offset or tail of at most {2**63 - 1} is expected"),
         ("-" + "9" * 5000, "an offset or tail of at most"),

@@ -45,14 +45,20 @@ async def test_latest_is_the_end_when_the_consumer_starts_and_what_is_added_late
         assert batch.values == [b"0", b"1", b"2"]
 
 
+@pytest.mark.parametrize(("look_up_s", "request_timeout_ms"), [(5.0, 100), (0.1, 60_000)])
 async def test_an_end_that_cannot_be_looked_up_at_the_start_is_looked_up_when_the_partition_is_read(
-    broker: FakeBroker, coordinator: FakeCoordinator
+    broker: FakeBroker,
+    coordinator: FakeCoordinator,
+    monkeypatch: pytest.MonkeyPatch,
+    look_up_s: float,
+    request_timeout_ms: int,
 ) -> None:
+    monkeypatch.setattr("warmlog.consumer.member.LOOK_UP_S", look_up_s)
     coordinator.initial = FIRST
     broker.refusal = lambda message: (
         warmlog.StorageError("offline") if isinstance(message, ListOffsetsRequest) else None
     )
-    async with consumer(broker, start="-2", request_timeout_ms=100) as client:
+    async with asyncio.timeout(10), consumer(broker, start="-2", request_timeout_ms=request_timeout_ms) as client:
         broker.refusal = lambda _: None
         assert (await take(client.batches(), 1))[0].values == [b"6", b"7"]
 

@@ -83,15 +83,18 @@ def copy(
         if written.configs[TIMESTAMP_TYPE].value == "LogAppendTime":
             note(f"{target} has {TIMESTAMP_TYPE}=LogAppendTime: timestamps are those of the copy")
         async with Consumer(broker, topics=[source], start=last, **connection()) as uncommitted:
-            ends = uncommitted.positions()
+            logs = await uncommitted.available()
+            ends = {each: min(uncommitted.position(*each), log.stop) for each, log in logs.items()}
         consuming = Consumer(broker, topics=[source], start=first, isolation="read_committed", **connection())
         unstarted = Producer(target_broker, compression=compression, **connection())
         async with CommittedWatch(broker) as watch, sending(unstarted) as producer:
             show_warnings()
             async with consuming as consumer:
                 watch.follow(consumer)
-                await _copy(consumer, last, producer, target, keeps_partitions, progress, damage)
-                is_held_back = await watch.end()
+                logs = await consumer.available()
+                committed = {each: min(end, logs[each].stop) for each, end in ends.items()}
+                await _copy(consumer, committed, producer, target, keeps_partitions, progress, damage)
+                is_held_back = committed != ends and await watch.end()
                 if not is_held_back:  # what followed a transaction that was open as the copy began, and has ended
                     await _copy(consumer, ends, producer, target, keeps_partitions, progress, damage)
                 return is_new, is_held_back
