@@ -204,7 +204,7 @@ class Member(Committing):
             left_s = give_up_at - self._loop.time()
             if not waits or (self._owned and not for_all) or (self.is_complete and (self._owned or left_s <= 0)):
                 return
-            if left_s <= 0 and not self._owned and not is_told:
+            if left_s <= 0 and not is_told:
                 is_told = True
                 _log.warning("group %s: waiting for partitions that other members hold", self._options.group)
             self._core.arrived.clear()
