@@ -257,7 +257,7 @@ class Member(Committing):
             if isinstance(error, NO_MEMBER):
                 await self._lose(view.life, error)
         try:
-            await _call(self._options.on_revoked, revoked)
+            await _call_to_end(self._options.on_revoked, revoked)
         finally:
             self._drop(revoked)
             self._running.own(view.life, self._owned)
@@ -294,7 +294,7 @@ class Member(Committing):
             self._committed[owned] = committed
         self._owned |= added
         try:
-            await _call(self._options.on_assigned, added)
+            await _call_to_end(self._options.on_assigned, added)
             await self._commit_begun(added)
         finally:
             self._core.read_assigned(readers, ends)
@@ -442,3 +442,13 @@ async def _call(callback: OnPartitions | None, partitions: Iterable[Owned]) -> N
         result = callback(sorted(owned.tp for owned in partitions))
         if inspect.isawaitable(result):
             await result
+
+
+async def _call_to_end(callback: OnPartitions | None, partitions: Iterable[Owned]) -> None:
+    """As `_call`, also if the read is cancelled meanwhile, as by a timeout: the next read does not call it again."""
+    calling = asyncio.ensure_future(_call(callback, partitions))
+    try:
+        await asyncio.shield(calling)
+    except asyncio.CancelledError:
+        await calling  # a second cancellation ends it
+        raise
