@@ -286,7 +286,9 @@ class ProducerCore:
                     segment_bytes=segment_bytes(configs),
                 )
             self.accumulator.replay(queues)
-        except WarmlogError as error:
+        except Exception as error:
+            if not isinstance(error, WarmlogError):  # a bug: what waits must end all the same
+                error = ClientError(f"{queues.name}: {error!r}")
             self.accumulator.refuse_waiting(queues, error)
             raise
         finally:

@@ -31,6 +31,18 @@ async def test_an_awaited_record_says_where_it_lies() -> None:
         assert broker.topics[TOPIC][0].values() == [b"a", b"b"]
 
 
+async def test_an_error_that_nobody_expected_fails_what_waits_for_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: Any, **_options: Any) -> None:
+        raise RuntimeError("a bug")
+
+    async with FakeBroker(t=1) as broker, asyncio.timeout(10), producer(broker) as client:
+        with monkeypatch.context() as patch:
+            patch.setattr("warmlog.cluster.cluster.Cluster.topics", broken)
+            with pytest.raises(warmlog.ClientError, match=r"t: RuntimeError\('a bug'\)"):
+                await client.send(TOPIC, b"a")
+        assert (await client.send(TOPIC, b"b")).offset == 0
+
+
 async def test_records_carry_key_headers_and_time() -> None:
     async with FakeBroker(t=1) as broker, producer(broker) as client:
         client.send(TOPIC, b"plain")
