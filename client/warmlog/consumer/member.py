@@ -204,7 +204,7 @@ class Member(Committing):
             left_s = give_up_at - self._loop.time()
             if not waits or (self._owned and not for_all) or (self.is_complete and (self._owned or left_s <= 0)):
                 return
-            if left_s <= 0 and not self._owned and not is_told:
+            if left_s <= 0 and not is_told:
                 is_told = True
                 _log.warning("group %s: waiting for partitions that other members hold", self._options.group)
             self._core.arrived.clear()
@@ -281,6 +281,7 @@ class Member(Committing):
             _log.debug("group %s: the assignment is carried out later: %s", self._options.group, error)
             return False
         except NO_MEMBER as error:
+            self._check_running()  # else it has left in `stop`
             await self._lose(view.life, error)
         self._check_running()
         if not self._is_member_of(view):  # lost meanwhile, as a heartbeat or a commit in another task has found
