@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from typing import Never
@@ -257,7 +257,7 @@ class Member(Committing):
             if isinstance(error, NO_MEMBER):
                 await self._lose(view.life, error)
         try:
-            await _call_to_end(self._options.on_revoked, revoked)
+            await _call(self._options.on_revoked, revoked, to_end=True)
         finally:
             self._drop(revoked)
             self._running.own(view.life, self._owned)
@@ -294,7 +294,7 @@ class Member(Committing):
             self._committed[owned] = committed
         self._owned |= added
         try:
-            await _call_to_end(self._options.on_assigned, added)
+            await _call(self._options.on_assigned, added, to_end=True)
             await self._commit_begun(added)
         finally:
             self._core.read_assigned(readers, ends)
@@ -437,18 +437,18 @@ class Member(Committing):
         self._core.arrived.set()
 
 
-async def _call(callback: OnPartitions | None, partitions: Iterable[Owned]) -> None:
+async def _call(callback: OnPartitions | None, partitions: Iterable[Owned], *, to_end: bool = False) -> None:
+    """With `to_end`, also if the read is cancelled meanwhile, as by a timeout: the next read does not call it again."""
     if callback is not None:
         result = callback(sorted(owned.tp for owned in partitions))
         if inspect.isawaitable(result):
-            await result
+            await (_ended(result) if to_end else result)
 
 
-async def _call_to_end(callback: OnPartitions | None, partitions: Iterable[Owned]) -> None:
-    """As `_call`, also if the read is cancelled meanwhile, as by a timeout: the next read does not call it again."""
-    calling = asyncio.ensure_future(_call(callback, partitions))
+async def _ended(running: Awaitable[None]) -> None:
+    task = asyncio.ensure_future(running)
     try:
-        await asyncio.shield(calling)
+        await asyncio.shield(task)
     except asyncio.CancelledError:
-        await calling  # a second cancellation ends it
+        await task  # a second cancellation ends it
         raise
