@@ -9,10 +9,11 @@
                                 the command line
 ==============================  ====================================================================================
 
-A time is the first record at or after it, or the end if there is none. In Python (`parse_where`) an int is an offset
-and never negative, a datetime is a time, and a mapping has a point for each partition: the keys are `("orders", 0)` or
-`"orders-0"`. Spark's options by partition (`offset_point`, `parse_time_ms`) follow Kafka: in offsets -2 is the earliest
-and -1 the latest, and the number of a time is milliseconds since 1970.
+A time is the first record at or after it, or the end if there is none; as in Kafka, the end of a transaction counts as
+a record of the moment when it ended, whatever timestamps its records have. In Python (`parse_where`) an int is an
+offset and never negative, a datetime is a time, and a mapping has a point for each partition: the keys are `("orders",
+0)` or `"orders-0"`. Spark's options by partition (`offset_point`, `parse_time_ms`) follow Kafka: in offsets -2 is the
+earliest and -1 the latest, and the number of a time is milliseconds since 1970.
 """
 
 import re

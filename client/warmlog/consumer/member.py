@@ -204,7 +204,7 @@ class Member(Committing):
             left_s = give_up_at - self._loop.time()
             if not waits or (self._owned and not for_all) or (self.is_complete and (self._owned or left_s <= 0)):
                 return
-            if left_s <= 0 and not self._owned and not is_told:
+            if left_s <= 0 and not is_told:
                 is_told = True
                 _log.warning("group %s: waiting for partitions that other members hold", self._options.group)
             self._core.arrived.clear()
@@ -257,7 +257,7 @@ class Member(Committing):
             if isinstance(error, NO_MEMBER):
                 await self._lose(view.life, error)
         try:
-            await _call(self._options.on_revoked, revoked)
+            await _call_to_end(self._options.on_revoked, revoked)
         finally:
             self._drop(revoked)
             self._running.own(view.life, self._owned)
@@ -281,6 +281,7 @@ class Member(Committing):
             _log.debug("group %s: the assignment is carried out later: %s", self._options.group, error)
             return False
         except NO_MEMBER as error:
+            self._check_running()  # else it has left in `stop`
             await self._lose(view.life, error)
         self._check_running()
         if not self._is_member_of(view):  # lost meanwhile, as a heartbeat or a commit in another task has found
@@ -293,7 +294,7 @@ class Member(Committing):
             self._committed[owned] = committed
         self._owned |= added
         try:
-            await _call(self._options.on_assigned, added)
+            await _call_to_end(self._options.on_assigned, added)
             await self._commit_begun(added)
         finally:
             self._core.read_assigned(readers, ends)
@@ -441,3 +442,13 @@ async def _call(callback: OnPartitions | None, partitions: Iterable[Owned]) -> N
         result = callback(sorted(owned.tp for owned in partitions))
         if inspect.isawaitable(result):
             await result
+
+
+async def _call_to_end(callback: OnPartitions | None, partitions: Iterable[Owned]) -> None:
+    """As `_call`, also if the read is cancelled meanwhile, as by a timeout: the next read does not call it again."""
+    calling = asyncio.ensure_future(_call(callback, partitions))
+    try:
+        await asyncio.shield(calling)
+    except asyncio.CancelledError:
+        await calling  # a second cancellation ends it
+        raise

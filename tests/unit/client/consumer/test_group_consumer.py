@@ -213,6 +213,36 @@ async def test_an_error_of_a_callback_reaches_the_user_and_the_partitions_are_gi
         await until(lambda: coordinator.member.owned == FIRST)
 
 
+async def test_callbacks_run_to_their_end_also_if_the_read_is_cancelled_meanwhile(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async def assigned(partitions: list[tuple[str, int]]) -> None:
+        await asyncio.sleep(0.2)
+        client.seek(*partitions[0], 6)
+
+    async def revoked(partitions: list[tuple[str, int]]) -> None:
+        await asyncio.sleep(0.2)
+        await client.commit({partitions[0]: 7})
+
+    coordinator.initial = FIRST
+    async with consumer(broker, commit="manual", on_assigned=assigned, on_revoked=revoked) as client:
+        batches = client.batches()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await anext(batches)
+        assert client.position("t", 0) == 6
+        (batch,) = await take(batches, 1)
+        assert batch.values == [b"6", b"7"]
+        await until(lambda: coordinator.member.owned == FIRST)
+        coordinator.assign(owned())
+        await until(lambda: client.group_metadata().member_epoch == 2)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await anext(batches)
+        assert client.assignment == []
+        assert coordinator.committed == {("t", 0): 7}
+
+
 async def test_paused_partitions_are_delivered_when_they_are_resumed(
     broker: FakeBroker, coordinator: FakeCoordinator
 ) -> None:

@@ -270,6 +270,7 @@ async def test_a_read_with_an_end_waits_for_partitions_that_others_have_not_give
     broker: FakeBroker,
     coordinator: FakeCoordinator,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
     reads: str,
     at_first: frozenset[Owned],
 ) -> None:
@@ -285,6 +286,8 @@ async def test_a_read_with_an_end_waits_for_partitions_that_others_have_not_give
         reading = asyncio.create_task(count(client))
         await asyncio.sleep(0.3)
         assert not reading.done()
+        if reads == "to_arrow" or not at_first:
+            assert caplog.text.count("waiting for partitions that other members hold") == 1
         coordinator.is_settled = True
         coordinator.assign(ALL)
         assert await reading == 16

@@ -15,8 +15,8 @@ from fake_coordinator import FakeCoordinator
 from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, fill, place, take, until
 from warmlog.cluster.cluster import Cluster
 from warmlog.consumer import member
-from warmlog_protocol.errors import CoordinatorLoadInProgress, GroupMaxSizeReached
-from warmlog_protocol.messages import GroupHeartbeatRequest, Message
+from warmlog_protocol.errors import CoordinatorLoadInProgress, GroupMaxSizeReached, UnknownMemberId
+from warmlog_protocol.messages import GroupHeartbeatRequest, Message, OffsetFetchRequest
 
 
 @pytest.mark.parametrize("notices_by", ["heartbeat", "commit"])
@@ -147,6 +147,24 @@ async def test_a_refused_rejoin_is_raised_and_tried_again_by_the_next_call(
                 await take(batches, 1)
         coordinator.refuses = lambda _: None
         assert place((await take(batches, 1))[0])[0] == 0
+
+
+async def test_a_close_while_partitions_are_taken_is_no_loss_of_the_membership(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    def refuse(message: Message) -> warmlog.ApiError | None:
+        if not isinstance(message, OffsetFetchRequest):
+            return None
+        closing.append(asyncio.create_task(client.close()))
+        return UnknownMemberId("it has left") if len(closing) > 1 else CoordinatorLoadInProgress("loading")
+
+    closing: list[asyncio.Task[None]] = []
+    coordinator.refuses = lambda beat: CoordinatorLoadInProgress("loading") if len(closing) == 1 else None
+    client, broker.refusal = consumer(broker), refuse
+    await client.start()
+    with pytest.raises(warmlog.ClientClosed):
+        await take(client.batches(), 1)
+    await asyncio.gather(*closing)
 
 
 async def test_heartbeats_outlast_a_coordinator_that_loads_and_a_lost_connection(
