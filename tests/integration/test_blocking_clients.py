@@ -166,6 +166,22 @@ def test_a_program_that_ends_without_closing_sends_everything_and_is_warned(brok
     assert len(values_of(broker, topic)) == 1000
 
 
+def test_a_handler_of_logging_may_close_its_producer_as_the_program_ends(broker: BrokerProcess, topic: str) -> None:
+    create(broker, topic)
+    code = """
+import logging
+class Handler(logging.Handler):
+    producer = Producer(address).start()
+    def emit(self, record): self.producer.send(topic, self.format(record).encode())
+    def close(self): self.producer.close()
+logging.getLogger("orders").addHandler(Handler())
+logging.getLogger("orders").warning("late")
+"""
+    _, errors = program(code, broker, topic).communicate(timeout=60)
+    assert errors == ""
+    assert values_of(broker, topic) == [b"late"]
+
+
 @pytest.mark.parametrize("no_more_threads", ["", NO_MORE_THREADS], ids=["threads", "no more threads"])
 def test_clients_that_are_closed_as_the_program_ends_connect_again_by_a_hosts_name(no_more_threads: str) -> None:
     code = """

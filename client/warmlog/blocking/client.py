@@ -49,7 +49,7 @@ class BlockingClient(Generic[C]):
         return self
 
     def close(self) -> None:
-        """Do what the asyncio client's `close` does, and end the thread. Closing twice is allowed."""
+        """Do what the asyncio client's `close` does, and end the thread. No-op if it is closed."""
         if self._thread is not None:
             self._end(self._thread, self._closing())
 
@@ -73,7 +73,7 @@ class BlockingClient(Generic[C]):
         if self._detach is not None:
             self._detach()
         try:
-            if not thread.is_foreign:
+            if not thread.is_foreign and not thread.has_ended:
                 thread.call(work)
         finally:
             self._thread = None

@@ -112,7 +112,8 @@ class LoopThread:
         self._process_id = os.getpid()
         self._calls: set[_Call[Any]] = set()
         self._is_stopping = False
-        self._has_ended = False
+        self.has_ended = False
+        """Whether the loop runs no longer."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -206,7 +207,7 @@ class LoopThread:
 
     def soon(self, callback: Callable[[], object]) -> None:
         """Have the loop call `callback`. Raises ClientClosed if it has ended."""
-        if self._has_ended:
+        if self.has_ended:
             raise ClientClosed(_CLOSED)
         try:  # without a lock, which a signal's handler could not take while the `soon` that it interrupts holds it
             self.loop.call_soon_threadsafe(callback)
@@ -232,11 +233,11 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
-            self._has_ended = True
+            self.has_ended = True
             self.loop.run_until_complete(_end_tasks())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         finally:
-            self._has_ended = True
+            self.has_ended = True
             self.loop.close()
             for called in list(self._calls):
                 called.end(error=ClientClosed(_CLOSED))

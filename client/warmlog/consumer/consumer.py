@@ -136,7 +136,7 @@ class Consumer(Throttled):
             commit_interval_ms=commit_interval_ms,
             max_poll_interval_ms=max_poll_interval_ms,
         )
-        if [topics, partitions, pattern].count(None) != 2:
+        if sum(given is not None for given in (topics, partitions, pattern)) != 1:
             raise TypeError("give topics, partitions or pattern, and only one of them")
         callbacks = {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost}
         if group is None:

@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -39,6 +40,11 @@ async def values_until(client: warmlog.Consumer, until: Any = "latest") -> list[
 
 def numbers(*parts: range) -> list[bytes]:
     return [b"%d" % number for part in parts for number in part]
+
+
+async def test_topics_may_be_a_column_of_names() -> None:
+    async with FakeBroker(a=1, b=1) as broker, consumer(broker, topics=np.array(["a", "b"])) as client:
+        assert client.assignment == [("a", 0), ("b", 0)]
 
 
 async def test_batches_end_at_the_high_watermark_of_the_start() -> None:
