@@ -23,7 +23,6 @@
 `may_pass` tells which of them are worth a retry.
 """
 
-import asyncio
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Self, TypeVar
@@ -240,15 +239,6 @@ def may_pass(error: BrokerUnavailable | ApiError) -> bool:
     An unknown topic is not worth a retry: a broker that responds knows all its topics.
     """
     return isinstance(error, BrokerUnavailable) or (error.retriable and not isinstance(error, TOPIC_IS_GONE))
-
-
-def is_interruption(error: BaseException | None) -> bool:
-    """Whether a block that `error` leaves is to end at once: Ctrl-C or a cancellation.
-
-    sys.exit and the early end of a generator are not: the program leaves the block as it means to, and nothing of what
-    it has sent may be lost.
-    """
-    return isinstance(error, (KeyboardInterrupt, asyncio.CancelledError))
 
 
 __all__ = [

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
 from warmlog.blocking.consumer import Consumer
+from warmlog.cluster.cluster import is_interruption
 from warmlog.cluster.loop_thread import LoopThread
 from warmlog.consumer.committing import Committable
-from warmlog.errors import ClientClosed, TransactionAborted, WarmlogError, is_interruption
+from warmlog.errors import ClientClosed, TransactionAborted, WarmlogError
 from warmlog.producer import producer, transaction
 from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture
 from warmlog.producer.delivery import RecordMetadata

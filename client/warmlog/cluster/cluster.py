@@ -98,6 +98,15 @@ class HomeLoop:
         )
 
 
+def is_interruption(error: BaseException | None) -> bool:
+    """Whether a block that `error` leaves is to end at once: Ctrl-C or a cancellation.
+
+    sys.exit and the early end of a generator are not: the program leaves the block as it means to, and nothing of what
+    it has sent may be lost.
+    """
+    return isinstance(error, (KeyboardInterrupt, asyncio.CancelledError))
+
+
 def not_open(client: str, *, is_started: bool) -> ClientClosed:
     """Return the error about a call to a client, such as "Producer", before `start` or after `close`."""
     state = "closed" if is_started else f"not started: use `async with {client}(...)`, or await start() first"

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
-from warmlog.cluster.cluster import Throttled, not_open
+from warmlog.cluster.cluster import Throttled, is_interruption, not_open
 from warmlog.cluster.options import ConnectionKeywords, check_own_types, connection_options
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.committing import Committable, Committing
@@ -22,7 +22,7 @@ from warmlog.consumer.iterators import ArrowIterator, BatchIterator, RecordItera
 from warmlog.consumer.lag import Lag, lags
 from warmlog.consumer.member import Member
 from warmlog.consumer.options import ConsumerOptions, parse_isolation, parse_pattern
-from warmlog.errors import ClientClosed, InvalidConfig, is_interruption
+from warmlog.errors import ClientClosed, InvalidConfig
 from warmlog.points import (
     EARLIEST,
     LATEST,

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
-from warmlog.cluster.cluster import Throttled, not_open
+from warmlog.cluster.cluster import Throttled, is_interruption, not_open
 from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, check_own_types, connection_options
-from warmlog.errors import ClientClosed, ClientError, InvalidConfig, WarmlogError, is_interruption
+from warmlog.errors import ClientClosed, ClientError, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import DrainFlag
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
 from warmlog.producer.frame_records import FrameRows, send_rows

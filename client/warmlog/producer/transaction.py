@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
-from warmlog.cluster.cluster import Cluster
+from warmlog.cluster.cluster import Cluster, is_interruption
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -16,7 +16,6 @@ from warmlog.errors import (
     ProducerFenced,
     TransactionAborted,
     WarmlogError,
-    is_interruption,
     may_pass,
 )
 from warmlog.producer.accumulator import Accumulator

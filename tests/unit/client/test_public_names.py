@@ -24,3 +24,10 @@ def test_a_program_that_manages_loads_no_client_that_reads_or_writes() -> None:
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "warmlog.admin.admin" in loaded
     assert not {"warmlog.producer.producer", "warmlog.consumer.consumer", "crc32c"} & {*loaded}
+
+
+def test_the_import_alone_loads_no_event_loop() -> None:
+    code = "import sys, warmlog; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "warmlog.errors" in loaded
+    assert "asyncio" not in loaded
