@@ -130,7 +130,7 @@ class Batch:
 
     @property
     def headers(self) -> list[Sequence[Header]]:
-        return self._column("headers", lambda: list(map(tuple, self._record_batch.headers())))
+        return self._column("headers", self._record_batch.headers)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> "pa.RecordBatch":
         """Return the records as Arrow (see warmlog.arrow.reader). Raises ImportError, with the extra to install."""

@@ -358,7 +358,7 @@ class RecordBatch:
     def values(self) -> list[bytes | None]:
         return self.columns.value_list()
 
-    def headers(self) -> list[list[Header]]:
+    def headers(self) -> list[tuple[Header, ...]]:
         """Each record's headers. CorruptBatch, which names the offsets, if they are malformed."""
         try:
             return self.columns.header_list()

@@ -86,10 +86,10 @@ class Columns:
         """Each record's value; None is a tombstone."""
         return _split(self.values, self.value_lengths)
 
-    def header_list(self) -> list[list[Header]]:
+    def header_list(self) -> list[tuple[Header, ...]]:
         """Each record's headers. CorruptBatch if they are malformed, which is only checked here."""
         if self.header_lengths is None:
-            return [[] for _ in range(self.count)]
+            return [()] * self.count
         read = BytesIO(self.headers).read
         return [decode_headers(read(length)) for length in self.header_lengths]
 

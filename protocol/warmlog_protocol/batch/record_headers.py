@@ -13,7 +13,7 @@ from warmlog_protocol.errors import CorruptBatch
 
 Header = tuple[str, bytes | None]
 
-_decode = msgspec.msgpack.Decoder(list[Header]).decode
+_decode = msgspec.msgpack.Decoder(tuple[Header, ...]).decode
 
 
 def encode_headers(headers: Sequence[Header] | None) -> bytes:
@@ -26,10 +26,10 @@ def encode_headers(headers: Sequence[Header] | None) -> bytes:
     return encode(headers)
 
 
-def decode_headers(data: bytes) -> list[Header]:
+def decode_headers(data: bytes) -> tuple[Header, ...]:
     """Decode the headers in `data`; CorruptBatch if it is not an array of pairs of a name and a value."""
     if not data:
-        return []
+        return ()
     try:
         return _decode(data)
     except (msgspec.DecodeError, ValueError) as error:  # ValueError: a name that is not UTF-8

@@ -50,7 +50,7 @@ class Records:
             self.timestamps_ms,
             self.keys or [None] * count,
             self.values,
-            self.headers or [[] for _ in range(count)],
+            list(map(tuple, self.headers or [()] * count)),
         )
 
 

@@ -47,7 +47,7 @@ def test_a_batch_is_read_from_the_middle_of_any_buffer(kind: type) -> None:
     assert (batch.base_offset, batch.last_offset, batch.next_offset, batch.record_count) == (100, 101, 102, 2)
     assert batch.size_bytes == len(COLUMNS)
     assert batch.buffer == COLUMNS
-    assert lists_of(batch) == ([100, 101], [5, 3], [b"k", None], [b"warm", b"log"], [[], []])
+    assert lists_of(batch) == ([100, 101], [5, 3], [b"k", None], [b"warm", b"log"], [(), ()])
     assert repr(batch) == "RecordBatch(100..101, 2 records)"
 
 

@@ -87,7 +87,7 @@ def read_by_the_book(batch: bytes) -> tuple[list[Any], ...]:
         [header.base_timestamp_ms + delta for delta in timestamp_deltas],
         keys,
         values,
-        [[tuple(pair) for pair in msgspec.msgpack.decode(blob)] if blob else [] for blob in headers],
+        [tuple(map(tuple, msgspec.msgpack.decode(blob))) if blob else () for blob in headers],
     )
 
 
@@ -369,7 +369,7 @@ def test_malformed_headers_are_a_corrupt_batch_when_they_are_read(blob: bytes) -
 
 def test_headers_may_be_an_empty_array() -> None:
     columns = decode(ONE, body_of(same(0), same(1), same(1), b"\x90", present=2))
-    assert columns.header_list() == [[]]
+    assert columns.header_list() == [()]
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_a_horizon_is_kept_when_more_records_go_later(rows: bool) -> None:
     assert first.header.base_timestamp_ms == (777 if rows else 20)
     second = read_batch(filter_batch(first, [1, 0]))
     assert second.columns.delete_horizon_ms == 777
-    assert lists_of(second) == ([0], [30], [b"a"], [None], [[]])
+    assert lists_of(second) == ([0], [30], [b"a"], [None], [()])
 
 
 def test_a_marker_gets_a_horizon_and_keeps_what_it_says() -> None:

@@ -155,8 +155,8 @@ def test_the_sample_has_every_codec_control_batches_tombstones_and_headers() -> 
 
 
 def test_one_record() -> None:
-    assert lists_of(read_batch(A_ONE_RECORD)) == ([0], [1_700_000_000_000], [None], [b"test"], [[]])
-    assert lists_of(read_batch(B_SMALLEST)) == ([0], [0], [None], [b"a"], [[]])
+    assert lists_of(read_batch(A_ONE_RECORD)) == ([0], [1_700_000_000_000], [None], [b"test"], [()])
+    assert lists_of(read_batch(B_SMALLEST)) == ([0], [0], [None], [b"a"], [()])
 
 
 def test_three_records_with_every_feature() -> None:
@@ -165,7 +165,7 @@ def test_three_records_with_every_feature() -> None:
         [1000, 1005, 997],
         [b"k1", None, b"k3"],
         [b"v1", b"v2", None],
-        [[], [("h", b"x"), ("n", None)], []],
+        [(), (("h", b"x"), ("n", None)), ()],
     )
 
 
