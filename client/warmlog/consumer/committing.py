@@ -51,7 +51,7 @@ class Committing:
         """When the next automatic commit begins; in the past while one is under way."""
         self._has_committed = asyncio.Event()
         self._told: type[WarmlogError] | None = None
-        core.commits = self
+        core.keep_up = self._keep_up
 
     @property
     def metadata(self) -> GroupMetadata:
@@ -197,7 +197,7 @@ class Committing:
             await self._commit_finished(self._partitions())
             self._has_committed.set()
 
-    async def keep_up(self) -> None:
+    async def _keep_up(self) -> None:
         """Give an automatic commit that is due time to take place: the user's code may block the event loop."""
         if self._task is None or asyncio.get_running_loop().time() < self._due_at:
             return

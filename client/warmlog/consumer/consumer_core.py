@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import length_hint
 from typing import Any, Protocol, TypeVar
 
@@ -39,14 +39,6 @@ class Group(Protocol):
         ...
 
 
-class Commits(Protocol):
-    """What the core needs of the automatic commits."""
-
-    async def keep_up(self) -> None:
-        """Give one that is due time to take place."""
-        ...
-
-
 class ConsumerCore:
     """Reads some partitions. Batches of several partitions take turns."""
 
@@ -74,7 +66,8 @@ class ConsumerCore:
         self._taking_records = asyncio.Lock()
         self.group: Group | None = None
         """Set if a group assigns the partitions."""
-        self.commits: Commits | None = None
+        self.keep_up: Callable[[], Awaitable[None]] | None = None
+        """Gives an automatic commit that is due time to take place."""
         self.steps = 0
         """Rises with each batch or table that is asked for, and with each commit by hand."""
         self.is_waiting = False
@@ -285,8 +278,8 @@ class ConsumerCore:
     async def breathe(self) -> None:
         """Let the fetcher, news of the group and commits go on even if the user awaits nothing else."""
         await asyncio.sleep(0)
-        if self.commits is not None:
-            await self.commits.keep_up()
+        if self.keep_up is not None:
+            await self.keep_up()
 
     async def next_batch(self) -> Batch | None:
         """The next batch of any partition, waiting for one; None when every partition has reached its end."""

@@ -36,16 +36,16 @@ def create(
     async def create_one(admin: "Admin", name: str) -> dict[str, object]:
         from warmlog import TopicAlreadyExists
 
-        said, joined = f"created topic {name}", " with "
+        done = f"created topic {name}"
         try:
             await admin.create_topic(name, partitions=partitions, configs=configs)
         except TopicAlreadyExists:
             if not if_not_exists:
                 raise
-            said, joined = f"topic {name} exists", ", with "
+            done = f"topic {name} exists"
         found = await described(admin, name)
         if not as_json:
-            note(f"{said}{joined}{counted(len(found.partitions), 'partition')}" if found else said)
+            note(f"{done} with {counted(len(found.partitions), 'partition')}" if found else done)
         return _document(name, found)
 
     async def create_all(admin: "Admin") -> list[dict[str, object]]:
