@@ -152,7 +152,7 @@ def log_start(broker: Broker) -> None:
         )
     if any(each.authenticates for each in config.all_listeners) and not broker.services.users.listed():
         _log.warning(
-            "warmlog: there are no users, so nobody can log in to a listener that asks for a password: "
+            "warmlog: there are no users, so no client can log in to a listener that asks for a password: "
             "`warmlog user add NAME` with the broker's --data-dir adds one while it is stopped"
         )
     changed = [f"{name}={text}" for name, text in config.changed_settings().items() if name not in SHOWN_IN_FIRST_LINE]
