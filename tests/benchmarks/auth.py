@@ -9,9 +9,7 @@ from typing import Any
 
 from benchmarks.measurement import Run
 from benchmarks.rows import PASSWORD, USER, Bench, Benchmark
-from warmlog.cluster.address import parse_address
-from warmlog.cluster.connection import Connection
-from warmlog.cluster.options import ConnectionOptions
+from benchmarks.transport import Connection, ConnectionOptions, parse_address
 
 AT_ONCE = 8
 """Connections that are being opened at the same time."""

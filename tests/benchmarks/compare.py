@@ -25,6 +25,7 @@ HERE = Path(__file__).parents[2]
 MODULES = {"bench": "benchmarks", "bench-storage": "benchmarks.storage", "bench-spark": "benchmarks.spark"}
 WITH_JAVA = ("bench", "bench-spark")
 NOT_FIGURES = ("min_", "max_", "runs", "load_average", "mb_per_s")
+NO_SUCH_ROW = "no such row"
 TOLERATED = 0.97
 """A rate below this share of the base's is marked."""
 
@@ -72,7 +73,7 @@ class Build:
     def run(self, unit: str) -> Rows:
         """The rows of one run. Raises Missing."""
         if unit not in self.units:
-            raise Missing("no such row")
+            raise Missing(NO_SUCH_ROW)
         assert self._process.stdin is not None
         print(unit, file=self._process.stdin, flush=True)
         response = self._response()
@@ -91,8 +92,9 @@ class Build:
         """What the build's own benchmarks measure, in one run of them; nothing if they cannot."""
         output = HERE / "build" / "compare-own.json"
         output.unlink(missing_ok=True)
-        chosen = [*self._command, "--only", unit, "--output", str(output)]
-        subprocess.run(chosen, cwd=self._tree, env=self._environment | {"PYTHONPATH": str(self._tree / "tests")})
+        command = [*self._command, "--only", unit, "--output", str(output)]
+        environment = self._environment | {"PYTHONPATH": str(self._tree / "tests")}
+        subprocess.run(command, cwd=self._tree, env=environment, capture_output=True)
         rows: Rows = json.loads(output.read_text()) if output.exists() else []
         return rows
 
@@ -161,9 +163,9 @@ class Comparison:
         for row in sorted(lacking):
             self._console.print(f"missing in the base: {row}", highlight=False, markup=False)
         for unit, reason in (self._builds[0][0].missing | self.missing).items():
-            self._console.print(
-                f"the base cannot do {unit} with these benchmarks: {reason}", highlight=False, markup=False
-            )
+            if reason != NO_SUCH_ROW:
+                text = f"the base cannot do {unit} with these benchmarks: {reason}"
+                self._console.print(text, highlight=False, markup=False)
 
 
 def take(rows: Rows, found: Found) -> None:

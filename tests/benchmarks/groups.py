@@ -13,8 +13,8 @@ from benchmarks import consume
 from benchmarks.loading import Load, open_connection
 from benchmarks.measurement import Run
 from benchmarks.rows import READ_TOPIC, Bench, Benchmark
+from benchmarks.transport import Connection
 from warmlog import Admin, Consumer
-from warmlog.cluster.connection import Connection
 from warmlog_broker.coordinator.group.records import TargetKey
 from warmlog_protocol.messages import (
     GroupHeartbeatRequest,

@@ -12,8 +12,8 @@ from benchmarks.loading import Load, open_connection
 from benchmarks.measurement import Run
 from benchmarks.produce import CALL_RECORDS, distinct_values
 from benchmarks.rows import Bench, Benchmark
+from benchmarks.transport import Connection
 from warmlog import Admin, Producer
-from warmlog.cluster.connection import Connection
 from warmlog_protocol.messages import (
     InitProducerIdRequest,
     InitProducerIdResponse,
