@@ -108,7 +108,7 @@ class BrokerInfo:
     version: str
     cluster_id: str
     write_refusal: str
-    """Why it refuses records and new topics (safe mode); "" if it accepts them."""
+    """Why a broker of version 0.1 refuses records and new topics after crashes (safe mode); otherwise ""."""
 
 
 class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, BrokerSettingsAdmin):
