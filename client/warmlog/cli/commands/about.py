@@ -21,7 +21,7 @@ def version() -> None:
 
 def print_version() -> None:
     """Print the program's name and version."""
-    from warmlog.cluster.options import client_version
+    from warmlog_transport.options import client_version
 
     line(f"warmlog {client_version()}")
 
@@ -71,7 +71,7 @@ def profile(context: click.Context, broker: str, as_json: bool) -> None:
     """
     from dataclasses import fields
 
-    from warmlog.cluster.options import SECRETS, ConnectionOptions
+    from warmlog_transport.options import SECRETS, ConnectionOptions
 
     found = chosen_profile()
     choice = broker_choice(context, broker)
