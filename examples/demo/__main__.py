@@ -7,6 +7,7 @@ left New York in 2013. Every result is checked: the exit code is 0 only if all a
 import argparse
 import asyncio
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -284,6 +285,7 @@ def main() -> None:
         parser.error("--limit: at least 1")
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         parser.error(f"--keep: {keep} is not an empty directory")
+    logging.getLogger("warmlog").addHandler(logging.NullHandler())  # the broker is away when it was killed
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
