@@ -23,8 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from crc32c import crc32c
+
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
-from warmlog_protocol.codec.crc import crc32c
 
 FILE_NAME = ".warmlog_starts"
 MAX_KEPT = 20

@@ -52,7 +52,7 @@ from warmlog_protocol.messages import (
 )
 from warmlog_protocol.wire.connection import ClientConnection
 from warmlog_protocol.wire.frames import pack_frame
-from warmlog_protocol.wire.received_batch import ReceivedBatch
+from warmlog_protocol.wire.connection import ReceivedBatch
 
 FILE_BYTES = 1024 * 1024
 TIMEOUT_S = 20

@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 
+from crc32c import crc32c
 import pytest
 from msgspec.structs import replace as replace_fields
 
@@ -35,7 +36,6 @@ from warmlog_protocol.batch import (
     to_rows,
 )
 from warmlog_protocol.codec.compression import Codec
-from warmlog_protocol.codec.crc import crc32c
 from warmlog_protocol.messages import AbortedTransaction, DivergingEpoch, FetchPartition, IsolationLevel
 from warmlog_transport.options import ConnectionOptions
 
