@@ -3,8 +3,8 @@
 import time
 from dataclasses import replace
 
-from crc32c import crc32c
 import pytest
+from crc32c import crc32c
 from msgspec.structs import replace as replace_fields
 
 from unit.client.ranges.fake_broker import TOPIC_ID, Answer, FakeBroker, Step
