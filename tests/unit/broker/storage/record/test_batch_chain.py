@@ -10,7 +10,7 @@ import kafka_sample
 from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.batch_scan import DamagedLog, find_batch, scan_checked, scan_headers
+from warmlog_broker.storage.record.batch_chain import DamagedLog, chain, find_batch
 from warmlog_broker.storage.record.file_records import FileRecords
 
 KAFKA_FILES = kafka_sample.SAMPLE
@@ -26,9 +26,8 @@ def opened(path: Path) -> FileRecords:
 def test_logs_that_kafka_wrote_are_walked_to_their_end(path: Path) -> None:
     records = opened(path)
     file, end = records.open_file(), records.size_bytes
-    headers = list(scan_headers(file, path, 0, end))
-    checked = list(scan_checked(file, path, 0, end))
-    assert [(header, position) for header, position, _ in checked] == headers
+    headers = list(chain(file, path, 0, end))
+    assert list(chain(file, path, 0, end, checks_crc=True)) == headers
     last, position = headers[-1]
     assert position + last.size_bytes == end
     for header, position in headers:
@@ -81,9 +80,9 @@ def test_random_bytes_are_damage_at_the_start(seed: int, tmp_path: Path) -> None
     with pytest.raises(DamagedLog, match="position 0"):
         find_batch(file, path, 5, 0, end)
     with pytest.raises(DamagedLog, match="position 0"):
-        list(scan_checked(file, path, 0, end))
+        list(chain(file, path, 0, end, checks_crc=True))
     with suppress(DamagedLog):
-        assert list(scan_headers(file, path, 0, end)) == []
+        assert list(chain(file, path, 0, end)) == []
 
 
 def test_a_file_that_became_shorter_is_damage_where_it_ends(tmp_path: Path) -> None:
@@ -94,5 +93,5 @@ def test_a_file_that_became_shorter_is_damage_where_it_ends(tmp_path: Path) -> N
     file, end = records.open_file(), records.size_bytes
     path.write_bytes(source[: end // 2])
     with pytest.raises(DamagedLog) as caught:
-        list(scan_checked(file, path, 0, end))
+        list(chain(file, path, 0, end, checks_crc=True))
     assert 0 < caught.value.position <= end // 2

@@ -1,15 +1,13 @@
-"""Scan the record batches of a log file. Each header gives the position of the next batch.
+"""The chain of record batches in a log file: each header gives the position of the next batch.
 
 * `find_batch` looks for an offset. It unpacks only the header fields that it needs.
-* `scan_headers` yields whole headers.
-* `scan_checked` also verifies CRCs.
+* `chain` yields whole headers, up to the first bytes that cannot be the next batch. `scan` continues after these.
 
 Bodies are read only to compute their CRC. Bytes that cannot be a batch raise DamagedLog with file and position.
 """
 
 import os
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -63,10 +61,6 @@ class BatchPosition(NamedTuple):
     size_bytes: int
 
 
-ReadBatch = Callable[[], bytes]
-"""Returns the whole batch, header included. Must be called before the iteration continues."""
-
-
 def find_batch(file: OpenFile, path: str | Path, target_offset: int, start: int, end: int) -> BatchPosition | None:
     """The first batch in `[start, end)` whose last offset is `target_offset` or greater; None if there is none.
 
@@ -103,88 +97,66 @@ def find_batch(file: OpenFile, path: str | Path, target_offset: int, start: int,
     return None
 
 
-def scan_headers(
-    file: OpenFile, path: str | Path, start: int, end: int, *, allow_partial_end: bool = False
+def chain(
+    file: OpenFile, path: str | Path, start: int, end: int, *, checks_crc: bool = False
 ) -> Iterator[tuple[BatchHeader, int]]:
     """Yield (header, position) of each batch in `[start, end)`; both must be batch boundaries.
 
-    With `allow_partial_end` a batch that runs past `end`, or a part of a header there, ends the scan silently, as in
-    Kafka. Reads ahead by up to 256 KiB while batches are small, and only headers once they are large.
+    Raises DamagedLog at the first batch that is not valid: one that runs past `end`, whose offset goes back, or with
+    `checks_crc`, whose CRC or magic is wrong. Reads ahead by up to 256 KiB while batches are small, and only headers
+    once they are large. With `checks_crc` it reads chunks of several MiB, and a larger batch in pieces, so that a
+    damaged length costs no memory.
     """
     position = chunk_start = start
     chunk = b""
     chunk_bytes = FIND_CHUNK_BYTES
     previous_offset = -1
     while position < end:
-        if end - position < HEADER_BYTES and allow_partial_end:
-            return
         at = position - chunk_start
         if at + HEADER_BYTES > len(chunk):
             was_used_up = 0 < at < 2 * len(chunk)
             chunk_bytes = min(2 * chunk_bytes, MAX_HEADERS_CHUNK_BYTES) if was_used_up else FIND_CHUNK_BYTES
-            chunk, chunk_start, at = _read_chunk(file.fd, chunk_bytes, position), position, 0
-        header = _header_at(chunk, at, path, position)
-        next_position = position + header.size_bytes
-        if next_position > end or header.base_offset <= previous_offset:
-            if next_position > end and allow_partial_end:
-                return
+            chunk = _read_chunk(file.fd, CHECK_CHUNK_BYTES if checks_crc else chunk_bytes, position)
+            chunk_start, at = position, 0
+        try:
+            header = read_header(chunk, at)
+        except CorruptBatch as error:
+            raise DamagedLog(path, position, str(error)) from None
+        size_bytes = header.size_bytes
+        if position + size_bytes > end or header.base_offset <= previous_offset:
             raise DamagedLog(path, position, _reason(chunk, at, position, end, previous_offset))
+        if checks_crc:
+            if at + size_bytes > len(chunk) and size_bytes <= CHECK_CHUNK_BYTES:
+                chunk, chunk_start, at = _pread(file.fd, CHECK_CHUNK_BYTES, position), position, 0
+            _check_batch(file, path, header, position, chunk, at)
         yield header, position
         previous_offset = header.last_offset
-        position = next_position
+        position += size_bytes
 
 
-def scan_checked(
-    file: OpenFile, path: str | Path, start: int, end: int
-) -> Iterator[tuple[BatchHeader, int, ReadBatch]]:
-    """Yield (header, position, read_batch) of each batch in `[start, end)`, with sizes, CRC, magic and offsets
-    verified.
-
-    Raises DamagedLog at the first batch that is not valid. Reads chunks of several MiB; a larger batch is read in
-    pieces, so that a damaged length costs no memory.
-    """
-    position = chunk_start = start
-    chunk = b""
-    previous_offset = -1
-    while position < end:
-        at = position - chunk_start
-        if at + HEADER_BYTES > len(chunk):
-            chunk, chunk_start, at = _read_chunk(file.fd, CHECK_CHUNK_BYTES, position), position, 0
-        header = _header_at(chunk, at, path, position)
-        size = header.size_bytes
-        if position + size > end or header.base_offset <= previous_offset:
-            raise DamagedLog(path, position, _reason(chunk, at, position, end, previous_offset))
-        if at + size > len(chunk) and size <= CHECK_CHUNK_BYTES:
-            chunk, chunk_start, at = _pread(file.fd, CHECK_CHUNK_BYTES, position), position, 0
-        if at + size <= len(chunk):
-            crc = crc32c(chunk[at + CRC_START : at + size])
-            read_batch: ReadBatch = partial(_cut, chunk, at, at + size)
-        else:
-            crc = _crc_in_pieces(file, position + CRC_START, position + size)
-            read_batch = partial(pread_exactly, file, path, position, size)
-        if crc != header.crc:
-            raise DamagedLog(path, position, f"CRC {header.crc:#010x} expected, {crc:#010x} found")
-        body = at + HEADER_BYTES
-        # Without a codec, one byte is proof enough: small batches are spared a call.
-        if (
-            header.attributes & CODEC_BITS
-            or body >= len(chunk)
-            or (chunk[body] <= MOST_COLUMN_BITS) != (header.magic == MAGIC_COLUMNS)
-        ):
-            start_of_batch = chunk[at : at + _FORMAT_BYTES]
-            if len(start_of_batch) < min(size, _FORMAT_BYTES):
-                start_of_batch = pread_exactly(file, path, position, min(size, _FORMAT_BYTES))
-            try:
-                check_magic(header, start_of_batch)
-            except CorruptBatch as error:
-                raise DamagedLog(path, position, str(error)) from None
-        yield header, position, read_batch
-        previous_offset = header.last_offset
-        position += size
-
-
-def _cut(chunk: bytes, start: int, end: int) -> bytes:
-    return chunk[start:end]
+def _check_batch(file: OpenFile, path: str | Path, header: BatchHeader, position: int, chunk: bytes, at: int) -> None:
+    """Raise DamagedLog for a wrong CRC or magic. The batch is at index `at` of `chunk`, which may end within it."""
+    size_bytes = header.size_bytes
+    if at + size_bytes <= len(chunk):
+        crc = crc32c(chunk[at + CRC_START : at + size_bytes])
+    else:
+        crc = _crc_in_pieces(file, position + CRC_START, position + size_bytes)
+    if crc != header.crc:
+        raise DamagedLog(path, position, f"CRC {header.crc:#010x} expected, {crc:#010x} found")
+    body = at + HEADER_BYTES
+    # Without a codec, one byte is proof enough: small batches are spared a call.
+    if (
+        header.attributes & CODEC_BITS
+        or body >= len(chunk)
+        or (chunk[body] <= MOST_COLUMN_BITS) != (header.magic == MAGIC_COLUMNS)
+    ):
+        start_of_batch = chunk[at : at + _FORMAT_BYTES]
+        if len(start_of_batch) < min(size_bytes, _FORMAT_BYTES):
+            start_of_batch = pread_exactly(file, path, position, min(size_bytes, _FORMAT_BYTES))
+        try:
+            check_magic(header, start_of_batch)
+        except CorruptBatch as error:
+            raise DamagedLog(path, position, str(error)) from None
 
 
 def pread_exactly(file: OpenFile, path: str | Path, position: int, size_bytes: int) -> bytes:
@@ -211,13 +183,6 @@ def _read_chunk(fd: int, size_bytes: int, position: int) -> bytes:
             break
         chunk += more
     return chunk
-
-
-def _header_at(chunk: bytes, at: int, path: str | Path, position: int) -> BatchHeader:
-    try:
-        return read_header(chunk, at)
-    except CorruptBatch as error:
-        raise DamagedLog(path, position, str(error)) from None
 
 
 def _crc_in_pieces(file: OpenFile, start: int, end: int) -> int:

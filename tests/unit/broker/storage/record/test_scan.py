@@ -6,9 +6,9 @@ import pytest
 
 from unit.broker.storage.log_room import make_batch
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record import damage
-from warmlog_broker.storage.record.damage import Damage, find_after_damage, walk_around_damage
+from warmlog_broker.storage.record import scan as scanning
 from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.record.scan import Damage, Place, find_after_damage, scan
 from warmlog_protocol.batch import placement_prefix, read_header
 
 SIZE = len(make_batch(b"v"))
@@ -55,7 +55,7 @@ def test_an_intact_batch_is_found_behind_garbage_of_any_length(quick_path: Path)
 
 
 def test_a_batch_across_the_border_of_two_chunks_is_found(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(damage, "_CHUNK_BYTES", 64)
+    monkeypatch.setattr(scanning, "_CHUNK_BYTES", 64)
     for length in range(100, 200):
         records = records_of(quick_path, b"\xaa" * length, batch_at(300))
         assert find_after_damage(records, 0, 250, 400) == (length, 300)
@@ -71,7 +71,7 @@ def test_a_batch_with_an_offset_that_does_not_fit_is_passed_by(
 
 def test_the_search_has_an_end(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = records_of(quick_path, b"\xaa" * 1000, batch_at(2))
-    monkeypatch.setattr(damage, "SEARCH_LIMIT_BYTES", 500)
+    monkeypatch.setattr(scanning, "SEARCH_LIMIT_BYTES", 500)
     assert find_after_damage(records, 0, 1, 5) is None
 
 
@@ -81,9 +81,10 @@ def test_damage_says_what_cannot_be_read(tmp_path: Path) -> None:
 
 
 def offsets_around_damage(records: FileRecords, *, low: int = 0) -> tuple[list[int], int]:
-    """The base offsets that a walk finds, and in front of how many of them there is damage."""
-    steps = list(walk_around_damage(records, 0, low, 1000))
-    return [step.header.base_offset for step in steps], sum(step.damage is not None for step in steps)
+    """The base offsets that a scan finds, and how many damages."""
+    found = list(scan(records, 0, Place(low, 1001)))
+    batches = [each[0].base_offset for each in found if not isinstance(each, Damage)]
+    return batches, len(found) - len(batches)
 
 
 def test_a_walk_leaves_out_what_is_damaged_and_says_where(quick_path: Path) -> None:
