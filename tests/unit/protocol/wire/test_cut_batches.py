@@ -4,7 +4,7 @@ import pytest
 
 from warmlog_protocol.errors import InvalidRequest
 from warmlog_protocol.messages import ProducePartition, ProduceRequest
-from warmlog_protocol.wire.received_batch import cut_batches
+from warmlog_protocol.wire.connection import cut_batches
 
 
 def request(*sizes: int) -> ProduceRequest:
