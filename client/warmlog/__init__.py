@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from warmlog.admin.access.acls import Acl, AclDecision
     from warmlog.admin.access.quotas import QuotaDescription
     from warmlog.admin.access.users import UserDescription
-    from warmlog.admin.admin import Admin, BrokerInfo, ConfigValue, TopicDescription
-    from warmlog.admin.group_descriptions import CommittedOffset, GroupDescription, GroupListing, MemberDescription
+    from warmlog.admin.admin import Admin, BrokerInfo, TopicDescription
+    from warmlog.admin.group_descriptions import CommittedOffset, GroupDescription, MemberDescription
     from warmlog.admin.group_lag import GroupLag
     from warmlog.admin.group_reset import OffsetReset
-    from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
+    from warmlog.admin.log_dirs import LogDirDescription
     from warmlog.admin.partition_description import PartitionDescription
-    from warmlog.admin.transactions import EnrolledPartition, JobDescription, TransactionDescription
+    from warmlog.admin.transactions import EnrolledPartition, TransactionDescription
     from warmlog.consumer.consumer import Consumer
     from warmlog.consumer.group.offsets import GroupMetadata
     from warmlog.consumer.lag import Lag
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from warmlog.producer.transaction import Transaction
     from warmlog.records.batch import Batch, Record
     from warmlog_protocol.durability import Durability
+    from warmlog_protocol.messages import ConfigValue, GroupListing, JobDescription, LogDirReplica
     from warmlog_transport.list_offsets import OffsetAt
 
     __version__: str
@@ -95,15 +96,15 @@ __all__ += _errors.__all__
 
 _MODULES = {
     "warmlog.admin.access.acls": ("Acl", "AclDecision"),
-    "warmlog.admin.admin": ("Admin", "BrokerInfo", "ConfigValue", "TopicDescription"),
-    "warmlog.admin.group_descriptions": ("CommittedOffset", "GroupDescription", "GroupListing", "MemberDescription"),
+    "warmlog.admin.admin": ("Admin", "BrokerInfo", "TopicDescription"),
+    "warmlog.admin.group_descriptions": ("CommittedOffset", "GroupDescription", "MemberDescription"),
     "warmlog.admin.group_lag": ("GroupLag",),
     "warmlog.admin.group_reset": ("OffsetReset",),
-    "warmlog.admin.log_dirs": ("LogDirDescription", "LogDirReplica"),
+    "warmlog.admin.log_dirs": ("LogDirDescription",),
     "warmlog.admin.partition_description": ("PartitionDescription",),
     "warmlog.admin.access.quotas": ("QuotaDescription",),
     "warmlog.admin.access.users": ("UserDescription",),
-    "warmlog.admin.transactions": ("EnrolledPartition", "JobDescription", "TransactionDescription"),
+    "warmlog.admin.transactions": ("EnrolledPartition", "TransactionDescription"),
     "warmlog_transport.list_offsets": ("OffsetAt",),
     "warmlog.consumer.consumer": ("Consumer",),
     "warmlog.consumer.group.offsets": ("GroupMetadata",),
@@ -120,6 +121,7 @@ _MODULES = {
     "warmlog.producer.transaction": ("Transaction",),
     "warmlog.records.batch": ("Batch", "Record"),
     "warmlog_protocol.durability": ("Durability",),
+    "warmlog_protocol.messages": ("ConfigValue", "GroupListing", "JobDescription", "LogDirReplica"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

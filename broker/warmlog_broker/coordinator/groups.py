@@ -47,7 +47,7 @@ from warmlog_protocol.messages import (
     DescribedGroup,
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,
-    ListedGroup,
+    GroupListing,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
@@ -277,13 +277,13 @@ class GroupCoordinator:
         """Return committed offsets."""
         return fetch_offsets(self._coordinator.state_of(request.group), request)
 
-    async def list_groups(self) -> list[ListedGroup]:
+    async def list_groups(self) -> list[GroupListing]:
         """Return all groups, by name."""
-        found: list[ListedGroup] = []
+        found: list[GroupListing] = []
         for groups in self._coordinator.states():
             found += list_groups(groups)
             await asyncio.sleep(0)
-        return sorted(found, key=lambda each: each.group)
+        return sorted(found, key=lambda each: each.name)
 
     def describe(self, group: str) -> DescribedGroup:
         """Return the members of a group. GroupIdNotFound."""

@@ -4,13 +4,13 @@ from warmlog_broker.coordinator.group.offsets import existing_group
 from warmlog_broker.coordinator.group.state import Group, Groups, Member
 from warmlog_broker.coordinator.group.target import chosen_assignor
 from warmlog_protocol.errors import ErrorCode
-from warmlog_protocol.messages.coordinators.groups import DescribedGroup, GroupMember, ListedGroup
+from warmlog_protocol.messages.coordinators.groups import DescribedGroup, GroupListing, GroupMember
 
 
-def list_groups(groups: Groups) -> list[ListedGroup]:
+def list_groups(groups: Groups) -> list[GroupListing]:
     """Return all groups, by name."""
     return [
-        ListedGroup(group.name, group.state, len(group.members))
+        GroupListing(group.name, group.state, len(group.members))
         for group in sorted(groups, key=lambda group: group.name)
     ]
 

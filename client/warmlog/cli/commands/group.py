@@ -1,11 +1,11 @@
 """`warmlog group list`, `describe`, `members`, `reset` and `delete`."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+from msgspec.structs import asdict
 
 from warmlog.cli.terminal.exits import CommandFailed, checked
 from warmlog.cli.terminal.options import (

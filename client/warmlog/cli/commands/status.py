@@ -316,8 +316,10 @@ def _durability(found: BrokerStatus) -> str:
 
 
 def _document(found: BrokerStatus) -> dict[str, Any]:
+    from msgspec import structs
+
     return {
-        "broker": {**asdict(found.broker), "write_refusal": found.broker.write_refusal or None},
+        "broker": {**structs.asdict(found.broker), "write_refusal": found.broker.write_refusal or None},
         "problems": found.problems,
         "disks": [
             {

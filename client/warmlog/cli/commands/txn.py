@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import asdict
 
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog.cli.terminal.options import certain_option, client_options, run_admin, transactional_id_argument
@@ -91,7 +91,8 @@ def _if_open(found: "TransactionDescription", show: Callable[[int], Cell]) -> Ce
 def document(found: "TransactionDescription") -> dict[str, Any]:
     """Return a transaction for scripts."""
     partitions = [asdict(each) | {"topic_id": str(each.topic_id)} for each in found.partitions]
-    return {**asdict(found), "partitions": partitions, "open_ms": open_ms(found)}
+    job = None if found.job is None else asdict(found.job)
+    return {**asdict(found), "partitions": partitions, "job": job, "open_ms": open_ms(found)}
 
 
 @click.command()

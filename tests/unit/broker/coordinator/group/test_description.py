@@ -6,7 +6,7 @@ from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import Topics
 from warmlog_broker.coordinator.group.description import describe, list_groups
 from warmlog_protocol.errors import GroupIdNotFound
-from warmlog_protocol.messages.coordinators.groups import ListedGroup
+from warmlog_protocol.messages.coordinators.groups import GroupListing
 
 
 def test_the_states_of_a_group_follow_each_other() -> None:
@@ -51,6 +51,6 @@ def test_groups_are_listed_by_name() -> None:
     machine = Machine(Topics(orders=2))
     assert list_groups(machine.groups) == []
     machine.join("a", "orders")
-    assert list_groups(machine.groups) == [ListedGroup(GROUP, "assigning", 1)]
+    assert list_groups(machine.groups) == [GroupListing(GROUP, "assigning", 1)]
     with pytest.raises(GroupIdNotFound):
         describe(machine.groups, "other")
