@@ -13,17 +13,14 @@
 `Producer`, `Consumer` and `Admin` are asyncio clients; `warmlog.blocking` has the same without `await`. Every error
 derives from `WarmlogError`; `errors` shows the tree.
 
-A client is imported when its name is first used: a program that only reads does not load what writes.
+Each name is imported when it is first used: a program that only reads does not load what writes.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from warmlog import errors as _errors
-from warmlog.errors import *  # noqa: F403 - the tree of errors
-
 if TYPE_CHECKING:
-    from warmlog import serializers
+    from warmlog import errors, serializers
     from warmlog.admin.access.acls import Acl, AclDecision
     from warmlog.admin.access.quotas import QuotaDescription
     from warmlog.admin.access.users import UserDescription
@@ -37,6 +34,7 @@ if TYPE_CHECKING:
     from warmlog.consumer.consumer import Consumer
     from warmlog.consumer.group.offsets import GroupMetadata
     from warmlog.consumer.lag import Lag
+    from warmlog.errors import *  # noqa: F403 - the tree of errors
     from warmlog.producer.delivery import (
         DeliveryFuture,
         Placed,
@@ -54,45 +52,45 @@ if TYPE_CHECKING:
 
     __version__: str
 
-__all__ = [
-    "Acl",
-    "AclDecision",
-    "Admin",
-    "Batch",
-    "BrokerInfo",
-    "CommittedOffset",
-    "ConfigValue",
-    "Consumer",
-    "DeliveryFuture",
-    "Durability",
-    "EnrolledPartition",
-    "GroupDescription",
-    "GroupLag",
-    "GroupListing",
-    "GroupMetadata",
-    "JobDescription",
-    "Lag",
-    "LogDirDescription",
-    "LogDirReplica",
-    "MemberDescription",
-    "OffsetAt",
-    "OffsetReset",
-    "PartitionDescription",
-    "Placed",
-    "PlacedMany",
-    "Producer",
-    "QuotaDescription",
-    "Record",
-    "RecordMetadata",
-    "RecordMetadataRanges",
-    "Sent",
-    "TopicDescription",
-    "Transaction",
-    "TransactionDescription",
-    "UserDescription",
-    "serializers",
-]
-__all__ += _errors.__all__
+    __all__ = [
+        "Acl",
+        "AclDecision",
+        "Admin",
+        "Batch",
+        "BrokerInfo",
+        "CommittedOffset",
+        "ConfigValue",
+        "Consumer",
+        "DeliveryFuture",
+        "Durability",
+        "EnrolledPartition",
+        "GroupDescription",
+        "GroupLag",
+        "GroupListing",
+        "GroupMetadata",
+        "JobDescription",
+        "Lag",
+        "LogDirDescription",
+        "LogDirReplica",
+        "MemberDescription",
+        "OffsetAt",
+        "OffsetReset",
+        "PartitionDescription",
+        "Placed",
+        "PlacedMany",
+        "Producer",
+        "QuotaDescription",
+        "Record",
+        "RecordMetadata",
+        "RecordMetadataRanges",
+        "Sent",
+        "TopicDescription",
+        "Transaction",
+        "TransactionDescription",
+        "UserDescription",
+        "serializers",
+    ]
+    __all__ += errors.__all__
 
 _MODULES = {
     "warmlog.admin.access.acls": ("Acl", "AclDecision"),
@@ -124,20 +122,22 @@ _MODULES = {
     "warmlog_protocol.messages": ("ConfigValue", "GroupListing", "JobDescription", "LogDirReplica"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
-
+_SUBMODULES = ("errors", "serializers")
 
 if not TYPE_CHECKING:  # type checkers would accept every name
 
     def __getattr__(name: str) -> object:
-        if name == "serializers":
-            return import_module("warmlog.serializers")
+        if name == "__all__":
+            return [*_MODULE_OF, "serializers", *import_module("warmlog.errors").__all__]
         if name == "__version__":
             return import_module("warmlog_transport.options").client_version()
-        if name not in _MODULE_OF:
+        if name in _SUBMODULES:
+            return import_module(f"warmlog.{name}")
+        module = import_module(_MODULE_OF.get(name, "warmlog.errors"))
+        if name not in _MODULE_OF and name not in module.__all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)
+        value = globals()[name] = getattr(module, name)
         return value
 
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__"), *_SUBMODULES, "__version__"})

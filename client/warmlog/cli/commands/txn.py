@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import asdict
 
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog.cli.terminal.options import certain_option, client_options, run_admin, transactional_id_argument
@@ -90,6 +89,8 @@ def _if_open(found: "TransactionDescription", show: Callable[[int], Cell]) -> Ce
 
 def document(found: "TransactionDescription") -> dict[str, Any]:
     """Return a transaction for scripts."""
+    from msgspec.structs import asdict
+
     partitions = [asdict(each) | {"topic_id": str(each.topic_id)} for each in found.partitions]
     job = None if found.job is None else asdict(found.job)
     return {**asdict(found), "partitions": partitions, "job": job, "open_ms": open_ms(found)}

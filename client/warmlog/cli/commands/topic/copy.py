@@ -1,6 +1,5 @@
 """`warmlog topic copy`: copy the records of a topic into another one."""
 
-import asyncio
 import sys
 import time
 from functools import partial
@@ -8,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from warmlog.cli.commands.topic.open_transactions import CommittedWatch
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe
 from warmlog.cli.terminal.options import (
     check_broker,
@@ -20,8 +18,6 @@ from warmlog.cli.terminal.options import (
     to_option,
 )
 from warmlog.cli.terminal.output import counted, json_line, note
-from warmlog.cli.terminal.times import parse_end, parse_start
-from warmlog.points import Where
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,6 +25,7 @@ if TYPE_CHECKING:
     from warmlog import Batch, Consumer, Producer, TopicDescription
     from warmlog.cli.terminal.records import Damage
     from warmlog.cli.terminal.status import Progress
+    from warmlog.points import Where
 
 ROUND_BYTES = 4 * 1024 * 1024
 """How much is read before it is sent, so that small batches become large ones."""
@@ -56,10 +53,13 @@ def copy(
     Copying twice appends twice. Damaged offsets are skipped, and what follows the first record of an open transaction
     is left out; both are reported, and the exit code is 1.
     """
+    from warmlog.cli.terminal.times import parse_end, parse_start
+
     first = checked("--from", parse_start, start)
     last = checked("--to", partial(parse_end, start=first), end)
     target_broker = broker if to_broker is None else check_broker(to_broker)
 
+    from warmlog.cli.commands.topic.waiting import CommittedWatch
     from warmlog.cli.terminal.records import Damage, sending
     from warmlog.cli.terminal.status import Progress
 
@@ -131,7 +131,7 @@ async def _prepare(
 
 async def _copy(
     consumer: "Consumer",
-    until: Where,
+    until: "Where",
     producer: "Producer",
     target: str,
     keeps_partitions: bool,
@@ -139,6 +139,8 @@ async def _copy(
     damage: "Damage",
 ) -> None:
     """Send what one round has read while the next round is read. A partition has one `send_many` in flight."""
+    import asyncio
+
     from warmlog.cli.terminal.records import Parcel, send_parcels
 
     sending: asyncio.Task[None] | None = None
