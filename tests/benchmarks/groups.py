@@ -13,7 +13,7 @@ from benchmarks.loading import open_connection
 from benchmarks.measurement import Run
 from warmlog import Admin, Consumer
 from warmlog.cluster.connection import Connection
-from warmlog_broker.coordinator.group.records import TargetKey
+from warmlog_broker.coordinator.group.decisions.records import TargetKey
 from warmlog_protocol.messages import (
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,

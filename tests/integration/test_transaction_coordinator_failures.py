@@ -10,9 +10,9 @@ from broker_thread import BrokerThread
 from transactional_client import JobMemberClient, TransactionalClient, listed
 from waiting import wait_until
 from warmlog_broker.coordinator import transactions
-from warmlog_broker.coordinator.ending import LINGER_S, Ending
+from warmlog_broker.coordinator.transaction.ending import LINGER_S, Ending
 from warmlog_broker.coordinator.framework import coordinator
-from warmlog_broker.coordinator.transaction.state import Enrolled
+from warmlog_broker.coordinator.transaction.decisions.state import Enrolled
 from warmlog_protocol.errors import ConcurrentTransactions, CoordinatorNotAvailable
 from warmlog_protocol.messages import (
     LATEST_TIMESTAMP,

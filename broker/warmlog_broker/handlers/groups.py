@@ -7,7 +7,7 @@ from typing import NamedTuple, Never, TypeVar
 
 from msgspec.structs import replace
 
-from warmlog_broker.coordinator.groups import GroupCoordinator, has_news
+from warmlog_broker.coordinator.group.coordinator import GroupCoordinator, has_news
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import ITEMS_A_TURN, Items
 from warmlog_broker.network.request_context import RequestContext

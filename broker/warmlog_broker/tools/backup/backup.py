@@ -24,7 +24,7 @@ from typing import NamedTuple, NoReturn
 
 import msgspec
 
-from warmlog_broker.coordinator.transactions import TOPIC as TRANSACTIONS
+from warmlog_broker.coordinator.transaction.coordinator import TOPIC as TRANSACTIONS
 from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, TopicCreated, read_records
 from warmlog_broker.storage.directory.data_dir import (
     CLEANER_OFFSETS_NAME,

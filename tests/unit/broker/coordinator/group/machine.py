@@ -4,9 +4,9 @@ from typing import Any
 
 from unit.broker.coordinator.group.topics import Topics
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group import membership, offsets, target
-from warmlog_broker.coordinator.group.records import Partition
-from warmlog_broker.coordinator.group.state import Groups, Limits, Member
+from warmlog_broker.coordinator.group.decisions import membership, offsets, target
+from warmlog_broker.coordinator.group.decisions.records import Partition
+from warmlog_broker.coordinator.group.decisions.state import Groups, Limits, Member
 from warmlog_protocol.messages.coordinators.groups import (
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog_broker.coordinator.group.assignors import ASSIGNORS, Members, Subscriber, range_, uniform
-from warmlog_broker.coordinator.group.records import Partition
+from warmlog_broker.coordinator.group.decisions.assignors import ASSIGNORS, Members, Subscriber, range_, uniform
+from warmlog_broker.coordinator.group.decisions.records import Partition
 
 TOPICS = [bytes([number]) * 16 for number in range(4)]
 counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 9))

@@ -4,7 +4,7 @@ import pytest
 
 from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import Topics
-from warmlog_broker.coordinator.group.description import describe, list_groups
+from warmlog_broker.coordinator.group.decisions.description import describe, list_groups
 from warmlog_protocol.errors import GroupIdNotFound
 from warmlog_protocol.messages.coordinators.groups import ListedGroup
 

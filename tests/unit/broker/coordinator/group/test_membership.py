@@ -6,8 +6,8 @@ import pytest
 
 from unit.broker.coordinator.group.machine import GROUP, Machine, numbers
 from unit.broker.coordinator.group.topics import Topics
-from warmlog_broker.coordinator.group import membership, target
-from warmlog_broker.coordinator.group.state import Groups, Limits
+from warmlog_broker.coordinator.group.decisions import membership, target
+from warmlog_broker.coordinator.group.decisions.state import Groups, Limits
 from warmlog_protocol.errors import (
     ApiError,
     FencedInstanceId,

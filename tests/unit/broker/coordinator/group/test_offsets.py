@@ -6,9 +6,9 @@ import pytest
 
 from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import LOG_END, Topics
-from warmlog_broker.coordinator.group import offsets
-from warmlog_broker.coordinator.group.records import Partition
-from warmlog_broker.coordinator.group.state import Limits
+from warmlog_broker.coordinator.group.decisions import offsets
+from warmlog_broker.coordinator.group.decisions.records import Partition
+from warmlog_broker.coordinator.group.decisions.state import Limits
 from warmlog_protocol.errors import (
     ErrorCode,
     FencedMemberEpoch,

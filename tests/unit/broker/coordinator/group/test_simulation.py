@@ -9,10 +9,10 @@ import pytest
 
 from unit.broker.coordinator.group.simulation.checks import Violation
 from unit.broker.coordinator.group.simulation.world import simulate
-from warmlog_broker.coordinator.group import membership, offsets, reconciliation, state, target
-from warmlog_broker.coordinator.group.reconciliation import Holding
-from warmlog_broker.coordinator.group.records import GroupKey, GroupValue, MemberKey, remove
-from warmlog_broker.coordinator.group.state import Group, Member
+from warmlog_broker.coordinator.group.decisions import membership, offsets, reconciliation, state, target
+from warmlog_broker.coordinator.group.decisions.reconciliation import Holding
+from warmlog_broker.coordinator.group.decisions.records import GroupKey, GroupValue, MemberKey, remove
+from warmlog_broker.coordinator.group.decisions.state import Group, Member
 from warmlog_protocol.errors import StaleMemberEpoch, UnknownMemberId
 
 EVENTS = 10_000

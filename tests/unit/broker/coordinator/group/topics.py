@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from warmlog_broker.coordinator.group.records import KnownTopic, Partition
+from warmlog_broker.coordinator.group.decisions.records import KnownTopic, Partition
 
 LOG_END = 1 << 40
 

@@ -10,12 +10,13 @@ from unit.broker.coordinator.group.simulation.checks import Violation
 from unit.broker.coordinator.transaction.simulation.coordinator import Coordinator, Shard
 from unit.broker.coordinator.transaction.simulation.world import simulate
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group import offsets, pending_offsets
-from warmlog_broker.coordinator.group.records import PendingKey, PendingValue
-from warmlog_broker.coordinator.group.records import read as read_of_group
-from warmlog_broker.coordinator.group.records import remove as remove_of_group
-from warmlog_broker.coordinator.transaction import decisions, jobs, state
-from warmlog_broker.coordinator.transaction.records import (
+from warmlog_broker.coordinator.group.decisions import offsets, pending_offsets
+from warmlog_broker.coordinator.group.decisions.records import PendingKey, PendingValue
+from warmlog_broker.coordinator.group.decisions.records import read as read_of_group
+from warmlog_broker.coordinator.group.decisions.records import remove as remove_of_group
+from warmlog_broker.coordinator.transaction.decisions import jobs, state
+from warmlog_broker.coordinator.transaction.decisions import producers as decisions
+from warmlog_broker.coordinator.transaction.decisions.records import (
     NO_VERSION,
     End,
     JobKey,
@@ -26,7 +27,7 @@ from warmlog_broker.coordinator.transaction.records import (
     put,
     read,
 )
-from warmlog_broker.coordinator.transaction.state import Job, Member, Outcome, Producer, Transactions
+from warmlog_broker.coordinator.transaction.decisions.state import Job, Member, Outcome, Producer, Transactions
 from warmlog_broker.storage.producer import producer_state
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.transactions import CompletedTxn

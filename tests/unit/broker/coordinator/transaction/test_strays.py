@@ -1,6 +1,6 @@
 """Which open transactions no transactional id has."""
 
-from warmlog_broker.coordinator.transaction.records import (
+from warmlog_broker.coordinator.transaction.decisions.records import (
     End,
     GroupKey,
     GroupValue,
@@ -16,8 +16,8 @@ from warmlog_broker.coordinator.transaction.records import (
     Status,
     put,
 )
-from warmlog_broker.coordinator.transaction.state import Enrolled, Outcome, Producer, Transactions
-from warmlog_broker.coordinator.transaction.strays import strays
+from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Outcome, Producer, Transactions
+from warmlog_broker.coordinator.transaction.decisions.strays import strays
 
 PLACE, OTHER = Enrolled(b"t" * 16, 0), Enrolled(b"t" * 16, 1)
 

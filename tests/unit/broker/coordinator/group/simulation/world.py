@@ -13,9 +13,9 @@ from unit.broker.coordinator.group.simulation.checks import Violation, Watch, ch
 from unit.broker.coordinator.group.simulation.process import Process
 from unit.broker.coordinator.group.topics import Topics
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group import membership, offsets, target
-from warmlog_broker.coordinator.group.records import Partition
-from warmlog_broker.coordinator.group.state import Group, Groups, Limits
+from warmlog_broker.coordinator.group.decisions import membership, offsets, target
+from warmlog_broker.coordinator.group.decisions.records import Partition
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits
 from warmlog_protocol.errors import ApiError, FencedInstanceId, NonEmptyGroup
 from warmlog_protocol.messages.coordinators.groups import (
     GroupHeartbeatRequest,

@@ -9,10 +9,10 @@ from unit.broker.coordinator.transaction.simulation.coordinator import GROUP_LIM
 from unit.broker.coordinator.transaction.simulation.network import Client, Network
 from unit.broker.coordinator.transaction.simulation.partition import make_header
 from unit.broker.coordinator.transaction.simulation.truth import Note, Token
-from warmlog_broker.coordinator.group import membership, offsets
-from warmlog_broker.coordinator.group.records import Partition as InputPartition
-from warmlog_broker.coordinator.transaction.decisions import NOBODY
-from warmlog_broker.coordinator.transaction.state import Producer
+from warmlog_broker.coordinator.group.decisions import membership, offsets
+from warmlog_broker.coordinator.group.decisions.records import Partition as InputPartition
+from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY
+from warmlog_broker.coordinator.transaction.decisions.state import Producer
 from warmlog_protocol.batch import BatchHeader
 from warmlog_protocol.errors import (
     ApiError,
@@ -228,13 +228,13 @@ class Pair(PlainProducer):
             for partition in process.respond(process.request_number, result, now_ms):
                 process.positions.pop(partition, None)
             if not isinstance(result, ApiError):
-                groups = self.coordinator.groups.state
+                groups = self.coordinator.group.coordinator.state
                 groups.heard(GROUP, name, now_ms=now_ms, epoch=request.member_epoch, owned=request.owned)
             for partition in process.positions.keys() - process.owned:
                 del process.positions[partition]
 
         name = process.member_id
-        shard = self.coordinator.groups
+        shard = self.coordinator.group.coordinator
         shard.run(
             GROUP,
             lambda groups: membership.heartbeat(groups, request, host="h", now_ms=now_ms, limits=GROUP_LIMITS),
@@ -301,7 +301,7 @@ class Pair(PlainProducer):
 
         epoch = self.process.epoch
         self.ask(
-            lambda then: then(_or_error(lambda: offsets.fetch_offsets(self.coordinator.groups.state, request))),
+            lambda then: then(_or_error(lambda: offsets.fetch_offsets(self.coordinator.group.coordinator.state, request))),
             lambda result: told(result) if epoch == self.process.epoch else None,
         )
 

@@ -23,8 +23,8 @@ from unit.broker.coordinator.transaction.simulation.producers import (
     PlainProducer,
 )
 from unit.broker.coordinator.transaction.simulation.truth import Token, Truth
-from warmlog_broker.coordinator.group import membership, target
-from warmlog_broker.coordinator.transaction.records import (
+from warmlog_broker.coordinator.group.decisions import membership, target
+from warmlog_broker.coordinator.transaction.decisions.records import (
     NO_VERSION,
     End,
     IdKey,
@@ -139,7 +139,7 @@ class World:
         self._coordinate_group()
 
     def _coordinate_group(self) -> None:
-        shard, now_ms = self.coordinator.groups, self.coordinator.now_ms
+        shard, now_ms = self.coordinator.group.coordinator, self.coordinator.now_ms
         shard.make_durable()
         group = shard.state.get(GROUP)
         for member in list(group.members.values()) if group else ():
@@ -154,7 +154,7 @@ class World:
     def make_durable(self) -> None:
         """Let what was decided become durable."""
         self.coordinator.ids.make_durable()
-        self.coordinator.groups.make_durable()
+        self.coordinator.group.coordinator.make_durable()
 
     def flush(self) -> None:
         """Let a partition become durable, and its reader go on."""
@@ -217,7 +217,7 @@ class World:
         self.truth.check(delivered, [] if self.created == len(self.partitions) else [VOLATILE])
         late = [value for value in delivered if value[-1] == "late"]
         require(not late, "what a task wrote after the decision is there: {}", late)
-        group = self.coordinator.groups.state.get(GROUP)
+        group = self.coordinator.group.coordinator.state.get(GROUP)
         offsets = {partition.number: value.offset for partition, value in group.offsets.items()} if group else {}
         outputs = sorted(value[1:3] for value in delivered if value[0] == "input")
         expected = [(number, at) for number in sorted(offsets) for at in range(offsets[number])]

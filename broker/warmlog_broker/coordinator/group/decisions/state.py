@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.group.records import (
+from warmlog_broker.coordinator.group.decisions.records import (
     AssignmentKey,
     AssignmentValue,
     GroupKey,

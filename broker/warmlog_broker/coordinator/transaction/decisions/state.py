@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.transaction.records import (
+from warmlog_broker.coordinator.transaction.decisions.records import (
     GroupKey,
     GroupValue,
     IdKey,

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from functools import cache
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group.membership import check_group_id, check_room, valid_member
-from warmlog_broker.coordinator.group.pending_offsets import check_stable
-from warmlog_broker.coordinator.group.records import (
+from warmlog_broker.coordinator.group.decisions.membership import check_group_id, check_room, valid_member
+from warmlog_broker.coordinator.group.decisions.pending_offsets import check_stable
+from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,
     KnownTopic,
     OffsetKey,
@@ -17,8 +17,8 @@ from warmlog_broker.coordinator.group.records import (
     put,
     remove,
 )
-from warmlog_broker.coordinator.group.state import Group, Groups, Limits, Member, TopicsView
-from warmlog_broker.coordinator.group.subscriptions import subscribes_to
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits, Member, TopicsView
+from warmlog_broker.coordinator.group.decisions.subscriptions import subscribes_to
 from warmlog_protocol.errors import (
     ApiError,
     ErrorCode,

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from warmlog_broker.coordinator.group.patterns import compile_pattern
-from warmlog_broker.coordinator.group.records import KnownTopic, MemberValue
-from warmlog_broker.coordinator.group.state import Member, TopicsView
+from warmlog_broker.coordinator.group.decisions.records import KnownTopic, MemberValue
+from warmlog_broker.coordinator.group.decisions.state import Member, TopicsView
 
 
 def subscribes_to(settings: MemberValue, name: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from warmlog_broker.coordinator.group.records import Partition
+from warmlog_broker.coordinator.group.decisions.records import Partition
 
 UNIFORM = "uniform"
 RANGE = "range"

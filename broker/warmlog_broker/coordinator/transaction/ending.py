@@ -7,8 +7,8 @@ from contextlib import contextmanager, suppress
 from msgspec.structs import replace
 
 from warmlog_broker.coordinator.framework.shard import Shard
-from warmlog_broker.coordinator.transaction.records import Status
-from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Producer, Transaction, Transactions
+from warmlog_broker.coordinator.transaction.decisions.records import Status
+from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Job, Producer, Transaction, Transactions
 
 LINGER_S = 0.05
 

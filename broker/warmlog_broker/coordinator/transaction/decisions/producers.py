@@ -10,15 +10,15 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.transaction.jobs import abort_all, complete_members, enrol_member, forget, forget_slots
-from warmlog_broker.coordinator.transaction.limits import (
+from warmlog_broker.coordinator.transaction.decisions.jobs import abort_all, complete_members, enrol_member, forget, forget_slots
+from warmlog_broker.coordinator.transaction.decisions.limits import (
     Limits,
     NeedsProducerId,
     check_parts,
     check_timeout,
     check_transactional_id,
 )
-from warmlog_broker.coordinator.transaction.records import (
+from warmlog_broker.coordinator.transaction.decisions.records import (
     End,
     GroupKey,
     GroupValue,
@@ -30,7 +30,7 @@ from warmlog_broker.coordinator.transaction.records import (
     put,
     remove,
 )
-from warmlog_broker.coordinator.transaction.state import (
+from warmlog_broker.coordinator.transaction.decisions.state import (
     Enrolled,
     Job,
     Outcome,

@@ -7,7 +7,7 @@ for ever, so it is aborted.
 
 from collections.abc import Iterable, Iterator
 
-from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Outcome, Producer, Transaction
+from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Job, Outcome, Producer, Transaction
 
 Place = Enrolled | str
 """A partition, or the name of a group."""

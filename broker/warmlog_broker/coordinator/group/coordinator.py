@@ -20,9 +20,9 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.coordinator import Coordinator
 from warmlog_broker.coordinator.framework.decision import Decision
 from warmlog_broker.coordinator.framework.shard import Surroundings
-from warmlog_broker.coordinator.group.description import describe, list_groups
-from warmlog_broker.coordinator.group.membership import heartbeat
-from warmlog_broker.coordinator.group.offsets import (
+from warmlog_broker.coordinator.group.decisions.description import describe, list_groups
+from warmlog_broker.coordinator.group.decisions.membership import heartbeat
+from warmlog_broker.coordinator.group.decisions.offsets import (
     check_commit,
     check_sequence,
     commit,
@@ -31,10 +31,10 @@ from warmlog_broker.coordinator.group.offsets import (
     expire_offsets,
     fetch_offsets,
 )
-from warmlog_broker.coordinator.group.pending_offsets import add_pending, end_pending
-from warmlog_broker.coordinator.group.state import Group, Groups, Limits
-from warmlog_broker.coordinator.group_duties import GroupShard, Sessions, Targets, Waits, run_unasked
-from warmlog_broker.coordinator.topics_view import BrokerTopics
+from warmlog_broker.coordinator.group.decisions.pending_offsets import add_pending, end_pending
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits
+from warmlog_broker.coordinator.group.duties import GroupShard, Sessions, Targets, Waits, run_unasked
+from warmlog_broker.coordinator.group.topics_view import BrokerTopics
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import TimerWheel

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from warmlog_broker.coordinator.group.state import KnownTopic, Partition
+from warmlog_broker.coordinator.group.decisions.state import KnownTopic, Partition
 from warmlog_broker.security.authorizer import Authorizer
 from warmlog_broker.topics.topics import Topic, Topics
 from warmlog_protocol.errors import ApiError

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import Decision
 from warmlog_broker.coordinator.framework.shard import Shard
-from warmlog_broker.coordinator.group.membership import expire_member
-from warmlog_broker.coordinator.group.state import Groups, TopicsView
-from warmlog_broker.coordinator.group.target import assign, needs_target
+from warmlog_broker.coordinator.group.decisions.membership import expire_member
+from warmlog_broker.coordinator.group.decisions.state import Groups, TopicsView
+from warmlog_broker.coordinator.group.decisions.target import assign, needs_target
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_protocol.errors import ApiError

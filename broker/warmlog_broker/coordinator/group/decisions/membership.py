@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import msgspec
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group.assignors import ASSIGNORS
+from warmlog_broker.coordinator.group.decisions.assignors import ASSIGNORS
 from warmlog_broker.coordinator.group.patterns import compile_pattern
-from warmlog_broker.coordinator.group.reconciliation import Holding, advanced, rejoined, released
-from warmlog_broker.coordinator.group.records import (
+from warmlog_broker.coordinator.group.decisions.reconciliation import Holding, advanced, rejoined, released
+from warmlog_broker.coordinator.group.decisions.records import (
     AssignmentKey,
     GroupKey,
     GroupValue,
@@ -20,7 +20,7 @@ from warmlog_broker.coordinator.group.records import (
     put,
     remove,
 )
-from warmlog_broker.coordinator.group.state import Group, Groups, Limits, Member, as_partitions
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits, Member, as_partitions
 from warmlog_protocol.errors import (
     FencedInstanceId,
     FencedMemberEpoch,

@@ -1,8 +1,8 @@
 """Groups as tools see them."""
 
-from warmlog_broker.coordinator.group.offsets import existing_group
-from warmlog_broker.coordinator.group.state import Group, Groups, Member
-from warmlog_broker.coordinator.group.target import chosen_assignor
+from warmlog_broker.coordinator.group.decisions.offsets import existing_group
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Member
+from warmlog_broker.coordinator.group.decisions.target import chosen_assignor
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.messages.coordinators.groups import DescribedGroup, GroupMember, ListedGroup
 

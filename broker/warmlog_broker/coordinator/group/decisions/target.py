@@ -3,8 +3,8 @@
 from collections import Counter
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group.assignors import ASSIGNORS, UNIFORM, Subscriber
-from warmlog_broker.coordinator.group.records import (
+from warmlog_broker.coordinator.group.decisions.assignors import ASSIGNORS, UNIFORM, Subscriber
+from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,
     GroupValue,
     KnownTopic,
@@ -14,8 +14,8 @@ from warmlog_broker.coordinator.group.records import (
     pack_share,
     put,
 )
-from warmlog_broker.coordinator.group.state import Group, Groups, TopicsView
-from warmlog_broker.coordinator.group.subscriptions import resolve
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, TopicsView
+from warmlog_broker.coordinator.group.decisions.subscriptions import resolve
 
 Resolved = dict[str, dict[bytes, KnownTopic]]
 

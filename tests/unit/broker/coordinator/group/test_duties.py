@@ -13,9 +13,9 @@ from unit.broker.coordinator.framework.toy import flush, turn
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
-from warmlog_broker.coordinator.group.membership import heartbeat
-from warmlog_broker.coordinator.group.state import Groups, KnownTopic, Limits, Partition
-from warmlog_broker.coordinator.group_duties import GRACE_MS, Sessions, Targets, Waits
+from warmlog_broker.coordinator.group.decisions.membership import heartbeat
+from warmlog_broker.coordinator.group.decisions.state import Groups, KnownTopic, Limits, Partition
+from warmlog_broker.coordinator.group.duties import GRACE_MS, Sessions, Targets, Waits
 from warmlog_broker.replica.partition import Partition as ServedPartition
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.timer_wheel import TimerWheel
@@ -218,7 +218,7 @@ async def test_the_first_target_waits_for_more_members_and_further_ones_for_thei
 
 
 async def test_a_target_that_the_log_refuses_is_computed_later(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warmlog_broker.coordinator.group_duties.RETRY_S", 0.02)
+    monkeypatch.setattr("warmlog_broker.coordinator.group.duties.RETRY_S", 0.02)
     await room.beat("a")
     room.refusal = SafeMode("safe mode")
     await asyncio.sleep(0.03)

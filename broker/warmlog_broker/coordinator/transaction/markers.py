@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from warmlog_broker.coordinator.groups import GroupCoordinator
-from warmlog_broker.coordinator.transaction.state import Enrolled, Outcome, Producer
+from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
+from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Outcome, Producer
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.batch import ControlType
