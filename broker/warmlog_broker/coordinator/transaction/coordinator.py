@@ -16,12 +16,12 @@ from functools import partial
 from typing import TypeVar
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.transaction.ending import Ending
 from warmlog_broker.coordinator.framework.coordinator import Coordinator
 from warmlog_broker.coordinator.framework.decision import Decision
 from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
 from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
-from warmlog_broker.coordinator.transaction.markers import EndWriter
+from warmlog_broker.coordinator.transaction.decisions.jobs import Committed, abort_members, check_member, commit, join
+from warmlog_broker.coordinator.transaction.decisions.limits import Limits, NeedsProducerId
 from warmlog_broker.coordinator.transaction.decisions.producers import (
     abort,
     check_open,
@@ -35,11 +35,18 @@ from warmlog_broker.coordinator.transaction.decisions.producers import (
     may_go_on,
     time_out,
 )
-from warmlog_broker.coordinator.transaction.decisions.jobs import Committed, abort_members, check_member, commit, join
-from warmlog_broker.coordinator.transaction.decisions.limits import Limits, NeedsProducerId
 from warmlog_broker.coordinator.transaction.decisions.records import End, Status
-from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Job, Outcome, Producer, Transaction, Transactions
+from warmlog_broker.coordinator.transaction.decisions.state import (
+    Enrolled,
+    Job,
+    Outcome,
+    Producer,
+    Transaction,
+    Transactions,
+)
 from warmlog_broker.coordinator.transaction.decisions.strays import Place, strays
+from warmlog_broker.coordinator.transaction.ending import Ending
+from warmlog_broker.coordinator.transaction.markers import EndWriter
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel

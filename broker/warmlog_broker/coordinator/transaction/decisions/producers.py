@@ -10,7 +10,13 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.transaction.decisions.jobs import abort_all, complete_members, enrol_member, forget, forget_slots
+from warmlog_broker.coordinator.transaction.decisions.jobs import (
+    abort_all,
+    complete_members,
+    enrol_member,
+    forget,
+    forget_slots,
+)
 from warmlog_broker.coordinator.transaction.decisions.limits import (
     Limits,
     NeedsProducerId,

@@ -15,9 +15,11 @@ from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
 from warmlog_broker.coordinator.group.decisions.membership import heartbeat
 from warmlog_broker.coordinator.group.decisions.state import Groups, KnownTopic, Limits, Partition
+from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.duties import GRACE_MS, Sessions, Targets, Waits
 from warmlog_broker.replica.partition import Partition as ServedPartition
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_broker.runtime.tasks import Slices, Tasks
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_protocol.errors import ApiError, SafeMode
 from warmlog_protocol.messages import GroupHeartbeatRequest
@@ -62,7 +64,8 @@ class Room:
             lines=RepeatedLines(logging.getLogger("sessions")),
         )
         config = BrokerConfig(group_assignment_interval_ms=40, group_initial_rebalance_delay_ms=20)
-        self.targets = Targets(config, FourPartitions())
+        self.tasks = Tasks()
+        self.targets = Targets(config, Subscriptions(FourPartitions()), Slices(), self.tasks)
         self.shard = Shard(partition, Surroundings(Groups, self, threads, lambda: NOW_MS, lambda: self.refusal))
 
     def loaded(self, shard: Shard[Groups]) -> None:
@@ -202,7 +205,7 @@ def _touch() -> Decision[None]:
 
 async def test_the_first_target_waits_for_more_members_and_further_ones_for_their_interval(room: Room) -> None:
     slow = BrokerConfig(group_assignment_interval_ms=1000, group_initial_rebalance_delay_ms=500)
-    room.targets = Targets(slow, FourPartitions())
+    room.targets = Targets(slow, Subscriptions(FourPartitions()), Slices(), room.tasks)
     for number in range(5):
         await room.beat(f"m{number}")
     assert room.target_epoch == 0

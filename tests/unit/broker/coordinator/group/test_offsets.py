@@ -218,7 +218,9 @@ class TestDeletion:
             offsets.delete_group(machine.groups, GROUP)
 
     def delete(self, machine: Machine, *topics: TopicPartitions) -> list[int]:
-        decision = offsets.delete_offsets(machine.groups, DeleteOffsetsRequest(GROUP, list(topics)))
+        decision = offsets.delete_offsets(
+            machine.groups, DeleteOffsetsRequest(GROUP, list(topics)), machine.subscriptions
+        )
         return [result.error_code for result in machine.decided(decision).partitions]
 
     def test_offsets_are_deleted_by_id_or_by_name(self, machine: Machine, orders: list[Partition]) -> None:

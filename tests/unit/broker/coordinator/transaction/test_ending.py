@@ -4,9 +4,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from warmlog_broker.coordinator.transaction.ending import Ending
 from warmlog_broker.coordinator.transaction.decisions.records import End, IdValue, PartitionValue, Status
 from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Producer, Transaction
+from warmlog_broker.coordinator.transaction.ending import Ending
 
 NEXT = Producer(7, 4)
 PART = Enrolled(b"t" * 16, 0)

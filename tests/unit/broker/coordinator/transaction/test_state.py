@@ -7,11 +7,19 @@ import pytest
 
 from warmlog_broker.coordinator.framework.coordinator import SEGMENT_BYTES
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY, abort, complete, end, enrol, initialise
-from warmlog_broker.coordinator.transaction.decisions.producers import expire as decide_expiry
 from warmlog_broker.coordinator.transaction.decisions.jobs import abort_members, commit, join
 from warmlog_broker.coordinator.transaction.decisions.limits import MAX_NAME_BYTES, MAX_PARTS, Limits
-from warmlog_broker.coordinator.transaction.decisions.records import End, GroupKey, GroupValue, IdKey, IdValue, Status, put
+from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY, abort, complete, end, enrol, initialise
+from warmlog_broker.coordinator.transaction.decisions.producers import expire as decide_expiry
+from warmlog_broker.coordinator.transaction.decisions.records import (
+    End,
+    GroupKey,
+    GroupValue,
+    IdKey,
+    IdValue,
+    Status,
+    put,
+)
 from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Job, Producer, Transactions
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import InvalidProducerIdMapping, InvalidTxnState

@@ -14,10 +14,18 @@ from warmlog_broker.coordinator.framework.decision import Decision, Record, Stat
 from warmlog_broker.coordinator.group.decisions import offsets, pending_offsets
 from warmlog_broker.coordinator.group.decisions.state import Groups
 from warmlog_broker.coordinator.group.decisions.state import Limits as GroupLimits
-from warmlog_broker.coordinator.transaction.decisions import jobs, producers as decisions
+from warmlog_broker.coordinator.transaction.decisions import jobs
+from warmlog_broker.coordinator.transaction.decisions import producers as decisions
 from warmlog_broker.coordinator.transaction.decisions.limits import Limits, NeedsProducerId
 from warmlog_broker.coordinator.transaction.decisions.records import Status
-from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Job, Outcome, Producer, Transaction, Transactions
+from warmlog_broker.coordinator.transaction.decisions.state import (
+    Enrolled,
+    Job,
+    Outcome,
+    Producer,
+    Transaction,
+    Transactions,
+)
 from warmlog_broker.storage.producer.verification import NO_GUARD
 from warmlog_protocol.batch import BatchHeader
 from warmlog_protocol.errors import (

@@ -228,13 +228,13 @@ class Pair(PlainProducer):
             for partition in process.respond(process.request_number, result, now_ms):
                 process.positions.pop(partition, None)
             if not isinstance(result, ApiError):
-                groups = self.coordinator.group.coordinator.state
+                groups = self.coordinator.groups.state
                 groups.heard(GROUP, name, now_ms=now_ms, epoch=request.member_epoch, owned=request.owned)
             for partition in process.positions.keys() - process.owned:
                 del process.positions[partition]
 
         name = process.member_id
-        shard = self.coordinator.group.coordinator
+        shard = self.coordinator.groups
         shard.run(
             GROUP,
             lambda groups: membership.heartbeat(groups, request, host="h", now_ms=now_ms, limits=GROUP_LIMITS),
@@ -301,7 +301,7 @@ class Pair(PlainProducer):
 
         epoch = self.process.epoch
         self.ask(
-            lambda then: then(_or_error(lambda: offsets.fetch_offsets(self.coordinator.group.coordinator.state, request))),
+            lambda then: then(_or_error(lambda: offsets.fetch_offsets(self.coordinator.groups.state, request))),
             lambda result: told(result) if epoch == self.process.epoch else None,
         )
 

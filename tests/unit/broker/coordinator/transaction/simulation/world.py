@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 
 from unit.broker.coordinator.group.simulation.checks import Violation, require
-from unit.broker.coordinator.group.topics import Topics
+from unit.broker.coordinator.group.topics import Topics, run_steps
 from unit.broker.coordinator.transaction.simulation.coordinator import Coordinator
 from unit.broker.coordinator.transaction.simulation.drivers import Driver
 from unit.broker.coordinator.transaction.simulation.network import Client, Network
@@ -24,6 +24,7 @@ from unit.broker.coordinator.transaction.simulation.producers import (
 )
 from unit.broker.coordinator.transaction.simulation.truth import Token, Truth
 from warmlog_broker.coordinator.group.decisions import membership, target
+from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.transaction.decisions.records import (
     NO_VERSION,
     End,
@@ -54,6 +55,7 @@ class World:
         self.topics = Topics(**{INPUT: 2})
         self.partitions = {number: Partition(number) for number in (*STEADY, VOLATILE)}
         self.created = len(self.partitions)
+        self.subscriptions = Subscriptions(self.topics)
         self.coordinator = Coordinator(self.random, self.truth, self.topics, self.partitions)
         self.network = Network(self.random)
         self.serial = 0
@@ -139,7 +141,7 @@ class World:
         self._coordinate_group()
 
     def _coordinate_group(self) -> None:
-        shard, now_ms = self.coordinator.group.coordinator, self.coordinator.now_ms
+        shard, now_ms = self.coordinator.groups, self.coordinator.now_ms
         shard.make_durable()
         group = shard.state.get(GROUP)
         for member in list(group.members.values()) if group else ():
@@ -147,14 +149,16 @@ class World:
                 name = member.member_id
                 shard.run(GROUP, lambda groups, name=name: _expired(groups, name, now_ms), lambda _: None)
         shard.make_durable()
-        if target.needs_target(shard.state, GROUP, self.topics):
-            shard.run(GROUP, lambda groups: target.assign(groups, GROUP, self.topics), lambda _: None)
+        group = shard.state.get(GROUP)
+        computed = run_steps(target.compute(group, self.subscriptions)) if group else None
+        if computed is not None:
+            shard.run(GROUP, lambda groups: target.assign(groups, computed, self.subscriptions), lambda _: None)
             shard.make_durable()
 
     def make_durable(self) -> None:
         """Let what was decided become durable."""
         self.coordinator.ids.make_durable()
-        self.coordinator.group.coordinator.make_durable()
+        self.coordinator.groups.make_durable()
 
     def flush(self) -> None:
         """Let a partition become durable, and its reader go on."""
@@ -217,7 +221,7 @@ class World:
         self.truth.check(delivered, [] if self.created == len(self.partitions) else [VOLATILE])
         late = [value for value in delivered if value[-1] == "late"]
         require(not late, "what a task wrote after the decision is there: {}", late)
-        group = self.coordinator.group.coordinator.state.get(GROUP)
+        group = self.coordinator.groups.state.get(GROUP)
         offsets = {partition.number: value.offset for partition, value in group.offsets.items()} if group else {}
         outputs = sorted(value[1:3] for value in delivered if value[0] == "input")
         expected = [(number, at) for number in sorted(offsets) for at in range(offsets[number])]
