@@ -63,10 +63,11 @@ class Scale:
     handshakes: int = 4_000
     metrics_records: int = 3_000_000
     transactions: int = 200
+    joining: int = 200
 
     @classmethod
     def quick(cls) -> "Scale":
-        return cls(2, 100_000, 500_000, 1_000, 500_000, 100_000, 100 * MB, 5_000, 800, 2_000_000, 50)
+        return cls(2, 100_000, 500_000, 1_000, 500_000, 100_000, 100 * MB, 5_000, 800, 2_000_000, 50, 40)
 
 
 @dataclass(frozen=True)
@@ -210,6 +211,16 @@ class Bench:
                 "group.join",
                 self.settings(members=groups.JOINING, record="a member that has its share"),
                 lambda: groups.join(bootstrap, self._own_topic()),
+            ),
+            *(
+                Benchmark(
+                    f"group.join_beside_produce.{kind}",
+                    self.settings(members=scale.joining, joins_per_s=groups.JOINS_PER_S, record="sent alone"),
+                    lambda by_pattern=by_pattern: groups.joins_beside_produce(
+                        bootstrap, self._own_topic(), scale.joining, by_pattern=by_pattern
+                    ),
+                )
+                for kind, by_pattern in (("names", False), ("patterns", True))
             ),
             Benchmark(
                 "tls.consume.arrow",

@@ -4,14 +4,16 @@ import asyncio
 import random
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack
+from multiprocessing import get_context
 from statistics import quantiles
 
 from msgspec.msgpack import encode
 
 from benchmarks.loading import open_connection
 from benchmarks.measurement import Run
-from warmlog import Admin, Consumer
+from warmlog import Admin, Consumer, Producer
 from warmlog.cluster.connection import Connection
 from warmlog_broker.coordinator.group.decisions.records import TargetKey
 from warmlog_protocol.messages import (
@@ -32,6 +34,11 @@ GROUPS = 10_000
 PARTITIONS_PER_GROUP = 10
 JOINING = 200
 PARTITIONS_PER_JOINING = 5
+JOINS_PER_S = 20
+SYSTEMS = 1000
+"""Topics, each of one of so many departments:"""
+DEPARTMENTS = 20
+PRODUCED_PER_S = 100
 
 
 async def _topic(bootstrap: str, name: str, partitions: int) -> bytes:
@@ -52,6 +59,14 @@ class _Member:
     async def join(self, topic: str) -> None:
         request = GroupHeartbeatRequest(self._group, self._id, 0, topics=[topic], max_wait_ms=1000)
         await self._beat(request)
+
+    async def stay(self, *, topics: list[str] | None = None, pattern: str | None = None) -> None:
+        """Join, and send heartbeats that wait for news."""
+        await self._beat(GroupHeartbeatRequest(self._group, self._id, 0, topics=topics or [], pattern=pattern))
+        while True:
+            await self._beat(
+                GroupHeartbeatRequest(self._group, self._id, self._epoch, owned=self.owned, max_wait_ms=10_000)
+            )
 
     async def settle(self, partitions: int) -> None:
         while sum(len(each.partitions) for each in self.owned) != partitions:
@@ -125,6 +140,67 @@ async def join(bootstrap: str, topic: str) -> Run:
     async with Admin(bootstrap) as admin:
         await admin.delete_topic(topic)
     return Run(JOINING, took_s, {"stable_s": took_s, "targets": await _targets(bootstrap, group)})
+
+
+async def joins_beside_produce(bootstrap: str, prefix: str, members: int, *, by_pattern: bool) -> Run:
+    """How long single produced records take while members join one group, JOINS_PER_S, and stay.
+
+    Each has a subscription of its own to a department's topics: a pattern, or their names. The records are sent from
+    another process, PRODUCED_PER_S, in an open loop. On return the group has all its topics' partitions.
+    """
+    names = [f"{prefix}.department-{n % DEPARTMENTS}.system-{n}.events.v1" for n in range(SYSTEMS)]
+    seconds = members / JOINS_PER_S
+    async with Admin(bootstrap) as admin:
+        for name in names:
+            await admin.create_topic(name, partitions=1)
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        produced = asyncio.wrap_future(process.submit(_produce_singly, bootstrap, prefix, seconds))
+        async with AsyncExitStack() as exits:
+            joined = [_Member(await open_connection(bootstrap, exits), f"group-of-{prefix}", n) for n in range(members)]
+            staying: list[asyncio.Task[None]] = []
+            exits.callback(lambda: [task.cancel() for task in staying])
+            began_s = time.perf_counter()
+            for number, member in enumerate(joined):
+                await asyncio.sleep(began_s + number / JOINS_PER_S - time.perf_counter())
+                department = number % DEPARTMENTS
+                if by_pattern:
+                    subscription = {"pattern": rf"{prefix}\.department-{department}\..*|never-{number}"}
+                else:
+                    subscription = {"topics": [*names[department::DEPARTMENTS], f"never-{number}"]}
+                staying.append(asyncio.create_task(member.stay(**subscription)))
+            latencies_ms = await produced
+            while sum(len(each.partitions) for member in joined for each in member.owned) < SYSTEMS:
+                await asyncio.sleep(0.1)
+            took_s = time.perf_counter() - began_s
+    async with Admin(bootstrap) as admin:
+        for name in [*names, prefix]:
+            await admin.delete_topic(name)
+    cuts = quantiles(latencies_ms, n=100)
+    figures = {"p50_ms": cuts[49], "p99_ms": cuts[98], "longest_ms": max(latencies_ms), "stable_s": took_s}
+    return Run(len(latencies_ms), took_s, figures)
+
+
+def _produce_singly(bootstrap: str, topic: str, seconds: float) -> list[float]:
+    """In a process of its own: send records for so long; how many milliseconds each took from when it was due."""
+
+    async def send() -> list[float]:
+        await _topic(bootstrap, topic, 1)
+        latencies_ms: list[float] = []
+
+        async def send_one(producer: Producer, due_s: float) -> None:
+            await producer.send(topic, b"x" * 100)
+            latencies_ms.append((time.perf_counter() - due_s) * 1000)
+
+        async with Producer(bootstrap, linger_ms=0) as producer, asyncio.TaskGroup() as tasks:
+            await producer.send(topic, b"x")
+            began_s = time.perf_counter()
+            for number in range(int(seconds * PRODUCED_PER_S)):
+                due_s = began_s + number / PRODUCED_PER_S
+                await asyncio.sleep(due_s - time.perf_counter())
+                tasks.create_task(send_one(producer, due_s))
+        return latencies_ms
+
+    return asyncio.run(send())
 
 
 async def _targets(bootstrap: str, group: str) -> int:

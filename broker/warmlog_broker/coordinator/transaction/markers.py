@@ -32,25 +32,26 @@ class EndWriter:
         self._now_ms = now_ms
 
     async def write(self, outcomes: Iterable[Outcome], *, coordinator_epoch: int) -> set[Enrolled]:
-        """Return when `outcomes` are durable everywhere; the partitions where the next transaction is open already.
+        """Return when `outcomes` are durable everywhere.
 
         A deleted topic counts as done. Repeating this has no effect: a marker of the same epoch is not written twice.
+        Returned are the partitions that have an open transaction of the epoch of their marker: see `complete`.
         """
-        begun: set[Enrolled] = set()
-        writes = self._writes(outcomes, coordinator_epoch, begun)
+        left_open: set[Enrolled] = set()
+        writes = self._writes(outcomes, coordinator_epoch, left_open)
         while some := list(islice(writes, WRITES_AT_ONCE)):
             async with asyncio.TaskGroup() as tasks:
                 for write in some:
                     tasks.create_task(write)
-        return begun
+        return left_open
 
     def _writes(
-        self, outcomes: Iterable[Outcome], coordinator_epoch: int, begun: set[Enrolled]
+        self, outcomes: Iterable[Outcome], coordinator_epoch: int, left_open: set[Enrolled]
     ) -> Iterator[Coroutine[Any, Any, None]]:
         for marker, commits, partitions, groups in outcomes:
             control_type = ControlType.COMMIT if commits else ControlType.ABORT
             for enrolled in partitions:
-                yield self._mark(enrolled, marker, control_type, coordinator_epoch, begun)
+                yield self._mark(enrolled, marker, control_type, coordinator_epoch, left_open)
             for group in groups:
                 yield self._end_group(group, marker, commits=commits)
 
@@ -60,7 +61,7 @@ class EndWriter:
         producer: Producer,
         control_type: ControlType,
         coordinator_epoch: int,
-        begun: set[Enrolled],
+        left_open: set[Enrolled],
     ) -> None:
         complaint = _Complaint(f"producer {producer.producer_id}: a marker")
         while (partition := self._partition(enrolled)) is not None:
@@ -73,7 +74,7 @@ class EndWriter:
             except InvalidProducerEpoch:
                 return  # a later marker is there: this one was written before it
             except InvalidTxnState:
-                begun.add(enrolled)
+                left_open.add(enrolled)
                 return
             except ApiError as raised:
                 error = raised

@@ -24,7 +24,7 @@ def strays(transactions: Iterable[Transaction | Job], opened: Iterable[tuple[Pla
 
 
 def _parts(transactions: Iterable[Transaction | Job]) -> Iterator[tuple[Place, Producer]]:
-    """Yield what may be open: of a transaction that is ending also what begins the next one, see `Ending.claim`."""
+    """Yield what may be open: while a transaction is ending, also with the epoch of its markers, see `complete`."""
     for transaction in transactions:
         if isinstance(transaction, Job):
             for member in transaction.members.values():

@@ -189,16 +189,6 @@ def enrolments_are_kept_after_the_end(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def what_has_begun_without_a_record_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    complete = decisions.complete
-    patch.setattr(decisions, "complete", lambda *args, begun, now_ms: complete(*args, now_ms=now_ms))
-
-
-def a_decision_leaves_out_what_has_begun_without_a_record(patch: pytest.MonkeyPatch) -> None:
-    parted = decisions._parted
-    patch.setattr(decisions, "_parted", lambda found, _: parted(found, ()))
-
-
 def compaction_loses_what_comes_before_its_header(patch: pytest.MonkeyPatch) -> None:
     replay = Transactions.replay
 
@@ -298,19 +288,6 @@ def any_guard_verifies(patch: pytest.MonkeyPatch) -> None:
 
 def a_marker_leaves_the_guard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Verifications, "clear", lambda *_: None)
-
-
-def a_repeated_marker_leaves_the_guard(patch: pytest.MonkeyPatch) -> None:
-    check_marker = ProducerStates.check_marker
-
-    def kept(self: ProducerStates, header: BatchHeader, marker: EndTxnMarker) -> bool:
-        pending = self.verifications._pending.get(header.producer_id)
-        is_new = check_marker(self, header, marker)
-        if not is_new and pending is not None:
-            self.verifications._pending[header.producer_id] = pending
-        return is_new
-
-    patch.setattr(ProducerStates, "check_marker", kept)
 
 
 def older_epochs_are_appended(patch: pytest.MonkeyPatch) -> None:
