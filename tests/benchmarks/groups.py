@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack
 from multiprocessing import get_context
@@ -11,11 +11,12 @@ from statistics import quantiles
 
 from msgspec.msgpack import encode
 
-from benchmarks.loading import open_connection
+from benchmarks import consume
+from benchmarks.loading import Load, open_connection
 from benchmarks.measurement import Run
+from benchmarks.rows import READ_TOPIC, Bench, Benchmark
+from benchmarks.transport import Connection
 from warmlog import Admin, Consumer, Producer
-from warmlog.cluster.connection import Connection
-from warmlog_broker.coordinator.group.decisions.records import TargetKey
 from warmlog_protocol.messages import (
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,
@@ -34,11 +35,87 @@ GROUPS = 10_000
 PARTITIONS_PER_GROUP = 10
 JOINING = 200
 PARTITIONS_PER_JOINING = 5
+TARGET_KEY = 3
+"""The kind of the records of __groups that have a group's target."""
 JOINS_PER_S = 20
 SYSTEMS = 1000
 """Topics, each of one of so many departments:"""
 DEPARTMENTS = 20
 PRODUCED_PER_S = 100
+PAIRS = 4
+
+
+def benchmarks(bench: Bench) -> Iterator[Benchmark]:
+    scale = bench.scale
+    client = bench.settings(**bench.client)
+    for name, read, records in (
+        ("group.consume.objects", consume.read_batches, scale.read_records),
+        ("group.consume.records", consume.read_records, scale.single_records),
+    ):
+        yield Benchmark(
+            name,
+            client | {"group": "its only member; automatic commits", "pairs": PAIRS},
+            lambda read=read, records=records: with_group(
+                bench.bootstrap, READ_TOPIC, records, read, bench.own_topic()
+            ),
+            reads=True,
+        )
+    yield Benchmark(
+        "group.join",
+        bench.settings(members=JOINING, record="a member that has its share"),
+        lambda: join(bench.bootstrap, bench.own_topic()),
+    )
+    for kind, by_pattern in (("names", False), ("patterns", True)):
+        yield Benchmark(
+            f"group.join_beside_produce.{kind}",
+            bench.settings(members=scale.joining, joins_per_s=JOINS_PER_S, record="sent alone"),
+            lambda by_pattern=by_pattern: joins_beside_produce(
+                bench.bootstrap, bench.own_topic(), scale.joining, by_pattern=by_pattern
+            ),
+        )
+    yield Benchmark(
+        "group.commit",
+        client | {"members": MEMBERS, "record": "the commit of one partition, ten in a request"},
+        lambda: commits(bench.bootstrap, bench.own_topic(), scale.group_requests),
+    )
+    yield Benchmark(
+        "group.commit_latency",
+        client | {"members": MEMBERS, "open_loop_per_s": COMMITS_PER_S},
+        lambda: commits(bench.bootstrap, bench.own_topic(), scale.group_requests, per_s=COMMITS_PER_S),
+    )
+    committed = GROUPS * PARTITIONS_PER_GROUP
+    yield Benchmark(
+        "group.load",
+        bench.settings(groups=GROUPS, record="a committed offset, ten of each group"),
+        Load(bench.directory / "groups", fill, listed, expected=GROUPS, records=committed).run,
+    )
+
+
+async def with_group(
+    bootstrap: str, topic: str, records: int, read: Callable[[Consumer, int], Awaitable[None]], group: str
+) -> Run:
+    """`read` without a group and as a member of a new one, in turns: `of_plain` is the rate with over that without.
+
+    Time begins when the consumer may fetch: joining a group is not part of it, commits are.
+    """
+    seconds = {"": 0.0, group: 0.0}
+    for turn in range(2 * PAIRS):
+        name = "" if turn % 4 in (0, 3) else group
+        began_s = 0.0
+
+        def begin(_: object = None) -> None:
+            nonlocal began_s
+            began_s = time.perf_counter()
+
+        if name:
+            consumer = Consumer(bootstrap, topics=[topic], start="earliest", group=f"{group}-{turn}", on_assigned=begin)
+        else:
+            consumer = Consumer(bootstrap, topics=[topic], start="earliest")
+        async with consumer:
+            begin()
+            await read(consumer, records)
+            seconds[name] += time.perf_counter() - began_s
+    return Run(PAIRS * records, seconds[group], {"of_plain": seconds[""] / seconds[group]})
 
 
 async def _topic(bootstrap: str, name: str, partitions: int) -> bytes:
@@ -169,7 +246,7 @@ async def joins_beside_produce(bootstrap: str, prefix: str, members: int, *, by_
                     subscription = {"topics": [*names[department::DEPARTMENTS], f"never-{number}"]}
                 staying.append(asyncio.create_task(member.stay(**subscription)))
             latencies_ms = await produced
-            while sum(len(each.partitions) for member in joined for each in member.owned) < SYSTEMS:
+            while sum(len(each.partitions) for member in joined for each in member.owned) < SYSTEMS:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
             took_s = time.perf_counter() - began_s
     async with Admin(bootstrap) as admin:
@@ -205,7 +282,7 @@ def _produce_singly(bootstrap: str, topic: str, seconds: float) -> list[float]:
 
 async def _targets(bootstrap: str, group: str) -> int:
     """Count the target assignments of `group` in the coordinator's log."""
-    key = encode(TargetKey(group))
+    key = encode([TARGET_KEY, group])
     async with Consumer(bootstrap, topics=["__groups"]) as consumer:
         return sum([batch.keys.count(key) async for batch in consumer.batches(until="latest")])
 

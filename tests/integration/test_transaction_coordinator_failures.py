@@ -98,20 +98,19 @@ def test_a_transaction_that_an_older_broker_let_begin_before_the_last_record_is_
 
     with monkeypatch.context() as older:
         older.setattr(transactions.TransactionCoordinator, "_until_durable", never)
-        with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker:
-            with (
-                WireClient(broker.address) as client,
-                TransactionalClient(broker.address, "id").initialise() as producer,
-            ):
-                client.create_topic("t")
-                producer.send("t", b"first")
-                producer.client.send(EndTransactionRequest("id", *producer.producer, commits=True))
-                wait_until(lambda: client.offset_at("t", LATEST_TIMESTAMP) == 2)
-                older.setattr(transactions.TransactionCoordinator, "enrol_partition", lambda *_: None)
-                following = producer.producer[0], producer.producer[1] + 1
-                with TransactionalClient(broker.address, "id") as early:
-                    early.producer = following
-                    early.send("t", b"second")
+        with (
+            BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker,
+            WireClient(broker.address) as client,
+            TransactionalClient(broker.address, "id").initialise() as producer,
+            TransactionalClient(broker.address, "id") as early,
+        ):
+            client.create_topic("t")
+            producer.send("t", b"first")
+            producer.client.send(EndTransactionRequest("id", *producer.producer, commits=True))
+            wait_until(lambda: client.offset_at("t", LATEST_TIMESTAMP) == 2)
+            older.setattr(transactions.TransactionCoordinator, "enrol_partition", lambda *_: None)
+            early.producer = following = producer.producer[0], producer.producer[1] + 1
+            early.send("t", b"second")
     with BrokerThread(tmp_path) as broker, TransactionalClient(broker.address, "id") as early:
         with WireClient(broker.address) as client:
             wait_until(lambda: listed(client, "id").state == "empty")

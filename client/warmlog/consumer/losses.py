@@ -4,9 +4,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from uuid import UUID
 
-from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.list_offsets import list_offsets
-from warmlog.cluster.responses import TopicPartition, partition_range
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
 from warmlog.errors import (
@@ -30,6 +27,9 @@ from warmlog_protocol.messages import (
     FetchRequest,
     FetchResponse,
 )
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.list_offsets import list_offsets
+from warmlog_transport.responses import TopicPartition, partition_range
 
 _log = logging.getLogger("warmlog")
 
@@ -139,10 +139,9 @@ class Losses:
         """What the broker has at `offset`: one batch, or an error."""
         wanted = FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id)
         request = FetchRequest(0, 1, 1, [wanted], self._options.isolation)
-        link = self._cluster.leader(*reader.tp)
-        if link is None:
+        if self._cluster.leader(*reader.tp) is None:
             raise NotLeaderOrFollower(f"{reader.topic}-{reader.partition} has no leader now")
-        response = await self._cluster.ask(request, link)
+        response = await self._cluster.ask_leader(request, *reader.tp)
         assert isinstance(response.result, FetchResponse)
         (part,) = response.result.partitions
         return part, response.payload

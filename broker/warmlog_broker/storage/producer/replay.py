@@ -5,7 +5,7 @@ are not validated again. Damaged batches are skipped.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,9 +13,9 @@ from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
-from warmlog_broker.storage.record.batch_scan import DamagedLog
-from warmlog_broker.storage.record.damage import Damage, resume_after_damage
+from warmlog_broker.storage.record.scan import Damage, scan
 from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_broker.storage.segment.segment_indexes import place_in_segment
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.batch import EndTxnMarker, read_batch
 from warmlog_protocol.batch.header import BatchHeader
@@ -42,18 +42,12 @@ def walk_batches(
     """Yield each batch with offsets from `from_offset` on that is not damaged."""
     damaged: set[tuple[Path, int]] = {(each.path, each.position) for each in damage}
     for segment in segments.values(from_offset, log_end_offset + 1):
-        end_offset = segment.base_offset
-        position: int | None = 0
-        while position is not None:
-            try:
-                for header, at in segment.records.batches(position):
-                    end_offset = header.next_offset
-                    if header.last_offset >= from_offset and (segment.path, at) not in damaged:
-                        yield WalkedBatch(segment, header, at)
-                position = None
-            except DamagedLog as error:
-                following = resume_after_damage(segment.records, error.position, end_offset, log_end_offset)
-                position = following[0] if following else None
+        for found in scan(segment.records, 0, place_in_segment(segment.base_offset)):
+            if isinstance(found, Damage):
+                continue
+            header, position = found
+            if header.last_offset >= from_offset and (segment.path, position) not in damaged:
+                yield WalkedBatch(segment, header, position)
 
 
 def restore_producers(
@@ -146,7 +140,8 @@ def replay(states: ProducerStates, batch: WalkedBatch, now_ms: int) -> AbortedTx
     if not header.is_control:
         states.replay(header, now_ms)
         return None
-    marker = _read_marker(batch)
+    segment, _, position = batch
+    marker = read_marker(header, lambda: segment.records.read(position, header.size_bytes))
     if marker is None:
         return None
     aborted = states.aborted_by(header, marker.control_type)
@@ -154,17 +149,17 @@ def replay(states: ProducerStates, batch: WalkedBatch, now_ms: int) -> AbortedTx
     return aborted
 
 
-def _read_marker(batch: WalkedBatch) -> EndTxnMarker | None:
-    """The marker in a control batch; None for other control batches, which concern no producer."""
-    segment, header, position = batch
+def read_marker(header: BatchHeader, read: Callable[[], bytes]) -> EndTxnMarker | None:
+    """Return the marker in a control batch, which `read` returns; None for any other batch, and a malformed one."""
+    if not header.is_control:
+        return None
     try:
         if header.size_bytes > MARKER_BYTES:
             raise CorruptBatch(f"{header.size_bytes} bytes, a marker takes at most {MARKER_BYTES}")
-        data = segment.records.read(position, header.size_bytes)
-        control_batch = read_batch(data, max_decompressed_bytes=MARKER_BYTES)
-        control_type = control_batch.control_type
+        batch = read_batch(read(), max_decompressed_bytes=MARKER_BYTES)
+        control_type = batch.control_type
         if control_type is not None and control_type.is_end_txn:
-            return control_batch.end_txn_marker()
+            return batch.end_txn_marker()
     except CorruptBatch as error:
-        logger.warning("%s, position %d: skipped a malformed control batch: %s", segment.path, position, error)
+        logger.warning("skipped a malformed control batch at offset %d: %s", header.base_offset, error)
     return None

@@ -1,0 +1,407 @@
+"""The cluster as a client sees it: which broker leads which partition, and a link to each broker.
+
+Metadata is requested when something is unknown or a broker responded with NOT_LEADER…, and kept.
+"""
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+from uuid import UUID
+
+from warmlog_protocol.codec.memory import zeroed_memory
+from warmlog_protocol.errors import (
+    ApiError,
+    AuthorizationFailed,
+    ErrorCode,
+    NotLeaderOrFollower,
+    StorageError,
+    UnknownTopicOrPartition,
+    WarmlogError,
+)
+from warmlog_protocol.messages import (
+    HandshakeResponse,
+    Message,
+    MetadataRequest,
+    MetadataResponse,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from warmlog_protocol.wire.connection import ReceivedResponse
+from warmlog_protocol.wire.frames import Allocate
+from warmlog_transport.address import Address, parse_addresses
+from warmlog_transport.connection import BrokerLink, Connection
+from warmlog_transport.errors import BrokerUnavailable, ClientClosed, WrongEventLoop
+from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.responses import TopicPartition, broker_addresses, partition_range, topic_error
+from warmlog_transport.retries import FailureLog, Retries
+
+_log = logging.getLogger("warmlog")
+
+R = TypeVar("R", bound=Message)
+
+REFRESH_PAUSE_S = 0.1
+"""The pause between two refreshes in the background: a new topic or leader takes a moment to become known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as of the last metadata; its partitions in ascending order."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionMetadata, ...]
+
+    @classmethod
+    def of(cls, metadata: TopicMetadata) -> "Topic":
+        return cls(metadata.name, UUID(bytes=metadata.topic_id), tuple(metadata.partitions))
+
+
+class HomeLoop:
+    """The event loop that a client was started in. The client works in no other."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.thread_id = threading.get_ident()
+        self._process_id = os.getpid()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process is a fork of the one that the loop runs in."""
+        return os.getpid() != self._process_id
+
+    def check(self, instead: str = "asyncio.run_coroutine_threadsafe(…, loop)") -> None:
+        """Raise WrongEventLoop unless called in that loop, or in its thread while no loop runs there.
+
+        `instead` is the call for another thread, which the error names.
+        """
+        is_closed = self.loop.is_closed()
+        try:
+            is_here = asyncio.get_running_loop() is self.loop
+        except RuntimeError:
+            is_here = threading.get_ident() == self.thread_id and not is_closed
+        if is_here:
+            return
+        if is_closed:
+            raise WrongEventLoop(
+                "the event loop that this client was started in is closed, and its connections with it: start, use and "
+                "close a client within one asyncio.run(), and create another client for the next"
+            )
+        raise WrongEventLoop(
+            f"this client was started in another event loop: call it there, from another thread with {instead}"
+        )
+
+
+def is_interruption(error: BaseException | None) -> bool:
+    """Whether a block that `error` leaves is to end at once: Ctrl-C or a cancellation.
+
+    sys.exit and the early end of a generator are not: the program leaves the block as it means to, and nothing of what
+    it has sent may be lost.
+    """
+    return isinstance(error, (KeyboardInterrupt, asyncio.CancelledError))
+
+
+def not_open(client: str, *, is_started: bool) -> ClientClosed:
+    """Return the error about a call to a client, such as "Producer", before `start` or after `close`."""
+    state = "closed" if is_started else f"not started: use `async with {client}(...)`, or await start() first"
+    return ClientClosed(f"the {client.lower()} is {state}")
+
+
+class Cluster:
+    """Metadata, and links to the brokers. `on_change` is called when either changes."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        options: ConnectionOptions,
+        on_change: Callable[[], None] = lambda: None,
+        allocate: Allocate = zeroed_memory,
+    ) -> None:
+        """`allocate` provides the memory of large responses."""
+        self.options = options
+        self.home = HomeLoop()
+        self._bootstrap = parse_addresses(bootstrap)
+        self._on_change = on_change
+        self._allocate = allocate
+        self._links: dict[Address, BrokerLink] = {}
+        self._brokers: dict[int, BrokerLink] = {}
+        self._topics: dict[str, Topic] = {}
+        self._errors: dict[str, ApiError] = {}
+        self._stale: set[str] = set()
+        self._failures = FailureLog()
+        self._refreshing: asyncio.Task[None] | None = None
+        self._is_closed = False
+        self._refresh_at_s = self.home.loop.time() + options.metadata_max_age_ms / 1000
+
+    def is_refresh_due(self) -> bool:
+        """Whether to ask again for what may have changed unnoticed; True once in each `metadata_max_age_ms`."""
+        now_s = self.home.loop.time()
+        if now_s < self._refresh_at_s:
+            return False
+        self._refresh_at_s = now_s + self.options.metadata_max_age_ms / 1000
+        return True
+
+    async def start(self) -> None:
+        """Connect to the first bootstrap address that responds; BrokerUnavailable, with each failure, if none does."""
+        await self._any_connection()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection and end the background tasks."""
+        self._is_closed = True
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait([self._refreshing])
+        for link in list(self._links.values()):
+            await link.close()
+
+    def throttled_s(self) -> float:
+        """Return for how long brokers have delayed this client because of quotas, until now."""
+        now_s = self.home.loop.time()
+        return sum(link.throttle.elapsed_s(now_s) for link in list(self._links.values()))
+
+    @asynccontextmanager
+    async def timeout(self, limit_s: float) -> AsyncIterator[None]:
+        """As asyncio.timeout, but `limit_s` begins anew after each delay because of a quota."""
+        loop = self.home.loop
+        timer: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal timer
+            due_s = limit_s + max((link.throttle.until_s for link in self._links.values()), default=0.0)
+            if due_s <= loop.time():
+                timeout.reschedule(due_s)
+            else:
+                timer = loop.call_at(due_s, look)
+
+        timer = loop.call_later(limit_s, look)
+        try:
+            async with asyncio.timeout(None) as timeout:
+                yield
+        finally:
+            timer.cancel()
+
+    # --- what is known ----------------------------------------------------------------------------------------------
+
+    def topic_error(self, name: str) -> ApiError | None:
+        """Why the last refresh brought no metadata of this topic, if so."""
+        return self._errors.get(name)
+
+    def leader(self, topic: str, partition: int) -> BrokerLink | None:
+        """The link to the partition's leader; None if it is not known or there is none now."""
+        known = self._topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
+            return None
+        return self._brokers.get(known.partitions[partition].leader_id)
+
+    def no_leader(self, topic: str, partition: int) -> ApiError:
+        """Why `leader` returned None.
+
+        StorageError if the partition is offline, UnknownTopicOrPartition if the topic does not have it, else
+        NotLeaderOrFollower.
+        """
+        known = self._topics.get(topic)
+        parts = () if known is None else known.partitions
+        if known is not None and not 0 <= partition < len(parts):
+            return UnknownTopicOrPartition(f"topic {topic!r} has {partition_range(len(parts))}, not {partition}")
+        if parts and parts[partition].error_code == ErrorCode.KAFKA_STORAGE_ERROR:
+            return StorageError(
+                f"{topic}-{partition} is offline: its data directory has failed or is not mounted; see "
+                "`warmlog log dirs` and the broker's log"
+            )
+        return NotLeaderOrFollower(f"{topic}-{partition} has no leader now")
+
+    def replica(self, topic: str, partition: int) -> BrokerLink | None:
+        """The link to a broker that has the partition, if one is known. It may know why the partition is offline."""
+        known = self._topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
+            return None
+        replicas = known.partitions[partition].replicas
+        return next((self._brokers[node_id] for node_id in replicas if node_id in self._brokers), None)
+
+    def refresh_soon(self, topics: Iterable[str]) -> None:
+        """Request these topics' metadata in the background; `on_change` is called when the response has come."""
+        self._stale.update(topics)
+        if self._refreshing is None and self._stale and not self._is_closed:
+            self._refreshing = asyncio.create_task(self._refresh(), name="warmlog metadata")
+
+    # --- failures that are retried ------------------------------------------------------------------------------
+
+    def failed(self, topic: str, partition: int, error: WarmlogError) -> None:
+        """Log a failure of this partition that is retried, unless it was logged before (see `FailureLog`)."""
+        if self._failures.is_news((topic, partition), error, asyncio.get_running_loop().time()):
+            _log.warning("%s; trying again", about(topic, partition, error))
+
+    def worked(self, topic: str, partition: int) -> None:
+        """Count the partition's next failure as a new one."""
+        self._failures.worked((topic, partition))
+
+    # --- requests ------------------------------------------------------------------------------------------
+
+    async def learn(self, topics: Iterable[str]) -> None:
+        """Request fresh metadata of these topics; `topic_error` has why one has none."""
+        await self._ask_metadata(sorted(topics))
+
+    async def topics(
+        self, names: Sequence[str] | None, *, timeout_ms: int | None = None, internal: bool = False
+    ) -> list[Topic]:
+        """Return fresh metadata of the named topics, or of all; of internal ones, if named or with `internal`.
+
+        Raises the error of the first topic that has one.
+        """
+        metadata = await self._ask_metadata(None if names is None else list(names), timeout_ms, internal=internal)
+        for topic in metadata.topics:
+            if topic.error_code:
+                raise self._errors[topic.name]
+        return [self._topics[topic.name] for topic in metadata.topics]
+
+    async def call(
+        self,
+        message: Message,
+        expected: type[R],
+        *,
+        timeout_ms: int | None = None,
+        is_repeatable: bool = True,
+        final: tuple[type[ApiError], ...] = (),
+    ) -> R:
+        """Return the response of any broker. Retries after lost connections and retriable errors.
+
+        Unless `is_repeatable`, a request that may have arrived is not sent again. Raises the last error when
+        `timeout_ms` (default: the request timeout) is over, and those of `final` at once. BrokerUnavailable, too, if
+        the request may have arrived, and the client is refused before it hears of that.
+        """
+        response, _ = await self._ask(message, timeout_ms, None, is_repeatable, final)
+        assert isinstance(response.result, expected)
+        return response.result
+
+    async def any_broker(self) -> tuple[Address, HandshakeResponse]:
+        """Return the address of a connected broker, and what it said of itself when the connection was opened."""
+        connection = await self._any_connection()
+        assert connection.broker is not None
+        return connection.address, connection.broker
+
+    async def ask_leader(self, message: Message, topic: str, partition: int) -> ReceivedResponse:
+        """Return the response of the partition's leader with its payload; otherwise as `call`.
+
+        A retry goes to the leader that is known by then: metadata is requested again meanwhile.
+        """
+        response, _ = await self._ask(message, None, (topic, partition), True)
+        return response
+
+    # --- within -----------------------------------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        message: Message,
+        timeout_ms: int | None,
+        partition: TopicPartition | None,
+        is_repeatable: bool,
+        final: tuple[type[ApiError], ...] = (),
+    ) -> tuple[ReceivedResponse, Address]:
+        """The response of the leader of `partition`, or of any broker, and its address; otherwise as `call`."""
+        request_s = self.options.request_timeout_ms / 1000
+        retries = Retries(self.options, request_s if timeout_ms is None else timeout_ms / 1000)
+        lost: BrokerUnavailable | None = None
+        while True:
+            is_sent = False
+            try:
+                connection = await (self._any_connection() if partition is None else self._leading(*partition))
+                is_sent = True
+                limit_s = min(request_s, retries.left_s) if is_repeatable else retries.left_s
+                return await connection.ask(message, timeout_ms=max(int(limit_s * 1000), 1)), connection.address
+            except (BrokerUnavailable, ApiError) as error:
+                if is_sent and isinstance(error, BrokerUnavailable):
+                    lost = error
+                is_final = isinstance(error, ApiError) and (not error.retriable or isinstance(error, final))
+                if is_final and lost is not None and (not is_sent or isinstance(error, AuthorizationFailed)):
+                    raise BrokerUnavailable(f"{lost}; {error}") from error
+                if partition is not None:
+                    self.refresh_soon([partition[0]])
+                if is_final or (is_sent and not is_repeatable) or not await retries.pause():
+                    raise
+
+    async def _leading(self, topic: str, partition: int) -> Connection:
+        link = self.leader(topic, partition)
+        if link is None:
+            raise self.no_leader(topic, partition)
+        return await link.connected()
+
+    def _link(self, address: Address) -> BrokerLink:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = BrokerLink(address, self.options, self._on_change, self._allocate)
+        return link
+
+    async def _any_connection(self) -> Connection:
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
+        for link in self._links.values():
+            if link.connection is not None:
+                return link.connection
+        failures: list[str] = []
+        for address in dict.fromkeys((*self._bootstrap, *(link.address for link in self._brokers.values()))):
+            try:
+                return await self._link(address).connected()
+            except BrokerUnavailable as error:
+                failures.append(str(error))
+        raise BrokerUnavailable("; ".join(failures))
+
+    async def _ask_metadata(
+        self, names: list[str] | None, timeout_ms: int | None = None, *, internal: bool = False
+    ) -> MetadataResponse:
+        response, dialled = await self._ask(MetadataRequest(names, internal), timeout_ms, None, True)
+        metadata = response.result
+        assert isinstance(metadata, MetadataResponse)
+        addresses = broker_addresses(metadata, dialled)
+        self._brokers = {node_id: self._link(address) for node_id, address in addresses.items()}
+        for topic in metadata.topics:
+            if (error := topic_error(topic)) is not None:
+                self._topics.pop(topic.name, None)
+                self._errors[topic.name] = error
+            else:
+                self._errors.pop(topic.name, None)
+                self._topics[topic.name] = Topic.of(topic)
+        return metadata
+
+    async def _refresh(self) -> None:
+        try:
+            while self._stale:
+                names, self._stale = sorted(self._stale), set()
+                try:
+                    await self._ask_metadata(names)
+                except WarmlogError:
+                    self._stale.update(names)
+                self._on_change()
+                await asyncio.sleep(REFRESH_PAUSE_S)
+        finally:
+            self._refreshing = None
+
+
+class Throttled:
+    """A client that brokers may delay."""
+
+    _throttling: Cluster | None = None
+    """What its requests go over, once it is started."""
+
+    @property
+    def throttled_ms(self) -> int:
+        """For how long brokers have delayed this client because of quotas."""
+        return 0 if self._throttling is None else int(self._throttling.throttled_s() * 1000)
+
+
+def about(topic: str, partition: int, error: WarmlogError) -> str:
+    """The error's message, which names the partition."""
+    name, message = f"{topic}-{partition}", str(error) or type(error).__name__
+    return message if name in message else f"{name}: {message}"

@@ -1,0 +1,252 @@
+"""An event loop in a thread: for a blocking client, and for the heartbeats of a member of a group."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from warmlog_transport.errors import ClientClosed
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_CLOSED = "the client was closed by another thread before this was done"
+INTERRUPTED_WAIT_S = 1.0
+"""How long an interrupted call waits for its work to end."""
+
+
+class _Call(Generic[R]):
+    """Work in the loop that a thread waits for. It ends in the loop's thread.
+
+    The lock is a plain one: Ctrl-C could leave that of a Condition, as in a Future, held, and the loop waiting for it.
+    """
+
+    def __init__(self) -> None:
+        self.has_ended = False
+        self._results: list[R] = []
+        self._error: BaseException | None = None
+        self._ended = threading.Lock()
+        self._ended.acquire()
+
+    def end(self, *results: R, error: BaseException | None = None) -> None:
+        """Wake the thread that waits, with the result or the error of the work. No-op if it has ended."""
+        if not self.has_ended:
+            self._results, self._error, self.has_ended = list(results), error, True
+            self._ended.release()
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait until it has ended. TimeoutError after `timeout_s`."""
+        limit_s = -1 if timeout_s is None else max(0.0, timeout_s)
+        if not self.has_ended and not self._ended.acquire(timeout=limit_s):
+            raise TimeoutError
+
+    def result(self) -> R:
+        """Return the result of the work that has ended, or raise its error."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._results[0]
+
+
+class _Threads(ThreadPoolExecutor):
+    """One thread for pieces of work, and further ones while it is busy.
+
+    A pool takes no work as the program ends, when an `atexit` function may close a client, and Python 3.12 starts no
+    thread then: what finds the one busy is done at once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        """What the kept thread is to do; None ends it."""
+        self._idle = threading.Lock()
+        """Held while that thread is busy."""
+        self._thread = self._start(self._keep)
+
+    def submit(self, work: Callable[P, R], /, *args: P.args, **keywords: P.kwargs) -> Future[R]:
+        done: Future[R] = Future()
+
+        def run() -> None:
+            if done.set_running_or_notify_cancel():
+                try:
+                    done.set_result(work(*args, **keywords))
+                except BaseException as error:
+                    done.set_exception(error)
+
+        if self._idle.acquire(blocking=False):
+            self._kept.put(run)
+        else:
+            try:
+                self._start(run)
+            except RuntimeError:  # as the program ends
+                run()
+        return done
+
+    def shutdown(self, *_: bool, **__: bool) -> None:
+        self._kept.put(None)
+        if self._idle.acquire(blocking=False):
+            self._thread.join()
+
+    def _keep(self) -> None:
+        while (run := self._kept.get()) is not None:
+            run()
+            del run  # which refers to the client
+            self._idle.release()
+
+    def _start(self, run: Callable[[], object]) -> threading.Thread:
+        thread = threading.Thread(target=run, name="warmlog work", daemon=True)
+        thread.start()
+        return thread
+
+
+class LoopThread:
+    """Runs coroutines of one client for any thread of the process that created it."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.loop.set_default_executor(_Threads())
+        self._process_id = os.getpid()
+        self._calls: set[_Call[Any]] = set()
+        self._is_stopping = False
+        self.has_ended = False
+        """Whether the loop runs no longer."""
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process is a fork of the one that the thread runs in."""
+        return os.getpid() != self._process_id
+
+    @property
+    def is_current(self) -> bool:
+        return threading.get_ident() == self._thread.ident
+
+    def check(self) -> None:
+        """Raise ClientClosed in a forked process, RuntimeError in the thread itself, which would wait for itself."""
+        self.check_process()
+        if self.is_current:
+            raise RuntimeError("a callback of a blocking client must not call the client: hand over to another thread")
+
+    def check_process(self) -> None:
+        """Raise ClientClosed in a forked process."""
+        if self.is_foreign:
+            raise ClientClosed(
+                f"this client was started in process {self._process_id}, and process {os.getpid()} is a fork of it: "
+                f"create a client in each process"
+            )
+
+    def call(self, work: Callable[[], Coroutine[Any, Any, R]], timeout_s: float | None = None) -> R:
+        """Return the result of `work`, which runs in the loop. TimeoutError after `timeout_s`.
+
+        An interruption, such as Ctrl-C, or a timeout cancels the work.
+        """
+        self.check()
+        called: _Call[R] = _Call()
+        tasks: list[asyncio.Task[None]] = []
+
+        async def run() -> None:
+            try:
+                called.end(await work())
+            except asyncio.CancelledError:
+                called.end(error=ClientClosed(_CLOSED))
+            except BaseException as error:
+                called.end(error=error)
+            finally:
+                tasks.clear()  # the task is destroyed here: Ctrl-C during that would be lost in the caller's thread
+
+        def begin() -> None:
+            tasks.append(self.loop.create_task(run()))
+
+        def cancel() -> None:
+            for task in tasks:
+                task.cancel()
+                task.add_done_callback(lambda _: called.end(error=ClientClosed(_CLOSED)))  # if it had not begun to run
+
+        self._calls.add(called)
+        try:
+            self.soon(begin)
+            called.wait(timeout_s)
+            return called.result()
+        except BaseException:
+            if not called.has_ended:
+                with suppress(BaseException):
+                    self.soon(cancel)
+                    called.wait(INTERRUPTED_WAIT_S)
+            raise
+        finally:
+            self._calls.discard(called)
+
+    def hand_over(self, work: Callable[[], Coroutine[Any, Any, R]], take_back: Callable[[R], object]) -> R:
+        """Return the result of `work` as `call`. If the caller is interrupted, the loop calls `take_back` with it."""
+        found: list[R] = []
+        is_given_up = False
+
+        async def run() -> None:
+            found.append(await work())
+            if is_given_up:
+                give_up()
+
+        def give_up() -> None:
+            nonlocal is_given_up
+            is_given_up = True
+            while found:
+                take_back(found.pop())
+
+        try:
+            self.call(run)
+            return found[0]
+        except BaseException:
+            with suppress(ClientClosed):
+                self.soon(give_up)
+            raise
+
+    def soon(self, callback: Callable[[], object]) -> None:
+        """Have the loop call `callback`. Raises ClientClosed if it has ended."""
+        if self.has_ended:
+            raise ClientClosed(_CLOSED)
+        try:  # without a lock, which a signal's handler could not take while the `soon` that it interrupts holds it
+            self.loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # it was closed meanwhile
+            raise ClientClosed(_CLOSED) from None
+
+    def stop(self) -> None:
+        """End the loop and the thread. No-op in a forked process. Calls of other threads that wait get ClientClosed."""
+        if self.is_foreign:
+            return
+        with suppress(ClientClosed):
+            self.soon(self._stop_loop)
+        if not self.is_current:
+            self._thread.join()
+
+    def _stop_loop(self) -> None:
+        """Stop the loop once: another stop would interrupt what it does at its end."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self.loop.stop()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            self.has_ended = True
+            self.loop.run_until_complete(_end_tasks())
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.has_ended = True
+            self.loop.close()
+            for called in list(self._calls):
+                called.end(error=ClientClosed(_CLOSED))
+
+
+async def _end_tasks() -> None:
+    """Cancel all other tasks of the loop, those included that callbacks are about to create."""
+    await asyncio.sleep(0)
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,93 @@
+"""What the asyncio and the blocking cluster both read from responses."""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from warmlog_protocol.errors import ApiError, ErrorCode, NonEmptyGroup, UnknownTopicOrPartition, error_from_code
+from warmlog_protocol.messages import DescribeConfigsResponse, GroupMember, MetadataResponse, TopicMetadata
+from warmlog_transport.address import Address
+
+TopicPartition = tuple[str, int]
+
+
+class HasError(Protocol):
+    """A part of a response that may be an error."""
+
+    @property
+    def error_code(self) -> int: ...
+    @property
+    def error_message(self) -> str: ...
+
+
+Part = TypeVar("Part", bound=HasError)
+
+DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024
+DEFAULT_SEGMENT_BYTES = 1024 * 1024 * 1024
+"""Assumed for a topic whose `max.message.bytes` the broker does not return."""
+_MOST_NAMED = 5
+"""Of the members in an error: enough to find the deployment that they belong to."""
+
+
+def checked(part: Part) -> Part:
+    """Return `part`, or raise its error."""
+    if part.error_code:
+        raise error_from_code(part.error_code, part.error_message)
+    return part
+
+
+def occupied(group: str, members: Sequence[GroupMember]) -> NonEmptyGroup:
+    """Return the error for a change of a group that these members are in."""
+    named = [f"{each.instance_id or each.member_id} ({each.client_id} at {each.host})" for each in members]
+    more = [f"and {len(named) - _MOST_NAMED} more"] if len(named) > _MOST_NAMED else []
+    count = "1 member" if len(named) == 1 else f"{len(named)} members"
+    return NonEmptyGroup(
+        f"group {group!r} has {count}: {', '.join(named[:_MOST_NAMED] + more)}; stop them first: only they may commit "
+        "while there are any"
+    )
+
+
+def partition_range(count: int) -> str:
+    """Return a topic's partitions in words: "partition 0", "partitions 0 to 3"."""
+    return "partition 0" if count == 1 else f"partitions 0 to {count - 1}"
+
+
+def broker_addresses(metadata: MetadataResponse, dialled: Address) -> dict[int, Address]:
+    """The address of each broker by node id. A broker without a host is at the address that was dialled."""
+    return {
+        broker.node_id: Address(broker.host, broker.port) if broker.host else dialled for broker in metadata.brokers
+    }
+
+
+def topic_error(topic: TopicMetadata) -> ApiError | None:
+    """Why the response has no metadata of this topic, if so."""
+    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return UnknownTopicOrPartition(f"topic {topic.name!r} does not exist")
+    text = topic.error_message or f"topic {topic.name!r}: no metadata"
+    return error_from_code(topic.error_code, text) if topic.error_code else None
+
+
+def max_message_bytes(configs: DescribeConfigsResponse) -> int:
+    """The maximum size of a batch of the topic that was described."""
+    return int(_settings(configs).get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+
+
+def segment_bytes(configs: DescribeConfigsResponse) -> int:
+    """The size of a segment of the topic that was described, which no batch may exceed."""
+    return int(_settings(configs).get("segment.bytes", DEFAULT_SEGMENT_BYTES))
+
+
+def max_age_ms(configs: DescribeConfigsResponse) -> int | None:
+    """The age from which the broker deletes records of the topic that was described by their own timestamps.
+
+    None if it deletes none by age, or dates them itself.
+    """
+    settings = _settings(configs)
+    deletes = "delete" in settings.get("cleanup.policy", "").split(",")
+    if not deletes or settings.get("message.timestamp.type") != "CreateTime":
+        return None
+    retention_ms = int(settings.get("retention.ms", -1))
+    return retention_ms if retention_ms >= 0 else None
+
+
+def _settings(configs: DescribeConfigsResponse) -> dict[str, str]:
+    return {entry.name: entry.value for resource in configs.resources for entry in resource.entries}

@@ -1,0 +1,67 @@
+"""What of failures that are tried again is told, and when."""
+
+import pytest
+
+from warmlog.errors import BrokerUnavailable, DiskFull, NotLeaderOrFollower, StorageError
+from warmlog_transport.retries import GRACE_S, TELL_AGAIN_S, FailureLog
+
+PARTITION = ("t", 0)
+START_S = 1000.0
+
+OFFLINE = StorageError("t-0 is offline")
+
+
+@pytest.fixture
+def log() -> FailureLog:
+    """Of a partition that began to fail at START_S."""
+    log = FailureLog()
+    assert not log.is_news(PARTITION, OFFLINE, START_S)
+    return log
+
+
+def test_what_passes_within_the_grace_is_not_told(log: FailureLog) -> None:
+    assert not log.is_news(PARTITION, OFFLINE, START_S + GRACE_S * 0.9)
+    log.worked(PARTITION)
+    assert not log.is_news(PARTITION, OFFLINE, START_S + GRACE_S * 2)
+    assert log.is_news(PARTITION, OFFLINE, START_S + GRACE_S * 3)
+
+
+def test_what_lasts_is_told_once_however_long_it_lasts(log: FailureLog) -> None:
+    told = [second for second in range(1, 3600) if log.is_news(PARTITION, OFFLINE, START_S + GRACE_S * second)]
+    assert told == [1]
+
+
+def test_the_same_cause_in_other_words_is_not_told_again(log: FailureLog) -> None:
+    assert log.is_news(PARTITION, DiskFull("5 bytes free"), START_S + GRACE_S)
+    assert not log.is_news(PARTITION, DiskFull("4 bytes free"), START_S + GRACE_S + 2 * TELL_AGAIN_S)
+
+
+def test_another_cause_is_told_but_not_before_the_pause_is_over(log: FailureLog) -> None:
+    told_at_s = START_S + GRACE_S
+    assert log.is_news(PARTITION, OFFLINE, told_at_s)
+    other = NotLeaderOrFollower("t-0 has no leader now")
+    assert not log.is_news(PARTITION, other, told_at_s + TELL_AGAIN_S - 0.1)
+    assert log.is_news(PARTITION, other, told_at_s + TELL_AGAIN_S)
+    assert not log.is_news(PARTITION, other, told_at_s + TELL_AGAIN_S + 0.1)
+
+
+def test_what_fails_again_after_it_had_worked_is_told_again_but_not_before_the_pause_is_over(
+    log: FailureLog,
+) -> None:
+    told_at_s = START_S + GRACE_S
+    assert log.is_news(PARTITION, OFFLINE, told_at_s)
+    log.worked(PARTITION)
+    assert not log.is_news(PARTITION, OFFLINE, told_at_s + 5)
+    assert not log.is_news(PARTITION, OFFLINE, told_at_s + 5 + GRACE_S)
+    assert log.is_news(PARTITION, OFFLINE, told_at_s + TELL_AGAIN_S)
+
+
+def test_each_partition_is_told_of(log: FailureLog) -> None:
+    assert log.is_news(PARTITION, OFFLINE, START_S + GRACE_S)
+    other = ("t", 1)
+    assert not log.is_news(other, OFFLINE, START_S + GRACE_S)
+    assert log.is_news(other, OFFLINE, START_S + GRACE_S * 2)
+
+
+def test_a_lost_connection_is_no_trouble_of_the_partition(log: FailureLog) -> None:
+    assert not log.is_news(PARTITION, BrokerUnavailable("connection refused"), START_S + GRACE_S)
