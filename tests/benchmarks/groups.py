@@ -240,11 +240,9 @@ async def joins_beside_produce(bootstrap: str, prefix: str, members: int, *, by_
             for number, member in enumerate(joined):
                 await asyncio.sleep(began_s + number / JOINS_PER_S - time.perf_counter())
                 department = number % DEPARTMENTS
-                if by_pattern:
-                    subscription = {"pattern": rf"{prefix}\.department-{department}\..*|never-{number}"}
-                else:
-                    subscription = {"topics": [*names[department::DEPARTMENTS], f"never-{number}"]}
-                staying.append(asyncio.create_task(member.stay(**subscription)))
+                named = None if by_pattern else [*names[department::DEPARTMENTS], f"never-{number}"]
+                pattern = rf"{prefix}\.department-{department}\..*|never-{number}" if by_pattern else None
+                staying.append(asyncio.create_task(member.stay(topics=named, pattern=pattern)))
             latencies_ms = await produced
             while sum(len(each.partitions) for member in joined for each in member.owned) < SYSTEMS:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)

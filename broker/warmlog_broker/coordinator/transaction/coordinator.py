@@ -40,11 +40,12 @@ from warmlog_broker.coordinator.transaction.decisions.state import (
     Enrolled,
     Job,
     Outcome,
+    Place,
     Producer,
     Transaction,
     Transactions,
+    hanging,
 )
-from warmlog_broker.coordinator.transaction.decisions.strays import Place, strays
 from warmlog_broker.coordinator.transaction.markers import EndWriter
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.runtime.tasks import Tasks, in_turns
@@ -116,7 +117,7 @@ class TransactionCoordinator:
     def start(self) -> None:
         """Load what is there, finish what was decided, and begin the duties."""
         self._coordinator.start()
-        self._tasks.start(self._abort_strays(), "abort of stray transactions")
+        self._tasks.start(self._abort_hanging(), "abort of hanging transactions")
         self._tasks.start(self._expire(), "expiry of transactional ids")
 
     def close(self) -> None:
@@ -391,11 +392,11 @@ class TransactionCoordinator:
             except ApiError:
                 await asyncio.sleep(RETRY_S)
 
-    async def _abort_strays(self) -> None:
-        """Once all is loaded, abort what `strays` says. A broker without transactional ids leaves all as it is."""
+    async def _abort_hanging(self) -> None:
+        """Once all is loaded, abort what `hanging` says. A broker without transactional ids leaves all as it is."""
         while self._coordinator.exists:
             try:
-                found = list(strays(self._all(), self._opened()))
+                found = list(hanging(self._all(), self._opened()))
                 break
             except ApiError:
                 await asyncio.sleep(RETRY_S)
