@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from broker_thread import BrokerThread
-from transactional_client import JobMemberClient, TransactionalClient, committed, listed
+from transactional_client import JobMemberClient, TransactionalClient, committed, listed, wait_until_loaded
 from waiting import wait_until
 from warmlog_broker.coordinator.framework import coordinator
 from warmlog_broker.coordinator.transaction import coordinator as transactions
@@ -30,7 +30,8 @@ def test_requests_that_wait_for_the_end_of_a_transaction_are_refused_when_its_lo
             ending = producer.client.send(EndTransactionRequest("id", *producer.producer, commits=True))
             wait_until(lambda: broker.in_loop(lambda it: "id" in it.services.transactions._endings))
             waiting = client.send(InitProducerIdRequest("id", 60_000))
-            client.call(ListTransactionsRequest())  # the one before has begun to wait
+            with WireClient(broker.address) as other:
+                other.call(ListTransactionsRequest())  # the one before has begun to wait
             broker.in_loop(lambda it: it.topics.partition("__transactions", 0).take_offline("the disk fails"))
             with pytest.raises(CoordinatorNotAvailable):
                 client.receive(waiting)
@@ -113,6 +114,7 @@ def test_a_transaction_that_an_older_broker_let_begin_before_the_last_record_is_
             early.send("t", b"second")
     with BrokerThread(tmp_path) as broker, TransactionalClient(broker.address, "id") as early:
         with WireClient(broker.address) as client:
+            wait_until_loaded(client)
             wait_until(lambda: listed(client, "id").state == "empty")
             early.producer = following
             with pytest.raises(TransactionAbortable):

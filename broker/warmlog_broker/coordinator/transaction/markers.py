@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -66,9 +67,10 @@ class EndWriter:
         complaint = _Complaint(f"producer {producer.producer_id}: a marker")
         while (partition := self._partition(enrolled)) is not None:
             durable: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
+            on_durable = partial(_end, durable)
             try:
                 partition.append_end_transaction(
-                    *producer, control_type, coordinator_epoch, durable.set_result, now_ms=self._now_ms()
+                    *producer, control_type, coordinator_epoch, on_durable, now_ms=self._now_ms()
                 )
                 error = await durable
             except InvalidProducerEpoch:
@@ -95,6 +97,11 @@ class EndWriter:
                 await complaint.pause(error)
             else:
                 return
+
+
+def _end(durable: "asyncio.Future[ApiError | None]", error: ApiError | None) -> None:
+    if not durable.done():  # cancelled, if this broker has ceased to be the coordinator
+        durable.set_result(error)
 
 
 class _Complaint:
