@@ -14,6 +14,7 @@
         ├── DeliveryTimeout             no acknowledgement within `delivery_timeout_ms`
         ├── BufferFull                  `send` without `drain`: `buffer_bytes` are not acknowledged
         ├── ClientClosed                used before `start` or after `close`
+        ├── ConsumerBusy                something is read while another iterator of the consumer is open
         ├── MembershipLost              a consumer is no longer a member of its group; the next read joins again
         ├── TransactionAborted          the record belongs to a transaction that was aborted
         ├── RecordExpired               older than the topic's retention.ms, with expired="error"
@@ -144,6 +145,10 @@ class ClientClosed(ClientError):
     """The client is not started, or closed."""
 
 
+class ConsumerBusy(ClientError):
+    """Another iterator of the consumer is open, or a read is under way: one reads at a time."""
+
+
 class WrongEventLoop(ClientError):
     """An asyncio client works only in the event loop that it was started in."""
 
@@ -250,6 +255,7 @@ __all__ = [
     "ClientError",
     "ClusterAuthorizationFailed",
     "ConcurrentTransactions",
+    "ConsumerBusy",
     "CoordinatorLoadInProgress",
     "CoordinatorNotAvailable",
     "CorruptBatch",
