@@ -10,13 +10,13 @@ truncated since, as by a power cut on a topic with write.caching (`diverged`).
 from collections import deque
 from collections.abc import Sequence
 
-from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import CorruptBatch, LogTruncated, WarmlogError
 from warmlog.records.batch import Batch, unreadable
 from warmlog.records.fetched import AbortedRanges, whole_headers
 from warmlog.records.verdict import MAX_OFFSET
 from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc, read_header
 from warmlog_protocol.messages import NO_LEADER_EPOCH, AbortedTransaction, DivergingEpoch
+from warmlog_transport.responses import TopicPartition
 
 NO_LIMIT = MAX_OFFSET
 Place = tuple[int, int]

@@ -5,8 +5,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import (
     BrokerUnavailable,
     InvalidRequest,
@@ -33,6 +31,8 @@ from warmlog_protocol.messages import (
     Message,
     TopicMetadata,
 )
+from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.responses import TopicPartition
 
 T = TypeVar("T")
 

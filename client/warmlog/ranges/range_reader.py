@@ -18,7 +18,6 @@ from warmlog.arrow.int_array import ArrayColumn
 from warmlog.arrow.reader import ArrowMerger
 from warmlog.arrow.time_bounds import TimeBounds
 from warmlog.errors import (
-    TOPIC_IS_GONE,
     ApiError,
     BrokerUnavailable,
     ClientClosed,
@@ -51,6 +50,7 @@ from warmlog_protocol.messages import (
     ListOffsetsResponse,
 )
 from warmlog_protocol.wire.connection import ReceivedResponse
+from warmlog_transport.errors import TOPIC_IS_GONE
 
 _RECREATED = "the topic was deleted or recreated after these ranges were planned"
 
