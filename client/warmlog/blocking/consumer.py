@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
-from warmlog.consumer import consumer
+from warmlog.consumer import consumer, iterators
 from warmlog.errors import InvalidConfig
 from warmlog.points import Where
 from warmlog.records.batch import Batch, Record
@@ -108,8 +108,8 @@ class ItemIterator(Iterator[T], Generic[T]):
     another loop over the same goes on.
     """
 
-    def __init__(self, owner: Consumer, make: Callable[[], consumer.ItemIterator[T]]) -> None:
-        async def begin() -> consumer.ItemIterator[T]:
+    def __init__(self, owner: Consumer, make: Callable[[], iterators.ItemIterator[T]]) -> None:
+        async def begin() -> iterators.ItemIterator[T]:
             return make()
 
         self._owner = owner

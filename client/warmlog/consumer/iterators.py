@@ -58,7 +58,9 @@ class ItemIterator(AsyncIterator[T], Generic[T]):
         """Taken and not delivered, and empty once something else reads. Whoever takes one has it delivered."""
 
     def __aiter__(self) -> Self:
-        return copy(self)
+        own = copy(self)
+        self._core.lease.pass_on(self, own)
+        return own
 
     async def __anext__(self) -> T:
         while await self.fill():
@@ -69,6 +71,8 @@ class ItemIterator(AsyncIterator[T], Generic[T]):
     async def aclose(self) -> None:
         """End this iterator. What it has not delivered is read next by another one."""
         self._reading.is_over = True
+        if self._core.lease.last is self._reading:
+            self._core.put_back()
         self.release()
 
     def release(self) -> None:

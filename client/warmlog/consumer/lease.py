@@ -48,6 +48,11 @@ class Lease:
         elif self._holder is None or self._holder() is None:  # else a loop over the same iterator has it
             self._holder = ref(holder)
 
+    def pass_on(self, holder: object, to: object) -> None:
+        """Let a loop over `holder` have the consumer in its place, if it does."""
+        if self._holder is not None and self._holder() is holder:
+            self._holder = ref(to)
+
     def end(self, reading: object) -> None:
         """Take the consumer back if `reading` has it."""
         if self.last is reading:
