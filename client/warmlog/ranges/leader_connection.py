@@ -15,8 +15,9 @@ from warmlog.ranges.offset_range import OffsetRange
 from warmlog.sockets.cluster import BlockingCluster
 from warmlog.sockets.connection import BlockingConnection
 from warmlog_transport.address import parse_address
+from warmlog_transport.connection import Throttle
 from warmlog_transport.options import ConnectionOptions
-from warmlog_transport.responses import Throttle, TopicPartition
+from warmlog_transport.responses import TopicPartition
 
 _log = logging.getLogger("warmlog.ranges")
 
