@@ -215,7 +215,6 @@ async def test_tasks_that_read_records_in_turns_lose_none(group: str | None) -> 
                 await producer.send_many("t", [b"%d" % number for number in range(5000)], partition=partition)
         read: list[tuple[int, int]] = []
         async with warmlog.Consumer(broker.address, topics=["t"], group=group, start="earliest") as consumer:
-
             turn = asyncio.Lock()
 
             async def read_some() -> bool:
