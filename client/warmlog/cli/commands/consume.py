@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -145,15 +145,16 @@ def consume(
     from warmlog.cli.terminal.status import Progress
 
     print_batch = checked("--format", batch_writer, JSON if as_json else template or RAW)
+    login = connection()
     isolation = "read_committed" if is_committed else "read_uncommitted"
     progress = Progress(shows_status=sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode))
 
     async def run() -> None:
         from warmlog import Consumer
 
-        names = list(dict.fromkeys(topics)) if patterns is None else await _matching(broker, patterns)
+        names = list(dict.fromkeys(topics)) if patterns is None else await _matching(broker, login, patterns)
         show_warnings()
-        watch = CommittedWatch(broker) if is_committed else None
+        watch = CommittedWatch(broker, login) if is_committed else None
         async with (
             watch or nullcontext(),
             Consumer(
@@ -162,7 +163,7 @@ def consume(
                 partitions=None if partition is None else [(name, partition) for name in names],
                 start=wanted.start,
                 isolation=isolation,
-                **connection(),
+                **login,
             ) as consumer,
         ):
             await _check_start(consumer, wanted.start)
@@ -237,11 +238,11 @@ async def _check_start(consumer: "Consumer", start: "Point") -> None:
         raise CommandFailed(f"{what}; {advice}, or --from with earliest, -N or a time")
 
 
-async def _matching(broker: str, patterns: Sequence[re.Pattern[str]]) -> list[str]:
+async def _matching(broker: str, login: dict[str, Any], patterns: Sequence[re.Pattern[str]]) -> list[str]:
     """Return the names of the topics that one of `patterns` matches as a whole. CommandFailed if there is none."""
     from warmlog import Admin
 
-    async with Admin(broker, **connection()) as admin:
+    async with Admin(broker, **login) as admin:
         names = [name for name in await admin.topic_names() if any(each.fullmatch(name) for each in patterns)]
     if not names:
         raise CommandFailed(f"no topic matches {' or '.join(repr(pattern.pattern) for pattern in patterns)}")

@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from warmlog.cli.commands.topic.open_transactions import Held, held_back, held_text
-from warmlog.cli.terminal.options import connection
 from warmlog.cli.terminal.output import note
 from warmlog.errors import WarmlogError
 
@@ -24,10 +23,10 @@ class CommittedWatch:
     Each transaction is told once for a partition.
     """
 
-    def __init__(self, broker: str) -> None:
+    def __init__(self, broker: str, login: dict[str, Any]) -> None:
         from warmlog import Admin
 
-        self._admin = Admin(broker, **connection())
+        self._admin = Admin(broker, **login)
         self._consumer: Consumer | None = None
         self._task: asyncio.Task[None] | None = None
         self._told: set[tuple[str, int, str]] = set()
