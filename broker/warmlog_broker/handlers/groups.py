@@ -146,9 +146,9 @@ def _end_wait(groups: GroupCoordinator, request: GroupHeartbeatRequest) -> None:
         earlier.expire()
 
 
-def offset_commit(services: Services, _context: RequestContext, request: OffsetCommitRequest) -> Response:
+def offset_commit(services: Services, context: RequestContext, request: OffsetCommitRequest) -> Response:
     """Commit offsets; the response is sent once they are durable."""
-    return _response(services.groups.commit(request))
+    return _response(services.groups.commit(request, context.principal))
 
 
 def offset_fetch(services: Services, _context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:

@@ -19,6 +19,7 @@ from typing import TypeVar
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.coordinator import Coordinator
 from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
 from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
 from warmlog_broker.coordinator.transaction.decisions.jobs import Committed, abort_members, check_member, commit, join
@@ -80,6 +81,7 @@ class TransactionCoordinator:
         producer_ids: ProducerIds,
         config: BrokerConfig,
         *,
+        holdings: Holdings,
         timers: TimerWheel,
         threads: Executor,
         now_ms: Callable[[], int],
@@ -94,6 +96,7 @@ class TransactionCoordinator:
             expiration_ms=config.transactional_id_expiration_ms,
             max_job_timeout_ms=config.transaction_job_max_timeout_ms,
             job_expiration_ms=config.transaction_job_expiration_ms,
+            may_hold=holdings.check,
         )
         self._timers = timers
         self._now_ms = now_ms
@@ -113,6 +116,7 @@ class TransactionCoordinator:
             topics,
             Surroundings(Transactions, self, threads, now_ms),
         )
+        holdings.add_source(lambda: (shard.state.held for shard in self._coordinator.active))
 
     def start(self) -> None:
         """Load what is there, finish what was decided, and begin the duties."""
@@ -132,7 +136,7 @@ class TransactionCoordinator:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    async def initialise(self, transactional_id: str, timeout_ms: int, expected: Producer) -> Producer:
+    async def initialise(self, transactional_id: str, timeout_ms: int, expected: Producer, principal: str) -> Producer:
         """Give the transactional id to a producer, as `decisions.initialise`, after the end of an open transaction."""
         while True:
             await self._wait_for_end(transactional_id)
@@ -144,6 +148,7 @@ class TransactionCoordinator:
                     timeout_ms=timeout_ms,
                     expected=expected,
                     fresh_id=fresh_id,
+                    owner=principal,
                     now_ms=self._now_ms(),
                     limits=self._limits,
                 ),
@@ -163,12 +168,18 @@ class TransactionCoordinator:
         return self._coordinator.run(
             transactional_id,
             lambda state: enrol(
-                state, transactional_id, producer, partition=enrolled, topic=topic, now_ms=self._now_ms()
+                state,
+                transactional_id,
+                producer,
+                partition=enrolled,
+                topic=topic,
+                now_ms=self._now_ms(),
+                limits=self._limits,
             ),
         )
 
     async def commit_offsets(
-        self, transactional_id: str, producer: Producer, request: OffsetCommitRequest, sequence: int
+        self, transactional_id: str, producer: Producer, request: OffsetCommitRequest, sequence: int, principal: str
     ) -> OffsetCommitResponse:
         """Make the offsets part of the producer's transaction: they count when it commits.
 
@@ -178,7 +189,9 @@ class TransactionCoordinator:
         group = request.group
         await self._decide(
             transactional_id,
-            lambda _, state: enrol(state, transactional_id, producer, group=group, now_ms=self._now_ms()),
+            lambda _, state: enrol(
+                state, transactional_id, producer, group=group, now_ms=self._now_ms(), limits=self._limits
+            ),
         )
 
         def check() -> None:
@@ -188,7 +201,7 @@ class TransactionCoordinator:
                 raise InvalidTxnState(f"a late copy of a request: number {sequence}, after {latest}")
             self._offsets_added[transactional_id] = producer, sequence
 
-        return await self._groups.add_pending(request, *producer, check)
+        return await self._groups.add_pending(request, principal, *producer, check)
 
     async def end(self, transactional_id: str, producer: Producer, *, commits: bool) -> Producer:
         """Commit or abort the producer's transaction, and return the producer of the next one.
@@ -221,7 +234,7 @@ class TransactionCoordinator:
         )
         await self._wait_for_end(transactional_id)
 
-    async def join_job(self, transactional_id: str, version: int, timeout_ms: int) -> Producer | None:
+    async def join_job(self, transactional_id: str, version: int, timeout_ms: int, principal: str) -> Producer | None:
         """Return the producer of a new member, as `jobs.join`; None if the version is committed.
 
         A new member gives the job its full time again.
@@ -235,6 +248,7 @@ class TransactionCoordinator:
                 version,
                 timeout_ms=timeout_ms,
                 fresh_id=fresh_id,
+                owner=principal,
                 now_ms=self._now_ms(),
                 limits=self._limits,
             ),
@@ -257,7 +271,7 @@ class TransactionCoordinator:
             self._watch_time(shard, found)
 
     async def commit_job(
-        self, transactional_id: str, version: int, winners: Sequence[Producer], records: int
+        self, transactional_id: str, version: int, winners: Sequence[Producer], records: int, principal: str
     ) -> Committed:
         """Decide the job's transaction, as `jobs.commit`, and wait for the markers, but not longer than WAIT_S."""
         with suppress(ConcurrentTransactions):  # a repeated request is answered also while that takes long
@@ -265,7 +279,14 @@ class TransactionCoordinator:
         committed = await self._decide(
             transactional_id,
             lambda _, state: commit(
-                state, transactional_id, version, winners, records=records, now_ms=self._now_ms(), limits=self._limits
+                state,
+                transactional_id,
+                version,
+                winners,
+                records=records,
+                owner=principal,
+                now_ms=self._now_ms(),
+                limits=self._limits,
             ),
         )
         with suppress(ConcurrentTransactions):

@@ -11,7 +11,10 @@ from msgspec.structs import replace
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.transaction.decisions.limits import (
+    ID_BYTES,
     MAX_MEMBERS,
+    MEMBER_BYTES,
+    PART_BYTES,
     Limits,
     NeedsProducerId,
     check_parts,
@@ -63,6 +66,7 @@ def join(
     *,
     timeout_ms: int,
     fresh_id: int | None,
+    owner: str = "",
     now_ms: int,
     limits: Limits,
 ) -> Decision[Producer | None]:
@@ -77,7 +81,8 @@ def join(
         limits.check_room(len(transactions))
     elif version == job.value.committed_version:
         return Decision((), None)
-    value = _open(job, version)
+    value = _open(job, version, owner)
+    limits.may_hold(value.owner, MEMBER_BYTES + (ID_BYTES if job is None else 0))
     records: list[Record] = []
     if value.status is Status.EMPTY:
         began = replace(
@@ -101,7 +106,7 @@ def check_member(transactions: Transactions, transactional_id: str, version: int
         raise _lost(transactional_id, version, producer)
 
 
-def enrol_member(job: Job, producer: Producer, partition: Enrolled, topic: str) -> Decision[None]:
+def enrol_member(job: Job, producer: Producer, partition: Enrolled, topic: str, limits: Limits) -> Decision[None]:
     """Make a partition part of what the producer writes. ProducerFenced if it is no member of the open transaction."""
     slot = job.slots.get(producer.producer_id)
     if slot is None:
@@ -114,6 +119,7 @@ def enrol_member(job: Job, producer: Producer, partition: Enrolled, topic: str) 
     if partition in partitions:
         return Decision((), None)
     check_parts(job.transactional_id, len(partitions))
+    limits.may_hold(job.value.owner, PART_BYTES)
     return Decision([put(PartitionKey(job.transactional_id, *partition, slot), PartitionValue(topic))], None)
 
 
@@ -124,6 +130,7 @@ def commit(
     winners: Iterable[Producer],
     *,
     records: int,
+    owner: str = "",
     now_ms: int,
     limits: Limits,
 ) -> Decision[Committed]:
@@ -138,9 +145,10 @@ def commit(
     job = _job(transactions, transactional_id, version)
     if job is None:
         limits.check_room(len(transactions))
+        limits.may_hold(owner, ID_BYTES)
     elif version == job.value.committed_version:
         return Decision((), (True, job.value.committed_records))
-    value = _open(job, version)
+    value = _open(job, version, owner)
     slots = tuple(dict.fromkeys(_winner(job, transactional_id, version, winner) for winner in winners))
     if job is not None:
         check_topics(each for slot in slots for each in job.members[slot].partitions.items())
@@ -239,10 +247,10 @@ def _job(transactions: Transactions, transactional_id: str, version: int) -> Job
     return found
 
 
-def _open(job: Job | None, version: int) -> JobValue:
-    """Return the value of a job that may write and decide `version` now."""
+def _open(job: Job | None, version: int, owner: str) -> JobValue:
+    """Return the value of a job that may write and decide `version` now. A new one belongs to `owner`."""
     if job is None:
-        return JobValue(NO_VERSION, Status.EMPTY)
+        return JobValue(NO_VERSION, Status.EMPTY, owner=owner)
     value, current = job.value, job.value.current_version
     if job.is_ending:
         raise ConcurrentTransactions(f"version {current} of job {job.transactional_id!r} is still ending: retry")

@@ -1,10 +1,16 @@
 """What bounds transactional ids, and what a decision may need from outside."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from warmlog_broker.coordinator.framework.holdings import holds_anything
 from warmlog_protocol.errors import InvalidRequest, InvalidTransactionTimeout, InvalidTxnState, TooManyTransactionalIds
 
 MAX_NAME_BYTES = 249
+ID_BYTES = 2000
+"""What a transactional id takes in memory, about; the next ones: a partition or group of its transaction, a member."""
+PART_BYTES = 600
+MEMBER_BYTES = 800
 MAX_MEMBERS = 20_000
 """Of one job."""
 MAX_PARTS = 30_000
@@ -27,6 +33,9 @@ class Limits:
     job_expiration_ms: int = 90 * 24 * 3600 * 1000
     slot_expiration_ms: int = 3600 * 1000
     """A job that rests for this long has no slots any more: most are never used again, and had one for each task."""
+
+    may_hold: Callable[[str, int], None] = holds_anything
+    """See `Holdings.check`."""
 
     def check_room(self, count: int) -> None:
         """Raise TooManyTransactionalIds if there are `count` ids and one more is wanted."""

@@ -18,6 +18,8 @@ from warmlog_broker.coordinator.transaction.decisions.jobs import (
     forget_slots,
 )
 from warmlog_broker.coordinator.transaction.decisions.limits import (
+    ID_BYTES,
+    PART_BYTES,
     Limits,
     NeedsProducerId,
     check_parts,
@@ -68,23 +70,25 @@ def initialise(
     timeout_ms: int,
     expected: Producer,
     fresh_id: int | None,
+    owner: str = "",
     now_ms: int,
     limits: Limits,
 ) -> Decision[Producer | None]:
     """Give a transactional id to a producer, fence the one before it, and abort what that has left open.
 
-    `expected` is who asks, if it has the id already; NOBODY for a new producer. `fresh_id`: see NeedsProducerId. None
-    as a result: an open transaction is being aborted; decide again when that is complete. ConcurrentTransactions while
-    one is ending, ProducerFenced.
+    `expected` is who asks, if it has the id already; NOBODY for a new producer. A new id belongs to `owner`.
+    `fresh_id`: see NeedsProducerId. None as a result: an open transaction is being aborted; decide again when that is
+    complete. ConcurrentTransactions while one is ending, ProducerFenced.
     """
     check_transactional_id(transactional_id)
     check_timeout(timeout_ms, limits.max_timeout_ms)
     found = _of_producer(transactions.get(transactional_id))
     if found is None:
         limits.check_room(len(transactions))
+        limits.may_hold(owner, ID_BYTES)
         if fresh_id is None:
             raise NeedsProducerId
-        value = IdValue(fresh_id, 0, Status.EMPTY, End.INITIALISED, *expected, timeout_ms=timeout_ms, changed_ms=now_ms)
+        value = IdValue(fresh_id, 0, Status.EMPTY, End.INITIALISED, *expected, timeout_ms, -1, now_ms, owner=owner)
         return Decision([put(IdKey(transactional_id), value)], Producer(fresh_id, 0))
     if expected != NOBODY:
         if expected == found.previous and found.value.end is End.INITIALISED:
@@ -101,7 +105,9 @@ def initialise(
         if fresh_id is None:
             raise NeedsProducerId
         producer = Producer(fresh_id, 0)
-    value = IdValue(*producer, Status.EMPTY, End.INITIALISED, *expected, timeout_ms=timeout_ms, changed_ms=now_ms)
+    value = IdValue(
+        *producer, Status.EMPTY, End.INITIALISED, *expected, timeout_ms, -1, now_ms, owner=found.value.owner
+    )
     return Decision([put(IdKey(transactional_id), value)], producer)
 
 
@@ -114,6 +120,7 @@ def enrol(
     topic: str = "",
     group: str = "",
     now_ms: int,
+    limits: Limits,
 ) -> Decision[None]:
     """Make a partition, or the offsets of a group, part of the producer's transaction; the first one begins it.
 
@@ -123,7 +130,7 @@ def enrol(
     if isinstance(job, Job):
         if partition is None:
             raise InvalidTxnState(f"{transactional_id!r} is a job, whose members commit no offsets")
-        return enrol_member(job, producer, partition, topic)
+        return enrol_member(job, producer, partition, topic, limits)
     found = _owned(transactions, transactional_id, producer)
     value = found.value
     _check_at_rest(found)
@@ -133,10 +140,12 @@ def enrol(
         records.append(put(IdKey(transactional_id), began))
     if partition is not None and partition not in found.partitions:
         check_parts(transactional_id, found.part_count)
+        limits.may_hold(value.owner, PART_BYTES)
         check_topics([*found.partitions.items(), (partition, PartitionValue(topic))])
         records.append(put(PartitionKey(transactional_id, *partition), PartitionValue(topic)))
     if group and group not in found.groups:
         check_parts(transactional_id, found.part_count)
+        limits.may_hold(value.owner, PART_BYTES)
         records.append(put(GroupKey(transactional_id, group), GroupValue()))
     return Decision(records, None)
 

@@ -409,10 +409,10 @@ def older_versions_are_accepted(patch: pytest.MonkeyPatch) -> None:
 def two_versions_are_open(patch: pytest.MonkeyPatch) -> None:
     opened = jobs._open
 
-    def lenient(job: Job | None, version: int) -> JobValue:
+    def lenient(job: Job | None, version: int, owner: str) -> JobValue:
         if job is not None and job.value.status is Status.ONGOING:
             return job.value
-        return opened(job, version)
+        return opened(job, version, owner)
 
     patch.setattr(jobs, "_open", lenient)
 
@@ -420,10 +420,10 @@ def two_versions_are_open(patch: pytest.MonkeyPatch) -> None:
 def a_version_begins_before_the_last_one_has_ended(patch: pytest.MonkeyPatch) -> None:
     opened = jobs._open
 
-    def lenient(job: Job | None, version: int) -> JobValue:
+    def lenient(job: Job | None, version: int, owner: str) -> JobValue:
         if job is not None and job.is_ending:
             return replace(job.value, status=Status.EMPTY)
-        return opened(job, version)
+        return opened(job, version, owner)
 
     patch.setattr(jobs, "_open", lenient)
 

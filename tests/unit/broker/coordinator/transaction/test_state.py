@@ -67,7 +67,9 @@ class Machine:
         return state
 
     def enrol(self, producer: Producer, group: str = "") -> None:
-        self.decided(enrol(self.state, NAME, producer, partition=PLACE, topic="t", group=group, now_ms=2))
+        self.decided(
+            enrol(self.state, NAME, producer, partition=PLACE, topic="t", group=group, now_ms=2, limits=LIMITS)
+        )
 
     def join(self, version: int, fresh_id: int | None = None) -> Producer:
         joined = join(self.state, NAME, version, timeout_ms=1000, fresh_id=fresh_id, now_ms=1, limits=LIMITS)
@@ -180,10 +182,10 @@ def test_a_transaction_has_at_most_as_many_partitions_and_groups_as_one_decision
     machine.decided(Decision([put(GroupKey(name, group), GroupValue()) for group in groups], None))
     producer = Producer(7, 0)
     with pytest.raises(InvalidTxnState, match="30000 partitions and groups"):
-        enrol(machine.state, name, producer, group="g", now_ms=2)
+        enrol(machine.state, name, producer, group="g", now_ms=2, limits=LIMITS)
     with pytest.raises(InvalidTxnState, match="30000 partitions and groups"):
-        enrol(machine.state, name, producer, partition=PLACE, topic="t", now_ms=2)
-    enrol(machine.state, name, producer, group=groups[0], now_ms=2)
+        enrol(machine.state, name, producer, partition=PLACE, topic="t", now_ms=2, limits=LIMITS)
+    enrol(machine.state, name, producer, group=groups[0], now_ms=2, limits=LIMITS)
     machine.decided(end(machine.state, name, producer, commits=True, fresh_id=None, now_ms=3))
     (found,) = machine.state
     closing = complete(machine.state, name, found.outcomes, fresh_id=None, now_ms=4).records

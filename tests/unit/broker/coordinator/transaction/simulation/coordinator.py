@@ -1,10 +1,10 @@
 """The coordinators of transactions and groups, as the simulation has them: what the services do, without a loop."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from unit.broker.coordinator.group.simulation.checks import require
 from unit.broker.coordinator.group.topics import Topics
@@ -38,13 +38,19 @@ from warmlog_protocol.errors import (
 )
 from warmlog_protocol.messages.coordinators.groups import OffsetCommitRequest
 
-S = TypeVar("S", bound=State)
+S = TypeVar("S", bound="Counted")
 Then = Callable[[Any], None]
 """Takes the result, or the error."""
 
 LIMITS = Limits(expiration_ms=60_000, slot_expiration_ms=10_000)
 GROUP_LIMITS = GroupLimits(min_session_timeout_ms=1000, heartbeat_interval_ms=300)
 FIRST_FREE_ID = 1000
+
+
+class Counted(State, Protocol):
+    """A state that counts what it holds."""
+
+    held: Counter[str]
 
 
 class Shard(Generic[S]):
@@ -102,6 +108,7 @@ class Shard(Generic[S]):
         for record in self._log:
             loaded.replay(record)
         require(loaded == self.state, "the state is not what a replay of the compacted log gives")
+        require(loaded.held == self.state.held, "what the state holds is not what a replay of the compacted log gives")
         self.state = loaded
 
     def _compact(self, random: Random) -> None:
@@ -212,7 +219,9 @@ class Coordinator:
             accepted, response = offsets.check_commit(
                 groups, request, self.topics, now_ms=self.now_ms, limits=GROUP_LIMITS
             )
-            records = pending_offsets.add_pending(groups, request.group, *producer, accepted, now_ms=self.now_ms)
+            records = pending_offsets.add_pending(
+                groups, request.group, *producer, accepted, now_ms=self.now_ms, limits=GROUP_LIMITS
+            )
             return Decision(records, response)
 
         def enrolled(result: Any) -> None:
@@ -223,7 +232,9 @@ class Coordinator:
 
         self.decide(
             name,
-            lambda state, _: decisions.enrol(state, name, producer, group=request.group, now_ms=self.now_ms),
+            lambda state, _: decisions.enrol(
+                state, name, producer, group=request.group, now_ms=self.now_ms, limits=LIMITS
+            ),
             enrolled,
         )
 
@@ -254,7 +265,13 @@ class Coordinator:
         self.decide(
             name,
             lambda state, _: decisions.enrol(
-                state, name, producer, partition=partition.enrolled, topic=f"t{number}", now_ms=self.now_ms
+                state,
+                name,
+                producer,
+                partition=partition.enrolled,
+                topic=f"t{number}",
+                now_ms=self.now_ms,
+                limits=LIMITS,
             ),
             enrolled,
         )
