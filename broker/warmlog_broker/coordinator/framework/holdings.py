@@ -43,7 +43,3 @@ class Holdings:
                 f"the groups and transactional ids that {principal} created take {own_bytes} bytes with that, "
                 f"coordinator.principal.max.bytes allows {limit_bytes}: delete unused ones"
             )
-
-
-def holds_anything(_principal: str, _more_bytes: int) -> None:
-    """As `Holdings.check` without limits."""

@@ -10,8 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.decision import Decision
-from warmlog_broker.coordinator.framework.holdings import holds_anything
+from warmlog_broker.coordinator.framework.decision import Decision, holds_anything
 from warmlog_broker.coordinator.framework.shard import Shard
 from warmlog_broker.coordinator.group.decisions.membership import expire_member
 from warmlog_broker.coordinator.group.decisions.state import Group, Groups

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.framework.holdings import holds_anything
+from warmlog_broker.coordinator.framework.decision import Record, holds_anything
 from warmlog_broker.coordinator.framework.record_codec import Value
 from warmlog_broker.coordinator.group.decisions.records import (
     GROUP_BYTES,

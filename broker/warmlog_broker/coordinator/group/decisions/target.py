@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.framework.holdings import holds_anything
+from warmlog_broker.coordinator.framework.decision import Decision, Record, holds_anything
 from warmlog_broker.coordinator.group.decisions.assignors import ASSIGNORS, UNIFORM, Subscriber, TopicClass
 from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from warmlog_broker.coordinator.framework.holdings import holds_anything
+from warmlog_broker.coordinator.framework.decision import holds_anything
 from warmlog_protocol.errors import InvalidRequest, InvalidTransactionTimeout, InvalidTxnState, TooManyTransactionalIds
 
 MAX_NAME_BYTES = 249
