@@ -15,8 +15,7 @@ from warmlog_broker.coordinator.transaction.decisions.limits import (
     MAX_MEMBERS,
     MEMBER_BYTES,
     PART_BYTES,
-    Limits,
-    NeedsProducerId,
+    Given,
     check_parts,
     check_timeout,
     check_transactional_id,
@@ -61,28 +60,25 @@ Committed = tuple[bool, int]
 
 def join(
     transactions: Transactions,
+    given: Given,
     transactional_id: str,
     version: int,
-    *,
     timeout_ms: int,
-    fresh_id: int | None,
-    owner: str = "",
-    now_ms: int,
-    limits: Limits,
+    owner: str,
 ) -> Decision[Producer | None]:
     """Give a slot to a new member of the transaction for `version`, which the first one begins.
 
-    None as a result: the version is committed. `fresh_id`: see NeedsProducerId. StaleJobVersion, InvalidTxnState,
+    None as a result: the version is committed. StaleJobVersion, InvalidTxnState,
     ConcurrentTransactions while members are ending.
     """
     job = _job(transactions, transactional_id, version)
-    check_timeout(timeout_ms, limits.max_job_timeout_ms)
+    check_timeout(timeout_ms, given.limits.max_job_timeout_ms)
     if job is None:
-        limits.check_room(len(transactions))
+        given.limits.check_room(len(transactions))
     elif version == job.value.committed_version:
         return Decision((), None)
     value = _open(job, version, owner)
-    limits.may_hold(value.owner, MEMBER_BYTES + (ID_BYTES if job is None else 0))
+    given.limits.may_hold(value.owner, MEMBER_BYTES + (ID_BYTES if job is None else 0))
     records: list[Record] = []
     if value.status is Status.EMPTY:
         began = replace(
@@ -90,11 +86,11 @@ def join(
             current_version=version,
             status=Status.ONGOING,
             timeout_ms=timeout_ms,
-            began_ms=now_ms,
-            changed_ms=now_ms,
+            began_ms=given.now_ms,
+            changed_ms=given.now_ms,
         )
         records.append(put(JobKey(transactional_id), began))
-    slot, producer = _free_slot(job, fresh_id)
+    slot, producer = _free_slot(job, given)
     records.append(put(MemberKey(transactional_id, slot), MemberValue(*producer, MemberStatus.WRITING)))
     return Decision(records, producer)
 
@@ -106,7 +102,7 @@ def check_member(transactions: Transactions, transactional_id: str, version: int
         raise _lost(transactional_id, version, producer)
 
 
-def enrol_member(job: Job, producer: Producer, partition: Enrolled, topic: str, limits: Limits) -> Decision[None]:
+def enrol_member(job: Job, producer: Producer, partition: Enrolled, topic: str, given: Given) -> Decision[None]:
     """Make a partition part of what the producer writes. ProducerFenced if it is no member of the open transaction."""
     slot = job.slots.get(producer.producer_id)
     if slot is None:
@@ -119,20 +115,18 @@ def enrol_member(job: Job, producer: Producer, partition: Enrolled, topic: str, 
     if partition in partitions:
         return Decision((), None)
     check_parts(job.transactional_id, len(partitions))
-    limits.may_hold(job.value.owner, PART_BYTES)
+    given.limits.may_hold(job.value.owner, PART_BYTES)
     return Decision([put(PartitionKey(job.transactional_id, *partition, slot), PartitionValue(topic))], None)
 
 
 def commit(
     transactions: Transactions,
+    given: Given,
     transactional_id: str,
     version: int,
     winners: Iterable[Producer],
-    *,
     records: int,
-    owner: str = "",
-    now_ms: int,
-    limits: Limits,
+    owner: str,
 ) -> Decision[Committed]:
     """Commit what `winners` have written for `version`, and abort all others. A repeated request has no effect.
 
@@ -144,8 +138,8 @@ def commit(
         raise InvalidRequest(f"{records} records, it must be at least 0")
     job = _job(transactions, transactional_id, version)
     if job is None:
-        limits.check_room(len(transactions))
-        limits.may_hold(owner, ID_BYTES)
+        given.limits.check_room(len(transactions))
+        given.limits.may_hold(owner, ID_BYTES)
     elif version == job.value.committed_version:
         return Decision((), (True, job.value.committed_records))
     value = _open(job, version, owner)
@@ -161,13 +155,13 @@ def commit(
         committed_version=version,
         committed_records=records,
         winners=slots,
-        changed_ms=now_ms,
+        changed_ms=given.now_ms,
     )
     return Decision([put(JobKey(transactional_id), decided)], (False, records))
 
 
 def abort_members(
-    transactions: Transactions, transactional_id: str, version: int, producers: Iterable[Producer]
+    transactions: Transactions, _given: Given, transactional_id: str, version: int, producers: Iterable[Producer]
 ) -> Decision[None]:
     """Abort what these members have written for `version`, which others may go on with. Unknown ones are ignored.
 
@@ -263,19 +257,18 @@ def _open(job: Job | None, version: int, owner: str) -> JobValue:
     return value
 
 
-def _free_slot(job: Job | None, fresh_id: int | None) -> tuple[int, Producer]:
+def _free_slot(job: Job | None, given: Given) -> tuple[int, Producer]:
     members = {} if job is None else job.members
     free = None if job is None else next(iter(job.free), None)
     if free is not None:
         return free, members[free].producer
     if len(members) >= MAX_MEMBERS:
         raise InvalidTxnState(f"a job may have {MAX_MEMBERS} members at a time, and has as many")
-    if fresh_id is None:
-        raise NeedsProducerId
+    producer = Producer(given.fresh_id, 0)
     slot = len(members)
     while slot in members:
         slot += 1
-    return slot, Producer(fresh_id, 0)
+    return slot, producer
 
 
 def _writing(job: Job, producer: Producer) -> Member | None:

@@ -1,7 +1,7 @@
 """What bounds transactional ids, and what a decision may need from outside."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from warmlog_broker.coordinator.framework.decision import holds_anything
 from warmlog_protocol.errors import InvalidRequest, InvalidTransactionTimeout, InvalidTxnState, TooManyTransactionalIds
@@ -18,7 +18,7 @@ MAX_PARTS = 30_000
 
 
 class NeedsProducerId(Exception):
-    """The decision needs a producer id that was never assigned: decide again with one."""
+    """The decision needs a producer id that was never assigned: decide again, and give it one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,23 @@ class Limits:
         """Raise TooManyTransactionalIds if there are `count` ids and one more is wanted."""
         if count >= self.max_ids:
             raise TooManyTransactionalIds("the broker has as many transactional ids as transaction.max.ids allows")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a decision uses beside the state."""
+
+    now_ms: int
+    """The time of day."""
+    limits: Limits = field(default_factory=Limits)
+    unused_id: int | None = None
+
+    @property
+    def fresh_id(self) -> int:
+        """A producer id that was never assigned. NeedsProducerId if none was given."""
+        if self.unused_id is None:
+            raise NeedsProducerId
+        return self.unused_id
 
 
 def check_timeout(timeout_ms: int, maximum_ms: int) -> None:

@@ -17,7 +17,7 @@ from warmlog_broker.coordinator.group.decisions.records import GROUP_BYTES
 from warmlog_broker.coordinator.group.decisions.state import Groups
 from warmlog_broker.coordinator.group.decisions.state import Limits as GroupLimits
 from warmlog_broker.coordinator.transaction.decisions import jobs, producers
-from warmlog_broker.coordinator.transaction.decisions.limits import ID_BYTES, PART_BYTES, Limits
+from warmlog_broker.coordinator.transaction.decisions.limits import ID_BYTES, PART_BYTES, Given, Limits
 from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Producer, Transactions
 from warmlog_protocol.errors import PolicyViolation
 from warmlog_protocol.messages.coordinators.groups import (
@@ -74,16 +74,8 @@ class Room:
         apply(self.groups, commit(self.groups, request, self.topics, owner=owner, now_ms=0, limits=self.group_limits))
 
     def initialise(self, name: str, owner: str, fresh_id: int) -> Producer:
-        decision = producers.initialise(
-            self.ids,
-            name,
-            timeout_ms=1000,
-            expected=producers.NOBODY,
-            fresh_id=fresh_id,
-            owner=owner,
-            now_ms=0,
-            limits=self.limits,
-        )
+        given = Given(0, self.limits, fresh_id)
+        decision = producers.initialise(self.ids, given, name, 1000, producers.NOBODY, owner)
         producer = apply(self.ids, decision)
         assert isinstance(producer, Producer)
         return producer
@@ -153,7 +145,7 @@ def test_the_partitions_of_transactions_and_the_members_of_jobs_count() -> None:
         place = Enrolled(b"t" * 16, number)
         apply(
             room.ids,
-            producers.enrol(room.ids, "id", producer, partition=place, topic="t", now_ms=0, limits=room.limits),
+            producers.enrol(room.ids, Given(0, room.limits), "id", producer, partition=place, topic="t"),
         )
 
     enrol(0)
@@ -162,11 +154,7 @@ def test_the_partitions_of_transactions_and_the_members_of_jobs_count() -> None:
         repeated(enrol)
 
     def join(number: int) -> None:
-        fresh_id, limits = 10 + number, room.limits
-        apply(
-            room.ids,
-            jobs.join(room.ids, "job", 1, timeout_ms=1000, fresh_id=fresh_id, owner=BOB, now_ms=0, limits=limits),
-        )
+        apply(room.ids, jobs.join(room.ids, Given(0, room.limits, 10 + number), "job", 1, 1000, BOB))
 
     with pytest.raises(PolicyViolation):
         repeated(join)
