@@ -2,6 +2,7 @@
 
 from itertools import islice
 
+from fetched_partition import fetched_partition
 from warmlog.consumer.hand import Hand
 from warmlog.consumer.partition_reader import PartitionReader
 from warmlog_protocol.batch import encode_batch
@@ -17,7 +18,7 @@ def hand_of(count: int) -> Hand[bytes]:
     values = [b"%d" % number for number in range(count)]
     deltas = [0, *range(2, count + 1)]
     batch = encode_batch(values, timestamps_ms=5, base_offset=5, leader_epoch=EPOCH, offset_deltas=deltas)
-    reader.add(memoryview(batch), high_watermark=100, aborted=())
+    reader.add(fetched_partition(100), memoryview(batch))
     taken = reader.take()
     assert taken is not None
     return Hand(reader, BEGUN, iter(taken.values), taken.offsets)
