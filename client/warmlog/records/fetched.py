@@ -86,11 +86,11 @@ class AbortedRanges:
 class FetchedBatches:
     """The complete batches of one response, read one after another."""
 
-    __slots__ = ("_aborted", "error", "high_watermark", "next_epoch", "next_offset", "position", "view")
+    __slots__ = ("_aborted", "error", "high_watermark", "leader_epoch", "next_epoch", "next_offset", "position", "view")
 
     def __init__(self, fetched: FetchedPartition, payload: memoryview, fetch_offset: int, fetch_epoch: int) -> None:
         """`payload` is what a fetch from `fetch_offset` brought; `fetch_epoch` is of the batch before that."""
-        self.high_watermark = fetched.high_watermark
+        self.high_watermark, self.leader_epoch = fetched.high_watermark, fetched.leader_epoch
         self.error: CorruptBatch | None = None
         """Why the batch at `next_offset` cannot be trusted, if so."""
         self.next_offset = fetch_offset
