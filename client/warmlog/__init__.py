@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
     from warmlog.admin.partition_description import PartitionDescription
     from warmlog.admin.transactions import EnrolledPartition, JobDescription, TransactionDescription
-    from warmlog.cluster.list_offsets import OffsetAt
     from warmlog.consumer.consumer import Consumer
     from warmlog.consumer.group.offsets import GroupMetadata
     from warmlog.consumer.lag import Lag
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from warmlog.producer.transaction import Transaction
     from warmlog.records.batch import Batch, Record
     from warmlog_protocol.durability import Durability
+    from warmlog_transport.list_offsets import OffsetAt
 
     __version__: str
 
@@ -104,7 +104,7 @@ _MODULES = {
     "warmlog.admin.access.quotas": ("QuotaDescription",),
     "warmlog.admin.access.users": ("UserDescription",),
     "warmlog.admin.transactions": ("EnrolledPartition", "JobDescription", "TransactionDescription"),
-    "warmlog.cluster.list_offsets": ("OffsetAt",),
+    "warmlog_transport.list_offsets": ("OffsetAt",),
     "warmlog.consumer.consumer": ("Consumer",),
     "warmlog.consumer.group.offsets": ("GroupMetadata",),
     "warmlog.consumer.lag": ("Lag",),
@@ -130,7 +130,7 @@ if not TYPE_CHECKING:  # type checkers would accept every name
         if name == "serializers":
             return import_module("warmlog.serializers")
         if name == "__version__":
-            return import_module("warmlog.cluster.options").client_version()
+            return import_module("warmlog_transport.options").client_version()
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(_MODULE_OF[name]), name)

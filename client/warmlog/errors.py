@@ -108,20 +108,14 @@ from warmlog_protocol.errors import (
     WarmlogError,
     error_from_code,
 )
+from warmlog_transport.errors import BrokerUnavailable, ClientClosed, ClientError, WrongEventLoop
+from warmlog_transport.errors import may_pass as may_pass
 
 E = TypeVar("E", bound=BaseException)
 
 
-class ClientError(WarmlogError):
-    """The client failed without a refusal by the broker."""
-
-
 class TransactionAborted(ClientError):
     """The record belongs to a transaction that was aborted, or its offsets could not be added to it."""
-
-
-class BrokerUnavailable(ClientError):
-    """No broker could be reached, or the connection was lost before the response."""
 
 
 class DeliveryTimeout(ClientError):
@@ -138,14 +132,6 @@ class RecordExpired(ClientError):
 
 class PartitionerFailed(ClientError, ValueError):
     """The producer's `partitioner` raised an error, or returned something that is not a partition of the topic."""
-
-
-class ClientClosed(ClientError):
-    """The client is not started, or closed."""
-
-
-class WrongEventLoop(ClientError):
-    """An asyncio client works only in the event loop that it was started in."""
 
 
 class _ErrorWithFields(WarmlogError):
@@ -227,18 +213,6 @@ class MembershipLost(_ErrorWithFields, ClientError):
         self.group = group
         self.since = since
         self.partitions = dict(partitions)
-
-
-TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
-"""The topic or the partition does not exist, or another topic has its name."""
-
-
-def may_pass(error: BrokerUnavailable | ApiError) -> bool:
-    """Whether a retry may help: no broker responded, or the error is retriable.
-
-    An unknown topic is not worth a retry: a broker that responds knows all its topics.
-    """
-    return isinstance(error, BrokerUnavailable) or (error.retriable and not isinstance(error, TOPIC_IS_GONE))
 
 
 __all__ = [

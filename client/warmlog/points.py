@@ -26,8 +26,7 @@ from typing import NamedTuple, Protocol, SupportsIndex
 from warmlog.texts import checked_text
 from warmlog.times import datetime_of, milliseconds_of
 from warmlog_protocol.errors import did_you_mean
-
-TopicPartition = tuple[str, int]
+from warmlog_transport.responses import TopicPartition as TopicPartition
 
 LARGEST_OFFSET = 2**63 - 1
 

@@ -35,8 +35,8 @@ from certificates import Certificates
 from processor_time import processor_time
 from warmlog import Producer
 from warmlog.admin.access.user_changes import creation
-from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions
 from warmlog_broker.tools.users import change_user
+from warmlog_transport.options import ConnectionKeywords, ConnectionOptions
 
 T = TypeVar("T")
 

@@ -5,9 +5,9 @@ import time
 from dataclasses import replace
 
 from benchmarks.measurement import Run
-from warmlog.cluster.address import parse_address
-from warmlog.cluster.connection import Connection
-from warmlog.cluster.options import ConnectionOptions
+from warmlog_transport.address import parse_address
+from warmlog_transport.connection import Connection
+from warmlog_transport.options import ConnectionOptions
 
 USER = PASSWORD = "bench"
 AT_ONCE = 8

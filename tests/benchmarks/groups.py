@@ -12,7 +12,6 @@ from msgspec.msgpack import encode
 from benchmarks.loading import open_connection
 from benchmarks.measurement import Run
 from warmlog import Admin, Consumer
-from warmlog.cluster.connection import Connection
 from warmlog_broker.coordinator.group.records import TargetKey
 from warmlog_protocol.messages import (
     GroupHeartbeatRequest,
@@ -24,6 +23,7 @@ from warmlog_protocol.messages import (
     OffsetCommitResponse,
     TopicPartitions,
 )
+from warmlog_transport.connection import Connection
 
 MEMBERS = 50
 PARTITIONS_PER_MEMBER = 10

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from benchmarks.measurement import Run
 from broker_process import BrokerProcess
-from warmlog.cluster.address import Address
-from warmlog.cluster.connection import Connection
-from warmlog.cluster.options import ConnectionOptions
 from warmlog_protocol.errors import CoordinatorLoadInProgress
+from warmlog_transport.address import Address
+from warmlog_transport.connection import Connection
+from warmlog_transport.options import ConnectionOptions
 
 
 async def open_connection(bootstrap: str, exits: AsyncExitStack) -> Connection:

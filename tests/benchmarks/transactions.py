@@ -12,7 +12,6 @@ from benchmarks.loading import open_connection
 from benchmarks.measurement import Run
 from benchmarks.produce import distinct_values
 from warmlog import Admin, Producer
-from warmlog.cluster.connection import Connection
 from warmlog_protocol.messages import (
     InitProducerIdRequest,
     InitProducerIdResponse,
@@ -22,6 +21,7 @@ from warmlog_protocol.messages import (
     OffsetCommitResponse,
     TxnOffsetCommitRequest,
 )
+from warmlog_transport.connection import Connection
 
 PAIRS = 8
 IDS = 10_000

@@ -17,8 +17,6 @@ from broker_thread import BrokerThread
 from certificates import Certificates
 from warmlog.admin.access.user_changes import creation
 from warmlog.arrow_write.producer import BlockingProducer
-from warmlog.cluster.connection import Connection
-from warmlog.cluster.options import ConnectionOptions
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.sockets.cluster import BlockingCluster
 from warmlog.spark.options.read_options import parse_read_options
@@ -46,6 +44,8 @@ from warmlog_protocol.messages import (
     MetadataRequest,
 )
 from warmlog_protocol.sasl.scram import ClientExchange
+from warmlog_transport.connection import Connection
+from warmlog_transport.options import ConnectionOptions
 from wire_client import ConnectionEnded, WireClient, batch_of
 
 LISTENERS = "main=sasl_plaintext://127.0.0.1:0"

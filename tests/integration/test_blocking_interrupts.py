@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from warmlog.blocking import Admin, Consumer, Producer
-from warmlog.cluster.loop_thread import LoopThread
 from warmlog.testing import EmbeddedBroker, embedded
+from warmlog_transport.loop_thread import LoopThread
 
 RECORDS = 20_000
 WITHIN_S = 0.003

@@ -10,7 +10,6 @@ import pytest
 
 from broker_process import BrokerProcess
 from warmlog.blocking import Admin, Consumer, Producer
-from warmlog.cluster.loop_thread import LoopThread
 from warmlog.errors import (
     ClientError,
     InvalidConfig,
@@ -19,6 +18,7 @@ from warmlog.errors import (
     StaleMemberEpoch,
     TransactionAborted,
 )
+from warmlog_transport.loop_thread import LoopThread
 
 
 @pytest.fixture

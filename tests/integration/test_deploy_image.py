@@ -55,13 +55,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def test_the_wheel_holds_every_module_of_the_three_packages_and_the_licence(wheel: Path) -> None:
+def test_the_wheel_holds_every_module_of_the_four_packages_and_the_licence(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         held = set(archive.namelist())
     for root in ("protocol", "broker", "client"):
         for path in (ROOT / root).rglob("*.py"):
             assert path.relative_to(ROOT / root).as_posix() in held
-    assert {f"{package}/py.typed" for package in ("warmlog", "warmlog_broker", "warmlog_protocol")} <= held
+    assert {
+        f"{package}/py.typed" for package in ("warmlog", "warmlog_broker", "warmlog_protocol", "warmlog_transport")
+    } <= held
     assert any(name.endswith("licenses/LICENSE") for name in held)
     assert not any(name.startswith("tests") for name in held)
 

@@ -17,8 +17,6 @@ import warmlog.blocking
 from broker_process import BrokerProcess
 from faults.history.target import Proxy
 from integration.member_process import MemberProcess, owned_twice
-from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.options import ConnectionOptions
 from warmlog_protocol.messages import (
     DescribedGroup,
     DescribeGroupsRequest,
@@ -26,6 +24,8 @@ from warmlog_protocol.messages import (
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,
 )
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.options import ConnectionOptions
 
 SETTINGS = {
     "group_min_session_timeout_ms": 200,

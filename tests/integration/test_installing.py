@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import warmlog
-from warmlog.cluster.options import ConnectionOptions
+from warmlog_transport.options import ConnectionOptions
 
 ROOT = Path(__file__).parents[2]
 EXTRAS = "adopt,arrow,spark,picture,demo"

@@ -106,7 +106,8 @@ def test_a_project_that_uses_no_fixture_imports_nothing_of_warmlog(project: pyte
         def test_nothing(request):
             assert request.config.pluginmanager.has_plugin("warmlog")
             named = {name.partition(".")[0] for name in sys.modules}
-            assert not named & {"warmlog", "warmlog_broker", "warmlog_protocol", "uvloop", "msgspec"}
+            assert not {name for name in named if name.startswith("warmlog")}
+            assert not named & {"uvloop", "msgspec"}
     """)
     run(project).assert_outcomes(passed=1)
 

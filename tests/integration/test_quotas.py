@@ -13,7 +13,6 @@ import warmlog
 import warmlog.blocking
 from broker_thread import BrokerThread
 from warmlog.admin.access.user_changes import creation
-from warmlog.cluster.options import ConnectionOptions
 from warmlog.consumer import committing
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.read_settings import ReadSettings
@@ -23,6 +22,7 @@ from warmlog.spark.write.task import write_batches
 from warmlog_broker.tools.users import change_user
 from warmlog_protocol.messages import AuthenticateRequest, MetadataRequest
 from warmlog_protocol.sasl.scram import ClientExchange
+from warmlog_transport.options import ConnectionOptions
 from wire_client import WireClient, batch_of
 
 KB = 1000

@@ -15,13 +15,13 @@ import uvloop
 
 from certificates import Certificates
 from warmlog import Admin, BrokerUnavailable, Consumer, Producer
-from warmlog.cluster.options import ConnectionOptions
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.sockets.cluster import BlockingCluster
 from warmlog_broker import Broker, BrokerConfig, start_broker
 from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.messages import FetchPartition, FetchRequest, HandshakeRequest, MetadataRequest
 from warmlog_protocol.wire.connection import ClientConnection
+from warmlog_transport.options import ConnectionOptions
 from wire_client import WireClient, batch_of
 
 TIMEOUT_S = 40.0

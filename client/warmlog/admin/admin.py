@@ -23,11 +23,6 @@ from warmlog.admin.groups import GroupAdmin
 from warmlog.admin.log_dirs import LogDirDescription, describe_log_dir
 from warmlog.admin.partition_description import PartitionDescription, describe_partitions
 from warmlog.admin.transactions import TransactionAdmin
-from warmlog.cluster.broker_link import BrokerLink
-from warmlog.cluster.cluster import Topic
-from warmlog.cluster.leader_requests import ask_leaders
-from warmlog.cluster.list_offsets import OffsetAt, located, look_up
-from warmlog.cluster.responses import TopicPartition, checked, partition_range
 from warmlog.errors import ApiError, TopicAlreadyExists, UnknownTopicOrPartition
 from warmlog.texts import checked_text
 from warmlog.times import asked_timestamp
@@ -62,6 +57,11 @@ from warmlog_protocol.messages import (
     OffsetForLeaderEpochResponse,
     ReplicaLogDir,
 )
+from warmlog_transport.broker_link import BrokerLink
+from warmlog_transport.cluster import Topic
+from warmlog_transport.leader_requests import ask_leaders
+from warmlog_transport.list_offsets import OffsetAt, located, look_up
+from warmlog_transport.responses import TopicPartition, checked, partition_range
 
 BROKER_DEFAULT = -1
 _BROKER_ITSELF = ""

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from warmlog.cluster.responses import TopicPartition
 from warmlog.texts import checked_text
+from warmlog_transport.responses import TopicPartition
 
 SettingGiven = str | int | float | bool | timedelta
 """A value of a setting as Python code has it: `"7d"`, `1000`, `0.5`, `True`, `timedelta(days=7)`."""

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from warmlog.cluster.address import checked_bootstrap
-from warmlog.cluster.cluster import Cluster, Throttled, not_open
-from warmlog.cluster.options import ConnectionKeywords, connection_options
 from warmlog.errors import ClientClosed
+from warmlog_transport.address import checked_bootstrap
+from warmlog_transport.cluster import Cluster, Throttled, not_open
+from warmlog_transport.options import ConnectionKeywords, connection_options
 
 
 class Connected(Throttled):

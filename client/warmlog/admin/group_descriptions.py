@@ -6,9 +6,9 @@ from uuid import UUID
 
 from msgspec.structs import asdict
 
-from warmlog.cluster.cluster import Topic
-from warmlog.cluster.responses import TopicPartition
 from warmlog_protocol.messages import DescribedGroup, FetchedOffset, GroupMember, TopicPartitions
+from warmlog_transport.cluster import Topic
+from warmlog_transport.responses import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warmlog.admin.group_descriptions import CommittedOffset
-from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.first_timestamps import Unread, ages_s
-from warmlog.cluster.list_offsets import OffsetAt, located, look_up
 from warmlog.errors import ApiError
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.first_timestamps import Unread, ages_s
+from warmlog_transport.list_offsets import OffsetAt, located, look_up
 
 
 @dataclass(frozen=True, slots=True)

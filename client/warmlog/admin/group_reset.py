@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from warmlog.admin.group_descriptions import CommittedOffset
-from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.list_offsets import OffsetAt, located, look_up
-from warmlog.cluster.responses import TopicPartition
 from warmlog.points import Point, PointKind, Shift, Target, Where, parse_partition, parse_target, parse_where
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.list_offsets import OffsetAt, located, look_up
+from warmlog_transport.responses import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,6 @@ from warmlog.admin.group_descriptions import (
 )
 from warmlog.admin.group_lag import GroupLag, measure_lags
 from warmlog.admin.group_reset import OffsetReset, listed_partitions, parse_targets, plan_resets
-from warmlog.cluster.cluster import Topic
-from warmlog.cluster.responses import TopicPartition, checked, occupied, partition_range
 from warmlog.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition, error_from_code
 from warmlog.points import Shift, Target, Where
 from warmlog.texts import checked_text
@@ -36,6 +34,8 @@ from warmlog_protocol.messages import (
     OffsetFetchResponse,
     TopicPartitions,
 )
+from warmlog_transport.cluster import Topic
+from warmlog_transport.responses import TopicPartition, checked, occupied, partition_range
 
 _GROUP = "the group's name"
 _GROUPS_AT_ONCE = 32

@@ -3,9 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from warmlog.cluster.cluster import Cluster, Topic
-from warmlog.cluster.list_offsets import OffsetAt, look_up
-from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import ApiError
 from warmlog_protocol.messages import (
     CONSUMER_REPLICA_ID,
@@ -15,6 +12,9 @@ from warmlog_protocol.messages import (
     IsolationLevel,
     PartitionMetadata,
 )
+from warmlog_transport.cluster import Cluster, Topic
+from warmlog_transport.list_offsets import OffsetAt, look_up
+from warmlog_transport.responses import TopicPartition
 
 _UNCOMMITTED, _COMMITTED = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
 

@@ -6,7 +6,6 @@ from uuid import UUID
 from msgspec.structs import asdict
 
 from warmlog.admin.connected import Connected
-from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import TransactionalIdNotFound
 from warmlog.texts import checked_text
 from warmlog_protocol.messages import (
@@ -17,6 +16,7 @@ from warmlog_protocol.messages import (
     ListTransactionsResponse,
     TransactionPartition,
 )
+from warmlog_transport.responses import TopicPartition
 
 _ID = "the transactional id"
 

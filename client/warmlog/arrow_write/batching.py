@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from warmlog.arrow_write.key_hash import Array, crc32_of_keys
 from warmlog.arrow_write.rows import ArrowRows, BytesColumn, PreparedRows, RowSpan
-from warmlog.cluster.responses import partition_range
 from warmlog.errors import MessageTooLarge, UnknownTopicOrPartition
 from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES
+from warmlog_transport.responses import partition_range
 
 HOLD_BYTES = 64 * 1024 * 1024
 """A row keeps the whole Arrow batch that it belongs to in memory; beyond this size, batches are ended early."""

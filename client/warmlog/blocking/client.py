@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from warmlog.admin.admin import Admin
-from warmlog.cluster.loop_thread import LoopThread
 from warmlog.consumer.consumer import Consumer
 from warmlog.errors import ClientClosed
 from warmlog.producer.producer import Producer
+from warmlog_transport.loop_thread import LoopThread
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -6,12 +6,12 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
-from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer import consumer
 from warmlog.consumer.iterators import ArrowIterator, BatchIterator, RecordIterator
 from warmlog.errors import InvalidConfig
 from warmlog.points import Where
 from warmlog.records.batch import Batch, Record
+from warmlog_transport.responses import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
 from warmlog.blocking.consumer import Consumer
-from warmlog.cluster.cluster import is_interruption
-from warmlog.cluster.loop_thread import LoopThread
 from warmlog.consumer.committing import Committable
 from warmlog.errors import ClientClosed, TransactionAborted, WarmlogError
 from warmlog.producer import producer, transaction
@@ -30,6 +28,8 @@ from warmlog.producer.intake.record_input import (
 )
 from warmlog.producer.producer_core import ProducerCore
 from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
+from warmlog_transport.cluster import is_interruption
+from warmlog_transport.loop_thread import LoopThread
 
 R = TypeVar("R")
 

@@ -7,17 +7,18 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Never
 
-from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.membership import Owned
 from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets, OffsetTransaction
 from warmlog.consumer.group.options import GroupOptions
 from warmlog.consumer.partition_reader import Place
-from warmlog.errors import TOPIC_IS_GONE, InvalidConfig, StaleMemberEpoch, WarmlogError
+from warmlog.errors import InvalidConfig, StaleMemberEpoch, WarmlogError
 from warmlog.points import EARLIEST, Point, PointKind, Points, checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
 from warmlog.texts import checked_text
 from warmlog_protocol.messages import NO_LEADER_EPOCH, FetchedOffset
+from warmlog_transport.errors import TOPIC_IS_GONE
+from warmlog_transport.responses import TopicPartition
 
 _log = logging.getLogger("warmlog")
 

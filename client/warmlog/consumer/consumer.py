@@ -10,10 +10,6 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from warmlog.cluster.address import checked_bootstrap
-from warmlog.cluster.cluster import Throttled, is_interruption, not_open
-from warmlog.cluster.options import ConnectionKeywords, check_own_types, connection_options
-from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.committing import Committable, Committing
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.offsets import GroupMetadata, OffsetTransaction
@@ -39,6 +35,10 @@ from warmlog.points import (
 from warmlog.records.batch import Batch, Record
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.messages import NO_LEADER_EPOCH
+from warmlog_transport.address import checked_bootstrap
+from warmlog_transport.cluster import Throttled, is_interruption, not_open
+from warmlog_transport.options import ConnectionKeywords, check_own_types, connection_options
+from warmlog_transport.responses import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

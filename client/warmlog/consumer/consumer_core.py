@@ -6,10 +6,6 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from operator import length_hint
 from typing import Any, Protocol, TypeVar
 
-from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.list_offsets import list_offsets
-from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import TopicPartition, partition_range
 from warmlog.consumer.fetcher import Fetcher
 from warmlog.consumer.hand import Hand
 from warmlog.consumer.losses import Losses
@@ -20,6 +16,10 @@ from warmlog.errors import ClientClosed, UnknownTopicOrPartition, WarmlogError
 from warmlog.points import EARLIEST, LATEST, Point, Points, Where, fit_points, parse_where
 from warmlog.records.batch import Batch, Record
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, NO_LEADER_EPOCH
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.list_offsets import list_offsets
+from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.responses import TopicPartition, partition_range
 
 _log = logging.getLogger("warmlog")
 T = TypeVar("T")

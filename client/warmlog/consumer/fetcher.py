@@ -12,13 +12,9 @@ import random
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from warmlog.cluster.broker_link import backoff_ms
-from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.connection import Connection
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
 from warmlog.errors import (
-    TOPIC_IS_GONE,
     ApiError,
     BrokerUnavailable,
     ClientError,
@@ -31,6 +27,10 @@ from warmlog.records.fetched import error_in
 from warmlog.records.verdict import Action, decide
 from warmlog_protocol.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from warmlog_protocol.wire.connection import ReceivedResponse
+from warmlog_transport.broker_link import backoff_ms
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.connection import Connection
+from warmlog_transport.errors import TOPIC_IS_GONE
 
 _log = logging.getLogger("warmlog")
 

@@ -11,9 +11,6 @@ from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from warmlog.cluster.list_offsets import OffsetAt, list_offsets
-from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.hand import Hand
 from warmlog.consumer.options import ConsumerOptions
@@ -22,6 +19,9 @@ from warmlog.points import Where
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.records.batch import Batch, Record
 from warmlog_protocol.messages import LATEST_TIMESTAMP, NO_LEADER_EPOCH, IsolationLevel
+from warmlog_transport.list_offsets import OffsetAt, list_offsets
+from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.responses import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from warmlog.cluster.first_timestamps import Unread, ages_s
-from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.consumer_core import ConsumerCore
+from warmlog_transport.first_timestamps import Unread, ages_s
+from warmlog_transport.responses import TopicPartition
 
 
 class Lag(NamedTuple):

@@ -4,9 +4,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from uuid import UUID
 
-from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.list_offsets import list_offsets
-from warmlog.cluster.responses import TopicPartition, partition_range
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
 from warmlog.errors import (
@@ -30,6 +27,9 @@ from warmlog_protocol.messages import (
     FetchRequest,
     FetchResponse,
 )
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.list_offsets import list_offsets
+from warmlog_transport.responses import TopicPartition, partition_range
 
 _log = logging.getLogger("warmlog")
 

@@ -10,9 +10,6 @@ from contextvars import ContextVar
 from typing import Never
 from uuid import uuid4
 
-from warmlog.cluster.cluster import Topic
-from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.committing import INTERRUPTED_COMMIT_S, Committable, Committing
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.heartbeats import INTERRUPTED_LEAVE_S, LEAVE_TIMEOUT_S, Heartbeats
@@ -22,7 +19,6 @@ from warmlog.consumer.group.options import GroupOptions, OnPartitions
 from warmlog.consumer.partition_reader import Place
 from warmlog.consumer.starting import look_up_points
 from warmlog.errors import (
-    TOPIC_IS_GONE,
     ApiError,
     BrokerUnavailable,
     ClientClosed,
@@ -37,6 +33,10 @@ from warmlog.errors import (
 )
 from warmlog.points import EARLIEST, Point, PointKind, Points, fit_points
 from warmlog_protocol.messages import JOINING, GroupHeartbeatRequest
+from warmlog_transport.cluster import Topic
+from warmlog_transport.errors import TOPIC_IS_GONE
+from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.responses import TopicPartition
 
 _log = logging.getLogger("warmlog")
 

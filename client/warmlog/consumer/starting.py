@@ -3,12 +3,12 @@
 import re
 from collections.abc import Mapping
 
-from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.list_offsets import OffsetAt, list_offsets
-from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import UnknownTopicOrPartition
 from warmlog.points import Point, PointKind
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_LEADER_EPOCH
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.list_offsets import OffsetAt, list_offsets
+from warmlog_transport.responses import TopicPartition
 
 
 async def look_up_points(

@@ -26,8 +26,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
 
-from warmlog.cluster.cluster import Topic
-from warmlog.cluster.responses import DEFAULT_SEGMENT_BYTES, partition_range
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -44,6 +42,8 @@ from warmlog.producer.producer_batch import NO_PRODUCER, NS_PER_MS, ProducerBatc
 from warmlog_protocol.batch import NO_SEQUENCE
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ProducedPartition
+from warmlog_transport.cluster import Topic
+from warmlog_transport.responses import DEFAULT_SEGMENT_BYTES, partition_range
 
 SEQUENCE_MASK = 0x7FFFFFFF
 _by_order = attrgetter("order")

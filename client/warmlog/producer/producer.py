@@ -13,9 +13,6 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, Unpack
 
-from warmlog.cluster.address import checked_bootstrap
-from warmlog.cluster.cluster import Throttled, is_interruption, not_open
-from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, check_own_types, connection_options
 from warmlog.errors import ClientClosed, ClientError, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import DrainFlag
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
@@ -37,6 +34,9 @@ from warmlog.producer.producer_core import ProducerCore
 from warmlog.producer.transaction import ABORT_S, Transaction
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL
+from warmlog_transport.address import checked_bootstrap
+from warmlog_transport.cluster import Throttled, is_interruption, not_open
+from warmlog_transport.options import ConnectionKeywords, ConnectionOptions, check_own_types, connection_options
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -5,9 +5,6 @@ import logging
 from collections.abc import Sequence
 from threading import get_ident
 
-from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import max_age_ms, max_message_bytes, segment_bytes
 from warmlog.errors import ClientClosed, ClientError, MessageTooLarge, WarmlogError, WrongEventLoop
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
@@ -20,6 +17,9 @@ from warmlog.producer.producer_batch import ProducerBatch
 from warmlog.producer.sender import Sender
 from warmlog.producer.transaction import TransactionalId
 from warmlog_protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.responses import max_age_ms, max_message_bytes, segment_bytes
 
 _log = logging.getLogger("warmlog")
 

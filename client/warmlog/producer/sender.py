@@ -12,9 +12,6 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from warmlog.cluster.broker_link import backoff_ms
-from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.connection import Connection
 from warmlog.errors import (
     ApiError,
     AuthorizationFailed,
@@ -34,6 +31,9 @@ from warmlog.producer.produce_request import fitting, outcomes, produce_request
 from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch
 from warmlog_protocol.messages import ACKS_NONE, InitProducerIdRequest, InitProducerIdResponse
 from warmlog_protocol.wire.connection import ReceivedResponse
+from warmlog_transport.broker_link import backoff_ms
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.connection import Connection
 
 _log = logging.getLogger("warmlog")
 

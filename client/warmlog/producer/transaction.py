@@ -7,7 +7,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
-from warmlog.cluster.cluster import Cluster, is_interruption
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -30,6 +29,7 @@ from warmlog_protocol.messages import (
     OffsetCommitResponse,
     TxnOffsetCommitRequest,
 )
+from warmlog_transport.cluster import Cluster, is_interruption
 
 W = TypeVar("W")
 W_contra = TypeVar("W_contra", contravariant=True)

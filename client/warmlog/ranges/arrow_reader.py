@@ -20,14 +20,14 @@ from warmlog.arrow.reader import arrow_schema  # first, since it says what to in
 # isort: split
 import pyarrow as pa
 
-from warmlog.cluster.address import parse_addresses
-from warmlog.cluster.options import ConnectionKeywords, override
 from warmlog.points import EARLIEST, LATEST, Where, checked_topics, fit_points, parse_where
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, sized_ranges
 from warmlog.ranges.range_reader import read_ranges, warn_of_loss
 from warmlog.ranges.read_settings import KAFKA_COLUMNS, Projection, ReadSettings
 from warmlog.ranges.resolve import ReadBounds, resolve_ranges, starting_times
+from warmlog_transport.address import parse_addresses
+from warmlog_transport.options import ConnectionKeywords, override
 
 _SPLIT_BYTES = 16 * 1024 * 1024
 _MAX_SCAN_MS = 10_000

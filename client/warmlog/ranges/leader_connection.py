@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from typing import Self
 
 from warmlog.arrow.columns import arrow_memory
-from warmlog.cluster.address import parse_address
-from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import Throttle, TopicPartition
 from warmlog.errors import ApiError, BrokerUnavailable
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.sockets.cluster import BlockingCluster
 from warmlog.sockets.connection import BlockingConnection
+from warmlog_transport.address import parse_address
+from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.responses import Throttle, TopicPartition
 
 _log = logging.getLogger("warmlog.ranges")
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from warmlog.cluster.responses import TopicPartition
 from warmlog_protocol.messages import NO_LEADER_EPOCH, FoundSplit
+from warmlog_transport.responses import TopicPartition
 
 LARGEST_PARTITION = 2**31 - 1
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from warmlog.cluster.options import ConnectionOptions
 from warmlog.ranges.fetch_window import FETCH_BYTES, IN_FLIGHT
 from warmlog_protocol.messages import IsolationLevel
+from warmlog_transport.options import ConnectionOptions
 
 KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from warmlog.cluster.responses import TopicPartition
 from warmlog.points import Point, PointKind, Points
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
 from warmlog_protocol.errors import InvalidConfig, OffsetOutOfRange
+from warmlog_transport.responses import TopicPartition
 
 REMOVED = "retention or DeleteRecords removed them"
 

@@ -5,9 +5,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from warmlog.cluster.address import Address, parse_addresses
-from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import Throttle, TopicPartition, broker_addresses, max_message_bytes, topic_error
 from warmlog.errors import BrokerUnavailable, NotLeaderOrFollower, error_from_code
 from warmlog.sockets.connection import BlockingConnection, Closing, R
 from warmlog.sockets.retrying import retrying
@@ -28,6 +25,9 @@ from warmlog_protocol.messages import (
     OffsetForLeaderEpochResponse,
     TopicMetadata,
 )
+from warmlog_transport.address import Address, parse_addresses
+from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.responses import Throttle, TopicPartition, broker_addresses, max_message_bytes, topic_error
 
 T = TypeVar("T")
 Result = TypeVar("Result", ListedOffset, EpochEndOffset)

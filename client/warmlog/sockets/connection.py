@@ -15,10 +15,6 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
-from warmlog.cluster.address import Address, silent, why_unconnected
-from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import Throttle
-from warmlog.cluster.tls import lost_early
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -32,6 +28,10 @@ from warmlog_protocol.codec.memory import zeroed_memory
 from warmlog_protocol.messages import AuthenticateResponse, HandshakeResponse, Message
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
 from warmlog_protocol.wire.frames import Allocate
+from warmlog_transport.address import Address, silent, why_unconnected
+from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.responses import Throttle
+from warmlog_transport.tls import lost_early
 
 R = TypeVar("R", bound=Message)
 

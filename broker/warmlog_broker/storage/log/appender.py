@@ -1,23 +1,20 @@
 """Appending to one log: what is decided before a batch is written, and what is known after.
 
-Offsets are assigned here, so a refused batch leaves no trace: every check comes before the write, and the log end
-moves right after it. The transaction index entry of a marker comes after that (KAFKA-7866); if it cannot be written,
-the marker is cut off again or the log goes offline.
+Offsets are assigned here, so a refused batch leaves no trace: every check comes before `LocalLog.write`, and the log
+end moves right after it.
 """
 
 from typing import NamedTuple
 
-from warmlog_broker.storage.io.os_errors import out_of_memory
 from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.producer.duplicates import find_duplicate
 from warmlog_broker.storage.producer.producer_state import RememberedBatch
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record.validation import CheckedBatch, check_fits_segment, check_timestamps, sealed, stamp
-from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_protocol.batch import ControlType, EndTxnMarker, encode_end_txn_marker
-from warmlog_protocol.batch.header import CRC_START, NO_TIMESTAMP, BatchHeader, placement_prefix
-from warmlog_protocol.errors import CorruptBatch, FencedLeaderEpoch
+from warmlog_protocol.batch.header import CRC_START, NO_TIMESTAMP, placement_prefix
+from warmlog_protocol.errors import CorruptBatch
 
 _new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at each append
 
@@ -35,12 +32,11 @@ class AppendInfo(NamedTuple):
 class LogAppender:
     """The appends to one log by its leader."""
 
-    __slots__ = ("_bounds", "_epochs", "_local", "_producers", "last_append_time_ms")
+    __slots__ = ("_bounds", "_local", "_producers", "last_append_time_ms")
 
     def __init__(self, local: LocalLog, bounds: LogBounds) -> None:
         self._local = local
         self._bounds = bounds
-        self._epochs = local.epochs
         self._producers = local.producers
         self.last_append_time_ms = NO_TIMESTAMP
 
@@ -84,9 +80,15 @@ class LogAppender:
         else:
             check_timestamps(header, config, now_ms)
         first_offset = local.log_end_offset
-        self._write(batch, leader_epoch, now_ms)
+        covered = batch.covered
+        check_fits_segment(CRC_START + len(covered), config)
+        prefix = placement_prefix(header, first_offset, leader_epoch)
+        local.write(header, prefix, covered, first_offset, leader_epoch, now_ms)
         if has_producer:
-            self._remember(header, first_offset, now_ms)
+            try:
+                self._producers.update(header, first_offset, now_ms)
+            except MemoryError as error:
+                raise local.cannot_remember() from error
         log_start_offset = self._bounds.log_start_offset
         return _new_tuple(AppendInfo, (first_offset, local.log_end_offset - 1, append_time_ms, log_start_offset, False))
 
@@ -117,21 +119,10 @@ class LogAppender:
         if not self._producers.check_marker(batch.header, marker):
             end = local.log_end_offset
             return AppendInfo(end, end - 1, NO_TIMESTAMP, self._bounds.log_start_offset, is_duplicate=True)
-        if marker.control_type is ControlType.ABORT:
-            try:
-                local.load_transaction_index(local.active, now_ms)
-            except OSError as error:
-                raise local.write_error("append", error) from error
         first_offset = local.log_end_offset
-        segment = self._write(batch, leader_epoch, now_ms)
         placed = batch.header._replace(base_offset=first_offset)
-        aborted = self._producers.aborted_by(placed, marker.control_type)
-        if aborted is not None:
-            try:
-                segment.add_aborted(aborted)
-            except OSError as error:
-                raise local.take_back(first_offset, error, now_ms) from error
-        self._producers.end_transaction(placed, marker, now_ms)
+        prefix = placement_prefix(placed, first_offset, leader_epoch)
+        local.write_marker(placed, marker, prefix, batch.covered, leader_epoch, now_ms)
         return AppendInfo(first_offset, first_offset, NO_TIMESTAMP, self._bounds.log_start_offset, is_duplicate=False)
 
     def _take_append_time(self, now_ms: int) -> int:
@@ -151,36 +142,6 @@ class LogAppender:
             return NO_TIMESTAMP
         except OSError as error:
             raise local.write_error("append", error) from error
-
-    def _write(self, batch: CheckedBatch, leader_epoch: int, now_ms: int) -> LogSegment:
-        """Write `batch` at the log end, which moves past it, into the segment that is returned."""
-        local, epochs = self._local, self._epochs
-        header, covered = batch
-        first_offset = local.log_end_offset
-        last_offset = first_offset + header.last_offset_delta
-        size_bytes = CRC_START + len(covered)
-        check_fits_segment(size_bytes, local.factory.config)
-        segment = local.segment_for(first_offset, last_offset, header.max_timestamp_ms, size_bytes, now_ms)
-        if leader_epoch < epochs.latest_epoch:
-            raise FencedLeaderEpoch(f"{local.key.directory_name}: {leader_epoch} is older than {epochs.latest_epoch}")
-        prefix = placement_prefix(header, first_offset, leader_epoch)
-        try:
-            segment.append(last_offset, header.max_timestamp_ms, last_offset, prefix, covered)
-        except OSError as error:
-            raise local.write_error("append", error) from error
-        except MemoryError as error:  # before or after the write, which is unknown
-            raise local.take_back(first_offset, out_of_memory(), now_ms) from error
-        local.log_end_offset = last_offset + 1
-        if leader_epoch != epochs.latest_epoch:
-            epochs.assign(leader_epoch, first_offset)
-        return segment
-
-    def _remember(self, header: BatchHeader, first_offset: int, now_ms: int) -> None:
-        """Note the producer's batch, without which a repeated one would be appended a second time."""
-        try:
-            self._producers.update(header, first_offset, now_ms)
-        except MemoryError as error:
-            raise self._local.write_error("append", out_of_memory(), is_fatal=True) from error
 
     def _original(self, batch: RememberedBatch) -> AppendInfo:
         append_time_ms = batch.timestamp_ms if self._local.factory.config.takes_append_time else NO_TIMESTAMP

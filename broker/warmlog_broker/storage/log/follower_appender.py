@@ -15,7 +15,7 @@ from warmlog_broker.storage.directory.gap_marker import note_gaps
 from warmlog_broker.storage.log.appender import AppendInfo
 from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.producer.replay import WalkedBatch, replay
+from warmlog_broker.storage.producer.replay import read_marker
 from warmlog_protocol.batch.header import (
     CRC_START,
     HEADER_BYTES,
@@ -116,27 +116,21 @@ class FollowerAppender:
             latest = header.partition_leader_epoch
 
     def _append(self, batch: CopiedBatch, now_ms: int) -> None:
-        local, header = self._local, batch.header
-        try:
-            if header.base_offset > local.log_end_offset and not local.has_gaps:
-                note_gaps(local.directory)
-                local.has_gaps = True
-            segment = local.segment_for(
-                header.base_offset, header.last_offset, header.max_timestamp_ms, header.size_bytes, now_ms
-            )
-            if header.is_control:
-                local.load_transaction_index(segment, now_ms)
-            position = segment.append(
-                header.last_offset, header.max_timestamp_ms, header.last_offset, batch.prefix, batch.covered
-            )
-        except OSError as error:
-            raise local.write_error("append", error) from error
-        local.log_end_offset = header.next_offset
-        if header.partition_leader_epoch > self._epochs.latest_epoch:
-            self._epochs.assign(header.partition_leader_epoch, header.base_offset)
-        aborted = replay(self._producers, WalkedBatch(segment, header, position), now_ms)
-        if aborted is not None:
+        local, (header, prefix, covered) = self._local, batch
+        if header.base_offset > local.log_end_offset and not local.has_gaps:
             try:
-                segment.add_aborted(aborted)
+                note_gaps(local.directory)
             except OSError as error:
-                raise local.write_error("append", error, is_fatal=True) from error
+                raise local.write_error("append", error) from error
+            local.has_gaps = True
+        first_offset, leader_epoch = header.base_offset, header.partition_leader_epoch
+        marker = read_marker(header, lambda: b"".join((prefix, covered)))
+        if marker is not None:
+            local.write_marker(header, marker, prefix, covered, leader_epoch, now_ms)
+            return
+        local.write(header, prefix, covered, first_offset, leader_epoch, now_ms)
+        if not header.is_control:
+            try:
+                self._producers.replay(header, now_ms)
+            except MemoryError as error:
+                raise local.cannot_remember() from error

@@ -33,7 +33,9 @@ from warmlog_broker.storage.segment.rolling import is_overdue, should_roll
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS, segment_file_name
 from warmlog_broker.storage.segment.segment_swap import DELETED_SUFFIX, Replacement
-from warmlog_protocol.errors import StorageError
+from warmlog_protocol.batch import ControlType, EndTxnMarker
+from warmlog_protocol.batch.header import BatchHeader
+from warmlog_protocol.errors import FencedLeaderEpoch, StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -153,11 +155,82 @@ class LocalLog:
             return StorageError(reason)
         return storage_error(reason, error)
 
-    def take_back(self, first_offset: int, error: OSError, now_ms: int) -> StorageError:
-        """The error to raise if the index entry or state of the last batch, at `first_offset`, could not be written.
+    # Writing
 
-        The log end is after that batch, so nothing can be written over it (KAFKA-7866). If the disk is merely full the
-        batch is cut off again, and the log ends as before; otherwise the log goes offline.
+    def write(
+        self,
+        header: BatchHeader,
+        prefix: bytes,
+        covered: bytes | memoryview,
+        first_offset: int,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> LogSegment:
+        """Write a batch, `prefix` and `covered`, at `first_offset`, and move the log end past it; return its segment.
+
+        Raises FencedLeaderEpoch for an epoch older than the log's newest, or StorageError; the log is then as it was
+        before, unless the disk has failed. Not durable on return.
+        """
+        if leader_epoch < self.epochs.latest_epoch:
+            raise FencedLeaderEpoch(
+                f"{self.key.directory_name}: {leader_epoch} is older than {self.epochs.latest_epoch}"
+            )
+        last_offset = first_offset + header.last_offset_delta
+        max_timestamp_ms = header.max_timestamp_ms
+        size_bytes = len(prefix) + len(covered)
+        segment = self.segment_for(first_offset, last_offset, max_timestamp_ms, size_bytes, now_ms)
+        try:
+            segment.append(last_offset, max_timestamp_ms, last_offset, prefix, covered)
+        except OSError as error:
+            raise self.write_error("append", error) from error
+        except MemoryError as error:  # before or after the write, which is unknown
+            raise self._take_back(first_offset, self.log_end_offset, out_of_memory(), now_ms) from error
+        self.log_end_offset = last_offset + 1
+        if leader_epoch != self.epochs.latest_epoch:
+            self.epochs.assign(leader_epoch, first_offset)
+        return segment
+
+    def write_marker(
+        self,
+        header: BatchHeader,
+        marker: EndTxnMarker,
+        prefix: bytes,
+        covered: bytes | memoryview,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> None:
+        """As `write`, for a marker, whose header has its final offset: it ends its producer's transaction.
+
+        An abort gets its entry in the transaction index. If that cannot be written, the marker is taken back: without
+        it, aborted records would be read as committed (KAFKA-7866).
+        """
+        if marker.control_type is ControlType.ABORT:
+            try:
+                self.load_transaction_index(self.active, now_ms)
+            except OSError as error:
+                raise self.write_error("append", error) from error
+        end_offset = self.log_end_offset
+        segment = self.write(header, prefix, covered, header.base_offset, leader_epoch, now_ms)
+        try:
+            aborted = self.producers.aborted_by(header, marker.control_type)
+            if aborted is not None:
+                segment.add_aborted(aborted)
+        except (OSError, MemoryError) as error:
+            reason = error if isinstance(error, OSError) else out_of_memory()
+            raise self._take_back(header.base_offset, end_offset, reason, now_ms) from error
+        try:
+            self.producers.end_transaction(header, marker, now_ms)
+        except MemoryError as error:
+            raise self.cannot_remember() from error
+
+    def cannot_remember(self) -> StorageError:
+        """Take the log offline as its producers' state lacks a batch, which would be appended again if repeated."""
+        return self.write_error("append", out_of_memory(), is_fatal=True)
+
+    def _take_back(self, first_offset: int, end_offset: int, error: OSError, now_ms: int) -> StorageError:
+        """Return the error to raise if the last batch, at `first_offset`, cannot stay; the log ends at `end_offset`.
+
+        If only space or memory ran out, the batch is cut off. Otherwise, or if it cannot be cut, the log goes offline.
         """
         if is_resource_exhaustion(error):
             try:
@@ -167,7 +240,8 @@ class LocalLog:
             except MemoryError:
                 error = out_of_memory()
             else:
-                self.log_end_offset = first_offset
+                self.log_end_offset = max(end_offset, self.active.base_offset)
+                self.epochs.truncate_from_end(first_offset)
                 return self.write_error("append", error)
         return self.write_error("append", error, is_fatal=True)
 

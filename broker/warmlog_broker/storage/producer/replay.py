@@ -5,7 +5,7 @@ are not validated again. Damaged batches are skipped.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -146,7 +146,8 @@ def replay(states: ProducerStates, batch: WalkedBatch, now_ms: int) -> AbortedTx
     if not header.is_control:
         states.replay(header, now_ms)
         return None
-    marker = _read_marker(batch)
+    segment, _, position = batch
+    marker = read_marker(header, lambda: segment.records.read(position, header.size_bytes))
     if marker is None:
         return None
     aborted = states.aborted_by(header, marker.control_type)
@@ -154,17 +155,17 @@ def replay(states: ProducerStates, batch: WalkedBatch, now_ms: int) -> AbortedTx
     return aborted
 
 
-def _read_marker(batch: WalkedBatch) -> EndTxnMarker | None:
-    """The marker in a control batch; None for other control batches, which concern no producer."""
-    segment, header, position = batch
+def read_marker(header: BatchHeader, read: Callable[[], bytes]) -> EndTxnMarker | None:
+    """Return the marker in a control batch, which `read` returns; None for any other batch, and a malformed one."""
+    if not header.is_control:
+        return None
     try:
         if header.size_bytes > MARKER_BYTES:
             raise CorruptBatch(f"{header.size_bytes} bytes, a marker takes at most {MARKER_BYTES}")
-        data = segment.records.read(position, header.size_bytes)
-        control_batch = read_batch(data, max_decompressed_bytes=MARKER_BYTES)
-        control_type = control_batch.control_type
+        batch = read_batch(read(), max_decompressed_bytes=MARKER_BYTES)
+        control_type = batch.control_type
         if control_type is not None and control_type.is_end_txn:
-            return control_batch.end_txn_marker()
+            return batch.end_txn_marker()
     except CorruptBatch as error:
-        logger.warning("%s, position %d: skipped a malformed control batch: %s", segment.path, position, error)
+        logger.warning("skipped a malformed control batch at offset %d: %s", header.base_offset, error)
     return None

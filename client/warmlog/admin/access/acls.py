@@ -6,7 +6,6 @@ from enum import IntEnum
 from typing import TypedDict, TypeVar, Unpack
 
 from warmlog.admin.connected import Connected
-from warmlog.cluster.responses import checked
 from warmlog.texts import checked_text
 from warmlog_protocol.errors import did_you_mean
 from warmlog_protocol.messages import (
@@ -24,6 +23,7 @@ from warmlog_protocol.messages import (
     Operation,
     ResourceType,
 )
+from warmlog_transport.responses import checked
 
 E = TypeVar("E", bound=IntEnum)
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from warmlog.admin.arguments import checked_count
 from warmlog.admin.connected import Connected
-from warmlog.cluster.responses import checked
 from warmlog.texts import checked_text
 from warmlog_protocol.messages import (
     USER_PREFIX,
@@ -16,6 +15,7 @@ from warmlog_protocol.messages import (
     DescribeClientQuotasResponse,
     QuotaLimit,
 )
+from warmlog_transport.responses import checked
 
 REMOVED = 0
 

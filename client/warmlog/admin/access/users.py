@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from warmlog.admin.access.user_changes import creation, deletion, new_secret, rotation
 from warmlog.admin.arguments import checked_count
 from warmlog.admin.connected import Connected
-from warmlog.cluster.responses import checked
 from warmlog.errors import ResourceNotFound
 from warmlog.texts import checked_text
 from warmlog_protocol.messages import (
@@ -18,6 +17,7 @@ from warmlog_protocol.messages import (
     ListUsersRequest,
     ListUsersResponse,
 )
+from warmlog_transport.responses import checked
 
 GRACE_MS = 86_400_000
 """A day: time to give the new password to each client."""

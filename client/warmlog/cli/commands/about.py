@@ -25,7 +25,7 @@ over the environment, and that over the profile."""
 @ends_cleanly
 def version() -> None:
     """Print the version."""
-    from warmlog.cluster.options import client_version
+    from warmlog_transport.options import client_version
 
     line(f"{PROGRAM} {client_version()}")
 
@@ -45,7 +45,7 @@ def help_command(
 def profile(context: typer.Context, broker: Broker = DEFAULT_BROKER, as_json: AsJson = False) -> None:
     from dataclasses import fields
 
-    from warmlog.cluster.options import SECRETS, ConnectionOptions
+    from warmlog_transport.options import SECRETS, ConnectionOptions
 
     found = chosen_profile()
     choice = broker_choice(context, broker)

@@ -66,12 +66,12 @@ def spark_export(
     as_json: AsJson = False,
 ) -> None:
     directory = checked("PATH", _local_path, path)
-    from warmlog.cluster.options import ConnectionOptions, override
     from warmlog.spark.export.export import ExportOptions, check_topic
     from warmlog.spark.export.manifest import Manifest
     from warmlog.spark.options.options import parse_size_bytes
     from warmlog.spark.options.read_options import PlanLimits
     from warmlog_protocol.messages import IsolationLevel
+    from warmlog_transport.options import ConnectionOptions, override
 
     options = ExportOptions(
         bootstrap=tuple(broker.split(",")),

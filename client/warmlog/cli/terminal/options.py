@@ -56,7 +56,7 @@ def choose_broker(context: typer.Context, text: str) -> str:
 
 def check_broker(text: str) -> str:
     """Return `text` if it is HOST:PORT, or several separated by commas; else raise a usage error."""
-    from warmlog.cluster.address import parse_addresses
+    from warmlog_transport.address import parse_addresses
 
     try:
         parse_addresses(text)

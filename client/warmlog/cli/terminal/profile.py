@@ -162,9 +162,9 @@ def _check(path: Path, table: str, settings: Mapping[str, Any]) -> None:
     """Raise ProfileError for a key that does not exist or a value that it does not take."""
     from dataclasses import fields
 
-    from warmlog.cluster.address import parse_addresses
-    from warmlog.cluster.options import ConnectionOptions, check_types
     from warmlog.errors import InvalidConfig
+    from warmlog_transport.address import parse_addresses
+    from warmlog_transport.options import ConnectionOptions, check_types
 
     where = f"{path}, [{table}]" if table else str(path)
     known = [BROKER_KEY, PASSWORD_FILE_KEY, *(field.name for field in fields(ConnectionOptions))]

@@ -12,13 +12,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from warmlog.cluster.broker_link import backoff_ms
-from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.loop_thread import LoopThread
-from warmlog.cluster.options import ConnectionOptions
 from warmlog.consumer.group.membership import Membership, Owned, Partitions, Phase
 from warmlog.errors import ClientError, WarmlogError
 from warmlog_protocol.messages import GroupHeartbeatRequest, GroupHeartbeatResponse
+from warmlog_transport.broker_link import backoff_ms
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.loop_thread import LoopThread
+from warmlog_transport.options import ConnectionOptions
 
 _log = logging.getLogger("warmlog")
 

@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import ApiError, FencedInstanceId, WarmlogError
 from warmlog_protocol.messages import (
     LEAVING,
@@ -27,6 +26,7 @@ from warmlog_protocol.messages import (
     GroupHeartbeatResponse,
     TopicPartitions,
 )
+from warmlog_transport.responses import TopicPartition
 
 
 class Owned(NamedTuple):

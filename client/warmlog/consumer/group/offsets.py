@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from warmlog.cluster.cluster import Cluster
 from warmlog.consumer.group.membership import Owned, messages_of
 from warmlog.consumer.partition_reader import Place
 from warmlog.errors import ApiError, ClientClosed, error_from_code
@@ -17,6 +16,7 @@ from warmlog_protocol.messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from warmlog_transport.cluster import Cluster
 
 Errors = dict[Owned, ApiError]
 _Commit = tuple[int, int, str]

@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import ApiError, BrokerUnavailable, LogTruncated, OffsetOutOfRange, may_pass
 from warmlog.ranges.discover import Discovery, find_cuts
 from warmlog.ranges.offset_range import PartitionOffsets
@@ -29,6 +27,8 @@ from warmlog.spark.read.plan import Task, plan_tasks
 from warmlog.spark.read.planning import size_ranges
 from warmlog.spark.stream.ranges import advance, stream_ranges
 from warmlog_protocol.messages import IsolationLevel
+from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.responses import TopicPartition
 
 T = TypeVar("T")
 

@@ -8,8 +8,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from warmlog.cluster.responses import TopicPartition
 from warmlog.ranges.offset_range import LARGEST_PARTITION
+from warmlog_transport.responses import TopicPartition
 
 EXAMPLE = 'JSON like {"topic": {"0": 23, "1": -2}} is expected'
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from warmlog.cluster.address import parse_addresses
-from warmlog.cluster.options import ConnectionOptions, override
 from warmlog.points import parse_duration_ms
 from warmlog.spark.options.option_table import EXPLAINED, OPTIONS, REFUSED_IN_A_BATCH, SPARKS_OWN, Option, Use
 from warmlog_protocol.errors import InvalidConfig
+from warmlog_transport.address import parse_addresses
+from warmlog_transport.options import ConnectionOptions, override
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from warmlog.cluster.responses import TopicPartition
 from warmlog.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_point, parse_time_ms
 from warmlog.ranges.offset_range import LARGEST_PARTITION
 from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
@@ -21,6 +20,7 @@ from warmlog.spark.options.schema import default_projection, parse_columns
 from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.messages import IsolationLevel
 from warmlog_protocol.wire.frames import MAX_HEADER_BYTES
+from warmlog_transport.responses import TopicPartition
 
 LOSS_REMEDY = "set failOnDataLoss to false"
 _REMEDIES = Remedies(

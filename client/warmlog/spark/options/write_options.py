@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from warmlog.cluster.options import ConnectionOptions
 from warmlog.spark.options.option_table import Use
 from warmlog.spark.options.options import Given, take_options
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import InvalidConfig
+from warmlog_transport.options import ConnectionOptions
 
 _DAY_MS = 24 * 60 * 60_000
 

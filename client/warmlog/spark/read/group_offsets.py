@@ -8,7 +8,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from warmlog.cluster.responses import TopicPartition, checked, occupied
 from warmlog.consumer.group.membership import Owned, messages_of
 from warmlog.errors import (
     GroupIdNotFound,
@@ -32,6 +31,7 @@ from warmlog_protocol.messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from warmlog_transport.responses import TopicPartition, checked, occupied
 
 _NOT_IN_THE_LOG = (OffsetOutOfRange, UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
 """A topic was deleted, or a log was cut, after it had been read: the stream itself decides what to do about that."""

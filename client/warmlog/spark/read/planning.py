@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Collection, Sequence
 
-from warmlog.cluster.responses import TopicPartition, partition_range
 from warmlog.errors import UnknownTopicOrPartition
 from warmlog.points import Point
 from warmlog.ranges.discover import Discovery
@@ -13,6 +12,7 @@ from warmlog.sockets.retrying import retrying
 from warmlog.spark.options.read_options import PlanLimits, ReadOptions, TopicChoice
 from warmlog.spark.read.group_offsets import started_where_committed
 from warmlog.spark.read.plan import Task, plan_tasks
+from warmlog_transport.responses import TopicPartition, partition_range
 
 _log = logging.getLogger("warmlog.spark")
 

@@ -6,8 +6,8 @@ wait until a large one is read, as in Spark's Kafka connector.
 
 from collections.abc import Mapping, Sequence
 
-from warmlog.cluster.responses import TopicPartition
 from warmlog.ranges.offset_range import Piece
+from warmlog_transport.responses import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 

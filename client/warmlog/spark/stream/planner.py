@@ -10,8 +10,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from warmlog.cluster.responses import TopicPartition
-from warmlog.errors import TOPIC_IS_GONE, LogTruncated, OffsetOutOfRange
+from warmlog.errors import LogTruncated, OffsetOutOfRange
 from warmlog.ranges.discover import Discovery, find_cuts
 from warmlog.ranges.offset_range import PartitionOffsets, Piece, sized_ranges
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
@@ -22,6 +21,8 @@ from warmlog.spark.read.plan import Task, plan_tasks
 from warmlog.spark.read.planning import chosen_states, size_ranges
 from warmlog.spark.stream.admission import admit_bytes, admit_offsets, is_enough
 from warmlog.spark.stream.ranges import advance, first_end, first_start, stream_ranges
+from warmlog_transport.errors import TOPIC_IS_GONE
+from warmlog_transport.responses import TopicPartition
 
 T = TypeVar("T")
 Offsets = Mapping[TopicPartition, int]

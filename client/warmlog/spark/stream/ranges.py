@@ -19,11 +19,11 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from warmlog.cluster.responses import TopicPartition
 from warmlog.points import LATEST, Point, PointKind, Points
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
 from warmlog.ranges.resolve import Loss, keep_available
 from warmlog.spark.stream.admission import begin_of
+from warmlog_transport.responses import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 

@@ -13,7 +13,6 @@ from waiting import wait_until
 from warmlog.arrow_write.job import Job, Membership, abort_job_members, commit_job
 from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
 from warmlog.arrow_write.rows import ArrowRows, PreparedRows
-from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -40,6 +39,7 @@ from warmlog_protocol.messages import (
     JoinJobResponse,
     Message,
 )
+from warmlog_transport.options import ConnectionOptions
 
 OPTIONS = ConnectionOptions(
     connect_timeout_ms=1000, request_timeout_ms=500, retry_backoff_ms=5, retry_backoff_max_ms=20

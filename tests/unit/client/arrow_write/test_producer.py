@@ -13,7 +13,6 @@ from fake_broker import FakeBroker, Fault
 from warmlog.arrow_write import producer as blocking_producer
 from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
 from warmlog.arrow_write.rows import ArrowRows, PreparedRows, RowSpan
-from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import (
     ClientError,
     DeliveryTimeout,
@@ -25,6 +24,7 @@ from warmlog.errors import (
 from warmlog.sockets.cluster import BlockingCluster
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import HandshakeRequest, InitProducerIdRequest, Message, MetadataRequest
+from warmlog_transport.options import ConnectionOptions
 
 OPTIONS = ConnectionOptions(
     connect_timeout_ms=1000, request_timeout_ms=500, retry_backoff_ms=5, retry_backoff_max_ms=20

@@ -13,10 +13,10 @@ import warmlog
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
 from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, fill, place, take, until
-from warmlog.cluster.cluster import Cluster
 from warmlog.consumer import member
 from warmlog_protocol.errors import CoordinatorLoadInProgress, GroupMaxSizeReached, UnknownMemberId
 from warmlog_protocol.messages import GroupHeartbeatRequest, Message, OffsetFetchRequest
+from warmlog_transport.cluster import Cluster
 
 
 @pytest.mark.parametrize("notices_by", ["heartbeat", "commit"])

@@ -6,7 +6,6 @@ from uuid import UUID
 
 import pytest
 
-from warmlog.cluster.cluster import Topic
 from warmlog.errors import BufferFull, ErrorCode, MessageTooLarge, UnknownTopicOrPartition
 from warmlog.producer.accumulator import GRANT_BYTES, Accumulator
 from warmlog.producer.delivery import DeliveryFuture
@@ -16,6 +15,7 @@ from warmlog.producer.partition_queue import TopicQueues
 from warmlog.producer.producer_batch import ProducerBatch
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import PartitionMetadata
+from warmlog_transport.cluster import Topic
 
 RECORD = b"x" * 100
 RECORD_BYTES = len(RECORD) + RECORD_OVERHEAD_BYTES

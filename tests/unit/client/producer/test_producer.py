@@ -37,7 +37,7 @@ async def test_an_error_that_nobody_expected_fails_what_waits_for_a_topic(monkey
 
     async with FakeBroker(t=1) as broker, asyncio.timeout(10), producer(broker) as client:
         with monkeypatch.context() as patch:
-            patch.setattr("warmlog.cluster.cluster.Cluster.topics", broken)
+            patch.setattr("warmlog_transport.cluster.Cluster.topics", broken)
             with pytest.raises(warmlog.ClientError, match=r"t: RuntimeError\('a bug'\)"):
                 await client.send(TOPIC, b"a")
         assert (await client.send(TOPIC, b"b")).offset == 0

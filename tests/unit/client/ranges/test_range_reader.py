@@ -7,7 +7,6 @@ import pytest
 from msgspec.structs import replace as replace_fields
 
 from unit.client.ranges.fake_broker import TOPIC_ID, Answer, FakeBroker, Step
-from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -38,6 +37,7 @@ from warmlog_protocol.batch import (
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.codec.crc import crc32c
 from warmlog_protocol.messages import AbortedTransaction, DivergingEpoch, FetchPartition, IsolationLevel
+from warmlog_transport.options import ConnectionOptions
 
 QUICK = ReadSettings(
     fetch_bytes=4_000,

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
 from warmlog.arrow_write.rows import ArrowRows, PreparedRows
-from warmlog.cluster.options import ConnectionOptions
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog.sockets.cluster import BlockingCluster
 from warmlog_protocol.messages import LATEST_TIMESTAMP
+from warmlog_transport.options import ConnectionOptions
 
 OPTIONS = ConnectionOptions(retry_backoff_ms=1, retry_backoff_max_ms=2)
 PRODUCING, READING = 60, 30

@@ -9,7 +9,6 @@ import pytest
 
 from broker_in_thread import broker_in_thread
 from fake_broker import FakeBroker
-from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import BrokerUnavailable, ClientClosed, UnknownTopicOrPartition
 from warmlog.sockets.cluster import BlockingCluster
 from warmlog.sockets.connection import MOST_PARTS, BlockingConnection
@@ -26,6 +25,7 @@ from warmlog_protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
+from warmlog_transport.options import ConnectionOptions
 
 OPTIONS = ConnectionOptions(connect_timeout_ms=1000, request_timeout_ms=1000)
 

@@ -25,12 +25,12 @@ from fake_broker import FakeBroker, FakePartition, Fault
 from interrupter import interrupt_everywhere
 from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
 from warmlog.arrow_write.rows import ArrowRows, PreparedRows
-from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import ClientClosed
 from warmlog.sockets.cluster import BlockingCluster
 from warmlog.sockets.connection import BlockingConnection
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.messages import LATEST_TIMESTAMP, MetadataRequest, MetadataResponse
+from warmlog_transport.options import ConnectionOptions
 
 pytestmark = [  # of sockets and generators that an interruption leaves to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -142,8 +142,8 @@ def _once_stopped(take_over: Callable[[], "Adoption"]) -> "Adoption":
 
 def _ask(address: str, kafka_dir: list[Path], topics: frozenset[str]) -> "TopicConfigs":
     """Return what the Kafka at `address` says of the topics; an address that is none is a usage error."""
-    from warmlog.cluster.address import parse_addresses
     from warmlog_protocol.errors import InvalidConfig
+    from warmlog_transport.address import parse_addresses
 
     checked("--kafka", parse_addresses, address)
     try:

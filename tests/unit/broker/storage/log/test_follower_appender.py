@@ -8,10 +8,13 @@ from unittest.mock import patch
 import pytest
 
 from unit.broker.storage.log_files import batch_of
-from unit.broker.storage.log_room import START_MS, TINY, LogRoom, read_batches, read_values
+from unit.broker.storage.log_room import START_MS, TINY, LogRoom, make_batch, read_batches, read_values
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
+from warmlog_broker.storage.index.transaction_index import TransactionIndex
 from warmlog_broker.storage.log.follower_appender import OffsetsOutOfOrder, UnexpectedAppendOffset
-from warmlog_protocol.errors import CorruptBatch, FencedLeaderEpoch, StorageError
+from warmlog_broker.storage.producer.producer_state import ProducerStates
+from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_protocol.errors import CorruptBatch, DiskFull, FencedLeaderEpoch, OutOfResources, StorageError
 
 FAR_OFFSET = 2**31 + 1
 
@@ -148,6 +151,32 @@ class TestLimits:
         append(room, at(2, 3))
         assert offsets_from(room, 0) == [0, 1, 2, 3]
 
+    @pytest.mark.parametrize("offset", [1, 5])
+    @pytest.mark.parametrize("is_written", [False, True])
+    def test_out_of_memory_takes_the_batch_back_and_the_next_try_appends_it(
+        self, room: LogRoom, monkeypatch: pytest.MonkeyPatch, offset: int, is_written: bool
+    ) -> None:
+        append(room, at(0))
+        real = FileRecords.append
+
+        def run_out(self: FileRecords, prefix: bytes, covered: bytes) -> int:
+            if is_written:
+                real(self, prefix, covered)
+            raise MemoryError
+
+        with monkeypatch.context() as failing:
+            failing.setattr(FileRecords, "append", run_out)
+            with pytest.raises(OutOfResources):
+                append(room, at(offset, epoch=3))
+        assert room.log.log_end_offset == 1
+        assert room.log.epochs.latest_epoch == 0
+        append(room, at(offset, epoch=3))
+        room.leader_epoch = 3
+        room.flush()
+        room.crash()
+        assert offsets_from(room, 0) == [0, offset]
+        assert room.log.recovery_report.is_uneventful
+
 
 class TestEpochs:
     def test_ul_49_epochs_are_kept_and_learnt_from_the_batches(self, room: LogRoom) -> None:
@@ -211,6 +240,52 @@ class TestProducers:
             )
             assert room.log.reader.read(0, 1000, bound="committed").aborted != ()
             room.crash()
+
+    @pytest.mark.parametrize("error", [OSError(ENOSPC, "No space left on device"), MemoryError()])
+    def test_an_abort_whose_index_entry_cannot_be_written_is_taken_back_and_copied_again(
+        self, room: LogRoom, monkeypatch: pytest.MonkeyPatch, error: Exception
+    ) -> None:
+        elsewhere = room.directory.parent / "source"
+        elsewhere.mkdir()
+        source = LogRoom(elsewhere, TINY)
+        source.append_in_transaction(b"aborted", producer=(7, 0, 0))
+        source.leader_epoch = 4
+        source.end_transaction(7, commits=False)
+        data, marker = (
+            b"".join(part.pread() for part in source.log.reader.read(n, 1, bound="log_end").slices) for n in range(2)
+        )
+        append(room, data)
+
+        def refuse(*_: object) -> None:
+            raise error
+
+        with monkeypatch.context() as failing:
+            failing.setattr(TransactionIndex, "append", refuse)
+            with pytest.raises((DiskFull, OutOfResources)):
+                append(room, marker)
+        assert (room.log.log_end_offset, room.log.local.failure) == (1, "")
+        assert room.log.epochs.entries == ((0, 0),)
+        assert room.log.producers.in_transactions != []
+        append(room, marker)
+        room.leader_epoch = 4
+        room.flush()
+        for _ in range(2):
+            room.log.bounds.raise_high_watermark(2)
+            assert [txn[:3] for txn in room.log.reader.read(0, 1000, bound="committed").aborted] == [(7, 0, 1)]
+            room.crash()
+
+    def test_a_batch_that_is_not_known_to_be_its_producers_ends_the_log(
+        self, room: LogRoom, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def run_out(*_: object) -> None:
+            raise MemoryError
+
+        with monkeypatch.context() as failing:
+            failing.setattr(ProducerStates, "update", run_out)
+            with pytest.raises(StorageError, match="out of memory"):
+                append(room, make_batch(b"a", producer=(7, 0, 0)))
+        with pytest.raises(StorageError, match="offline"):
+            append(room, at(1))
 
     def test_the_high_watermark_stays_where_it_was(self, room: LogRoom) -> None:
         append(room, at(0, 1))

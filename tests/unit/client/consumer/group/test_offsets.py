@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any, cast
 
-from warmlog.cluster.cluster import Cluster
 from warmlog.consumer.group.membership import Owned
 from warmlog.consumer.group.offsets import GroupMetadata, Offsets
 from warmlog_protocol.messages import CommittedPartition, OffsetCommitRequest, OffsetCommitResponse
+from warmlog_transport.cluster import Cluster
 
 FIRST, SECOND = Owned(b"1" * 16, "t", 0), Owned(b"1" * 16, "t", 1)
 

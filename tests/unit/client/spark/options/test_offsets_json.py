@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog.cluster.responses import TopicPartition
 from warmlog.spark.options.offsets_json import offsets_document, offsets_of, parse_offsets
+from warmlog_transport.responses import TopicPartition
 
 partitions = st.tuples(st.text(min_size=1, max_size=5), st.integers(0, 300))
 offsets_by_partition = st.dictionaries(partitions, st.integers(-2, 2**63 - 1), max_size=20)

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog.cluster.responses import TopicPartition
 from warmlog.ranges.offset_range import Piece
 from warmlog.spark.stream.admission import admit_bytes, admit_offsets, begin_of, is_enough
+from warmlog_transport.responses import TopicPartition
 
 places = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 12))
 starts = st.dictionaries(places, st.integers(0, 1000), max_size=8)

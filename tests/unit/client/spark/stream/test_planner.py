@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import BrokerUnavailable, InconsistentTopicId, LogTruncated, OffsetOutOfRange, UnknownTopicId
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
@@ -15,6 +14,7 @@ from warmlog.spark.options.stream_options import Admission, parse_stream_options
 from warmlog.spark.stream.planner import StreamPlanner
 from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.messages import FoundSplit
+from warmlog_transport.responses import TopicPartition
 
 RECORD_BYTES = 100
 BATCH_RECORDS = 50

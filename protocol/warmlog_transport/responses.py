@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from warmlog.cluster.address import Address
-from warmlog.errors import ApiError, ErrorCode, NonEmptyGroup, UnknownTopicOrPartition, error_from_code
-from warmlog.points import TopicPartition as TopicPartition
+from warmlog_protocol.errors import ApiError, ErrorCode, NonEmptyGroup, UnknownTopicOrPartition, error_from_code
 from warmlog_protocol.messages import DescribeConfigsResponse, GroupMember, Message, MetadataResponse, TopicMetadata
+from warmlog_transport.address import Address
+
+TopicPartition = tuple[str, int]
 
 
 class HasError(Protocol):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from warmlog.errors import ClientClosed
+from warmlog_transport.errors import ClientClosed
 
 P = ParamSpec("P")
 R = TypeVar("R")

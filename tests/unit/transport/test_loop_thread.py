@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from warmlog.cluster.loop_thread import LoopThread
+from warmlog_transport.loop_thread import LoopThread
 
 
 def test_another_stop_while_it_ends_does_not_interrupt_that() -> None:

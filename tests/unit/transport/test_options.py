@@ -8,9 +8,9 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 import pytest
 
-from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, connection_options
 from warmlog.errors import InvalidConfig, SaslAuthenticationFailed
 from warmlog_protocol.wire.login import current_password
+from warmlog_transport.options import ConnectionKeywords, ConnectionOptions, connection_options
 
 
 def test_type_checkers_see_every_option_with_its_type() -> None:

@@ -14,13 +14,14 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Self, TypeVar, cast
 
-from warmlog.cluster.address import Address, silent, why_unconnected
-from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import Throttle
-from warmlog.cluster.tls import lost_early
-from warmlog.errors import ApiError, BrokerUnavailable, ProtocolError, RemoteProtocolError, WarmlogError
+from warmlog_protocol.errors import ApiError, ProtocolError, RemoteProtocolError, WarmlogError
 from warmlog_protocol.messages import AuthenticateResponse, HandshakeResponse, Message
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
+from warmlog_transport.address import Address, silent, why_unconnected
+from warmlog_transport.errors import BrokerUnavailable
+from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.responses import Throttle
+from warmlog_transport.tls import lost_early
 
 _log = logging.getLogger("warmlog")
 

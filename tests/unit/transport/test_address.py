@@ -2,7 +2,7 @@
 
 import pytest
 
-from warmlog.cluster.address import Address, parse_address, parse_addresses
+from warmlog_transport.address import Address, parse_address, parse_addresses
 
 
 @pytest.mark.parametrize(

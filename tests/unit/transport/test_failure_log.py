@@ -2,8 +2,8 @@
 
 import pytest
 
-from warmlog.cluster.failure_log import GRACE_S, TELL_AGAIN_S, FailureLog
 from warmlog.errors import BrokerUnavailable, DiskFull, NotLeaderOrFollower, StorageError
+from warmlog_transport.failure_log import GRACE_S, TELL_AGAIN_S, FailureLog
 
 PARTITION = ("t", 0)
 START_S = 1000.0

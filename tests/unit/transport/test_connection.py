@@ -6,10 +6,6 @@ import struct
 import pytest
 
 from fake_broker import FakeBroker
-from warmlog.cluster.address import Address
-from warmlog.cluster.connection import Connection
-from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import Throttle
 from warmlog.errors import BrokerUnavailable, RemoteProtocolError, WarmlogError
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.messages import (
@@ -23,6 +19,10 @@ from warmlog_protocol.messages import (
     ProduceResponse,
 )
 from warmlog_protocol.wire.connection import ReceivedResponse
+from warmlog_transport.address import Address
+from warmlog_transport.connection import Connection
+from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.responses import Throttle
 
 pytestmark = pytest.mark.usefixtures("quick_clock")
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog.cluster.broker_link import backoff_ms
-from warmlog.cluster.options import ConnectionOptions
+from warmlog_transport.broker_link import backoff_ms
+from warmlog_transport.options import ConnectionOptions
 
 OPTIONS = ConnectionOptions(retry_backoff_ms=50, retry_backoff_max_ms=1000)
 

@@ -3,7 +3,7 @@
 import ssl
 from pathlib import Path
 
-from warmlog.errors import InvalidConfig
+from warmlog_protocol.errors import InvalidConfig
 
 _EXPIRED, _NOT_YET_VALID = 10, 9
 _UNKNOWN_ISSUER = frozenset({18, 19, 20, 21})

@@ -8,14 +8,13 @@ from ssl import SSLContext
 from types import NoneType
 from typing import TypedDict
 
-from warmlog.cluster.address import Address
-from warmlog.cluster.tls import make_context
-from warmlog.errors import InvalidConfig
-from warmlog_protocol.errors import did_you_mean
+from warmlog_protocol.errors import InvalidConfig, did_you_mean
 from warmlog_protocol.messages import HandshakeRequest, HandshakeResponse
 from warmlog_protocol.sasl.credential import MECHANISMS
 from warmlog_protocol.wire.connection import CLIENT_BUFFER_BYTES, DEFAULT_MAX_FRAME_BYTES
 from warmlog_protocol.wire.login import Login, Password, login
+from warmlog_transport.address import Address
+from warmlog_transport.tls import make_context
 
 
 @dataclass(frozen=True, slots=True)

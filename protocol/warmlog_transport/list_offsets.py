@@ -3,11 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from warmlog.cluster.broker_link import BrokerLink
-from warmlog.cluster.cluster import Cluster, about
-from warmlog.cluster.leader_requests import ask_leaders
-from warmlog.cluster.responses import TopicPartition
-from warmlog.errors import ApiError, error_from_code
+from warmlog_protocol.errors import ApiError, error_from_code
 from warmlog_protocol.messages import (
     CONSUMER_REPLICA_ID,
     LATEST_TIMESTAMP,
@@ -17,6 +13,10 @@ from warmlog_protocol.messages import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
+from warmlog_transport.broker_link import BrokerLink
+from warmlog_transport.cluster import Cluster, about
+from warmlog_transport.leader_requests import ask_leaders
+from warmlog_transport.responses import TopicPartition
 
 __all__ = ["OffsetAt", "TopicPartition", "list_offsets", "located", "look_up"]
 

@@ -14,23 +14,14 @@ from dataclasses import dataclass
 from typing import TypeVar
 from uuid import UUID
 
-from warmlog.cluster.address import Address, parse_addresses
-from warmlog.cluster.broker_link import BrokerLink, backoff_ms
-from warmlog.cluster.connection import Connection
-from warmlog.cluster.failure_log import FailureLog
-from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import broker_addresses, partition_range, topic_error
-from warmlog.errors import (
+from warmlog_protocol.errors import (
     ApiError,
     AuthorizationFailed,
-    BrokerUnavailable,
-    ClientClosed,
     ErrorCode,
     NotLeaderOrFollower,
     StorageError,
     UnknownTopicOrPartition,
     WarmlogError,
-    WrongEventLoop,
 )
 from warmlog_protocol.messages import (
     HandshakeResponse,
@@ -41,6 +32,13 @@ from warmlog_protocol.messages import (
     TopicMetadata,
 )
 from warmlog_protocol.wire.connection import ReceivedResponse
+from warmlog_transport.address import Address, parse_addresses
+from warmlog_transport.broker_link import BrokerLink, backoff_ms
+from warmlog_transport.connection import Connection
+from warmlog_transport.errors import BrokerUnavailable, ClientClosed, WrongEventLoop
+from warmlog_transport.failure_log import FailureLog
+from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.responses import broker_addresses, partition_range, topic_error
 
 _log = logging.getLogger("warmlog")
 

@@ -6,9 +6,9 @@ from bisect import bisect_left
 from collections.abc import Collection
 from typing import NamedTuple
 
-from warmlog.cluster.cluster import Cluster
-from warmlog.errors import WarmlogError
+from warmlog_protocol.errors import WarmlogError
 from warmlog_protocol.messages import FetchPartition, FetchRequest, FetchResponse
+from warmlog_transport.cluster import Cluster
 
 _FETCHES_IN_FLIGHT = 16
 """Each brings one whole batch, a MiB by default at most."""

@@ -5,11 +5,12 @@ import logging
 import random
 from collections.abc import Callable
 
-from warmlog.cluster.address import Address
-from warmlog.cluster.connection import Connection
-from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import Throttle
-from warmlog.errors import BrokerUnavailable, ClientClosed, WarmlogError
+from warmlog_protocol.errors import WarmlogError
+from warmlog_transport.address import Address
+from warmlog_transport.connection import Connection
+from warmlog_transport.errors import BrokerUnavailable, ClientClosed
+from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.responses import Throttle
 
 _log = logging.getLogger("warmlog")
 

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol, TypeVar
 
-from warmlog.cluster.broker_link import BrokerLink
-from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.responses import HasError, TopicPartition
-from warmlog.errors import ApiError, StorageError, UnknownTopicOrPartition, error_from_code
+from warmlog_protocol.errors import ApiError, StorageError, UnknownTopicOrPartition, error_from_code
+from warmlog_transport.broker_link import BrokerLink
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.responses import HasError, TopicPartition
 
 
 class PartitionResult(HasError, Protocol):

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from errno import ECONNREFUSED
 from typing import NamedTuple
 
-from warmlog.cluster.tls import why_tls_failed
-from warmlog.errors import InvalidConfig
+from warmlog_protocol.errors import InvalidConfig
+from warmlog_transport.tls import why_tls_failed
 
 DEFAULT_PORT = 7400
 

@@ -7,8 +7,9 @@ the partition worked in between, but at most once in TELL_AGAIN_S for a partitio
 
 from dataclasses import dataclass
 
-from warmlog.cluster.responses import TopicPartition
-from warmlog.errors import BrokerUnavailable, WarmlogError
+from warmlog_protocol.errors import WarmlogError
+from warmlog_transport.errors import BrokerUnavailable
+from warmlog_transport.responses import TopicPartition
 
 GRACE_S = 1.0
 TELL_AGAIN_S = 30.0

@@ -1,4 +1,4 @@
-"""What tests of the client share."""
+"""What tests of clients and connections share."""
 
 import asyncio
 from collections.abc import AsyncIterator
