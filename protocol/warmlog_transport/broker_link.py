@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 
 from warmlog_protocol.errors import WarmlogError
+from warmlog_protocol.codec.memory import zeroed_memory
+from warmlog_protocol.wire.frames import Allocate
 from warmlog_transport.address import Address
 from warmlog_transport.connection import Connection
 from warmlog_transport.errors import BrokerUnavailable, ClientClosed
@@ -31,11 +33,12 @@ def backoff_ms(failures: int, options: ConnectionOptions, jitter: float) -> floa
 class BrokerLink:
     """At most one connection to `address`; `on_change` is called when it opens, is lost or becomes writable."""
 
-    def __init__(self, address: Address, options: ConnectionOptions, on_change: Callable[[], None]) -> None:
+    def __init__(self, address: Address, options: ConnectionOptions, on_change: Callable[[], None], allocate: Allocate = zeroed_memory) -> None:
         self.address = address
         self.last_error: WarmlogError | None = None
         self.throttle = Throttle()
         self._options = options
+        self._allocate = allocate
         self._on_change = on_change
         self.connection: Connection | None = None
         """The open connection, if there is one now."""
@@ -72,7 +75,7 @@ class BrokerLink:
     async def _connect(self) -> None:
         try:
             await asyncio.sleep(backoff_ms(self._failures, self._options, random.random()) / 1000)  # noqa: S311
-            connection = await Connection.open(self.address, self._options, self._changed, self.throttle)
+            connection = await Connection.open(self.address, self._options, self._changed, self.throttle, self._allocate)
         except WarmlogError as error:
             self._failures += 1
             if self._failures == 2:  # after a single attempt the caller reports the error

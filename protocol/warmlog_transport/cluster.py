@@ -23,6 +23,7 @@ from warmlog_protocol.errors import (
     UnknownTopicOrPartition,
     WarmlogError,
 )
+from warmlog_protocol.codec.memory import zeroed_memory
 from warmlog_protocol.messages import (
     HandshakeResponse,
     Message,
@@ -32,6 +33,7 @@ from warmlog_protocol.messages import (
     TopicMetadata,
 )
 from warmlog_protocol.wire.connection import ReceivedResponse
+from warmlog_protocol.wire.frames import Allocate
 from warmlog_transport.address import Address, parse_addresses
 from warmlog_transport.broker_link import BrokerLink, backoff_ms
 from warmlog_transport.connection import Connection
@@ -119,7 +121,10 @@ class Cluster:
         bootstrap: str | Sequence[str],
         options: ConnectionOptions,
         on_change: Callable[[], None] = lambda: None,
+        allocate: Allocate = zeroed_memory,
     ) -> None:
+        """`allocate` provides the memory of large responses."""
+        self._allocate = allocate
         self.options = options
         self.home = HomeLoop()
         self._bootstrap = parse_addresses(bootstrap)
@@ -326,7 +331,7 @@ class Cluster:
     def _link(self, address: Address) -> BrokerLink:
         link = self._links.get(address)
         if link is None:
-            link = self._links[address] = BrokerLink(address, self.options, self._on_change)
+            link = self._links[address] = BrokerLink(address, self.options, self._on_change, self._allocate)
         return link
 
     async def _any_connection(self) -> Connection:

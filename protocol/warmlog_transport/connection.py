@@ -15,8 +15,10 @@ from collections.abc import Callable, Sequence
 from typing import Self, TypeVar, cast
 
 from warmlog_protocol.errors import ApiError, ProtocolError, RemoteProtocolError, WarmlogError
+from warmlog_protocol.codec.memory import zeroed_memory
 from warmlog_protocol.messages import AuthenticateResponse, HandshakeResponse, Message
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
+from warmlog_protocol.wire.frames import Allocate
 from warmlog_transport.address import Address, silent, why_unconnected
 from warmlog_transport.errors import BrokerUnavailable
 from warmlog_transport.options import ConnectionOptions
@@ -44,14 +46,15 @@ class Connection(asyncio.BufferedProtocol):
         options: ConnectionOptions,
         on_change: Callable[[], None] = lambda: None,
         throttle: Throttle | None = None,
+        allocate: Allocate = zeroed_memory,
     ) -> None:
-        """`throttle` counts for all connections to a broker, one after another."""
+        """`throttle` counts for all connections to a broker, one after another. `allocate` is for large responses."""
         self.address = address
         self.broker: HandshakeResponse | None = None
         self._options = options
         self._on_change = on_change
         self._core = ClientConnection(
-            max_frame_bytes=options.max_frame_bytes, buffer_bytes=options.receive_buffer_bytes
+            max_frame_bytes=options.max_frame_bytes, buffer_bytes=options.receive_buffer_bytes, allocate=allocate
         )
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -73,6 +76,7 @@ class Connection(asyncio.BufferedProtocol):
         options: ConnectionOptions,
         on_change: Callable[[], None] = lambda: None,
         throttle: Throttle | None = None,
+        allocate: Allocate = zeroed_memory,
     ) -> Self:
         """Connect, shake hands and authenticate. Raises BrokerUnavailable if that fails or takes longer than
         `connect_timeout_ms`, and SaslAuthenticationFailed."""
@@ -83,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout(timeout_s):
                 _, connection = await loop.create_connection(
-                    lambda: cls(address, options, on_change, throttle),
+                    lambda: cls(address, options, on_change, throttle, allocate),
                     *address,
                     ssl=tls,
                     server_hostname=address.host if tls else None,

@@ -21,6 +21,9 @@ class PartitionResult(HasError, Protocol):
 
 Result = TypeVar("Result", bound=PartitionResult)
 
+PARTITIONS_A_REQUEST = 2000
+"""With the longest names they take half of a broker's `request.header.max.bytes`; `request.max.items` allows more."""
+
 
 async def ask_leaders(
     cluster: Cluster,
@@ -31,7 +34,7 @@ async def ask_leaders(
 ) -> dict[TopicPartition, Result | ApiError]:
     """Return for each of `partitions`, in their order, its result or why there is none. Requests must be repeatable.
 
-    `ask` sends a request about one leader's partitions and returns the results. Retriable errors are retried until the
+    `ask` sends a request about some of one leader's partitions and returns the results. Retriable errors are retried until the
     request timeout; an offline partition only with `waits_for_offline`, as it mostly takes an operator to repair it.
     Raises BrokerUnavailable if no broker responds.
     """
@@ -91,7 +94,8 @@ async def _ask_once(
         else:
             by_leader.setdefault(link, []).append((topic, partition))
     for link, theirs in by_leader.items():
-        for result in await ask(theirs, link):
-            tp = (result.topic, result.partition)
-            found[tp] = error_from_code(result.error_code, result.error_message) if result.error_code else result
+        for first in range(0, len(theirs), PARTITIONS_A_REQUEST):
+            for result in await ask(theirs[first : first + PARTITIONS_A_REQUEST], link):
+                tp = (result.topic, result.partition)
+                found[tp] = error_from_code(result.error_code, result.error_message) if result.error_code else result
     return found

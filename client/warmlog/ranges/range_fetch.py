@@ -13,7 +13,6 @@ import random
 import time
 
 from warmlog.errors import (
-    TOPIC_IS_GONE,
     ApiError,
     BrokerUnavailable,
     CorruptBatch,
@@ -45,6 +44,7 @@ from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_transport.broker_link import backoff_ms
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import Connection
+from warmlog_transport.errors import TOPIC_IS_GONE
 
 _RECREATED = "the topic was deleted or recreated after these ranges were planned"
 
