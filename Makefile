@@ -17,6 +17,7 @@ STREAMS ?= 50
 BASE ?= HEAD~1
 TARGET ?= bench
 ROUNDS ?= 3
+PROCESSES ?= 3
 BIN := .venv/bin
 # What the tests' many processes import is compiled once and not in each of them.
 unexport PYTHONDONTWRITEBYTECODE
@@ -53,8 +54,8 @@ help:
 	@echo 'make bench-spark  measure reading with Spark; writes build/bench-spark.json (BENCH_ARGS as above)'
 	@echo 'make bench-spark-kafka  the same beside Kafka and its own connector, as far as that goes; fetches their jars by Maven'
 	@echo 'make bench-storage  measure the storage engine; writes build/bench-storage.json (BENCH_ARGS as above)'
-	@echo 'make bench-compare  a benchmark of another commit and of this tree in turns (BASE=COMMIT TARGET=bench ROUNDS=3)'
-	@echo 'make walk       which files and functions one produced and one fetched record go through'
+	@echo 'make bench-compare  this tree'\''s benchmark against another commit and this one, in turns (BASE=COMMIT TARGET=bench ROUNDS=3)'
+	@echo 'make walk       the functions that a produced batch, a fetched one and a commit of offsets go through'
 	@echo 'make dev        only set up .venv'
 	@echo 'make clean      remove what the other targets made, except .venv'
 
@@ -148,8 +149,8 @@ bench-spark: dev
 	@$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m benchmarks.spark $(BENCH_ARGS)
 
 bench-compare: dev
-	@PYTHONPATH=tests $(BIN)/python -m benchmarks.compare "$(BASE)" --target $(TARGET) --rounds $(ROUNDS) \
-		--bench-args="$(BENCH_ARGS)"
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.compare "$(BASE)" --target $(TARGET) \
+		--processes $(PROCESSES) --rounds $(ROUNDS) --bench-args="$(BENCH_ARGS)"
 
 walk: dev
 	@PYTHONPATH=tests $(BIN)/python -m walk

@@ -50,7 +50,7 @@ class BrokerProcess:
     """`python -m warmlog_broker` on `data_dir`, or several; settings have underscores for dots: `flush_ms=5`.
 
     A context manager: entering starts it and waits until it listens, leaving kills what still runs. As tests kill it
-    often, it starts in safe mode only where a test sets `crash_loop_limit`; its log is text. With `constants`,
+    often, a start is refused after crashes only if a test sets `crash_loop_limit`; its log is text. With `constants`,
     times that are not settings are shorter.
     """
 

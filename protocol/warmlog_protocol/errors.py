@@ -293,8 +293,8 @@ class OutOfResources(StorageError, code=ErrorCode.OUT_OF_RESOURCES):
 
 
 class SafeMode(StorageError, code=ErrorCode.SAFE_MODE, retriable=False):
-    """The broker crashed repeatedly while starting: it serves reads and refuses records until an operator restarts it.
-    Not retriable, since that takes longer than a client should wait."""
+    """A broker of version 0.1 crashed repeatedly while starting: it serves reads and refuses records until an operator
+    restarts it. Not retriable, since that takes longer than a client should wait."""
 
 
 class TooManyConnections(ApiError, code=ErrorCode.TOO_MANY_CONNECTIONS, retriable=True):

@@ -6,14 +6,15 @@ Metadata is requested when something is unknown or a broker responded with NOT_L
 import asyncio
 import logging
 import os
-import random
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from types import TracebackType
+from typing import Self, TypeVar
 from uuid import UUID
 
+from warmlog_protocol.codec.memory import zeroed_memory
 from warmlog_protocol.errors import (
     ApiError,
     AuthorizationFailed,
@@ -23,7 +24,6 @@ from warmlog_protocol.errors import (
     UnknownTopicOrPartition,
     WarmlogError,
 )
-from warmlog_protocol.codec.memory import zeroed_memory
 from warmlog_protocol.messages import (
     HandshakeResponse,
     Message,
@@ -35,12 +35,11 @@ from warmlog_protocol.messages import (
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_protocol.wire.frames import Allocate
 from warmlog_transport.address import Address, parse_addresses
-from warmlog_transport.broker_link import BrokerLink, backoff_ms
-from warmlog_transport.connection import Connection
+from warmlog_transport.connection import BrokerLink, Connection
 from warmlog_transport.errors import BrokerUnavailable, ClientClosed, WrongEventLoop
-from warmlog_transport.failure_log import FailureLog
 from warmlog_transport.options import ConnectionOptions
-from warmlog_transport.responses import broker_addresses, partition_range, topic_error
+from warmlog_transport.responses import TopicPartition, broker_addresses, partition_range, topic_error
+from warmlog_transport.retries import FailureLog, Retries
 
 _log = logging.getLogger("warmlog")
 
@@ -124,15 +123,15 @@ class Cluster:
         allocate: Allocate = zeroed_memory,
     ) -> None:
         """`allocate` provides the memory of large responses."""
-        self._allocate = allocate
         self.options = options
         self.home = HomeLoop()
         self._bootstrap = parse_addresses(bootstrap)
         self._on_change = on_change
+        self._allocate = allocate
         self._links: dict[Address, BrokerLink] = {}
         self._brokers: dict[int, BrokerLink] = {}
         self._topics: dict[str, Topic] = {}
-        self._errors: dict[str, WarmlogError] = {}
+        self._errors: dict[str, ApiError] = {}
         self._stale: set[str] = set()
         self._failures = FailureLog()
         self._refreshing: asyncio.Task[None] | None = None
@@ -150,6 +149,14 @@ class Cluster:
     async def start(self) -> None:
         """Connect to the first bootstrap address that responds; BrokerUnavailable, with each failure, if none does."""
         await self._any_connection()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Close every connection and end the background tasks."""
@@ -188,7 +195,7 @@ class Cluster:
 
     # --- what is known ----------------------------------------------------------------------------------------------
 
-    def topic_error(self, name: str) -> WarmlogError | None:
+    def topic_error(self, name: str) -> ApiError | None:
         """Why the last refresh brought no metadata of this topic, if so."""
         return self._errors.get(name)
 
@@ -233,7 +240,7 @@ class Cluster:
     # --- failures that are retried ------------------------------------------------------------------------------
 
     def failed(self, topic: str, partition: int, error: WarmlogError) -> None:
-        """Log a failure of this partition that is retried, unless it was logged before (see `failure_log`)."""
+        """Log a failure of this partition that is retried, unless it was logged before (see `FailureLog`)."""
         if self._failures.is_news((topic, partition), error, asyncio.get_running_loop().time()):
             _log.warning("%s; trying again", about(topic, partition, error))
 
@@ -243,10 +250,9 @@ class Cluster:
 
     # --- requests ------------------------------------------------------------------------------------------
 
-    async def topic(self, name: str, *, timeout_ms: int | None = None) -> Topic:
-        """The topic's metadata, requested if not known. Raises UnknownTopicOrPartition and the like at once."""
-        known = self._topics.get(name)
-        return known or (await self.topics([name], timeout_ms=timeout_ms))[0]
+    async def learn(self, topics: Iterable[str]) -> None:
+        """Request fresh metadata of these topics; `topic_error` has why one has none."""
+        await self._ask_metadata(sorted(topics))
 
     async def topics(
         self, names: Sequence[str] | None, *, timeout_ms: int | None = None, internal: bool = False
@@ -267,17 +273,16 @@ class Cluster:
         expected: type[R],
         *,
         timeout_ms: int | None = None,
-        link: BrokerLink | None = None,
         is_repeatable: bool = True,
         final: tuple[type[ApiError], ...] = (),
     ) -> R:
-        """Return the response of `link`'s broker, or of any. Retries after lost connections and retriable errors.
+        """Return the response of any broker. Retries after lost connections and retriable errors.
 
         Unless `is_repeatable`, a request that may have arrived is not sent again. Raises the last error when
         `timeout_ms` (default: the request timeout) is over, and those of `final` at once. BrokerUnavailable, too, if
         the request may have arrived, and the client is refused before it hears of that.
         """
-        response, _ = await self._ask(message, timeout_ms, link, is_repeatable, final)
+        response, _ = await self._ask(message, timeout_ms, None, is_repeatable, final)
         assert isinstance(response.result, expected)
         return response.result
 
@@ -287,9 +292,12 @@ class Cluster:
         assert connection.broker is not None
         return connection.address, connection.broker
 
-    async def ask(self, message: Message, link: BrokerLink) -> ReceivedResponse:
-        """Return the response of `link`'s broker with its payload; otherwise as `call`."""
-        response, _ = await self._ask(message, None, link, True)
+    async def ask_leader(self, message: Message, topic: str, partition: int) -> ReceivedResponse:
+        """Return the response of the partition's leader with its payload; otherwise as `call`.
+
+        A retry goes to the leader that is known by then: metadata is requested again meanwhile.
+        """
+        response, _ = await self._ask(message, None, (topic, partition), True)
         return response
 
     # --- within -----------------------------------------------------------------------------------------------------
@@ -298,35 +306,37 @@ class Cluster:
         self,
         message: Message,
         timeout_ms: int | None,
-        link: BrokerLink | None,
+        partition: TopicPartition | None,
         is_repeatable: bool,
         final: tuple[type[ApiError], ...] = (),
     ) -> tuple[ReceivedResponse, Address]:
-        """The response and the address of its broker; otherwise as `call`."""
-        timeout_s = (self.options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        failures = 0
+        """The response of the leader of `partition`, or of any broker, and its address; otherwise as `call`."""
+        request_s = self.options.request_timeout_ms / 1000
+        retries = Retries(self.options, request_s if timeout_ms is None else timeout_ms / 1000)
         lost: BrokerUnavailable | None = None
         while True:
             is_sent = False
             try:
-                connection = await (self._any_connection() if link is None else link.connected())
+                connection = await (self._any_connection() if partition is None else self._leading(*partition))
                 is_sent = True
-                remaining_ms = max(int((deadline - asyncio.get_running_loop().time()) * 1000), 1)
-                return await connection.ask(message, timeout_ms=remaining_ms), connection.address
+                limit_s = min(request_s, retries.left_s) if is_repeatable else retries.left_s
+                return await connection.ask(message, timeout_ms=max(int(limit_s * 1000), 1)), connection.address
             except (BrokerUnavailable, ApiError) as error:
-                failures += 1
                 if is_sent and isinstance(error, BrokerUnavailable):
                     lost = error
                 is_final = isinstance(error, ApiError) and (not error.retriable or isinstance(error, final))
                 if is_final and lost is not None and (not is_sent or isinstance(error, AuthorizationFailed)):
                     raise BrokerUnavailable(f"{lost}; {error}") from error
-                if is_final or (is_sent and not is_repeatable):
+                if partition is not None:
+                    self.refresh_soon([partition[0]])
+                if is_final or (is_sent and not is_repeatable) or not await retries.pause():
                     raise
-                pause_s = backoff_ms(failures, self.options, random.random()) / 1000  # noqa: S311
-                if asyncio.get_running_loop().time() + pause_s >= deadline:
-                    raise
-                await asyncio.sleep(pause_s)
+
+    async def _leading(self, topic: str, partition: int) -> Connection:
+        link = self.leader(topic, partition)
+        if link is None:
+            raise self.no_leader(topic, partition)
+        return await link.connected()
 
     def _link(self, address: Address) -> BrokerLink:
         link = self._links.get(address)

@@ -1,4 +1,4 @@
-"""One connection to a broker on asyncio: the shell around the sans-I/O ClientConnection.
+"""One connection to a broker on asyncio, the shell around the sans-I/O ClientConnection; and the link that renews it.
 
 Requests are pipelined: each has a callback that is called once, with its response or with the error that ended the
 connection. All requests of one turn of the event loop leave in one write. A request without a response in time ends the
@@ -14,15 +14,15 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Self, TypeVar, cast
 
-from warmlog_protocol.errors import ApiError, ProtocolError, RemoteProtocolError, WarmlogError
 from warmlog_protocol.codec.memory import zeroed_memory
+from warmlog_protocol.errors import ApiError, ProtocolError, RemoteProtocolError, WarmlogError
 from warmlog_protocol.messages import AuthenticateResponse, HandshakeResponse, Message
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
 from warmlog_protocol.wire.frames import Allocate
 from warmlog_transport.address import Address, silent, why_unconnected
-from warmlog_transport.errors import BrokerUnavailable
+from warmlog_transport.errors import BrokerUnavailable, ClientClosed
 from warmlog_transport.options import ConnectionOptions
-from warmlog_transport.responses import Throttle
+from warmlog_transport.retries import pause_s
 from warmlog_transport.tls import lost_early
 
 _log = logging.getLogger("warmlog")
@@ -35,6 +35,36 @@ WRITE_HIGH_WATER_BYTES = 1024 * 1024
 """Bytes that wait for the socket before `is_writable` turns false: a few batches, so that the socket stays busy."""
 CLOSE_TIMEOUT_S = 2.0
 """How long `close` waits for a broker that does not read what was sent to it."""
+
+
+class Throttle:
+    """The delays that one broker has told because of quotas. It does not read the connection before `until_s`.
+
+    Times are in seconds of the caller's clock.
+    """
+
+    __slots__ = ("_total_s", "until_s")
+
+    def __init__(self) -> None:
+        self.until_s = 0.0
+        self._total_s = 0.0
+
+    def note(self, result: Message | ApiError, now_s: float) -> bool:
+        """Note the delay that a response tells; return whether it ends later than those before."""
+        until_s = now_s + getattr(result, "throttle_ms", 0) / 1000
+        if until_s <= max(now_s, self.until_s):
+            return False
+        self._total_s += until_s - max(now_s, self.until_s)
+        self.until_s = until_s
+        return True
+
+    def elapsed_s(self, now_s: float) -> float:
+        """Return for how long the broker has delayed the client until now, over all connections."""
+        return self._total_s and self._total_s - max(0.0, self.until_s - now_s)
+
+    def reset(self, now_s: float) -> None:
+        """Note that the connection is lost: the broker tells the delay of the next one anew."""
+        self._total_s, self.until_s = self.elapsed_s(now_s), 0.0
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -301,6 +331,90 @@ class Connection(asyncio.BufferedProtocol):
             on_response(error)
         if self._transport is not None:
             self._transport.close()
+        self._on_change()
+
+
+class BrokerLink:
+    """At most one connection to `address`, recreated on request, with growing pauses between failed attempts.
+
+    `on_change` is called when it opens, is lost or becomes writable.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        options: ConnectionOptions,
+        on_change: Callable[[], None],
+        allocate: Allocate = zeroed_memory,
+    ) -> None:
+        self.address = address
+        self.last_error: WarmlogError | None = None
+        self.throttle = Throttle()
+        self._options = options
+        self._on_change = on_change
+        self._allocate = allocate
+        self.connection: Connection | None = None
+        """The open connection, if there is one now."""
+        self._attempt: asyncio.Task[None] | None = None
+        self._failures = 0
+        self._is_closed = False
+
+    def want(self) -> None:
+        """Connect in the background, after the pause that is due, unless it is connected or connecting."""
+        if self.connection is None and self._attempt is None and not self._is_closed:
+            self._attempt = asyncio.create_task(self._connect(), name=f"warmlog connect {self.address}")
+
+    async def connected(self) -> Connection:
+        """Return an open connection. Waits for one attempt and raises its error if it fails."""
+        if self._is_closed:
+            raise ClientClosed(f"the connection to broker {self.address} is closed")
+        if self.connection is None:
+            self.want()
+            assert self._attempt is not None
+            await asyncio.wait([self._attempt])
+        if self.connection is None:
+            raise self.last_error or BrokerUnavailable(f"connection to broker {self.address} lost")
+        return self.connection
+
+    async def call(self, message: Message, expected: type[R]) -> R:
+        """Return the response of this broker, which is asked once. Raises the error that came instead."""
+        connection = await self.connected()
+        return await connection.call(message, expected)
+
+    async def close(self) -> None:
+        """Close the connection and stop trying."""
+        self._is_closed = True
+        if self._attempt is not None:
+            self._attempt.cancel()
+            await asyncio.wait([self._attempt])
+        if self.connection is not None:
+            await self.connection.close()
+
+    async def _connect(self) -> None:
+        try:
+            await asyncio.sleep(pause_s(self._failures, self._options))
+            connection = await Connection.open(
+                self.address, self._options, self._changed, self.throttle, self._allocate
+            )
+        except WarmlogError as error:
+            self._failures += 1
+            if self._failures == 2:  # after a single attempt the caller reports the error
+                _log.warning("%s; trying again", error)
+            self.last_error = error
+        else:
+            self.connection = connection if connection.is_open else None
+            if self._failures:
+                _log.info("connected to broker %s after %d failed attempts", self.address, self._failures)
+            self._failures = 0
+        finally:
+            self._attempt = None
+            self._on_change()
+
+    def _changed(self) -> None:
+        if self.connection is None:
+            return
+        if not self.connection.is_open:
+            self.connection = None
         self._on_change()
 
 

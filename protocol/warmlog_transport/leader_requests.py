@@ -1,13 +1,14 @@
 """Requests about partitions: each is sent to the partition's leader, and again while there is none."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from typing import Protocol, TypeVar
 
 from warmlog_protocol.errors import ApiError, StorageError, UnknownTopicOrPartition, error_from_code
-from warmlog_transport.broker_link import BrokerLink
 from warmlog_transport.cluster import Cluster
+from warmlog_transport.connection import BrokerLink
+from warmlog_transport.errors import BrokerUnavailable
 from warmlog_transport.responses import HasError, TopicPartition
+from warmlog_transport.retries import Retries
 
 
 class PartitionResult(HasError, Protocol):
@@ -21,9 +22,6 @@ class PartitionResult(HasError, Protocol):
 
 Result = TypeVar("Result", bound=PartitionResult)
 
-PARTITIONS_A_REQUEST = 2000
-"""With the longest names they take half of a broker's `request.header.max.bytes`; `request.max.items` allows more."""
-
 
 async def ask_leaders(
     cluster: Cluster,
@@ -34,21 +32,61 @@ async def ask_leaders(
 ) -> dict[TopicPartition, Result | ApiError]:
     """Return for each of `partitions`, in their order, its result or why there is none. Requests must be repeatable.
 
-    `ask` sends a request about some of one leader's partitions and returns the results. Retriable errors are retried until the
-    request timeout; an offline partition only with `waits_for_offline`, as it mostly takes an operator to repair it.
-    Raises BrokerUnavailable if no broker responds.
+    `ask` sends one request about one leader's partitions and returns the results. Retriable errors and lost connections
+    are retried, at the leaders known by then, until the request timeout; an offline partition only with
+    `waits_for_offline`, as it mostly takes an operator to repair it. Raises BrokerUnavailable if a broker still does
+    not respond.
     """
-    deadline = asyncio.get_running_loop().time() + cluster.options.request_timeout_ms / 1000
+    retries = Retries(cluster.options, cluster.options.request_timeout_ms / 1000)
     found: dict[TopicPartition, Result | ApiError] = {}
     missing = list(partitions)
-    while missing:
-        found.update(await _ask_once(cluster, missing, ask))
-        missing = [tp for tp in missing if _may_pass(cluster, tp, found[tp], waits_for_offline)]
-        if not missing or asyncio.get_running_loop().time() >= deadline:
+    is_retry = False
+    while True:
+        lost: BrokerUnavailable | None = None
+        for link, theirs in (await _by_leader(cluster, missing, found, is_retry=is_retry)).items():
+            try:
+                results = await ask(theirs, link)
+            except BrokerUnavailable as error:
+                lost = error
+                continue
+            except ApiError as error:
+                if not error.retriable:
+                    raise
+                found.update(dict.fromkeys(theirs, error))
+                continue
+            for result in results:
+                refused = error_from_code(result.error_code, result.error_message) if result.error_code else None
+                found[result.topic, result.partition] = refused or result
+        missing = [tp for tp in missing if tp not in found or _may_pass(cluster, tp, found[tp], waits_for_offline)]
+        if not missing or not await retries.pause():
             break
-        await asyncio.sleep(cluster.options.retry_backoff_ms / 1000)
-        await cluster.topics(sorted({topic for topic, _ in missing}))
+        is_retry = True
+    if lost is not None:
+        raise lost
     return {tp: found[tp] for tp in partitions}
+
+
+async def _by_leader(
+    cluster: Cluster,
+    partitions: list[TopicPartition],
+    found: dict[TopicPartition, Result | ApiError],
+    *,
+    is_retry: bool,
+) -> dict[BrokerLink, list[TopicPartition]]:
+    """Return the partitions of each leader, with fresh metadata if it is a retry; the error of others is in `found`."""
+    unknown = {topic for topic, partition in partitions if is_retry or cluster.leader(topic, partition) is None}
+    if unknown:
+        await cluster.learn(unknown)
+    by_leader: dict[BrokerLink, list[TopicPartition]] = {}
+    for topic, partition in partitions:
+        error = cluster.topic_error(topic)
+        link = cluster.leader(topic, partition) or cluster.replica(topic, partition)
+        if error is None and link is not None:
+            found.pop((topic, partition), None)
+            by_leader.setdefault(link, []).append((topic, partition))
+        else:
+            found[topic, partition] = error or cluster.no_leader(topic, partition)
+    return by_leader
 
 
 def _may_pass(
@@ -69,33 +107,3 @@ def _may_pass(
 def _is_offline(cluster: Cluster, tp: TopicPartition) -> bool:
     """Whether the metadata say so. A storage error alone does not: the partition may be moving, or the disk full."""
     return cluster.leader(*tp) is None and isinstance(cluster.no_leader(*tp), StorageError)
-
-
-async def _ask_once(
-    cluster: Cluster,
-    partitions: list[TopicPartition],
-    ask: Callable[[list[TopicPartition], BrokerLink], Awaitable[list[Result]]],
-) -> dict[TopicPartition, Result | ApiError]:
-    found: dict[TopicPartition, Result | ApiError] = {}
-    by_leader: dict[BrokerLink, list[TopicPartition]] = {}
-    refreshed: set[str] = set()
-    for topic, partition in partitions:
-        try:
-            await cluster.topic(topic)
-            if cluster.leader(topic, partition) is None and topic not in refreshed:
-                refreshed.add(topic)
-                await cluster.topics([topic])  # it may have one by now
-        except UnknownTopicOrPartition as error:
-            found[topic, partition] = error
-            continue
-        link = cluster.leader(topic, partition) or cluster.replica(topic, partition)
-        if link is None:
-            found[topic, partition] = cluster.no_leader(topic, partition)
-        else:
-            by_leader.setdefault(link, []).append((topic, partition))
-    for link, theirs in by_leader.items():
-        for first in range(0, len(theirs), PARTITIONS_A_REQUEST):
-            for result in await ask(theirs[first : first + PARTITIONS_A_REQUEST], link):
-                tp = (result.topic, result.partition)
-                found[tp] = error_from_code(result.error_code, result.error_message) if result.error_code else result
-    return found

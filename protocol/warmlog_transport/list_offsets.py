@@ -1,24 +1,31 @@
-"""ListOffsets for many partitions at once."""
+"""Offsets of many partitions by time, and the times of records by offset: the age of what a reader has not read."""
 
-from collections.abc import Mapping
+import asyncio
+import time
+from bisect import bisect_left
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from warmlog_protocol.errors import ApiError, error_from_code
+from warmlog_protocol.errors import ApiError, WarmlogError, error_from_code
 from warmlog_protocol.messages import (
     CONSUMER_REPLICA_ID,
     LATEST_TIMESTAMP,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
     IsolationLevel,
     ListedOffset,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
-from warmlog_transport.broker_link import BrokerLink
 from warmlog_transport.cluster import Cluster, about
+from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders
 from warmlog_transport.responses import TopicPartition
 
-__all__ = ["OffsetAt", "TopicPartition", "list_offsets", "located", "look_up"]
+_FETCHES_IN_FLIGHT = 16
+"""Each brings one whole batch, a MiB by default at most."""
 
 
 class OffsetAt(NamedTuple):
@@ -66,7 +73,7 @@ async def look_up(
         async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[ListedOffset]:
             wanted = [ListOffsetsPartition(*tp, times[tp]) for tp in partitions]
             request = ListOffsetsRequest(wanted, isolation, replica_id)
-            return (await cluster.call(request, ListOffsetsResponse, link=link)).partitions
+            return (await link.call(request, ListOffsetsResponse)).partitions
 
         results = await ask_leaders(cluster, times, ask, waits_for_offline=waits_for_offline)
         return {tp: _offset_or_error(tp, result) for tp, result in results.items()}
@@ -80,3 +87,60 @@ def _offset_or_error(tp: TopicPartition, result: ListedOffset | ApiError) -> Off
     if isinstance(result, ApiError):
         return error_from_code(result.code, about(*tp, result))
     return OffsetAt(result.partition, result.offset, result.timestamp_ms, result.leader_epoch)
+
+
+class Unread(NamedTuple):
+    """Offsets of one partition; `end` is exclusive."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+    @property
+    def records(self) -> int:
+        """How many offsets; records that compaction has removed count."""
+        return max(self.end - self.first, 0)
+
+
+async def ages_s(cluster: Cluster, ranges: Collection[Unread]) -> dict[Unread, float | None]:
+    """Return how many seconds ago the first record of each range was written: 0 for an empty range, None if unknown."""
+    permits = asyncio.Semaphore(_FETCHES_IN_FLIGHT)
+
+    async def age_s(unread: Unread) -> float | None:
+        if not unread.records:
+            return 0.0
+        async with permits:
+            written_ms = await _first_timestamp_ms(cluster, *unread)
+        return None if written_ms is None else max(time.time_ns() // 1_000_000 - written_ms, 0) / 1000
+
+    distinct = list(dict.fromkeys(ranges))
+    return dict(zip(distinct, await asyncio.gather(*map(age_s, distinct)), strict=True))
+
+
+async def _first_timestamp_ms(cluster: Cluster, topic: str, partition: int, offset: int, end: int) -> int | None:
+    """Return the time now if nothing but markers of transactions is left, or what compaction has removed."""
+    from warmlog_protocol.batch import read_batch  # nothing else that Admin imports needs the codecs
+
+    while offset < end:
+        if cluster.leader(topic, partition) is None:
+            return None
+        request = FetchRequest(0, 1, 1, [FetchPartition(topic, partition, offset, 1)], skips_gaps=True)
+        try:
+            response = await cluster.ask_leader(request, topic, partition)
+            assert isinstance(response.result, FetchResponse)
+            (fetched,) = response.result.partitions
+            next_offset = fetched.next_offset
+            if fetched.size_bytes:
+                batch = read_batch(response.payload)
+                index = bisect_left(batch.offsets(), offset)
+                if index < batch.record_count and not batch.header.is_control:
+                    timestamp_ms = batch.timestamps_ms()[index]
+                    return timestamp_ms if timestamp_ms >= 0 else None
+                next_offset = batch.next_offset
+        except WarmlogError:
+            return None
+        if next_offset <= offset:
+            return None
+        offset = next_offset
+    return time.time_ns() // 1_000_000

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from warmlog_protocol.errors import ApiError, ErrorCode, NonEmptyGroup, UnknownTopicOrPartition, error_from_code
-from warmlog_protocol.messages import DescribeConfigsResponse, GroupMember, Message, MetadataResponse, TopicMetadata
+from warmlog_protocol.messages import DescribeConfigsResponse, GroupMember, MetadataResponse, TopicMetadata
 from warmlog_transport.address import Address
 
 TopicPartition = tuple[str, int]
@@ -26,36 +26,6 @@ DEFAULT_SEGMENT_BYTES = 1024 * 1024 * 1024
 """Assumed for a topic whose `max.message.bytes` the broker does not return."""
 _MOST_NAMED = 5
 """Of the members in an error: enough to find the deployment that they belong to."""
-
-
-class Throttle:
-    """The delays that one broker has told because of quotas. It does not read the connection before `until_s`.
-
-    Times are in seconds of the caller's clock.
-    """
-
-    __slots__ = ("_total_s", "until_s")
-
-    def __init__(self) -> None:
-        self.until_s = 0.0
-        self._total_s = 0.0
-
-    def note(self, result: Message | ApiError, now_s: float) -> bool:
-        """Note the delay that a response tells; return whether it ends later than those before."""
-        until_s = now_s + getattr(result, "throttle_ms", 0) / 1000
-        if until_s <= max(now_s, self.until_s):
-            return False
-        self._total_s += until_s - max(now_s, self.until_s)
-        self.until_s = until_s
-        return True
-
-    def elapsed_s(self, now_s: float) -> float:
-        """Return for how long the broker has delayed the client until now, over all connections."""
-        return self._total_s and self._total_s - max(0.0, self.until_s - now_s)
-
-    def reset(self, now_s: float) -> None:
-        """Note that the connection is lost: the broker tells the delay of the next one anew."""
-        self._total_s, self.until_s = self.elapsed_s(now_s), 0.0
 
 
 def checked(part: Part) -> Part:

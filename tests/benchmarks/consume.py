@@ -3,14 +3,50 @@
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measurement import VALUE_BYTES, Run
-from warmlog import Consumer
+from benchmarks.produce import create_topic, distinct_values, end_offset
+from benchmarks.rows import READ_TOPIC, Bench, Benchmark
+from warmlog import Consumer, Producer
 
-PAIRS = 4
+
+def benchmarks(bench: Bench) -> Iterator[Benchmark]:
+    many, few = bench.scale.read_records, bench.scale.single_records
+
+    def row(name: str, api: str, run: Callable[[], Coroutine[Any, Any, Run]], **settings: object) -> Benchmark:
+        settings = bench.settings(**bench.client, api=api, **settings)
+        return Benchmark(name, settings, run, reads=True, is_secured="ssl" in settings)
+
+    yield row(
+        "consume.objects",
+        "Consumer.batches, keys and values",
+        lambda: objects(bench.bootstrap, READ_TOPIC, many),
+    )
+    yield row(
+        "consume.records",
+        "async for record in Consumer",
+        lambda: single_records(bench.bootstrap, READ_TOPIC, few),
+    )
+    yield row("consume.arrow", "Consumer.arrow, all columns", lambda: arrow(bench.bootstrap, READ_TOPIC, many))
+    yield row(
+        "tls.consume.arrow",
+        "Consumer.arrow, all columns",
+        lambda: arrow(bench.secured.tls_address, READ_TOPIC, many, **bench.secured.tls_options),
+        ssl=True,
+    )
+
+
+async def fill(bootstrap: str, topic: str, records: int) -> None:
+    """Create the topic, with `records` records."""
+    values = distinct_values()
+    await create_topic(bootstrap, topic)
+    async with Producer(bootstrap) as producer:
+        for start in range(0, records, len(values)):
+            await producer.send_many(topic, values[: records - start])
+    assert await end_offset(bootstrap, topic) == records
 
 
 async def objects(bootstrap: str, topic: str, records: int) -> Run:
@@ -52,33 +88,6 @@ async def read_records(consumer: Consumer, records: int) -> None:
         count += 1
         if count == records:
             break
-
-
-async def with_group(
-    bootstrap: str, topic: str, records: int, read: Callable[[Consumer, int], Awaitable[None]], group: str
-) -> Run:
-    """`read` without a group and as a member of a new one, in turns: `of_plain` is the rate with over that without.
-
-    Time begins when the consumer may fetch: joining a group is not part of it, commits are.
-    """
-    seconds = {"": 0.0, group: 0.0}
-    for turn in range(2 * PAIRS):
-        name = "" if turn % 4 in (0, 3) else group
-        began_s = 0.0
-
-        def begin(_: object = None) -> None:
-            nonlocal began_s
-            began_s = time.perf_counter()
-
-        if name:
-            consumer = Consumer(bootstrap, topics=[topic], start="earliest", group=f"{group}-{turn}", on_assigned=begin)
-        else:
-            consumer = Consumer(bootstrap, topics=[topic], start="earliest")
-        async with consumer:
-            begin()
-            await read(consumer, records)
-            seconds[name] += time.perf_counter() - began_s
-    return Run(PAIRS * records, seconds[group], {"of_plain": seconds[""] / seconds[group]})
 
 
 async def arrow(bootstrap: str, topic: str, records: int, **connection: Any) -> Run:

@@ -3,14 +3,17 @@
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from statistics import quantiles
 
 from msgspec.msgpack import encode
 
-from benchmarks.loading import open_connection
+from benchmarks import consume
+from benchmarks.loading import Load, open_connection
 from benchmarks.measurement import Run
+from benchmarks.rows import READ_TOPIC, Bench, Benchmark
+from benchmarks.transport import Connection
 from warmlog import Admin, Consumer
 from warmlog_broker.coordinator.group.records import TargetKey
 from warmlog_protocol.messages import (
@@ -23,7 +26,6 @@ from warmlog_protocol.messages import (
     OffsetCommitResponse,
     TopicPartitions,
 )
-from warmlog_transport.connection import Connection
 
 MEMBERS = 50
 PARTITIONS_PER_MEMBER = 10
@@ -32,6 +34,72 @@ GROUPS = 10_000
 PARTITIONS_PER_GROUP = 10
 JOINING = 200
 PARTITIONS_PER_JOINING = 5
+PAIRS = 4
+
+
+def benchmarks(bench: Bench) -> Iterator[Benchmark]:
+    scale = bench.scale
+    client = bench.settings(**bench.client)
+    for name, read, records in (
+        ("group.consume.objects", consume.read_batches, scale.read_records),
+        ("group.consume.records", consume.read_records, scale.single_records),
+    ):
+        yield Benchmark(
+            name,
+            client | {"group": "its only member; automatic commits", "pairs": PAIRS},
+            lambda read=read, records=records: with_group(
+                bench.bootstrap, READ_TOPIC, records, read, bench.own_topic()
+            ),
+            reads=True,
+        )
+    yield Benchmark(
+        "group.join",
+        bench.settings(members=JOINING, record="a member that has its share"),
+        lambda: join(bench.bootstrap, bench.own_topic()),
+    )
+    yield Benchmark(
+        "group.commit",
+        client | {"members": MEMBERS, "record": "the commit of one partition, ten in a request"},
+        lambda: commits(bench.bootstrap, bench.own_topic(), scale.group_requests),
+    )
+    yield Benchmark(
+        "group.commit_latency",
+        client | {"members": MEMBERS, "open_loop_per_s": COMMITS_PER_S},
+        lambda: commits(bench.bootstrap, bench.own_topic(), scale.group_requests, per_s=COMMITS_PER_S),
+    )
+    committed = GROUPS * PARTITIONS_PER_GROUP
+    yield Benchmark(
+        "group.load",
+        bench.settings(groups=GROUPS, record="a committed offset, ten of each group"),
+        Load(bench.directory / "groups", fill, listed, expected=GROUPS, records=committed).run,
+    )
+
+
+async def with_group(
+    bootstrap: str, topic: str, records: int, read: Callable[[Consumer, int], Awaitable[None]], group: str
+) -> Run:
+    """`read` without a group and as a member of a new one, in turns: `of_plain` is the rate with over that without.
+
+    Time begins when the consumer may fetch: joining a group is not part of it, commits are.
+    """
+    seconds = {"": 0.0, group: 0.0}
+    for turn in range(2 * PAIRS):
+        name = "" if turn % 4 in (0, 3) else group
+        began_s = 0.0
+
+        def begin(_: object = None) -> None:
+            nonlocal began_s
+            began_s = time.perf_counter()
+
+        if name:
+            consumer = Consumer(bootstrap, topics=[topic], start="earliest", group=f"{group}-{turn}", on_assigned=begin)
+        else:
+            consumer = Consumer(bootstrap, topics=[topic], start="earliest")
+        async with consumer:
+            begin()
+            await read(consumer, records)
+            seconds[name] += time.perf_counter() - began_s
+    return Run(PAIRS * records, seconds[group], {"of_plain": seconds[""] / seconds[group]})
 
 
 async def _topic(bootstrap: str, name: str, partitions: int) -> bytes:

@@ -7,16 +7,13 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from benchmarks.measurement import Run
+from benchmarks.transport import Connection, ConnectionOptions, parse_address
 from broker_process import BrokerProcess
 from warmlog_protocol.errors import CoordinatorLoadInProgress
-from warmlog_transport.address import Address
-from warmlog_transport.connection import Connection
-from warmlog_transport.options import ConnectionOptions
 
 
 async def open_connection(bootstrap: str, exits: AsyncExitStack) -> Connection:
-    host, _, port = bootstrap.rpartition(":")
-    connection = await Connection.open(Address(host, int(port)), ConnectionOptions())
+    connection = await Connection.open(parse_address(bootstrap), ConnectionOptions())
     exits.push_async_callback(connection.close)
     return connection
 

@@ -1,7 +1,9 @@
 """Runs, their medians, and how they are shown and written."""
 
-import json
-from collections.abc import Mapping
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -60,15 +62,22 @@ class Measurement:
         }
 
 
-def write_json(path: Path, measurements: list[Measurement]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([each.to_json() for each in measurements], indent=2) + "\n")
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """A directory on the disk that holds this checkout; the system's temporary one may be memory."""
+    build = Path("build").absolute()
+    build.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="bench-", dir=build))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)
 
 
 def print_table(measurements: list[Measurement], console: Console) -> None:
     """Medians, spread, processor time a record, and what share of each raw limit a step reached."""
     limits = {each.name: each.records_per_s for each in measurements if each.name.startswith("limit.")}
-    table = Table(title=f"Values of {VALUE_BYTES} bytes, one partition; medians of {len(measurements[0].runs)} runs")
+    table = Table(title=f"Values of {VALUE_BYTES} bytes; medians of {len(measurements[0].runs)} runs")
     table.add_column("")
     shares = [f"of {name.removeprefix('limit.')}" for name in limits]
     for heading in ("records/s", "MB/s", "slowest", "fastest", "client µs", "broker µs", *shares):

@@ -2,15 +2,24 @@
 
 import asyncio
 import http.client
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from benchmarks import pairs
 from benchmarks.measurement import Run
+from benchmarks.rows import Bench, Benchmark
 from broker_process import BrokerProcess, port_to_keep
 
 SCRAPE_S = 1.0
+
+
+def benchmarks(bench: Bench) -> Iterator[Benchmark]:
+    yield Benchmark(
+        "metrics.cost",
+        bench.settings(**bench.producer, scrape_s=SCRAPE_S, pairs_in_a_run=pairs.PAIRS),
+        lambda: cost(bench.directory / "metrics", bench.scale.metrics_records),
+    )
 
 
 async def cost(directory: Path, records: int) -> Run:

@@ -1,12 +1,14 @@
 """What rights cost: a decision alone, and `send_many` to a broker that asks for rights and to one that does not."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 from benchmarks import pairs
 from benchmarks.measurement import Run
+from benchmarks.rows import Bench, Benchmark
 from broker_process import BrokerProcess
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.metadata_log import MetadataState
@@ -16,6 +18,19 @@ from warmlog_protocol.messages import ANY_NAME, ANY_PRINCIPAL, CLUSTER_NAME, Acl
 
 RULES = 10_000
 TOPICS = 1_000
+
+
+def benchmarks(bench: Bench) -> Iterator[Benchmark]:
+    yield Benchmark(
+        "rights.decision",
+        bench.settings(rules=RULES, topics=TOPICS, record="a decision about one topic"),
+        lambda: decisions(bench.scale.single_records),
+    )
+    yield Benchmark(
+        "rights.cost",
+        bench.settings(**bench.producer, pairs_in_a_run=pairs.PAIRS),
+        lambda: cost(bench.directory / "rights", bench.scale.metrics_records),
+    )
 
 
 def decisions(count: int) -> Run:

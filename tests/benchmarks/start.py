@@ -18,7 +18,7 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.__main__ import scratch_directory
+from benchmarks.measurement import scratch_directory
 from broker_process import BrokerProcess
 from processor_time import processor_time
 from warmlog_broker.config.broker_config import BrokerConfig

@@ -2,15 +2,17 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from statistics import median, quantiles
 from typing import Any
 from uuid import uuid4
 
-from benchmarks.loading import open_connection
+from benchmarks.loading import Load, open_connection
 from benchmarks.measurement import Run
-from benchmarks.produce import distinct_values
+from benchmarks.produce import CALL_RECORDS, distinct_values
+from benchmarks.rows import Bench, Benchmark
+from benchmarks.transport import Connection
 from warmlog import Admin, Producer
 from warmlog_protocol.messages import (
     InitProducerIdRequest,
@@ -21,12 +23,26 @@ from warmlog_protocol.messages import (
     OffsetCommitResponse,
     TxnOffsetCommitRequest,
 )
-from warmlog_transport.connection import Connection
 
 PAIRS = 8
 IDS = 10_000
 CONNECTIONS = 50
 TIMEOUT_MS = 900_000
+
+
+def benchmarks(bench: Bench) -> Iterator[Benchmark]:
+    yield Benchmark(
+        "transaction.load",
+        bench.settings(record="an open transaction with a transactional id of its own"),
+        Load(bench.directory / "transactions", fill, listed, expected=IDS, records=IDS).run,
+    )
+    for records, calls in ((1_000, bench.scale.transactions), (CALL_RECORDS, 5)):
+        yield Benchmark(
+            f"transaction.send_many_{records}",
+            bench.settings(**bench.producer, records_a_transaction=records, pairs_in_a_run=PAIRS),
+            lambda topic, records=records, calls=calls: against_plain(bench.bootstrap, topic, records, calls),
+            partitions=1,
+        )
 
 
 async def against_plain(bootstrap: str, topic: str, call_records: int, calls: int) -> Run:

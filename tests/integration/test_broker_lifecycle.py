@@ -20,7 +20,7 @@ from warmlog_broker.runtime.systemd import ServiceManager
 from warmlog_broker.runtime.threads import CannotStartThreads
 from warmlog_broker.server import broker as server
 from warmlog_broker.server import engine, listening
-from warmlog_broker.server.crash_journal import FILE_NAME
+from warmlog_broker.server.crash_count import FILE_NAME
 from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DirectoryLocked
 from warmlog_protocol.errors import StorageError
 

@@ -8,21 +8,23 @@ import select
 import signal
 import struct
 import subprocess
+import sys
 import termios
-import time
 from collections.abc import Iterator
 from fcntl import ioctl
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 import pytest
 
 from broker_process import BrokerProcess
+from broker_thread import BrokerThread
 from forked import run_forked
 from integration.command_line import TERMINAL_COLUMNS, WARMLOG, CommandLine, at_terminal, error_line, succeeded
 from warmlog import blocking
 from warmlog.cli.commands.status import HOME_AND_CLEAR, WATCHED_GROUPS
-from warmlog_broker.server.crash_journal import FILE_NAME, pack_line
+from warmlog_protocol.messages import HandshakeResponse
 
 LONG_TOPIC = "warehouse-" + "shipments-" * 12 + "europe"
 PIPED_ONLY = {
@@ -145,14 +147,14 @@ def test_status_fails_when_a_disk_is_below_its_reserve(tmp_path: Path) -> None:
         assert b"1099511627776" in done.stdout
 
 
-def test_status_says_why_a_broker_in_safe_mode_refuses_records(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data", crash_loop_limit=1) as process:
-        process.kill()
-        (tmp_path / "data" / FILE_NAME).write_bytes(pack_line({"start": time.time_ns() // 1_000_000}))
-        process.start()
-        done = CommandLine(process.address)("status", "--interval", "0s")
-        assert "SAFE MODE" in process.output
-        assert "safe mode" in error_line(done)
+def test_status_says_why_a_broker_of_0_1_in_safe_mode_refuses_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = partial(HandshakeResponse, write_refusal="in safe mode")
+    with monkeypatch.context() as patch, BrokerThread(tmp_path) as broker:
+        patch.setattr(sys.modules["warmlog_broker.handlers.metadata"], "HandshakeResponse", said)
+        done = CommandLine(broker.address)("status", "--interval", "0s")
+        assert "in safe mode" in error_line(done)
         assert b"SAFE MODE: " in done.stdout
 
 

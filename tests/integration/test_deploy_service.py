@@ -75,7 +75,7 @@ def test_the_service_is_given_the_time_that_a_stop_may_take() -> None:
     assert stop_s > (bounds.shutdown_drain_ms + bounds.shutdown_disk_ms) / 1000 + own_s
 
 
-def test_the_service_is_started_again_often_enough_to_reach_safe_mode() -> None:
+def test_the_service_is_started_again_often_enough_for_the_broker_to_say_why_it_crashes() -> None:
     settings, bounds = unit_settings(), BrokerConfig()
     assert int(settings["StartLimitBurst"][0]) > bounds.crash_loop_limit + 1
     assert int(settings["StartLimitIntervalSec"][0]) * 1000 < bounds.crash_loop_window_ms

@@ -1,7 +1,6 @@
 """The group coordinator when its topic cannot be created, its disk fails, or the broker stops."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import cast
 from zlib import crc32
@@ -15,10 +14,8 @@ from warmlog_broker import Broker
 from warmlog_broker.coordinator.group_duties import GroupShard
 from warmlog_broker.metadata.metadata_log import TopicCreated
 from warmlog_protocol.errors import (
-    ApiError,
     CoordinatorNotAvailable,
     ErrorCode,
-    SafeMode,
     StaleMemberEpoch,
     UnknownMemberId,
 )
@@ -42,16 +39,15 @@ def topics(client: WireClient) -> list[str]:
     return sorted(topic.name for topic in response.topics)
 
 
-def refuse_writes(broker: BrokerThread, refusals: list[ApiError]) -> None:
-    """Have the broker refuse records with the first of `refusals`, as long as there is one."""
+def fill_disk(broker: BrokerThread, *, is_full: bool = True) -> None:
+    """Have the broker take its disk for full, or for one with space."""
 
-    def refuse(it: Broker) -> None:
-        coordinator = it.services.groups._coordinator
-        around = replace(coordinator._around, write_refusal=lambda: refusals[0] if refusals else None)
-        for each in (coordinator, *coordinator.active):
-            each._around = around
+    def fill(it: Broker) -> None:
+        (directory,) = it.services.directories
+        directory.room.reserve_bytes = 2**62 if is_full else 0
+        directory.room.note(2**61)
 
-    broker.in_loop(refuse)
+    broker.in_loop(fill)
 
 
 def test_the_topic_is_created_by_the_first_change_and_not_by_questions_or_refused_requests(tmp_path: Path) -> None:
@@ -79,22 +75,19 @@ def test_a_topic_of_a_client_under_the_name_is_left_alone(tmp_path: Path) -> Non
 
 
 def test_a_broker_that_takes_no_records_takes_no_commits_and_still_tells_them(tmp_path: Path) -> None:
-    refusals: list[ApiError] = []
     with BrokerThread(tmp_path, **QUICK) as broker, WireClient(broker.address) as client:
         topic_id = client.create_topic("t")
         commit(client, "g", topic_id, (0, 0))
 
-        refuse_writes(broker, refusals)
-        refusals.append(SafeMode("safe mode"))
-        with pytest.raises(CoordinatorNotAvailable, match="safe mode"):
+        fill_disk(broker)
+        with pytest.raises(CoordinatorNotAvailable, match="takes no records"):
             commit(client, "g", topic_id, (0, 0), metadata="new")
         assert offsets(client, "g") == {("t", 0): 0}
-        refusals.clear()
+        fill_disk(broker, is_full=False)
         assert commit(client, "g", topic_id, (0, 0), metadata="new")[0].error_code == 0
 
 
 def test_a_commit_that_was_not_taken_changes_nothing_and_a_later_one_excludes_earlier_ones(tmp_path: Path) -> None:
-    refusals: list[ApiError] = []
     with BrokerThread(tmp_path, **QUICK) as broker, WireClient(broker.address) as client:
         topic_id = client.create_topic("t")
         client.produce("t", batch_of([b"x"] * 100))
@@ -105,12 +98,11 @@ def test_a_commit_that_was_not_taken_changes_nothing_and_a_later_one_excludes_ea
                 parts = [OffsetCommitPartition(topic_id, "", 0, offset)]
                 return OffsetCommitRequest("g", parts, member.member_id, member.epoch, sequence=sequence)
 
-            refuse_writes(broker, refusals)
             client.call(request(1, 10))
-            refusals.append(SafeMode("safe mode"))
+            fill_disk(broker)
             with pytest.raises(CoordinatorNotAvailable):
                 client.call(request(7, 70))
-            refusals.clear()
+            fill_disk(broker, is_full=False)
             client.call(request(6, 60))
             later, earlier = client.send(request(9, 90)), client.send(request(8, 80))
             with pytest.raises(StaleMemberEpoch, match="late copy"):

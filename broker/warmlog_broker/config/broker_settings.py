@@ -460,15 +460,12 @@ class BrokerSettings:
     crash_loop_limit: int = _integer(
         5,
         "starts",
-        "After this many starts within crash.loop.window.ms that crashed before serving, or while compacting in the "
-        "first 10 seconds of it, the broker starts in safe mode: it serves reads and refuses records; 0: never. A "
-        "broker that was killed while it served does not count.",
+        "After this many starts in a row that crashed before the broker served, all within crash.loop.window.ms, a "
+        "start is refused with the reason; 0: never. A broker that was killed while it served does not count.",
         minimum=0,
         maximum=20,
     )
-    crash_loop_window_ms: int = _ms(
-        HOUR_MS, "How long a crash counts, and how long safe mode lasts unless the broker is stopped earlier."
-    )
+    crash_loop_window_ms: int = _ms(HOUR_MS, "How long a start that crashed counts.")
     # stop
     shutdown_drain_ms: int = _ms(
         10 * SECOND_MS, "How long a stop waits for requests in flight.", minimum=0, is_dynamic=True

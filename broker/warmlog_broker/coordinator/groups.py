@@ -86,10 +86,8 @@ class GroupCoordinator:
         threads: Executor,
         now_ms: Callable[[], int],
         retention_now_ms: Callable[[], int],
-        write_refusal: Callable[[], ApiError | None],
     ) -> None:
-        """`threads` read files. `retention_now_ms` is the clock by which offsets expire. `write_refusal` returns why
-        the broker accepts no records now, or None."""
+        """`threads` read files. `retention_now_ms` is the clock by which offsets expire."""
         loop = asyncio.get_running_loop()
         self._now_ms = now_ms
         self._retention_now_ms = retention_now_ms
@@ -113,7 +111,7 @@ class GroupCoordinator:
             TOPIC,
             config.group_coordinator_partitions,
             topics,
-            Surroundings(Groups, self, threads, now_ms, write_refusal),
+            Surroundings(Groups, self, threads, now_ms),
         )
 
     def take_settings(self) -> None:

@@ -76,9 +76,8 @@ class TransactionCoordinator:
         timers: TimerWheel,
         threads: Executor,
         now_ms: Callable[[], int],
-        write_refusal: Callable[[], ApiError | None],
     ) -> None:
-        """`threads` read files. `write_refusal` returns why the broker accepts no records now, or None."""
+        """`threads` read files."""
         self._topics = topics
         self._groups = groups
         self._producer_ids = producer_ids
@@ -104,7 +103,7 @@ class TransactionCoordinator:
             TOPIC,
             config.transaction_coordinator_partitions,
             topics,
-            Surroundings(Transactions, self, threads, now_ms, write_refusal),
+            Surroundings(Transactions, self, threads, now_ms),
         )
 
     def start(self) -> None:

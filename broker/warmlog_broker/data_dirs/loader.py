@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -80,15 +80,12 @@ class LogOpener:
     def __init__(
         self,
         open_files: OpenFiles,
-        opening: Callable[[str], AbstractContextManager[object]] = nullcontext,
         *,
         max_producers: int = sys.maxsize,
         is_given_up: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`opening` is entered, with the partition's name, while a log is opened that may have to be checked. Each log
-        remembers at most `max_producers`. Once `is_given_up`, `load` opens no further logs."""
+        """Each log remembers at most `max_producers`. Once `is_given_up`, `load` opens no further logs."""
         self._open_files = open_files
-        self._opening = opening
         self._max_producers = max_producers
         self._is_given_up = is_given_up
 
@@ -105,8 +102,7 @@ class LogOpener:
         """
         if self._is_given_up():
             raise StartGivenUp
-        with nullcontext() if directory.was_clean else self._opening(f"{entry.name}-{index}"):
-            return self._open(directory, entry, index, config, leader_epoch, may_hold_data=True)
+        return self._open(directory, entry, index, config, leader_epoch, may_hold_data=True)
 
     def _open(
         self,

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
@@ -24,7 +23,6 @@ from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
-from warmlog_protocol.errors import ApiError
 
 
 @dataclass(slots=True)
@@ -53,8 +51,6 @@ class Services:
     lines: RepeatedLines
     """For log lines that peers can cause at any rate."""
     version: str
-    write_refusal: Callable[[], ApiError | None]
-    """Return the error for records and new topics, or None if they are accepted."""
     timestamp_cache: TimestampCache = field(default_factory=TimestampCache)
     """For FindSplits."""
     wide_fetches: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -36,7 +36,6 @@ def handshake(services: Services, context: RequestContext, request: HandshakeReq
         node_id=services.cluster.node_id,
         max_frame_bytes=services.config.socket_request_max_bytes,
         apis=[ApiVersions(api.key, api.min_version, api.max_version) for api in APIS.values()],
-        write_refusal=str(services.write_refusal() or ""),
         mechanisms=[] if context.authentication is None else context.authentication.mechanisms,
     )
 

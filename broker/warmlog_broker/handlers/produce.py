@@ -277,17 +277,13 @@ def _append_some(
     services: Services, context: RequestContext, acks: int, batches: Sequence[Batch], pending: PendingProduce
 ) -> None:
     items = Items(services, context, "Produce")
-    append = partial(_append, services, acks, services.now_ms(), services.write_refusal(), pending)
+    append = partial(_append, services, acks, services.now_ms(), pending)
     for batch in batches:
         pending.results.append(items.handle(batch, append, _failed))
 
 
-def _append(
-    services: Services, acks: int, now_ms: int, refusal: ApiError | None, pending: PendingProduce, item: Batch
-) -> ProducedPartition:
+def _append(services: Services, acks: int, now_ms: int, pending: PendingProduce, item: Batch) -> ProducedPartition:
     """Append one batch, and with acks=all let `pending` wait for its flush."""
-    if refusal is not None:
-        raise refusal
     if not ACKS_ALL <= acks <= ACKS_LEADER:
         raise InvalidRequiredAcks(f"acks {acks}, it must be -1 (all), 1 or 0")
     partition = services.topics.partition(item.topic, item.partition, to_change=True)

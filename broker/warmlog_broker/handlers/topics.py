@@ -45,9 +45,6 @@ async def create_topics(
     services: Services, _context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
     """Create each topic independently: an error of one does not affect the others."""
-    refusal = services.write_refusal()
-    if refusal is not None:
-        raise refusal
     results = await services.topics.create(request.topics, validate_only=request.validate_only)
     created = []
     for new, result in zip(request.topics, results, strict=True):
@@ -91,9 +88,6 @@ async def create_partitions(
     services: Services, _context: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:
     """Add partitions to each topic independently."""
-    refusal = services.write_refusal()
-    if refusal is not None:
-        raise refusal
     results = await services.topic_changes.add_partitions(request.topics, validate_only=request.validate_only)
     return CreatePartitionsResponse(
         [

@@ -14,7 +14,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -57,10 +56,9 @@ class LogCleaner:
         topics: Topics,
         on_replaced: Callable[[Partition], None],
         now_ms: Callable[[], int],
-        working_on: Callable[[str], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         """`on_replaced` is called with each partition whose files changed. `now_ms` is the time by which deletions
-        expire (`runtime/clock`). `working_on` is entered, with the partition's name, while it is compacted."""
+        expire (`runtime/clock`)."""
         self.pass_count = 0
         """Passes that were completed since the start."""
         self.stats = CleaningStats()
@@ -73,7 +71,6 @@ class LogCleaner:
         self._config = config
         self._topics = topics
         self._on_replaced = on_replaced
-        self._working_on = working_on
         self._loop = asyncio.get_running_loop()
         self._threads = start_threads(max(1, config.log_cleaner_threads), "compact")
         self._workers: list[asyncio.Task[None]] = []
@@ -158,15 +155,14 @@ class LogCleaner:
         self._under_way[partition] = pace
         cleaned_below = None
         try:
-            with self._working_on(partition.key.directory_name):
-                cleaning = Cleaning(
-                    log.compaction.begin(found, pace, now_ms),
-                    pace,
-                    memory_bytes=memory_bytes,
-                    now_ms=now_ms,
-                    max_decompressed_bytes=config.batch_max_decompressed_bytes,
-                )
-                await self._run_pass(partition, log, cleaning)
+            cleaning = Cleaning(
+                log.compaction.begin(found, pace, now_ms),
+                pace,
+                memory_bytes=memory_bytes,
+                now_ms=now_ms,
+                max_decompressed_bytes=config.batch_max_decompressed_bytes,
+            )
+            await self._run_pass(partition, log, cleaning)
             cleaned_below = cleaning.end_offset
         except CleaningAborted as error:
             _log.info("%s: %s", partition.key.directory_name, error)

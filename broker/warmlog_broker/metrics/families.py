@@ -109,7 +109,6 @@ class BrokerMetrics:
         info = GaugeMetricFamily("warmlog_info", "1, labelled with what this broker is", labels=["version", "node_id"])
         info.add_metric([services.version, str(services.config.node_id)], 1)
         yield info
-        yield _gauge("warmlog_safe_mode", "1 while records are refused", services.write_refusal() is not None)
         expiry = GaugeMetricFamily("warmlog_tls_certificate_expiry_timestamp_seconds", "When the certificate expires")
         if (expires_at := self._certificate_expiry()) is not None:
             expiry.add_metric([], expires_at.timestamp())

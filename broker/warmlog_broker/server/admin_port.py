@@ -47,11 +47,7 @@ class AdminPort:
             return Health(False, [f"starting: {self.opened} of {self.to_open} partitions are checked"])
         if self.is_stopping:
             return Health(False, ["stopping"])
-        problems = []
-        refusal = services.write_refusal()
-        if refusal is not None:
-            problems.append(str(refusal))
-        problems += [f"data directory {each.path} was not usable at the start" for each in services.directories.offline]
+        problems = [f"data directory {each.path} was not usable at the start" for each in services.directories.offline]
         for directory in services.directories:
             if directory.failure:
                 problems.append(f"data directory {directory.path} has failed: {directory.failure}")

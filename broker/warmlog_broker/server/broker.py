@@ -39,7 +39,7 @@ from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.threads import ThreadPools
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authentication import Authentication, AuthenticationRules
-from warmlog_broker.server.crash_guard import CrashGuard
+from warmlog_broker.server.crash_count import CrashCount
 from warmlog_broker.server.engine import Engine, Runtime
 from warmlog_broker.server.listener import BoundListener, CannotListen
 from warmlog_broker.server.listening import Listening
@@ -101,12 +101,11 @@ class Broker:
         self._memory_return = MemoryReturn()
         self._connections = Connections(config.max_connections, config.max_connections_per_ip)
         self._ticking: asyncio.Task[None] | None = None
-        self._recovering: asyncio.TimerHandle | None = None
         self._stage = Stage.NEW
         self._start_is_over = asyncio.Event()
         self._start_is_given_up = threading.Event()
         self._stopping: asyncio.Task[bool] | None = None
-        self._guard = CrashGuard(config)
+        self._crashes = CrashCount(config)
         self._engine: Engine
         self._started: BrokerConfig
         self.topics: Topics
@@ -132,7 +131,7 @@ class Broker:
 
     async def start(self, *, while_loading: AbstractContextManager[object] | None = None) -> None:
         """Start, and return when connections are accepted. Raises CannotListen, DataDirectoryError, StorageError,
-        CannotStartThreads, or StartGivenUp after a `stop`; after any error everything is released.
+        CannotStartThreads, CrashLoop, or StartGivenUp after a `stop`; after any error everything is released.
 
         `while_loading` is entered before this start is recorded, and left when all partitions are opened and checked,
         which may take minutes. Raises RuntimeError if it was called before.
@@ -167,17 +166,16 @@ class Broker:
             self.config = self._started.altered(still_valid(self._started, own))
             self._take_settings()
             with while_loading:
-                self._guard.begin()
+                self._crashes.begin()
                 open_files = OpenFiles(self.config.max_open_files)
                 undo.callback(open_files.close_all)
                 opener = LogOpener(
                     open_files,
-                    self._guard.working_on,
                     max_producers=self.config.max_producer_ids_per_partition,
                     is_given_up=self._start_is_given_up.is_set,
                 )
                 progress = LoadingProgress(self._report_progress)
-                load = partial(load_partitions, locked, metadata_log, opener, self._start_config, progress)
+                load = partial(load_partitions, locked, metadata_log, opener, self.config, progress)
                 stored = await self._extending_timeout(self._loop.run_in_executor(self._threads.disk, load))
             self._engine = self._make_engine(stored, opener, undo)
             self.topics, self.services = self._engine.topics, self._engine.services
@@ -190,11 +188,10 @@ class Broker:
             await self._listen(bound)
             self._publish_metrics()
             self._held = undo.pop_all()
-        self._recovering = self._loop.call_later(self._guard.serving(), self._has_recovered)
+        self._crashes.served()
         self._engine.moves.resume(stored.futures)
         self._engine.housekeeping.start()
-        if self._guard.loop is None:
-            self._engine.log_cleaner.start()
+        self._engine.log_cleaner.start()
         self._ticking = self._loop.create_task(self._tick(), name="tick")
 
     async def stop(self) -> bool:
@@ -220,8 +217,6 @@ class Broker:
             self._admin.is_stopping = True
         self._service_manager.tell(STOPPING, status("finishing requests"), extend_timeout(int(self.stop_limit_s * 1e6)))
         self.listening.close()
-        if self._recovering is not None:
-            self._recovering.cancel()
         await self._drain()
         if self._ticking is not None:
             self._ticking.cancel()
@@ -233,8 +228,6 @@ class Broker:
         self._service_manager.tell(status("flushing"))
         await self._engine.directories.flush_all()
         is_clean = await self._engine.close_logs()
-        if self._engine.directories.served[0].is_live:
-            await self._loop.run_in_executor(self._threads.disk, partial(self._guard.journal.forget, is_all=True))
         self._engine.directories.close()
         return is_clean
 
@@ -261,33 +254,15 @@ class Broker:
         waiting_s = (self.config.shutdown_drain_ms + self.config.shutdown_disk_ms) / 1000
         return waiting_s + CLOSE_TIMEOUT_S + TASKS_TIMEOUT_S
 
-    @property
-    def safe_mode_reason(self) -> str:
-        """Why the broker refuses records; empty if it accepts them."""
-        return str(self._guard.loop or "")
-
-    @property
-    def _start_config(self) -> BrokerConfig:
-        """In safe mode logs are opened one at a time, so that a crash can be attributed to one of them."""
-        return self.config if self._guard.loop is None else replace(self.config, num_recovery_threads=1)
-
     def end_start(self) -> None:
         """Record that the process is told to exit in the middle of `start`: that is not a crash."""
-        self._guard.journal.forget(is_all=False)
+        self._crashes.begun_in_vain()
 
     def _record_failed_start(self, kind: type[BaseException] | None, *_: object) -> None:
         """A start that ends with a WarmlogError, or is interrupted, is not a crash; any other error is one."""
         is_crash = kind is not None and issubclass(kind, Exception) and not issubclass(kind, WarmlogError)
         if self._stage is Stage.STARTING and not is_crash:
-            self.end_start()
-        else:
-            self._guard.journal.close()
-
-    def _has_recovered(self) -> None:
-        was_safe = self._guard.loop is not None
-        self._guard.recovered()
-        if was_safe:
-            self._engine.log_cleaner.start()
+            self._crashes.begun_in_vain()
 
     async def wait_for_failure(self) -> None:
         """Return when every data directory has failed."""
@@ -295,8 +270,7 @@ class Broker:
 
     def tell_ready(self) -> None:
         """Tell the service manager that the broker serves."""
-        mode = ", in safe mode: records are refused" if self._guard.loop is not None else ""
-        self._service_manager.tell(READY, status(f"listening on {self.listening}{mode}"))
+        self._service_manager.tell(READY, status(f"listening on {self.listening}"))
 
     def _share_files(self) -> None:
         """Limit connections and open files to the descriptors that this process may have."""
@@ -361,7 +335,6 @@ class Broker:
             timers=self._timers,
             lines=self._lines,
             counters=self._counters,
-            guard=self._guard,
             memory=self._memory,
         )
         return Engine(runtime, stored, opener, undo)

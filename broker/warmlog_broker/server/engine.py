@@ -30,7 +30,6 @@ from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authorizer import Authorizer
 from warmlog_broker.security.quotas import Quotas
 from warmlog_broker.security.users import Users
-from warmlog_broker.server.crash_guard import CrashGuard
 from warmlog_broker.server.shutdown import close_logs
 from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.replica_mover import Moves
@@ -61,7 +60,6 @@ class Runtime:
     timers: TimerWheel
     lines: RepeatedLines
     counters: Counters
-    guard: CrashGuard
     memory: MemoryPool
 
 
@@ -106,7 +104,6 @@ class Engine:
             topics=self.topics,
             on_replaced=self.housekeeping.segments_changed,
             now_ms=now_ms,
-            working_on=runtime.guard.working_on,
         )
         undo.callback(self.log_cleaner.close)
         self.services = self._make_services(stored, retention_now_ms=now_ms)
@@ -149,7 +146,6 @@ class Engine:
             threads=runtime.threads.cold_readers,
             now_ms=Services.now_ms,
             retention_now_ms=retention_now_ms,
-            write_refusal=runtime.guard.write_refusal,
         )
         topic_changes = TopicChanges(
             self.topics,
@@ -185,14 +181,12 @@ class Engine:
                 timers=runtime.timers,
                 threads=runtime.threads.cold_readers,
                 now_ms=Services.now_ms,
-                write_refusal=runtime.guard.write_refusal,
             ),
             users=Users(self._metadata, Services.now_ms),
             quotas=Quotas(self._metadata, runtime.loop.time, config.quota_max_throttle_ms),
             authorizer=authorizer,
             cold_readers=runtime.threads.cold_readers,
             bodies=BodyThreads(runtime.threads.preparers, runtime.memory),
-            write_refusal=runtime.guard.write_refusal,
             counters=runtime.counters,
             lines=runtime.lines,
         )

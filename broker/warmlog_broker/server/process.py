@@ -17,6 +17,7 @@ from warmlog_broker.runtime.malloc import keep_to_one_arena
 from warmlog_broker.runtime.systemd import ServiceManager
 from warmlog_broker.runtime.threads import CannotStartThreads
 from warmlog_broker.server.broker import Broker
+from warmlog_broker.server.crash_count import CrashLoop
 from warmlog_broker.server.engine import broker_version
 from warmlog_broker.server.listener import CannotListen
 from warmlog_broker.server.log_lines import log_to_stderr, take_levels
@@ -50,7 +51,7 @@ def serve(config: BrokerConfig) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return EXIT_STOPPED if runner.run(_run(config, on_settings)) else EXIT_FAILED
-    except (DataDirectoryError, StorageError, CannotListen, CannotStartThreads, InvalidConfig) as error:
+    except (DataDirectoryError, StorageError, CannotListen, CannotStartThreads, CrashLoop, InvalidConfig) as error:
         _log.critical("warmlog: %s", error)
         return EXIT_FAILED
     except Exception:
@@ -162,7 +163,7 @@ def log_start(broker: Broker) -> None:
 
 
 def describe(broker: Broker) -> str:
-    """Return version, data directories, topics, durability and safe mode, in one line."""
+    """Return version, data directories, topics and durability, in one line."""
     config, partitions = broker.config, broker.topics.partition_count
     topics = len(list(broker.topics))
     return (
@@ -170,7 +171,6 @@ def describe(broker: Broker) -> str:
         f"{topics} topic{'' if topics == 1 else 's'}, {partitions} partition{'' if partitions == 1 else 's'}, "
         f"{describe_durability(config.topic_defaults)}"
         f"{broker.admin_address and f', metrics at http://{broker.admin_address}/metrics'}"
-        f"{', SAFE MODE: records are refused' if broker.safe_mode_reason else ''}"
     )
 
 

@@ -57,8 +57,8 @@ from warmlog_protocol.messages import (
     OffsetForLeaderEpochResponse,
     ReplicaLogDir,
 )
-from warmlog_transport.broker_link import BrokerLink
 from warmlog_transport.cluster import Topic
+from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders
 from warmlog_transport.list_offsets import OffsetAt, located, look_up
 from warmlog_transport.responses import TopicPartition, checked, partition_range
@@ -108,7 +108,7 @@ class BrokerInfo:
     version: str
     cluster_id: str
     write_refusal: str
-    """Why it refuses records and new topics (safe mode); "" if it accepts them."""
+    """Why a broker of version 0.1 refuses records and new topics after crashes (safe mode); otherwise ""."""
 
 
 class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, BrokerSettingsAdmin):
@@ -281,7 +281,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Broke
             return DeleteRecordsRequest([DeleteRecordsPartition(*tp, before[tp]) for tp in partitions])
 
         async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[DeletedRecords]:
-            return (await cluster.call(request(partitions), DeleteRecordsResponse, link=link)).partitions
+            return (await link.call(request(partitions), DeleteRecordsResponse)).partitions
 
         found = await ask_leaders(cluster, before, ask)
         return {tp: result if isinstance(result, ApiError) else result.low_watermark for tp, result in found.items()}
@@ -294,7 +294,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Broke
         async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[EpochEndOffset]:
             wanted = [OffsetForLeaderEpochPartition(*tp, asked[tp]) for tp in partitions]
             request = OffsetForLeaderEpochRequest(wanted)
-            return (await cluster.call(request, OffsetForLeaderEpochResponse, link=link)).partitions
+            return (await link.call(request, OffsetForLeaderEpochResponse)).partitions
 
         return await ask_leaders(cluster, asked, ask)
 

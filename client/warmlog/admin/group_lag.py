@@ -7,8 +7,7 @@ from warmlog.admin.group_descriptions import CommittedOffset
 from warmlog.errors import ApiError
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from warmlog_transport.cluster import Cluster
-from warmlog_transport.first_timestamps import Unread, ages_s
-from warmlog_transport.list_offsets import OffsetAt, located, look_up
+from warmlog_transport.list_offsets import OffsetAt, Unread, ages_s, located, look_up
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,9 +49,9 @@ from warmlog.sockets.connection import BlockingConnection, Closing, WholeCall
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL, InitProducerIdRequest, InitProducerIdResponse
 from warmlog_protocol.wire.connection import ReceivedResponse
-from warmlog_transport.broker_link import backoff_ms
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition
+from warmlog_transport.retries import backoff_ms
 
 MAX_UNACKNOWLEDGED_BYTES = 16 * 1024 * 1024
 """`send` waits while more than this is in flight or waits to be sent."""

@@ -27,10 +27,10 @@ from warmlog.records.fetched import error_in
 from warmlog.records.verdict import Action, decide
 from warmlog_protocol.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from warmlog_protocol.wire.connection import ReceivedResponse
-from warmlog_transport.broker_link import backoff_ms
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import Connection
 from warmlog_transport.errors import TOPIC_IS_GONE
+from warmlog_transport.retries import backoff_ms
 
 _log = logging.getLogger("warmlog")
 

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from warmlog.consumer.consumer_core import ConsumerCore
-from warmlog_transport.first_timestamps import Unread, ages_s
+from warmlog_transport.list_offsets import Unread, ages_s
 from warmlog_transport.responses import TopicPartition
 
 

@@ -139,10 +139,9 @@ class Losses:
         """What the broker has at `offset`: one batch, or an error."""
         wanted = FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id)
         request = FetchRequest(0, 1, 1, [wanted], self._options.isolation)
-        link = self._cluster.leader(*reader.tp)
-        if link is None:
+        if self._cluster.leader(*reader.tp) is None:
             raise NotLeaderOrFollower(f"{reader.topic}-{reader.partition} has no leader now")
-        response = await self._cluster.ask(request, link)
+        response = await self._cluster.ask_leader(request, *reader.tp)
         assert isinstance(response.result, FetchResponse)
         (part,) = response.result.partitions
         return part, response.payload

@@ -31,9 +31,9 @@ from warmlog.producer.produce_request import fitting, outcomes, produce_request
 from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch
 from warmlog_protocol.messages import ACKS_NONE, InitProducerIdRequest, InitProducerIdResponse
 from warmlog_protocol.wire.connection import ReceivedResponse
-from warmlog_transport.broker_link import backoff_ms
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import Connection
+from warmlog_transport.retries import backoff_ms
 
 _log = logging.getLogger("warmlog")
 

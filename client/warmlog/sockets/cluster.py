@@ -26,8 +26,9 @@ from warmlog_protocol.messages import (
     TopicMetadata,
 )
 from warmlog_transport.address import Address, parse_addresses
+from warmlog_transport.connection import Throttle
 from warmlog_transport.options import ConnectionOptions
-from warmlog_transport.responses import Throttle, TopicPartition, broker_addresses, max_message_bytes, topic_error
+from warmlog_transport.responses import TopicPartition, broker_addresses, max_message_bytes, topic_error
 
 T = TypeVar("T")
 Result = TypeVar("Result", ListedOffset, EpochEndOffset)

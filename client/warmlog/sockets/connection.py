@@ -29,8 +29,8 @@ from warmlog_protocol.messages import AuthenticateResponse, HandshakeResponse, M
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
 from warmlog_protocol.wire.frames import Allocate
 from warmlog_transport.address import Address, silent, why_unconnected
+from warmlog_transport.connection import Throttle
 from warmlog_transport.options import ConnectionOptions
-from warmlog_transport.responses import Throttle
 from warmlog_transport.tls import lost_early
 
 R = TypeVar("R", bound=Message)

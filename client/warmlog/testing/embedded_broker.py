@@ -20,7 +20,7 @@ from warmlog_protocol.errors import InvalidConfig
 
 HOST = "127.0.0.1"
 DEFAULTS = {"crash.loop.limit": "0"}
-"""A broker that a test kills often does not start in safe mode."""
+"""A broker that a test kills often may start again."""
 
 RESERVED = {"data.dir", "data.dirs", "listen", "listeners", "advertised.listeners"}
 

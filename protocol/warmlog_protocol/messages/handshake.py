@@ -23,9 +23,10 @@ class ApiVersions(Message, frozen=True):
 class HandshakeResponse(Message, frozen=True):
     """The broker, the APIs that it speaks, and the largest frame that it accepts, in bytes.
 
-    `write_refusal` is why the broker refuses records and new topics; "" if it accepts them. If there are `mechanisms`,
-    the connection must authenticate by one of them before it sends anything else. `throttle_ms` is how long the broker
-    does not read it, as the client has exceeded a quota on other connections; only without `mechanisms`.
+    `write_refusal` is why a broker of 0.1 refuses records and new topics after repeated crashes; "" from others. If
+    there are `mechanisms`, the connection must authenticate by one of them before it sends anything else. `throttle_ms`
+    is how long the broker does not read it, as the client has exceeded a quota on other connections; only without
+    `mechanisms`.
     """
 
     broker_version: str

@@ -24,10 +24,11 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.__main__ import scratch_directory
 from benchmarks.flush.load import Done, Generator, request_to_all, requests_of
 from benchmarks.flush.watched_broker import Flush, WatchedBroker
-from benchmarks.storage.figures import Figure, write_json
+from benchmarks.measurement import scratch_directory
+from benchmarks.storage.figures import Figure
+from benchmarks.turns import write_json
 from wire_client import WireClient
 
 ACTIVE = (1, 10, 100, 1000)
@@ -223,7 +224,7 @@ def main() -> None:
                     run(number)
     loads = list(dict.fromkeys(figure.settings["load"] for figure in bench.figures.values()))
     figures = sorted(bench.figures.values(), key=lambda figure: loads.index(figure.settings["load"]))
-    write_json(arguments.output, figures)
+    write_json(arguments.output, [each.to_json() for each in figures])
     print_figures(figures, Console(width=None if sys.stdout.isatty() else 180))
     console.print(f"written to {arguments.output}", style="dim")
 

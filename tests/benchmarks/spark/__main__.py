@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,7 @@ import pyspark
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.__main__ import scratch_directory
-from benchmarks.measurement import BROKER_CPU, MB, VALUE_BYTES, Measurement, Run, write_json
+from benchmarks.measurement import BROKER_CPU, MB, VALUE_BYTES, Measurement, Run, scratch_directory
 from benchmarks.spark import reading
 from benchmarks.spark.bars import print_bars, print_shares
 from benchmarks.spark.kafka_connector import PEER, KafkaBench
@@ -24,6 +24,7 @@ from benchmarks.spark.kafka_server import KafkaServer
 from benchmarks.spark.own import KEY_BYTES, NOT_FROM_TOPIC, PARTITIONS, OwnBenchmarks, Scale
 from benchmarks.spark.plain_server import PlainServer
 from benchmarks.spark.session import MASTER, spark_session
+from benchmarks.turns import Row, add_options, serve, write_json
 from broker_process import BrokerProcess
 from processor_time import processor_time
 
@@ -57,6 +58,7 @@ class SparkBench:
             session, address, plain, topic=f"{TOPIC}-few", directory=directory / "few", scale=Scale.few()
         )
 
+    @cached_property
     def benchmarks(self) -> dict[str, Callable[[], Run]]:
         """By name, in the order of a round."""
         ours = self._own.runs()
@@ -81,7 +83,7 @@ class SparkBench:
 
     def _chosen(self, only: str) -> dict[str, Callable[[], Run]]:
         wanted = only.split(",")
-        return {name: run for name, run in self.benchmarks().items() if any(part in name for part in wanted)}
+        return {name: run for name, run in self.benchmarks.items() if any(part in name for part in wanted)}
 
     def measure(self, only: str, console: Console) -> list[Measurement]:
         """Every benchmark whose name contains a part of `only`, round by round, after one that warms up.
@@ -90,10 +92,26 @@ class SparkBench:
         longer: so that no run pays for starting them again, each of ours has one with few records before it. Kafka's
         connector plans in the JVM, where nothing ends.
         """
-        chosen = self._chosen(only)
-        warm_ups = self._warm_up.runs()
-        del warm_ups["spark.trigger_ms"]  # it measures no start
-        settings = {
+        measurements = {name: Measurement(name, self._settings) for name in self._chosen(only)}
+        for index in range(self._scale.rounds + 1):
+            for name, measurement in measurements.items():
+                console.print(f"round {index} of {self._scale.rounds}: {name}", style="dim")
+                run = self._run(name)
+                if index:
+                    measurement.runs.append(run)
+        return list(measurements.values())
+
+    def serve(self, only: str) -> None:
+        """Take turns with another build: see benchmarks.turns."""
+
+        def rows(name: str) -> list[Row]:
+            return [Measurement(name, self._settings, [self._run(name)]).to_json()]
+
+        serve({name: partial(rows, name) for name in self._chosen(only)}, {})
+
+    @property
+    def _settings(self) -> dict[str, object]:
+        return {
             "value_bytes": VALUE_BYTES,
             "key_bytes": KEY_BYTES,
             "partitions": PARTITIONS,
@@ -103,21 +121,15 @@ class SparkBench:
             "python": platform.python_version(),
             "cores": os.cpu_count(),
         }
-        measurements = {name: Measurement(name, settings) for name in chosen}
-        for index in range(self._scale.rounds + 1):
-            for name, run in chosen.items():
-                console.print(f"round {index} of {self._scale.rounds}: {name}", style="dim")
-                if name in warm_ups:
-                    warm_ups[name]()
-                done = self._with_broker_cpu(name, run)
-                if index:
-                    measurements[name].runs.append(done)
-        return list(measurements.values())
 
-    def _with_broker_cpu(self, name: str, run: Callable[[], Run]) -> Run:
+    def _run(self, name: str) -> Run:
+        """A run after one with few records, with the broker's processor time."""
+        warm_ups = self._warm_up.runs()
+        if name in warm_ups and name != "spark.trigger_ms":  # it measures no start
+            warm_ups[name]()
         pid = self._server_pid(name)
         before_s = processor_time(pid).own_s
-        done = run()
+        done = self.benchmarks[name]()
         used_us = (processor_time(pid).own_s - before_s) / done.records * 1e6
         return done._replace(figures={**done.figures, BROKER_CPU: used_us})
 
@@ -177,6 +189,9 @@ def measure(arguments: argparse.Namespace, console: Console) -> list[Measurement
         stack.callback(session.stop)
         bench = SparkBench(session, broker, plain, directory, scale, kafka)
         bench.fill(arguments.only)
+        if arguments.turns:
+            bench.serve(arguments.only)
+            return []
         return bench.measure(arguments.only, console)
 
 
@@ -195,8 +210,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-spark", description="Measure warmlog and Spark on this machine.")
     parser.add_argument("--quick", action="store_true", help="a fifth of the work: for a first look")
     parser.add_argument("--rounds", type=_rounds, help="how many are measured: the JVM is warm after about eight")
-    parser.add_argument("--only", default="", help="only those whose names contain this, or one of a,b")
-    parser.add_argument("--output", type=Path, default=Path("build/bench-spark.json"), help="where the figures go")
+    add_options(parser, Path("build/bench-spark.json"))
     parser.add_argument(
         "--kafka",
         nargs=2,
@@ -207,7 +221,9 @@ def main() -> None:
     arguments = parser.parse_args()
     console = Console(stderr=True)
     measurements = measure(arguments, console)
-    write_json(arguments.output, measurements)
+    if arguments.turns:
+        return
+    write_json(arguments.output, [each.to_json() for each in measurements])
     print_rates(measurements, Console(width=160))
     print_bars(measurements, Console(width=160))
     print_shares(measurements, Console(width=160))

@@ -6,12 +6,13 @@ from typing import Any
 
 from benchmarks.measurement import Run
 from benchmarks.spark.reading import timed
-from warmlog.spark.export.export import ExportOptions, export_available
-from warmlog.spark.export.manifest import Manifest
 
 
 def export(session: Any, bootstrap: str, topic: str, records: int, directory: Path) -> Run:
     """All of the topic, with Kafka's seven columns, to files that are on disk."""
+    from warmlog.spark.export.export import ExportOptions, export_available
+    from warmlog.spark.export.manifest import Manifest
+
     options = ExportOptions((bootstrap,), topic, directory)
 
     def copy() -> int:

@@ -22,8 +22,6 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from warmlog.spark.read.worker_process import hide_modules_from_collector
-
 
 class PlainReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, paths: list[str], port: int | None) -> None:
@@ -34,6 +32,8 @@ class PlainReader(DataSourceReader):  # type: ignore[misc]
         return [InputPartition(path) for path in self._paths]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        from warmlog.spark.read.worker_process import hide_modules_from_collector
+
         hide_modules_from_collector()
         if self._port is None:
             with pa.memory_map(partition.value) as memory, pa.ipc.open_stream(memory) as stream:
@@ -72,6 +72,8 @@ class PlainWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._port = port
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        from warmlog.spark.read.worker_process import hide_modules_from_collector
+
         hide_modules_from_collector()
         sent_bytes = 0
         with socket.create_connection(("127.0.0.1", self._port)) as connection:

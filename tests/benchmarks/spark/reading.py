@@ -12,8 +12,6 @@ import pyarrow as pa
 from benchmarks.measurement import VALUE_BYTES, Run
 from benchmarks.spark import plain_source
 from benchmarks.spark.session import cpu_since, spark_processes
-from warmlog.arrow.reader import arrow_schema
-from warmlog.ranges.arrow_reader import arrow_reader
 
 JVM_CPU, PYTHON_CPU = "jvm_cpu_us", "python_cpu_us"
 
@@ -123,6 +121,9 @@ class SameBytes:
         return self._paths
 
     def _write(self) -> Iterator[str]:
+        from warmlog.arrow.reader import arrow_schema
+        from warmlog.ranges.arrow_reader import arrow_reader
+
         with arrow_reader(self._bootstrap, [self._topic], columns=["partition", "value"]) as reader:
             for number, batches in groupby(reader, key=lambda batch: batch["partition"][0].as_py()):
                 path = str(self._directory / f"values-{number}.arrows")

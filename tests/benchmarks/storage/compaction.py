@@ -18,6 +18,12 @@ VALUE_BYTES = 100
 MEMORY_BYTES = 128 * MIB
 
 
+def measure(directory: Path, rounds: int, records: int) -> list[Figure]:
+    """One figure for each kind of batch."""
+    kinds = ((Codec.NONE, False), (Codec.ZSTD, False), (Codec.NONE, True))
+    return [compaction(directory, rounds, records, codec=codec, rows=rows) for codec, rows in kinds]
+
+
 def compaction(directory: Path, rounds: int, records: int, *, codec: Codec, rows: bool = False) -> Figure:
     """A pass over a log that was never compacted, in which every key has ten values at random places."""
     figure = Figure(

@@ -4,13 +4,11 @@ Others may use the machine meanwhile, so beside the time on the wall there is th
 waiting for a turn does not lengthen (sharing a core with another process still does).
 """
 
-import json
 import os
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
@@ -69,11 +67,6 @@ def quantiles_us(values_ns: Sequence[int]) -> dict[str, float]:
         "p99_us": ordered[round(last * 0.99)] / 1000,
         "max_us": ordered[-1] / 1000,
     }
-
-
-def write_json(path: Path, figures: Sequence[Figure]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([each.to_json() for each in figures], indent=2) + "\n")
 
 
 def print_table(figures: Sequence[Figure], console: Console) -> None:

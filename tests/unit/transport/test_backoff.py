@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog_transport.broker_link import backoff_ms
 from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.retries import backoff_ms
 
 OPTIONS = ConnectionOptions(retry_backoff_ms=50, retry_backoff_max_ms=1000)
 

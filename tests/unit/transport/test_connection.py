@@ -20,9 +20,8 @@ from warmlog_protocol.messages import (
 )
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_transport.address import Address
-from warmlog_transport.connection import Connection
+from warmlog_transport.connection import Connection, Throttle
 from warmlog_transport.options import ConnectionOptions
-from warmlog_transport.responses import Throttle
 
 pytestmark = pytest.mark.usefixtures("quick_clock")
 

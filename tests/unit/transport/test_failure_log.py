@@ -3,7 +3,7 @@
 import pytest
 
 from warmlog.errors import BrokerUnavailable, DiskFull, NotLeaderOrFollower, StorageError
-from warmlog_transport.failure_log import GRACE_S, TELL_AGAIN_S, FailureLog
+from warmlog_transport.retries import GRACE_S, TELL_AGAIN_S, FailureLog
 
 PARTITION = ("t", 0)
 START_S = 1000.0

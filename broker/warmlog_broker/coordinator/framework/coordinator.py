@@ -59,9 +59,8 @@ class Coordinator(Generic[S]):
 
     async def create(self) -> None:
         """Create the topic unless it exists; return when its shards are loaded. CoordinatorNotAvailable."""
-        refusal = self._around.write_refusal()
-        if self._is_closed or refusal is not None:
-            raise CoordinatorNotAvailable(f"{self._name} cannot be created: {refusal or 'the broker stops'}")
+        if self._is_closed:
+            raise CoordinatorNotAvailable(f"{self._name} cannot be created: the broker stops")
         try:
             await self._topics.internal(self._name)
         except ApiError as error:

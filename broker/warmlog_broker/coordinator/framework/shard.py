@@ -82,8 +82,6 @@ class Surroundings(Generic[S]):
     threads: Executor
     """They read files."""
     now_ms: Callable[[], int]
-    write_refusal: Callable[[], ApiError | None]
-    """Returns why the broker accepts no records now, or None."""
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Shards are loaded one after another."""
 
@@ -209,9 +207,6 @@ class Shard(Generic[S]):
         records = [record for _, decision in decided for record in decision.records]
         now_ms = self._around.now_ms()
         try:
-            refusal = self._around.write_refusal()
-            if refusal is not None:
-                raise refusal
             batch = encode_batch(
                 [value for _, value in records], keys=[key for key, _ in records], timestamps_ms=now_ms
             )

@@ -15,10 +15,10 @@ from datetime import UTC, datetime
 from warmlog.consumer.group.membership import Membership, Owned, Partitions, Phase
 from warmlog.errors import ClientError, WarmlogError
 from warmlog_protocol.messages import GroupHeartbeatRequest, GroupHeartbeatResponse
-from warmlog_transport.broker_link import backoff_ms
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.loop_thread import LoopThread
 from warmlog_transport.options import ConnectionOptions
+from warmlog_transport.retries import backoff_ms
 
 _log = logging.getLogger("warmlog")
 

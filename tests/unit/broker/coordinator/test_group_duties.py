@@ -19,7 +19,6 @@ from warmlog_broker.coordinator.group_duties import GRACE_MS, Sessions, Targets,
 from warmlog_broker.replica.partition import Partition as ServedPartition
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.timer_wheel import TimerWheel
-from warmlog_protocol.errors import ApiError, SafeMode
 from warmlog_protocol.messages import GroupHeartbeatRequest
 
 SESSION_MS = 10_000
@@ -53,7 +52,6 @@ class Room:
         self.partition = partition
         self.now_ms = NOW_MS
         self.wheel = TimerWheel(0.2)
-        self.refusal: ApiError | None = None
         self.sessions = Sessions(
             self.wheel,
             now_ms=lambda: self.now_ms,
@@ -63,7 +61,11 @@ class Room:
         )
         config = BrokerConfig(group_assignment_interval_ms=40, group_initial_rebalance_delay_ms=20)
         self.targets = Targets(config, FourPartitions())
-        self.shard = Shard(partition, Surroundings(Groups, self, threads, lambda: NOW_MS, lambda: self.refusal))
+        self.shard = Shard(partition, Surroundings(Groups, self, threads, lambda: NOW_MS))
+
+    def fill_disk(self, *, is_full: bool = True) -> None:
+        assert self.partition.disk is not None
+        self.partition.disk.room.is_short = is_full
 
     def loaded(self, shard: Shard[Groups]) -> None:
         pass
@@ -176,10 +178,10 @@ async def test_a_broker_that_stood_still_gives_members_time_to_be_heard(room: Ro
 
 async def test_a_removal_that_the_log_refuses_is_decided_again(room: Room) -> None:
     await room.beat("a")
-    room.refusal = SafeMode("safe mode")
+    room.fill_disk()
     await room.pass_time(SESSION_MS + 3000)
     assert room.members == {"a"}
-    room.refusal = None
+    room.fill_disk(is_full=False)
     await room.pass_time(2000)
     assert room.members == set()
 
@@ -220,11 +222,11 @@ async def test_the_first_target_waits_for_more_members_and_further_ones_for_thei
 async def test_a_target_that_the_log_refuses_is_computed_later(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("warmlog_broker.coordinator.group_duties.RETRY_S", 0.02)
     await room.beat("a")
-    room.refusal = SafeMode("safe mode")
+    room.fill_disk()
     await asyncio.sleep(0.03)
     await room.settle()
     assert room.target_epoch == 0
-    room.refusal = None
+    room.fill_disk(is_full=False)
     await asyncio.sleep(0.04)
     await room.settle()
     assert room.target_epoch == 1

@@ -57,7 +57,6 @@ def make_services(make_partition: MakePartition) -> MakeServices:
             lines=RepeatedLines(logging.getLogger("warmlog_broker")),
             producer_ids=SimpleNamespace(next_id=0),
             now_ms=lambda: NOW_MS,
-            write_refusal=lambda: None,
         )
         return cast("Services", services)
 

@@ -161,7 +161,7 @@ async def test_nothing_is_left_behind_when_a_producer_closes_without_its_broker(
 async def test_refusals_that_are_tried_again_are_told_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("warmlog_transport.failure_log.GRACE_S", 0.0)
+    monkeypatch.setattr("warmlog_transport.retries.GRACE_S", 0.0)
     async with FakeBroker(t=1) as broker, producer(broker) as client:
         broker.faults.extend([Fault.STORAGE_ERROR] * 5)
         await asyncio.wait_for(client.send(TOPIC, b"x"), 20)

@@ -9,7 +9,6 @@ from unit.broker.conftest import NOW_MS
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
 from warmlog_broker.replica.partition import Partition
-from warmlog_protocol.errors import ApiError
 
 
 class Numbers:
@@ -71,10 +70,9 @@ def make_shard(
     threads: Executor,
     events: Events | None = None,
     *,
-    refusal: Callable[[], ApiError | None] = lambda: None,
     loading: asyncio.Lock | None = None,
 ) -> Shard[Numbers]:
-    around = Surroundings(Numbers, events or Events(), threads, lambda: NOW_MS, refusal, loading or asyncio.Lock())
+    around = Surroundings(Numbers, events or Events(), threads, lambda: NOW_MS, loading or asyncio.Lock())
     return Shard(partition, around)
 
 

@@ -1,0 +1,53 @@
+"""ARCHITECTURE's list of numbers in use names exactly those that the code uses, so that none is taken twice."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from warmlog_broker.coordinator.framework.record_codec import VERSION, Key
+from warmlog_broker.coordinator.group.records import OfGroup
+from warmlog_broker.coordinator.transaction.records import OfId
+from warmlog_broker.metadata.metadata_log import Entry
+from warmlog_protocol.batch.header import MAGIC_COLUMNS, MAGIC_ROWS
+from warmlog_protocol.errors import ErrorCode
+from warmlog_protocol.messages.base import ApiKey
+
+OURS = 1000
+"""Numbers of Kafka's are below."""
+
+
+def _listed(row_begins: str) -> tuple[set[int], int | None]:
+    """The numbers in the row of that beginning, and the one that it calls free."""
+    text = (Path(__file__).parents[2] / "ARCHITECTURE.md").read_text("utf-8")
+    rows = [line for line in text.splitlines() if line.startswith(f"| {row_begins}")]
+    assert len(rows) == 1, f"rows that begin with {row_begins!r}: {rows}"
+    in_use, free = rows[0].split("|")[2:4]
+    numbers: set[int] = set()
+    for first, last in re.findall(r"(\d+)(?: to (\d+))?", in_use):
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers, int(free) if free.strip().isdigit() else None
+
+
+def _tags(base: type[Key] | type[Entry]) -> set[int]:
+    return {each.__struct_config__.tag for each in base.__subclasses__()}
+
+
+@pytest.mark.parametrize(
+    ("row", "used"),
+    [
+        ("entries of `metadata.log`", _tags(Entry)),
+        ("keys of `__groups`", _tags(OfGroup)),
+        ("keys of `__transactions`", _tags(OfId)),
+        ("version of the values in both", {VERSION}),
+        ("keys of requests of our own", {key for key in ApiKey if key >= OURS}),
+        ("error codes of our own", {code for code in ErrorCode if code >= OURS}),
+        ("magic of record batches", {MAGIC_ROWS, MAGIC_COLUMNS}),
+    ],
+)
+def test_the_list_has_the_numbers_of_the_code(row: str, used: Iterable[int]) -> None:
+    listed, free = _listed(row)
+    assert listed == {int(number) for number in used}
+    assert free is not None
+    assert free > max(listed)
