@@ -1,14 +1,11 @@
 """Looks up what the broker has of the topics to read, when a plan is made."""
 
 import re
-import sys
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from warmlog.errors import (
     BrokerUnavailable,
-    ClientClosed,
     InvalidRequest,
     UnknownTopicOrPartition,
     UnsupportedVersion,
@@ -31,11 +28,11 @@ from warmlog_protocol.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from warmlog_transport.broker_link import BrokerLink
 from warmlog_transport.cluster import Cluster, Topic
+from warmlog_transport.cluster_thread import ClusterThread
+from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders
 from warmlog_transport.list_offsets import OffsetAt, list_offsets
-from warmlog_transport.loop_thread import LoopThread
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition
 
@@ -66,8 +63,7 @@ class Discovery:
         self._bootstrap = bootstrap
         self._options = options or ConnectionOptions(client_name="warmlog-spark")
         self._isolation = isolation
-        self._thread: LoopThread | None = None
-        self._cluster: Cluster | None = None
+        self._thread: ClusterThread | None = None
 
     def __enter__(self) -> "Discovery":
         return self
@@ -77,13 +73,9 @@ class Discovery:
 
     def close(self) -> None:
         """Close the connections and end the thread."""
-        thread, cluster, self._thread, self._cluster = self._thread, self._cluster, None, None
-        if thread is None or sys.is_finalizing():
-            return
-        if cluster is not None:
-            with suppress(ClientClosed):
-                thread.call(cluster.close)
-        thread.stop()
+        if self._thread is not None:
+            self._thread.close()
+            self._thread = None
 
     def call(self, message: Message, expected: type[R]) -> R:
         """Return the response of any broker."""
@@ -157,7 +149,7 @@ class Discovery:
             async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[EpochEndOffset]:
                 wanted = [OffsetForLeaderEpochPartition(*tp, epochs[tp]) for tp in partitions]
                 request = OffsetForLeaderEpochRequest(wanted)
-                return (await cluster.call(request, OffsetForLeaderEpochResponse, link=link)).partitions
+                return (await link.call(request, OffsetForLeaderEpochResponse)).partitions
 
             return await ask_leaders(cluster, epochs, ask)
 
@@ -178,7 +170,7 @@ class Discovery:
             async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[FoundSplits]:
                 own = [asked[tp] for tp in partitions]
                 try:
-                    return await _splits(cluster, link, own, target_bytes, max_scan_ms)
+                    return await _splits(link, own, target_bytes, max_scan_ms)
                 except UnsupportedVersion:
                     return [FoundSplits(*tp, 0, "", []) for tp in partitions]
 
@@ -192,20 +184,20 @@ class Discovery:
 
     def _leader(self, topic: str, partition: int) -> str:
         """Return HOST:PORT of the last known leader, which has just responded."""
-        link = None if self._cluster is None else self._cluster.leader(topic, partition)
+        link = None if self._thread is None else self._thread.cluster.leader(topic, partition)
         return "" if link is None else str(link.address)
 
     def _ask(self, question: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         """Return the result of `question`."""
 
-        async def ask() -> T:
-            if self._cluster is None:
-                self._cluster = Cluster(self._bootstrap, self._options)
-            await self._cluster.start()
-            return await question(self._cluster)
-
         if self._thread is None:
-            self._thread = LoopThread("warmlog discovery")
+            self._thread = ClusterThread(self._bootstrap, self._options, "warmlog discovery")
+        cluster = self._thread.cluster
+
+        async def ask() -> T:
+            await cluster.start()
+            return await question(cluster)
+
         try:
             return self._thread.call(ask)
         except BrokerUnavailable as error:
@@ -213,20 +205,21 @@ class Discovery:
 
 
 async def _splits(
-    cluster: Cluster, link: BrokerLink, ranges: list[OffsetRange], target_bytes: int, max_scan_ms: int
+    link: BrokerLink, ranges: list[OffsetRange], target_bytes: int, max_scan_ms: int
 ) -> list[FoundSplits]:
     """Return the splits of ranges with one leader. If they exceed a response: of each half of them, half as finely."""
     wanted = [FindSplitsPartition(*each.tp, each.start, each.end, each.topic_id or None) for each in ranges]
     request = FindSplitsRequest(wanted, target_bytes, max_scan_ms)
     timeout_ms = max_scan_ms + SPLITS_TIMEOUT_MS
     try:
-        return (await cluster.call(request, FindSplitsResponse, timeout_ms=timeout_ms, link=link)).partitions
+        connection = await link.connected()
+        return (await connection.call(request, FindSplitsResponse, timeout_ms=timeout_ms)).partitions
     except InvalidRequest:
         middle = len(ranges) // 2
         if middle == 0:  # the splits of one range always fit
             raise
     coarser_bytes = min(2 * target_bytes, LARGEST_TARGET_BYTES)
-    halves = [await _splits(cluster, link, half, coarser_bytes, max_scan_ms) for half in (ranges[:middle], ranges[middle:])]
+    halves = [await _splits(link, half, coarser_bytes, max_scan_ms) for half in (ranges[:middle], ranges[middle:])]
     return [*halves[0], *halves[1]]
 
 

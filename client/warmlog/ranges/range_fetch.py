@@ -9,8 +9,6 @@ do.
 
 import asyncio
 import logging
-import random
-import time
 
 from warmlog.errors import (
     ApiError,
@@ -41,10 +39,10 @@ from warmlog_protocol.messages import (
     ListOffsetsResponse,
 )
 from warmlog_protocol.wire.connection import ReceivedResponse
-from warmlog_transport.broker_link import backoff_ms
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import Connection
 from warmlog_transport.errors import TOPIC_IS_GONE
+from warmlog_transport.retries import Retries
 
 _RECREATED = "the topic was deleted or recreated after these ranges were planned"
 
@@ -74,7 +72,9 @@ class RangeFetch:
         """When the position was last out of range."""
         self._is_leader_known = True
         """False after a failure: brokers are asked again before the next fetch."""
-        self._failed_at, self._failing_since, self._failures = -1, 0.0, 0
+        self._failed_at = -1
+        self._retries: Retries | None = None
+        """Of the position `_failed_at`."""
 
     async def next(self) -> FetchedBatches | Loss | None:
         """Return what follows: batches, or offsets that are lost and skipped; None at the end of the range.
@@ -136,12 +136,9 @@ class RangeFetch:
     async def _connect(self) -> Connection:
         """Return a connection to the leader of the partition. Brokers are asked who that is, if need be until the deadline."""
         topic, partition = self._range.tp
-        left_ms = int((self._settings.deadline_s - self._failing_s()) * 1000)
-        if self._is_leader_known:
-            await self._cluster.topic(topic, timeout_ms=left_ms)
-        else:
-            await self._cluster.topics([topic], timeout_ms=left_ms)
-        self._is_leader_known = True
+        if not self._is_leader_known or self._cluster.leader(topic, partition) is None:
+            await self._cluster.topics([topic], timeout_ms=int(self._current_retries().left_s * 1000))
+            self._is_leader_known = True
         link = self._cluster.leader(topic, partition)
         if link is None:
             raise self._cluster.no_leader(topic, partition)
@@ -220,20 +217,19 @@ class RangeFetch:
         self._epoch = NO_LEADER_EPOCH
         return lost
 
-    def _failing_s(self) -> float:
-        """How long the range has failed at the position."""
-        return time.monotonic() - self._failing_since if self._failed_at == self._window.position else 0.0
+    def _current_retries(self) -> Retries:
+        """Return the retries at the position, whose time begins with the first failure there."""
+        if self._retries is None or self._failed_at != self._window.position:
+            self._failed_at = self._window.position
+            self._retries = Retries(self._settings.connection, self._settings.deadline_s)
+        return self._retries
 
     async def _pause(self, error: WarmlogError) -> None:
         """Wait before the next attempt, longer each time; raise `error` when the deadline is over."""
-        if self._failed_at != self._window.position:
-            self._failed_at, self._failing_since, self._failures = self._window.position, time.monotonic(), 0
-        self._failures += 1
-        pause_s = backoff_ms(self._failures, self._settings.connection, random.random()) / 1000  # noqa: S311
-        waited_s = self._failing_s()
-        if waited_s + pause_s > self._settings.deadline_s:
+        retries = self._current_retries()
+        if not await retries.pause():
+            waited_s = self._settings.deadline_s - retries.left_s
             raise self._in_words(error, f"gave up after {waited_s:.0f} s; is the broker running?") from error
-        await asyncio.sleep(pause_s)
         self._connection, self._is_leader_known = None, False
 
     def _reason(self, error: WarmlogError) -> str:

@@ -6,7 +6,7 @@ received into Arrow's memory, and their data stays there.
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from warmlog.arrow.columns import arrow_memory
@@ -22,7 +22,7 @@ from warmlog.records.fetched import FetchedBatches
 from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc
 from warmlog_protocol.messages import NO_LEADER_EPOCH
 from warmlog_transport.cluster import Cluster
-from warmlog_transport.loop_thread import LoopThread
+from warmlog_transport.cluster_thread import ClusterThread
 
 T = TypeVar("T")
 Call = Callable[[Callable[[], Coroutine[Any, Any, T]]], T]
@@ -55,8 +55,10 @@ def read_ranges(
 
 async def read_all(ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings) -> list[Any]:
     """Return what `read_ranges` yields. The event loop of the caller fetches, and a thread converts."""
+    if not ranges:
+        return []
     loop = asyncio.get_running_loop()
-    cluster = _cluster(ranges, settings)
+    cluster = Cluster(_brokers(ranges, settings), settings.connection, allocate=arrow_memory)
 
     def call(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return asyncio.run_coroutine_threadsafe(work(), loop).result()
@@ -115,31 +117,23 @@ class RangeReader(Iterator[Any]):
         self._reading.close()
 
 
-def _cluster(ranges: Sequence[OffsetRange], settings: ReadSettings) -> Cluster:
-    """Return the brokers to read from: the leaders of the plan, and those that the user named."""
-    leaders = dict.fromkeys(planned.leader for planned in ranges if planned.leader)
-    return Cluster(list(dict.fromkeys((*leaders, *settings.bootstrap))), settings.connection, allocate=arrow_memory)
+def _brokers(ranges: Sequence[OffsetRange], settings: ReadSettings) -> list[str]:
+    """Return the addresses to begin with: the leaders of the plan, and the brokers that the user named."""
+    leaders = [planned.leader for planned in ranges if planned.leader]
+    return list(dict.fromkeys((*leaders, *settings.bootstrap)))
 
 
 def _read_in_thread(
     ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings, on_loss: OnLoss, place: _Place
-) -> Iterator[tuple[Any, _Place]]:
+) -> Generator[tuple[Any, _Place], None, None]:
     """As `_read`, with a thread that fetches until this generator ends."""
-    if not ranges:
+    if not ranges or place.rows == 0:
         return
-    thread = LoopThread("warmlog ranges")
-    try:
-
-        async def begin() -> Cluster:
-            return _cluster(ranges, settings)
-
-        cluster = thread.call(begin)
-        yield from _read(thread.call, cluster, ranges, projection, settings, on_loss, place)
-        if throttled_s := cluster.throttled_s():
+    brokers = _brokers(ranges, settings)
+    with ClusterThread(brokers, settings.connection, "warmlog ranges", allocate=arrow_memory) as thread:
+        yield from _read(thread.call, thread.cluster, ranges, projection, settings, on_loss, place)
+        if throttled_s := thread.cluster.throttled_s():
             _log.info("brokers have delayed reading by %.1f s because of quotas", throttled_s)
-        thread.call(cluster.close)
-    finally:
-        thread.stop()
 
 
 def _read(
@@ -153,8 +147,6 @@ def _read(
 ) -> Iterator[tuple[Any, _Place]]:
     """Yield Arrow batches from `place` on, each with the place after it."""
     rows = place.rows
-    if rows == 0:
-        return
     for number, planned in enumerate(ranges[place.number :], place.number):
         start = place.offset if number == place.number and place.offset is not None else planned.start
         converter = _Converter(planned, projection, settings, start)
