@@ -35,8 +35,8 @@ async def ask_leaders(
 ) -> dict[TopicPartition, Result | ApiError]:
     """Return for each of `partitions`, in their order, its result or why there is none. Requests must be repeatable.
 
-    `ask` sends one request about partitions of one leader and returns the results. Retriable errors and lost connections
-    are retried, at the leaders known by then, until the request timeout; an offline partition only with
+    `ask` sends one request about partitions of one leader and returns the results. Retriable errors and lost
+    connections are retried, at the leaders known by then, until the request timeout; an offline partition only with
     `waits_for_offline`, as it mostly takes an operator to repair it. Raises BrokerUnavailable if a broker still does
     not respond.
     """
@@ -76,7 +76,10 @@ async def _by_leader(
     *,
     is_retry: bool,
 ) -> list[tuple[BrokerLink, list[TopicPartition]]]:
-    """Return partitions with the same leader for one request each, with fresh metadata if it is a retry; the error of others is in `found`."""
+    """Return the partitions of each leader, in lists for one request each. The error of others is in `found`.
+
+    A retry requests fresh metadata.
+    """
     unknown = {topic for topic, partition in partitions if is_retry or cluster.leader(topic, partition) is None}
     if unknown:
         await cluster.learn(unknown)

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -17,7 +16,6 @@ import warmlog
 from broker_process import BrokerProcess
 from warmlog.producer.transaction import TransactionalId
 from warmlog.ranges import range_reader
-from warmlog.ranges.range_reader import read_ranges
 
 
 @pytest.fixture(scope="module")
@@ -382,11 +380,13 @@ async def test_a_transaction_with_a_table_of_which_another_task_gave_up_a_part_m
 ) -> None:
     group, topic, output = (f"{name}{uuid4().hex}" for name in ("g", "t", "out"))
     options: dict[str, Any] = {"topics": [topic], "group": group, "start": "earliest", "commit": "manual"}
-    is_given_up = threading.Event()
+    is_given_up = asyncio.Event()
+    read_all = range_reader.read_all
 
-    def read_late(*arguments: Any) -> Iterator[Any]:
-        is_given_up.wait(30)
-        yield from read_ranges(*arguments)
+    async def read_late(*arguments: Any) -> list[Any]:
+        async with asyncio.timeout(30):
+            await is_given_up.wait()
+        return await read_all(*arguments)
 
     async with warmlog.Admin(broker.address) as admin:
         for name in (topic, output):
@@ -399,7 +399,7 @@ async def test_a_transaction_with_a_table_of_which_another_task_gave_up_a_part_m
         assert [batch async for batch in consumer.batches(until="latest")] == []
         for partition in range(2):
             await plain.send_many(topic, [b"%d" % partition], partition=partition)
-        monkeypatch.setattr(range_reader, "read_ranges", read_late)
+        monkeypatch.setattr(range_reader, "read_all", read_late)
         with pytest.raises(warmlog.StaleMemberEpoch, match="was given up after records of it were delivered"):  # noqa: PT012 - a transaction
             async with producer.transaction() as transaction:
                 reading = asyncio.create_task(consumer.to_arrow(columns=["value"]))

@@ -4,10 +4,8 @@ They share the consumer's positions, so one may continue where another stopped, 
 given applies to all of them.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import islice
-from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -181,7 +179,7 @@ async def read_table(
     import pyarrow as pa
 
     from warmlog.arrow.reader import KAFKA_COLUMNS, arrow_schema
-    from warmlog.ranges.range_reader import read_ranges
+    from warmlog.ranges.range_reader import read_all
     from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 
     core.put_back()
@@ -206,15 +204,14 @@ async def read_table(
             when_recreated="open a new consumer",
             when_damaged="other offsets can be read: seek past the damaged batch",
         ),
+        bootstrap=tuple(str(address) for address in core.cluster.addresses),
         connection=connection,
     )
-    is_over = Event()
     core.steps += 1
     core.is_waiting = True
     try:
-        batches = await asyncio.to_thread(lambda: list(read_ranges(ranges, Projection(names), settings, is_over)))
+        batches = await read_all(ranges, Projection(names), settings)
     finally:
-        is_over.set()  # a thread cannot be cancelled, and closing the loop waits for it
         core.is_waiting = False
         core.steps += 1
     core.given_up.update(planned.tp for planned in ranges if not is_read(planned.tp))

@@ -13,14 +13,9 @@ from warmlog.errors import CorruptBatch, LogTruncated, WarmlogError
 from warmlog.records.batch import Batch, unreadable
 from warmlog.records.fetched import FetchedBatches
 from warmlog.records.verdict import MAX_OFFSET
-<<<<<<< HEAD
 from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc
 from warmlog_protocol.messages import NO_LEADER_EPOCH, DivergingEpoch, FetchedPartition
-=======
-from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc, read_header
-from warmlog_protocol.messages import NO_LEADER_EPOCH, AbortedTransaction, DivergingEpoch
 from warmlog_transport.responses import TopicPartition
->>>>>>> main
 
 NO_LIMIT = MAX_OFFSET
 Place = tuple[int, int]

@@ -1,10 +1,10 @@
 """Fetches one range from its leader, in order and several fetches ahead (see fetch_window). Runs in an event loop.
 
-`next` returns what one response brought. The caller reads it, in any thread, and says what it could not read (`failed`).
+`next` returns what one response brought. The caller reads it, in any thread, and reports what it cannot (`failed`).
 `records.verdict` decides about everything that cannot be read: it is an error, or lost and skipped. After a lost
-connection, or if the leader has moved, the leader is looked up and fetching continues where it was; it gives up when the
-position has not moved for `deadline_s`. Errors are one line, as Spark shows it: partition, offsets, broker, and what to
-do.
+connection, or if the leader has moved, the leader is looked up and fetching continues at the same offset. It gives up
+when the position has not moved for `deadline_s`. Errors are one line, as Spark shows it: partition, offsets, broker,
+and what to do.
 """
 
 import asyncio
@@ -16,6 +16,8 @@ from warmlog.errors import (
     CorruptBatch,
     LogTruncated,
     OffsetOutOfRange,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
     UnreadableBatch,
     WarmlogError,
     error_from_code,
@@ -57,9 +59,7 @@ class RangeFetch:
         self._range = planned
         self._settings = settings
         self._policy = Policy.RANGE_RAISES if settings.fails_on_data_loss else Policy.RANGE_SKIPS
-        self._window = FetchWindow(
-            start, planned.end, in_flight=settings.in_flight, fetch_bytes=settings.fetch_bytes
-        )
+        self._window = FetchWindow(start, planned.end, in_flight=settings.in_flight, fetch_bytes=settings.fetch_bytes)
         self._epoch = planned.start_epoch if start == planned.start else NO_LEADER_EPOCH
         """Of the batch before the position, -1 while unknown."""
         self._broker = planned.leader
@@ -134,10 +134,13 @@ class RangeFetch:
         return batches
 
     async def _connect(self) -> Connection:
-        """Return a connection to the leader of the partition. Brokers are asked who that is, if need be until the deadline."""
+        """Return a connection to the partition's leader. Asks brokers who that is, if need be until the deadline."""
         topic, partition = self._range.tp
         if not self._is_leader_known or self._cluster.leader(topic, partition) is None:
-            await self._cluster.topics([topic], timeout_ms=int(self._current_retries().left_s * 1000))
+            try:
+                await self._cluster.topics([topic], timeout_ms=int(self._current_retries().left_s * 1000))
+            except UnknownTopicOrPartition as error:
+                raise UnknownTopicId(str(error)) from None  # what has the name later is another topic
             self._is_leader_known = True
         link = self._cluster.leader(topic, partition)
         if link is None:
@@ -168,7 +171,7 @@ class RangeFetch:
     # --- errors -----------------------------------------------------------------------------------------------------
 
     async def _error_in(self, connection: Connection, fetched: FetchedPartition) -> ApiError:
-        """Return the error of the partition. OffsetOutOfRange needs to know where the log starts now: raises if that fails."""
+        """Return the partition's error. For OffsetOutOfRange, look up where the log starts; raises if that fails."""
         error = error_in(fetched, self._window.position)
         if isinstance(error, OffsetOutOfRange):
             request = ListOffsetsRequest([ListOffsetsPartition(*self._range.tp, EARLIEST_TIMESTAMP)])
@@ -179,7 +182,7 @@ class RangeFetch:
         return error
 
     async def _locate(self, error: CorruptBatch) -> ApiError:
-        """Return `error` with the offset to continue at, if the batch stored at the position is the cause; else as it is."""
+        """Return `error` with the offset to continue at, if the batch stored at the position is its cause."""
         position = self._window.position
         connection = self._connection = await self._connect()
         fetched, payload = _fetched(await _requested(connection, self._request(Fetch(position, 1))))
@@ -191,7 +194,7 @@ class RangeFetch:
         return UnreadableBatch(str(error), *self._range.tp, position, first.next_offset)
 
     async def _judge(self, error: BrokerUnavailable | ApiError, position: int) -> Loss | None:
-        """Carry out the verdict on `error` at `position`: raise it, return what is skipped, or pause and return None."""
+        """Carry out the verdict on `error`: raise it, return what is skipped, or pause and return None."""
         window = self._window
         window.restart(position)
         self._in_flight.clear()

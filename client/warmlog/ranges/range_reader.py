@@ -7,6 +7,7 @@ received into Arrow's memory, and their data stays there.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from warmlog.arrow.columns import arrow_memory
@@ -167,8 +168,7 @@ def _batches(call: Call[Any], fetch: RangeFetch, converter: "_Converter", on_los
                 yield from converter.convert(found)
                 continue
             except ApiError as error:
-                place = (error, converter.position, converter.epoch)
-                found = call(lambda place=place: fetch.failed(*place))
+                found = call(partial(fetch.failed, error, converter.position, converter.epoch))
         if found is not None:
             on_loss(found)
             converter.position, converter.epoch = found.end, NO_LEADER_EPOCH
