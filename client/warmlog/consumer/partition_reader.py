@@ -13,7 +13,7 @@ from warmlog.errors import CorruptBatch, LogTruncated, WarmlogError
 from warmlog.records.batch import Batch, unreadable
 from warmlog.records.fetched import FetchedBatches
 from warmlog.records.verdict import MAX_OFFSET
-from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc
+from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc, read_header
 from warmlog_protocol.messages import NO_LEADER_EPOCH, DivergingEpoch, FetchedPartition
 from warmlog_transport.responses import TopicPartition
 
@@ -49,7 +49,7 @@ class PartitionReader:
         self.is_held = False
         """Whether the user has paused it."""
         self.is_uncommitted = False
-        """Whether something was delivered since it was settled last; the hand counts once it is put back."""
+        """Whether something was delivered since the last commit by hand; not that of the last read, see its cursor."""
         self.failing_since: float | None = None
         self._chunks: deque[FetchedBatches] = deque()
         self._taken: tuple[FetchedBatches, int] | None = None
@@ -161,18 +161,18 @@ class PartitionReader:
             self.drop_ahead()
         return None
 
-    def put_back(self, offset: int) -> None:
-        """Deliver the batch taken last again, from `offset` on. It is fetched again after a truncation."""
-        if self._taken is None:
-            self.seek(offset, self.epoch)
+    def put_back(self, place: Place) -> None:
+        """Continue within the batch taken last, or before it: then it is fetched again, as after a truncation."""
+        self.position, self.epoch = place
+        taken, self._taken = self._taken, None
+        if taken is None or read_header(taken[0].view, taken[1]).base_offset > self.position:
+            self.drop_ahead()
             return
-        chunk, position = self._taken
+        chunk, position = taken
         if not self._chunks or self._chunks[0] is not chunk:
             self._chunks.appendleft(chunk)
         self.buffered_bytes += chunk.position - position
         chunk.position = position
-        self.position = offset
-        self._taken = None
 
     def _read(self, chunk: FetchedBatches, header: BatchHeader) -> RecordBatch | None:
         record_batch = RecordBatch(header, chunk.bytes_of(header), self._max_decompressed_bytes)
