@@ -15,7 +15,7 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Settings as TOML.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
-    """Check a file of settings without a broker, and tell all mistakes. The exit code is 1 if there are any.
+    """Check a file of settings without a broker, and show the mistakes. The exit code is 1 if there are any.
 
     The file alone is checked: neither the environment, nor whether paths and addresses can be used.
     """
@@ -30,7 +30,7 @@ def check(
         json_line(mistakes)
     else:
         for mistake in mistakes:
-            line(f"{file}{f':{mistake.line}' if mistake.line else ''}: {mistake.message}")
+            line(f"{file}: {mistake.message}")
         note(f"{file}: {counted(len(mistakes), 'mistake')}" if mistakes else f"{file}: no mistakes")
     if mistakes:
         raise typer.Exit(FAILED)
