@@ -52,7 +52,7 @@ from warmlog_protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from warmlog_protocol.wire.received_batch import ReceivedBatch
+from warmlog_protocol.wire.connection import ReceivedBatch
 
 NO_ERROR = 0
 PARTITIONS_A_TURN = 16
