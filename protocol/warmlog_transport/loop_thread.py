@@ -3,9 +3,10 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
+from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
@@ -146,6 +147,23 @@ class LoopThread:
                 future.cancel()
                 has_ended.wait(INTERRUPTED_WAIT_S)
             raise
+
+    @contextmanager
+    def entered(self, make: Callable[[], AbstractAsyncContextManager[R]]) -> Iterator[R]:
+        """A context manager that enters, and leaves, in the loop the asynchronous one that `make` returns there."""
+        stack = AsyncExitStack()
+
+        async def enter() -> R:
+            return await stack.enter_async_context(make())
+
+        entered = self.call(enter)
+        try:
+            yield entered
+        except BaseException as error:
+            if not self.call(partial(stack.__aexit__, type(error), error, error.__traceback__)):
+                raise
+        else:
+            self.call(stack.aclose)
 
     def hand_over(self, work: Callable[[], Coroutine[Any, Any, R]], take_back: Callable[[R], object]) -> R:
         """Return the result of `work` as `call`. If the caller is interrupted, the loop calls `take_back` with it."""
