@@ -9,8 +9,8 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.groups import GroupCoordinator
-from warmlog_broker.coordinator.transactions import TransactionCoordinator
+from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
+from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.loader import LogOpener, Stored
 from warmlog_broker.handlers.context import Services

@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
@@ -20,38 +20,39 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.coordinator import Coordinator
 from warmlog_broker.coordinator.framework.decision import Decision
 from warmlog_broker.coordinator.framework.shard import Surroundings
-from warmlog_broker.coordinator.group.description import describe, list_groups
-from warmlog_broker.coordinator.group.membership import heartbeat
-from warmlog_broker.coordinator.group.offsets import (
+from warmlog_broker.coordinator.group.decisions.membership import check_request, heartbeat
+from warmlog_broker.coordinator.group.decisions.offsets import (
     check_commit,
     check_sequence,
     commit,
     delete_group,
     delete_offsets,
+    existing_group,
     expire_offsets,
     fetch_offsets,
 )
-from warmlog_broker.coordinator.group.pending_offsets import add_pending, end_pending
-from warmlog_broker.coordinator.group.state import Group, Groups, Limits
-from warmlog_broker.coordinator.group_duties import GroupShard, Sessions, Targets, Waits, run_unasked
-from warmlog_broker.coordinator.topics_view import BrokerTopics
+from warmlog_broker.coordinator.group.decisions.pending_offsets import add_pending, end_pending
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, KnownTopic, Limits, Partition
+from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
+from warmlog_broker.coordinator.group.duties import GroupShard, Sessions, Targets, Waits, run_unasked
+from warmlog_broker.coordinator.group.patterns import Patterns
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
-from warmlog_broker.runtime.tasks import Tasks, in_turns
+from warmlog_broker.runtime.tasks import Slices, Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authorizer import Authorizer
-from warmlog_broker.topics.topics import Topics
-from warmlog_protocol.errors import ApiError
+from warmlog_broker.topics.topics import Topic, Topics
+from warmlog_protocol.errors import ApiError, InvalidRegularExpression
 from warmlog_protocol.messages import (
     DeleteOffsetsRequest,
     DeleteOffsetsResponse,
-    DescribedGroup,
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,
-    ListedGroup,
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
+    Operation,
+    ResourceType,
 )
 
 TOPIC = "__groups"
@@ -70,8 +71,41 @@ def has_news(request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -
     return response.assignment is not None or response.member_epoch != request.member_epoch
 
 
-def _misses_some(group: Group) -> bool:
-    return any(member.is_away for member in group.members.values())
+class BrokerTopics:
+    """The topics of the broker as groups see them, as a `TopicsView`."""
+
+    def __init__(self, topics: Topics, authorizer: Authorizer) -> None:
+        self._topics = topics
+        self._authorizer = authorizer
+
+    def names(self) -> list[str]:
+        return [topic.name for topic in self._topics if not topic.is_internal]
+
+    def may_describe(self, principal: str, name: str) -> bool:
+        authorizer = self._authorizer
+        return not authorizer.is_on or authorizer.may(principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+    def by_name(self, name: str) -> KnownTopic | None:
+        return _known(self._topics.find(name))
+
+    def by_id(self, topic_id: bytes) -> KnownTopic | None:
+        return _known(self._topics.find_by_id(topic_id))
+
+    def log_end(self, partition: Partition) -> int | None:
+        """Return the log end offset; None if the partition is unknown or offline."""
+        topic = self._topics.find_by_id(partition.topic_id)
+        if topic is None or not 0 <= partition.number < len(topic.partitions):
+            return None
+        try:
+            return topic.partitions[partition.number].log.log_end_offset
+        except ApiError:
+            return None
+
+
+def _known(topic: Topic | None) -> KnownTopic | None:
+    if topic is None or topic.is_internal:
+        return None
+    return KnownTopic(topic.topic_id, topic.name, len(topic.partitions))
 
 
 class GroupCoordinator:
@@ -98,13 +132,16 @@ class GroupCoordinator:
         self._asks_for_rights = authorizer.is_on
         self._tasks = Tasks()
         self._topics_changed = asyncio.Event()
-        topics.on_changed.append(lambda _: self._topics_changed.set())
-        authorizer.on_changed.append(self._topics_changed.set)
         self._topics = BrokerTopics(topics, authorizer)
+        self._subscriptions = Subscriptions(self._topics)
+        slices = Slices()
+        self._patterns = Patterns(self._subscriptions, slices)
+        topics.on_changed.append(self._topic_changed)
+        authorizer.on_changed.append(self._rights_changed)
         self._started_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._now_s = loop.time
         self._sessions = Sessions(timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms, lines=lines)
-        self._targets = Targets(config, self._topics)
+        self._targets = Targets(config, self._subscriptions, slices, self._tasks)
         self._commits: dict[tuple[str, str], deque[int]] = {}
         """By group and member id: the numbers of the commits that are not decided or not durable yet, rising."""
         self.waits = Waits()
@@ -155,16 +192,35 @@ class GroupCoordinator:
 
         `is_waiting`: it arrived earlier, and is decided again. If there is still no news, that is no sign of life.
         """
+        if request.pattern and self._patterns.find(request.pattern) is None:
+            check_request(request)
+            return self._heartbeat_with_pattern(request, host, principal)
+        outcome = self._decide_heartbeat(request, host, principal)
+        if isinstance(outcome, GroupHeartbeatResponse):
+            return self._heard(request, outcome, is_waiting)
+        return self._heard_when_done(request, outcome, is_waiting)
 
+    async def _heartbeat_with_pattern(
+        self, request: GroupHeartbeatRequest, host: str, principal: str
+    ) -> GroupHeartbeatResponse:
+        """Decide a heartbeat once it is known what its pattern stands for."""
+        pattern = self._subscriptions.pattern(request.pattern or "")
+        await self._patterns.match(pattern)
+        if pattern.problem:
+            raise InvalidRegularExpression(pattern.problem)
+        outcome = self._decide_heartbeat(request, host, principal)
+        return self._heard(request, await outcome if isinstance(outcome, Awaitable) else outcome, False)
+
+    def _decide_heartbeat(
+        self, request: GroupHeartbeatRequest, host: str, principal: str
+    ) -> GroupHeartbeatResponse | Awaitable[GroupHeartbeatResponse]:
         def decide(groups: Groups) -> Decision[GroupHeartbeatResponse]:
             limits, member = self._limits_for(groups, request.group), principal if self._asks_for_rights else ""
             return heartbeat(groups, request, host=host, principal=member, now_ms=self._now_ms(), limits=limits)
 
         outcome = self._coordinator.run(request.group, decide)
         self._count_beginning(request.group, outcome)
-        if isinstance(outcome, GroupHeartbeatResponse):
-            return self._heard(request, outcome, is_waiting)
-        return self._heard_when_done(request, outcome, is_waiting)
+        return outcome
 
     async def _heard_when_done(
         self, request: GroupHeartbeatRequest, outcome: Awaitable[GroupHeartbeatResponse], is_waiting: bool
@@ -175,38 +231,35 @@ class GroupCoordinator:
         self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse, is_waiting: bool
     ) -> GroupHeartbeatResponse:
         """Note that the member is alive, and what it owns; return the response with the time to the next one."""
-        if self._coordinator.exists and (not is_waiting or has_news(request, response)):
-            name, member_id = request.group, request.member_id
-            shard, now_ms = self._coordinator.shard_of(name), self._steady_ms()
-            if (known := shard.state.member(name, member_id)) is not None and known.is_away:
+        name, member_id = request.group, request.member_id
+        shard = self._coordinator.find(name)
+        if shard is None:
+            return response
+        group = shard.state.get(name)
+        if not is_waiting or has_news(request, response):
+            if group is not None and member_id in group.away:
                 self.waits.changed(name)  # others may be settled again
-            shard.state.heard(name, member_id, now_ms=now_ms, epoch=request.member_epoch, owned=request.owned)
+            shard.state.heard(
+                name, member_id, now_ms=self._steady_ms(), epoch=request.member_epoch, owned=request.owned
+            )
             self._sessions.watch(shard, name, member_id)
-        return self.with_progress(request, response)
+        if group is not None and member_id in group.members:
+            self._subscriptions.of(group.members[member_id])
+        return _with_progress(group, member_id, response)
 
     def with_progress(self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> GroupHeartbeatResponse:
         """Return `response` with whether the member has all that it is to get, and the time to its next heartbeat."""
-        group = self._state_of(request.group)
-        member = None if group is None else group.members.get(request.member_id)
-        if group is None or member is None:
-            return response
-        if group.target_epoch != group.epoch or not member.is_settled(group.epoch):
-            interval_ms = min(UNSETTLED_MS, response.heartbeat_interval_ms)
-            return replace(response, heartbeat_interval_ms=interval_ms, is_settled=False)
-        return replace(response, is_settled=not _misses_some(group))  # others may get what one that is away holds
+        return _with_progress(self._coordinator.state_of(request.group).get(request.group), request.member_id, response)
 
     def went_away(self, name: str, member_id: str) -> None:
         """Note that the connection of a member that waited has ended: its process may have been killed."""
-        group = self._state_of(name)
+        group = self._coordinator.state_of(name).get(name)
         if group is None or member_id not in group.members:
             return
-        were_all_there = not _misses_some(group)
-        group.members[member_id].is_away = True
+        were_all_there = not group.away
+        group.away.add(member_id)
         if were_all_there:
             self.waits.end(name)  # a read with an end waits then
-
-    def _state_of(self, name: str) -> Group | None:
-        return self._coordinator.shard_of(name).state.get(name) if self._coordinator.exists else None
 
     def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
         """Commit offsets; an awaitable, unless all are refused."""
@@ -279,17 +332,16 @@ class GroupCoordinator:
         """Return committed offsets."""
         return fetch_offsets(self._coordinator.state_of(request.group), request)
 
-    async def list_groups(self) -> list[ListedGroup]:
-        """Return all groups, by name."""
-        found: list[ListedGroup] = []
+    async def groups(self) -> AsyncIterator[Group]:
+        """Iterate over all groups, those of one shard in each turn of the event loop."""
         for groups in self._coordinator.states():
-            found += list_groups(groups)
+            for group in list(groups):
+                yield group
             await asyncio.sleep(0)
-        return sorted(found, key=lambda each: each.group)
 
-    def describe(self, group: str) -> DescribedGroup:
-        """Return the members of a group. GroupIdNotFound."""
-        return describe(self._coordinator.state_of(group), group)
+    def group(self, name: str) -> Group:
+        """Return a group, to be looked at. GroupIdNotFound, or InvalidGroupId if there can be none."""
+        return existing_group(self._coordinator.state_of(name), name)
 
     def delete_group(self, group: str) -> Awaitable[None] | None:
         """Delete a group without members, and its offsets. GroupIdNotFound, NonEmptyGroup."""
@@ -297,7 +349,7 @@ class GroupCoordinator:
 
     def delete_offsets(self, request: DeleteOffsetsRequest) -> DeleteOffsetsResponse | Awaitable[DeleteOffsetsResponse]:
         """Remove committed offsets."""
-        return self._coordinator.run(request.group, lambda groups: delete_offsets(groups, request))
+        return self._coordinator.run(request.group, lambda groups: delete_offsets(groups, request, self._subscriptions))
 
     def _limits_for(self, groups: Groups, group: str) -> Limits:
         """Return the limits for a group. A new one in `groups` must leave all shards within `group.max.groups`."""
@@ -345,22 +397,29 @@ class GroupCoordinator:
                 return
             group = state.get(name)
             if group is not None:
-                for member_id in group.members:
+                for member_id, member in group.members.items():
                     self._sessions.watch(shard, name, member_id)
-                self._targets.consider(shard, name)
+                    self._subscriptions.of(member)
+        self._topics_changed.set()
+
+    def _topic_changed(self, name: str) -> None:
+        self._subscriptions.changed([name])
+        self._topics_changed.set()
+
+    def _rights_changed(self) -> None:
+        self._subscriptions.rights_changed()
+        self._topics_changed.set()
 
     async def _follow_topics(self) -> None:
-        """After topics or rights have changed, compute the targets of groups that subscribe to them.
-
-        Each group has a turn of the event loop: a pattern is matched against all topics.
-        """
+        """After topics or rights have changed, compute the targets of groups that subscribe to them."""
         while True:
             await self._topics_changed.wait()
             await asyncio.sleep(TOPIC_CHANGES_S)
             self._topics_changed.clear()
+            for pattern in self._subscriptions.patterns():
+                await self._patterns.match(pattern)
             for shard in self._coordinator.active:
-                names = [group.name for group in shard.state if group.members]
-                async for name in in_turns(names, 1):
+                async for name in in_turns([group.name for group in shard.state if group.members], GROUPS_A_TURN):
                     if shard not in self._coordinator.active:
                         break
                     self._targets.consider(shard, name)
@@ -382,6 +441,16 @@ class GroupCoordinator:
             retention_ms=self._config.offsets_retention_ms,
             topics=self._topics,
         )
+
+
+def _with_progress(group: Group | None, member_id: str, response: GroupHeartbeatResponse) -> GroupHeartbeatResponse:
+    member = None if group is None else group.members.get(member_id)
+    if group is None or member is None:
+        return response
+    if group.target_epoch != group.epoch or not member.is_settled(group.epoch):
+        interval_ms = min(UNSETTLED_MS, response.heartbeat_interval_ms)
+        return replace(response, heartbeat_interval_ms=interval_ms, is_settled=False)
+    return replace(response, is_settled=not group.away)  # others may get what one that is away holds
 
 
 def _limits_of(config: BrokerConfig) -> Limits:

@@ -5,17 +5,19 @@ Nothing of this is in the log before it has happened: after a load all members g
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import Decision
 from warmlog_broker.coordinator.framework.shard import Shard
-from warmlog_broker.coordinator.group.membership import expire_member
-from warmlog_broker.coordinator.group.state import Groups, TopicsView
-from warmlog_broker.coordinator.group.target import assign, needs_target
+from warmlog_broker.coordinator.group.decisions.membership import expire_member
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups
+from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
+from warmlog_broker.coordinator.group.decisions.target import assign, compute, needs_target
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_broker.runtime.tasks import Slices, Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_protocol.errors import ApiError
 
@@ -26,6 +28,8 @@ GRACE_MS = 3000
 RETRY_S = 1.0
 """The pause after a change that the log did not take, before it is decided again."""
 
+WAKES_A_TURN = 50
+"""Heartbeats that are decided again in one turn of the event loop."""
 WAKE_S = 0.02
 """How long changes of a group are collected before its waiting heartbeats are decided again: each takes some 30 µs."""
 
@@ -151,10 +155,12 @@ class Sessions:
 class Targets:
     """Computes the targets of groups, not too often: changes that come soon after another share the next target."""
 
-    def __init__(self, config: BrokerConfig, topics: TopicsView) -> None:
+    def __init__(self, config: BrokerConfig, subscriptions: Subscriptions, slices: Slices, tasks: Tasks) -> None:
         self._interval_s = config.group_assignment_interval_ms / 1000
         self._initial_delay_s = config.group_initial_rebalance_delay_ms / 1000
-        self._topics = topics
+        self._subscriptions = subscriptions
+        self._slices = slices
+        self._tasks = tasks
         self.count = 0
         """Targets that were computed, since the start."""
         self._loop = asyncio.get_running_loop()
@@ -173,9 +179,9 @@ class Targets:
         if name in waiting:
             return
         group = shard.state.get(name)
-        if group is not None and needs_target(shard.state, name, self._topics):
+        if group is not None and needs_target(group, self._subscriptions):
             delay_s = 0.0 if group.owners else self._initial_delay_s
-            waiting[name] = self._loop.call_later(delay_s, self._assign, shard, name)
+            waiting[name] = self._loop.call_later(delay_s, self._begin, shard, name)
 
     def forget(self, shard: GroupShard) -> None:
         """Compute no more targets for a shard."""
@@ -183,23 +189,34 @@ class Targets:
             if handle is not None:
                 handle.cancel()
 
-    def _assign(self, shard: GroupShard, name: str) -> None:
-        self._waiting[shard][name] = None
-        run_unasked(
-            shard, name, lambda groups: assign(groups, name, self._topics), partial(self._assigned, shard, name)
-        )
-
-    def _assigned(self, shard: GroupShard, name: str, was_done: bool) -> None:
-        self.count += was_done
-        if shard in self._waiting:
-            delay_s = self._interval_s if was_done else RETRY_S
-            self._waiting[shard][name] = self._loop.call_later(delay_s, self._rested, shard, name)
-
-    def _rested(self, shard: GroupShard, name: str) -> None:
-        del self._waiting[shard][name]
+    def _begin(self, shard: GroupShard, name: str) -> None:
+        """Compute a target if the group still needs one."""
         group = shard.state.get(name)
-        if group is not None and needs_target(shard.state, name, self._topics):
-            self._assign(shard, name)
+        if group is not None and needs_target(group, self._subscriptions):
+            self._waiting[shard][name] = None
+            self._tasks.start(self._assign(shard, group), f"target of {name}")
+        else:
+            self._waiting[shard].pop(name, None)
+
+    async def _assign(self, shard: GroupShard, group: Group) -> None:
+        name = group.name
+        try:
+            target = await self._slices.run(compute(group, self._subscriptions))
+            if target is not None:
+                outcome = shard.run(name, lambda groups: assign(groups, target, self._subscriptions))
+                if isinstance(outcome, asyncio.Future):
+                    await outcome
+                self.count += 1
+        except ApiError:
+            group.target_version = -1
+            self._next(shard, name, RETRY_S)
+        else:
+            self._next(shard, name, self._interval_s)
+
+    def _next(self, shard: GroupShard, name: str, delay_s: float) -> None:
+        """Compute the next target after a pause, if it is needed then."""
+        if shard in self._waiting:
+            self._waiting[shard][name] = self._loop.call_later(delay_s, self._begin, shard, name)
 
 
 class Waiter(Protocol):
@@ -273,5 +290,11 @@ class Waits:
 
     def _wake(self, group: str) -> None:
         del self._wakes[group]
-        for waiter in list(self._waiting.get(group, {}).values()):
-            waiter.wake()
+        self._wake_some(group, list(self._waiting.get(group, {}).items()))
+
+    def _wake_some(self, group: str, waiting: Sequence[tuple[str, Waiter]]) -> None:
+        for member_id, waiter in waiting[:WAKES_A_TURN]:
+            if self._waiting.get(group, {}).get(member_id) is waiter:
+                waiter.wake()
+        if len(waiting) > WAKES_A_TURN:
+            self._loop.call_soon(self._wake_some, group, waiting[WAKES_A_TURN:])

@@ -10,15 +10,21 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.transaction.jobs import abort_all, complete_members, enrol_member, forget, forget_slots
-from warmlog_broker.coordinator.transaction.limits import (
+from warmlog_broker.coordinator.transaction.decisions.jobs import (
+    abort_all,
+    complete_members,
+    enrol_member,
+    forget,
+    forget_slots,
+)
+from warmlog_broker.coordinator.transaction.decisions.limits import (
     Limits,
     NeedsProducerId,
     check_parts,
     check_timeout,
     check_transactional_id,
 )
-from warmlog_broker.coordinator.transaction.records import (
+from warmlog_broker.coordinator.transaction.decisions.records import (
     End,
     GroupKey,
     GroupValue,
@@ -30,7 +36,7 @@ from warmlog_broker.coordinator.transaction.records import (
     put,
     remove,
 )
-from warmlog_broker.coordinator.transaction.state import (
+from warmlog_broker.coordinator.transaction.decisions.state import (
     Enrolled,
     Job,
     Outcome,
@@ -141,14 +147,13 @@ def end(
     producer: Producer,
     *,
     commits: bool,
-    begun: Collection[Enrolled] = (),
     fresh_id: int | None,
     now_ms: int,
 ) -> Decision[Producer]:
     """Decide the producer's transaction; the result is the producer of the next one. A repeated request has no effect.
 
     Without a transaction a commit has no effect; an abort raises the epoch, as batches may be on their way that would
-    open one. `begun`: the partitions of a transaction that has begun without a record, see `complete`.
+    open one. ConcurrentTransactions while the last one is ending.
     """
     found = _found(transactions, transactional_id)
     value = found.value
@@ -156,14 +161,10 @@ def end(
     if producer == found.previous and value.end is wanted:
         return Decision((), _next(value))
     found = _owned(transactions, transactional_id, producer)
-    parted: list[Record] = []
-    if begun and may_go_on(found):
-        parted = _parted(found, begun)
-    else:
-        _check_at_rest(found)
-        if value.status is Status.EMPTY and commits:
-            return Decision((), producer)
-    return Decision([*parted, _decided(found, wanted, fresh_id, now_ms)], _next_after(found, fresh_id))
+    _check_at_rest(found)
+    if value.status is Status.EMPTY and commits:
+        return Decision((), producer)
+    return Decision([_decided(found, wanted, fresh_id, now_ms)], _next_after(found, fresh_id))
 
 
 def abort(transactions: Transactions, transactional_id: str, *, now_ms: int, fresh_id: int | None) -> Decision[None]:
@@ -184,38 +185,34 @@ def time_out(
     return Decision([_aborted(found, End.TIMED_OUT, fresh_id, now_ms)], True)
 
 
-def may_go_on(found: Transaction | Job) -> bool:
-    """Return whether a producer may go on with partitions of its decided transaction as soon as that is carried out."""
-    if not isinstance(found, Transaction) or not found.is_ending:
-        return False
-    return found.value.end in (End.COMMITTED, End.ABORTED) and found.value.next_producer_id == NO_PRODUCER_ID
-
-
 def complete(
     transactions: Transactions,
     transactional_id: str,
     outcomes: Sequence[Outcome],
     *,
-    begun: Collection[Enrolled] = (),
+    left_open: Collection[Enrolled] = (),
+    fresh_id: int | None,
     now_ms: int,
 ) -> Decision[None]:
     """Close what these outcomes were decided for: they are carried out everywhere.
 
-    The next transaction of the producer has `begun` in these partitions, if any.
+    A broker before 0.2 let the next transaction begin before this record. If it was stopped just then, partitions have
+    one that is not in the log, and it is aborted: `left_open`.
     """
     found = transactions.get(transactional_id)
     if isinstance(found, Job):
         return Decision(complete_members(found, outcomes, now_ms), None)
     if found is None or not found.is_ending or [each.marker for each in outcomes] != [found.producer]:
         return Decision((), None)
+    records = [remove(PartitionKey(transactional_id, *each)) for each in found.partitions if each not in left_open]
+    records += [remove(GroupKey(transactional_id, group)) for group in found.groups]
     value = found.value
-    if begun:
-        changed = replace(value, status=Status.ONGOING, began_ms=now_ms, changed_ms=now_ms)
-    else:
-        changed = replace(value, status=Status.EMPTY, began_ms=-1, changed_ms=now_ms, next_producer_id=NO_PRODUCER_ID)
-        if value.next_producer_id != NO_PRODUCER_ID:
-            changed = replace(changed, producer_id=value.next_producer_id, epoch=0)
-    return Decision([*_parted(found, begun), put(IdKey(transactional_id), changed)], None)
+    if left_open:
+        return Decision([*records, _decided(found, End.FORCED, fresh_id, now_ms)], None)
+    changed = replace(value, status=Status.EMPTY, began_ms=-1, changed_ms=now_ms, next_producer_id=NO_PRODUCER_ID)
+    if value.next_producer_id != NO_PRODUCER_ID:
+        changed = replace(changed, producer_id=value.next_producer_id, epoch=0)
+    return Decision([*records, put(IdKey(transactional_id), changed)], None)
 
 
 def expire(transactions: Transactions, transactional_id: str, *, now_ms: int, limits: Limits) -> Decision[None]:
@@ -307,20 +304,13 @@ def _fenced(found: Transaction, producer: Producer) -> ProducerFenced:
     )
 
 
-def _parted(found: Transaction, kept: Collection[Enrolled]) -> list[Record]:
-    """Return the records that leave the transaction with the partitions in `kept` only."""
-    name = found.transactional_id
-    records = [remove(PartitionKey(name, *each)) for each in found.partitions if each not in kept]
-    return [*records, *(remove(GroupKey(name, group)) for group in found.groups)]
-
-
 def _aborted(found: Transaction | Job, end: End, fresh_id: int | None, now_ms: int) -> Record:
     """Return the record that aborts the transaction, or all members."""
     return abort_all(found, end, now_ms) if isinstance(found, Job) else _decided(found, end, fresh_id, now_ms)
 
 
 def _decided(found: Transaction, end: End, fresh_id: int | None, now_ms: int) -> Record:
-    """Return the record that decides the transaction; while one is ending, it is the one that has begun after that."""
+    """Return the record that decides the transaction."""
     value = found.value
     following = _next_after(found, fresh_id)
     return put(
@@ -332,7 +322,6 @@ def _decided(found: Transaction, end: End, fresh_id: int | None, now_ms: int) ->
             end=end,
             previous_producer_id=value.producer_id if end is not End.REPLACED else NO_PRODUCER_ID,
             previous_epoch=value.epoch if end is not End.REPLACED else NO_PRODUCER_EPOCH,
-            began_ms=now_ms if found.is_ending else value.began_ms,
             changed_ms=now_ms,
             next_producer_id=following.producer_id if following.producer_id != value.producer_id else NO_PRODUCER_ID,
         ),

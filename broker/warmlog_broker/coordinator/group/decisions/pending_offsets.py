@@ -8,7 +8,7 @@ is refused.
 from collections.abc import Iterable, Mapping
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group.records import (
+from warmlog_broker.coordinator.group.decisions.records import (
     OffsetKey,
     OffsetValue,
     Partition,
@@ -17,7 +17,7 @@ from warmlog_broker.coordinator.group.records import (
     PendingValue,
     put,
 )
-from warmlog_broker.coordinator.group.state import Group, Groups
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups
 from warmlog_protocol.errors import InvalidProducerEpoch, OffsetMetadataTooLarge, UnstableOffsetCommit
 
 MAX_BYTES = 4 << 20

@@ -13,11 +13,13 @@ from unit.broker.coordinator.framework.toy import flush, turn
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
-from warmlog_broker.coordinator.group.membership import heartbeat
-from warmlog_broker.coordinator.group.state import Groups, KnownTopic, Limits, Partition
-from warmlog_broker.coordinator.group_duties import GRACE_MS, Sessions, Targets, Waits
+from warmlog_broker.coordinator.group.decisions.membership import heartbeat
+from warmlog_broker.coordinator.group.decisions.state import Groups, KnownTopic, Limits, Partition
+from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
+from warmlog_broker.coordinator.group.duties import GRACE_MS, Sessions, Targets, Waits
 from warmlog_broker.replica.partition import Partition as ServedPartition
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_broker.runtime.tasks import Slices, Tasks
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_protocol.messages import GroupHeartbeatRequest
 
@@ -60,7 +62,8 @@ class Room:
             lines=RepeatedLines(logging.getLogger("sessions")),
         )
         config = BrokerConfig(group_assignment_interval_ms=40, group_initial_rebalance_delay_ms=20)
-        self.targets = Targets(config, FourPartitions())
+        self.tasks = Tasks()
+        self.targets = Targets(config, Subscriptions(FourPartitions()), Slices(), self.tasks)
         self.shard = Shard(partition, Surroundings(Groups, self, threads, lambda: NOW_MS))
 
     def fill_disk(self, *, is_full: bool = True) -> None:
@@ -204,7 +207,7 @@ def _touch() -> Decision[None]:
 
 async def test_the_first_target_waits_for_more_members_and_further_ones_for_their_interval(room: Room) -> None:
     slow = BrokerConfig(group_assignment_interval_ms=1000, group_initial_rebalance_delay_ms=500)
-    room.targets = Targets(slow, FourPartitions())
+    room.targets = Targets(slow, Subscriptions(FourPartitions()), Slices(), room.tasks)
     for number in range(5):
         await room.beat(f"m{number}")
     assert room.target_epoch == 0
@@ -220,7 +223,7 @@ async def test_the_first_target_waits_for_more_members_and_further_ones_for_thei
 
 
 async def test_a_target_that_the_log_refuses_is_computed_later(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("warmlog_broker.coordinator.group_duties.RETRY_S", 0.02)
+    monkeypatch.setattr("warmlog_broker.coordinator.group.duties.RETRY_S", 0.02)
     await room.beat("a")
     room.fill_disk()
     await asyncio.sleep(0.03)

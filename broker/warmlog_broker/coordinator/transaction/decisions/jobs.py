@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.transaction.limits import (
+from warmlog_broker.coordinator.transaction.decisions.limits import (
     MAX_MEMBERS,
     Limits,
     NeedsProducerId,
@@ -18,7 +18,7 @@ from warmlog_broker.coordinator.transaction.limits import (
     check_timeout,
     check_transactional_id,
 )
-from warmlog_broker.coordinator.transaction.records import (
+from warmlog_broker.coordinator.transaction.decisions.records import (
     NO_VERSION,
     End,
     JobKey,
@@ -32,7 +32,7 @@ from warmlog_broker.coordinator.transaction.records import (
     put,
     remove,
 )
-from warmlog_broker.coordinator.transaction.state import (
+from warmlog_broker.coordinator.transaction.decisions.state import (
     Enrolled,
     Job,
     Member,

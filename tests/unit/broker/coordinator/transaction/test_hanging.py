@@ -1,6 +1,6 @@
 """Which open transactions no transactional id has."""
 
-from warmlog_broker.coordinator.transaction.records import (
+from warmlog_broker.coordinator.transaction.decisions.records import (
     End,
     GroupKey,
     GroupValue,
@@ -16,8 +16,7 @@ from warmlog_broker.coordinator.transaction.records import (
     Status,
     put,
 )
-from warmlog_broker.coordinator.transaction.state import Enrolled, Outcome, Producer, Transactions
-from warmlog_broker.coordinator.transaction.strays import strays
+from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Outcome, Producer, Transactions, hanging
 
 PLACE, OTHER = Enrolled(b"t" * 16, 0), Enrolled(b"t" * 16, 1)
 
@@ -39,14 +38,14 @@ def transactions(status: Status) -> Transactions:
 
 def test_what_a_transactional_id_has_is_none() -> None:
     opened = [(PLACE, Producer(1, 5)), ("g", Producer(1, 5)), (PLACE, Producer(2, 7))]
-    assert list(strays(transactions(Status.ONGOING), opened)) == []
+    assert list(hanging(transactions(Status.ONGOING), opened)) == []
     before = [(PLACE, Producer(1, 4)), ("g", Producer(1, 4))]
-    assert list(strays(transactions(Status.COMMITTING), [*opened, *before])) == []
+    assert list(hanging(transactions(Status.COMMITTING), [*opened, *before])) == []
 
 
 def test_what_is_open_elsewhere_or_in_another_epoch_is_aborted() -> None:
     opened = [(OTHER, Producer(1, 5)), (PLACE, Producer(1, 4)), (PLACE, Producer(2, 6)), ("h", Producer(1, 5))]
-    assert list(strays(transactions(Status.ONGOING), opened)) == [
+    assert list(hanging(transactions(Status.ONGOING), opened)) == [
         Outcome(Producer(1, 6), False, (OTHER,)),
         Outcome(Producer(1, 5), False, (PLACE,)),
         Outcome(Producer(2, 7), False, (PLACE,)),

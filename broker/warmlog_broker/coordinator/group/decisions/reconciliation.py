@@ -9,8 +9,8 @@ Afterwards the member gets what the target gives to it and is free, that is, hel
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from warmlog_broker.coordinator.group.records import AssignmentValue, Partition, pack_epochs
-from warmlog_broker.coordinator.group.state import Group, Member
+from warmlog_broker.coordinator.group.decisions.records import AssignmentValue, Partition, pack_epochs
+from warmlog_broker.coordinator.group.decisions.state import Group, Member
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 The state is kept in the internal topic `__transactions`, a shard for each of its partitions; `transaction` decides
 about it. A decision is one durable record. After it the markers of all partitions and the offsets of all groups are
-written, again and again until each is durable; then the transactional id is free for the next transaction. After a
-start this goes on where it was, and open transactions get their full time again.
+written, again and again until each is durable; then one more record says that the transactional id is free, and the
+producer gets its response: transactions of one id never overlap. After a start this goes on where it was, and open
+transactions get their full time again.
 """
 
 import asyncio
@@ -11,18 +12,18 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.ending import Ending
 from warmlog_broker.coordinator.framework.coordinator import Coordinator
 from warmlog_broker.coordinator.framework.decision import Decision
 from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
-from warmlog_broker.coordinator.groups import GroupCoordinator
-from warmlog_broker.coordinator.markers import EndWriter
-from warmlog_broker.coordinator.transaction.decisions import (
+from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
+from warmlog_broker.coordinator.transaction.decisions.jobs import Committed, abort_members, check_member, commit, join
+from warmlog_broker.coordinator.transaction.decisions.limits import Limits, NeedsProducerId
+from warmlog_broker.coordinator.transaction.decisions.producers import (
     abort,
     check_open,
     complete,
@@ -32,14 +33,20 @@ from warmlog_broker.coordinator.transaction.decisions import (
     has_expired_slots,
     initialise,
     is_expired,
-    may_go_on,
     time_out,
 )
-from warmlog_broker.coordinator.transaction.jobs import Committed, abort_members, check_member, commit, join
-from warmlog_broker.coordinator.transaction.limits import Limits, NeedsProducerId
-from warmlog_broker.coordinator.transaction.records import End, Status
-from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Outcome, Producer, Transaction, Transactions
-from warmlog_broker.coordinator.transaction.strays import Place, strays
+from warmlog_broker.coordinator.transaction.decisions.records import End, Status
+from warmlog_broker.coordinator.transaction.decisions.state import (
+    Enrolled,
+    Job,
+    Outcome,
+    Place,
+    Producer,
+    Transaction,
+    Transactions,
+    hanging,
+)
+from warmlog_broker.coordinator.transaction.markers import EndWriter
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
@@ -93,7 +100,8 @@ class TransactionCoordinator:
         self._tasks = Tasks()
         self._deadlines: dict[str, tuple[TransactionShard, Timer]] = {}
         """The timers of open transactions."""
-        self._endings: dict[str, Ending] = {}
+        self._endings: dict[str, tuple[TransactionShard, asyncio.Task[None]]] = {}
+        """What carries out the decided transactions."""
         self._offsets_added: dict[str, tuple[Producer, int]] = {}
         """The open transactions with offsets, and the number of the last request that had some."""
         self._ends = EndWriter(topics, groups, now_ms)
@@ -109,7 +117,7 @@ class TransactionCoordinator:
     def start(self) -> None:
         """Load what is there, finish what was decided, and begin the duties."""
         self._coordinator.start()
-        self._tasks.start(self._abort_strays(), "abort of stray transactions")
+        self._tasks.start(self._abort_hanging(), "abort of hanging transactions")
         self._tasks.start(self._expire(), "expiry of transactional ids")
 
     def close(self) -> None:
@@ -130,7 +138,7 @@ class TransactionCoordinator:
             await self._wait_for_end(transactional_id)
             producer = await self._decide(
                 transactional_id,
-                lambda state, fresh_id: initialise(
+                lambda fresh_id, state: initialise(
                     state,
                     transactional_id,
                     timeout_ms=timeout_ms,
@@ -148,27 +156,10 @@ class TransactionCoordinator:
     ) -> Awaitable[None] | None:
         """Make a partition part of the producer's transaction, before its first batch is appended there.
 
-        Return what is to be awaited for that; None if the partition is part of it already, or can be at once.
+        Return what is to be awaited for that; None if the partition is part of it already. ConcurrentTransactions while
+        the last transaction is ending.
         """
         enrolled = Enrolled(self._topics.get(topic).topic_id, partition)
-        ending = self._endings.get(transactional_id)
-        if ending is not None:
-            return (
-                None
-                if ending.claim(producer, enrolled)
-                else self._enrol_later(transactional_id, producer, enrolled, topic)
-            )
-        return self._enrol(transactional_id, producer, enrolled, topic)
-
-    async def _enrol_later(self, transactional_id: str, producer: Producer, enrolled: Enrolled, topic: str) -> None:
-        await self._wait_for_end(transactional_id)
-        enrolling = self._enrol(transactional_id, producer, enrolled, topic)
-        if enrolling is not None:
-            await enrolling
-
-    def _enrol(
-        self, transactional_id: str, producer: Producer, enrolled: Enrolled, topic: str
-    ) -> Awaitable[None] | None:
         return self._coordinator.run(
             transactional_id,
             lambda state: enrol(
@@ -187,7 +178,7 @@ class TransactionCoordinator:
         group = request.group
         await self._decide(
             transactional_id,
-            lambda state, _: enrol(state, transactional_id, producer, group=group, now_ms=self._now_ms()),
+            lambda _, state: enrol(state, transactional_id, producer, group=group, now_ms=self._now_ms()),
         )
 
         def check() -> None:
@@ -205,24 +196,20 @@ class TransactionCoordinator:
         On return every record of it can be read by committed readers, or by none. ConcurrentTransactions if a partition
         has taken no marker for WAIT_S: the decision stands.
         """
-        ending = self._endings.get(transactional_id)
-        if ending is not None and not ending.has_begun(producer):
-            await self._wait_for_end(transactional_id)
-            ending = None
-        with nullcontext(()) if ending is None else ending.superseded() as begun:
-            following = await self._decide(
-                transactional_id,
-                lambda state, fresh_id: end(
-                    state,
-                    transactional_id,
-                    producer,
-                    commits=commits,
-                    begun=begun,
-                    fresh_id=fresh_id,
-                    now_ms=self._now_ms(),
-                ),
-            )
-        await self._wait_for_markers(transactional_id)
+        await self._wait_for_end(transactional_id)
+        following = await self._decide(
+            transactional_id,
+            lambda fresh_id, state: end(
+                state, transactional_id, producer, commits=commits, fresh_id=fresh_id, now_ms=self._now_ms()
+            ),
+        )
+        await self._wait_for_end(transactional_id)
+        try:
+            self._coordinator.state_of(transactional_id)
+        except ApiError as error:
+            raise CoordinatorNotAvailable(
+                f"the transaction of {transactional_id!r} is decided; its coordinator stopped before the end: retry"
+            ) from error
         return following
 
     async def abort(self, transactional_id: str) -> None:
@@ -230,7 +217,7 @@ class TransactionCoordinator:
         await self._wait_for_end(transactional_id)
         await self._decide(
             transactional_id,
-            lambda state, fresh_id: abort(state, transactional_id, now_ms=self._now_ms(), fresh_id=fresh_id),
+            lambda fresh_id, state: abort(state, transactional_id, now_ms=self._now_ms(), fresh_id=fresh_id),
         )
         await self._wait_for_end(transactional_id)
 
@@ -242,7 +229,7 @@ class TransactionCoordinator:
         await self._wait_for_end(transactional_id)
         producer = await self._decide(
             transactional_id,
-            lambda state, fresh_id: join(
+            lambda fresh_id, state: join(
                 state,
                 transactional_id,
                 version,
@@ -277,7 +264,7 @@ class TransactionCoordinator:
             await self._wait_for_end(transactional_id)
         committed = await self._decide(
             transactional_id,
-            lambda state, _: commit(
+            lambda _, state: commit(
                 state, transactional_id, version, winners, records=records, now_ms=self._now_ms(), limits=self._limits
             ),
         )
@@ -287,41 +274,32 @@ class TransactionCoordinator:
 
     async def abort_job_members(self, transactional_id: str, version: int, members: Sequence[Producer]) -> None:
         """Abort what these members have written, as `jobs.abort_members`."""
-        await self._decide(transactional_id, lambda state, _: abort_members(state, transactional_id, version, members))
+        await self._decide(transactional_id, lambda _, state: abort_members(state, transactional_id, version, members))
 
     def transactions(self) -> list[Transaction | Job]:
         """Return all transactional ids. Raises what `Shard.state` does."""
-        return [self._seen(transaction) for transaction in self._all()]
+        return list(self._all())
 
-    def _seen(self, transaction: Transaction | Job) -> Transaction | Job:
-        """Return `transaction` as its next record will have it, if everything before that is durable."""
-        ending = self._endings.get(transaction.transactional_id)
-        return transaction if ending is None else ending.seen
-
-    async def _decide(self, transactional_id: str, decide: Callable[[Transactions, int | None], Decision[R]]) -> R:
+    async def _decide(self, transactional_id: str, decide: Callable[[int | None, Transactions], Decision[R]]) -> R:
         """Run a decision, again with a new producer id if it needs one."""
         fresh_id: int | None = None
         while True:
             try:
-                outcome = self._coordinator.run(transactional_id, lambda state: decide(state, fresh_id))  # noqa: B023
+                outcome = self._coordinator.run(transactional_id, partial(decide, fresh_id))
                 return await outcome if isinstance(outcome, Awaitable) else outcome
             except NeedsProducerId:
                 fresh_id = await self._producer_ids.give_out()
 
-    async def _wait_for_markers(self, transactional_id: str) -> None:
-        ending = self._endings.get(transactional_id)
-        if ending is not None and ending.task is not None:
-            await _within(ending.marked.wait(), transactional_id)
-            if ending.is_interrupted:
-                raise CoordinatorNotAvailable(
-                    f"the transaction of {transactional_id!r} is decided; its coordinator stopped before the end: retry"
-                )
-
     async def _wait_for_end(self, transactional_id: str) -> None:
-        ending = self._endings.get(transactional_id)
-        if ending is not None and ending.task is not None:
-            ending.hurry()
-            await _within(asyncio.wait([ending.task]), transactional_id)  # also if it is cancelled: its log is reloaded
+        """Return when nothing that was decided is left to carry out here; ConcurrentTransactions after WAIT_S."""
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while transactional_id in self._endings:
+                    await asyncio.wait([self._endings[transactional_id][1]])
+        except TimeoutError:
+            raise ConcurrentTransactions(
+                f"the transaction of {transactional_id!r} is decided, and still ending after {WAIT_S:g} s: retry"
+            ) from None
 
     # --- duties -----------------------------------------------------------------------------------------------------
 
@@ -336,11 +314,9 @@ class TransactionCoordinator:
             if owner is shard:
                 timer.cancel()
                 del self._deadlines[key]
-        for key, ending in list(self._endings.items()):
-            if ending.shard is shard and ending.task is not None:
-                ending.task.cancel()
-                ending.is_interrupted = True
-                ending.marked.set()
+        for key, (owner, task) in list(self._endings.items()):
+            if owner is shard:
+                task.cancel()
                 del self._endings[key]
 
     def changed(self, shard: TransactionShard, key: str) -> None:
@@ -359,10 +335,9 @@ class TransactionCoordinator:
             _, deadline = self._deadlines.pop(key, (shard, None))
             if deadline is not None:
                 deadline.cancel()
-        ending = self._endings.get(key)
-        if transaction.outcomes and (ending is None or ending.is_superseded):
-            ending = self._endings[key] = Ending(shard, transaction)
-            ending.task = self._tasks.start(self._carry_out(transaction, ending), f"end of {key}")
+        if transaction.outcomes and key not in self._endings:
+            task = self._tasks.start(self._carry_out(shard, transaction), f"end of {key}")
+            self._endings[key] = shard, task
 
     def _watch_time(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
         key = transaction.transactional_id
@@ -374,41 +349,41 @@ class TransactionCoordinator:
         self._tasks.start(self._time_out(transactional_id, turn), "transaction timeout")
 
     async def _time_out(self, transactional_id: str, turn: tuple[int, int]) -> None:
-        def decide(state: Transactions, fresh_id: int | None) -> Decision[bool]:
+        def decide(fresh_id: int | None, state: Transactions) -> Decision[bool]:
             return time_out(state, transactional_id, turn, now_ms=self._now_ms(), fresh_id=fresh_id)
 
         if await self._until_durable(transactional_id, decide):
             _log.warning("transaction of %r aborted: it was open for longer than its timeout", transactional_id)
 
-    async def _carry_out(self, transaction: Transaction | Job, ending: Ending) -> None:
+    async def _carry_out(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
         """Write what is decided everywhere, then free the transactional id or the slots."""
         key = transaction.transactional_id
         self._offsets_added.pop(key, None)
-        while self._endings.get(key) is ending and (outcomes := transaction.outcomes):
-            begun = await self._ends.write(outcomes, coordinator_epoch=ending.shard.partition.leader_epoch)
-            if transaction.outcomes == outcomes:
-                ending.marked.set()
-                if transaction.is_ending:
+        try:
+            while outcomes := transaction.outcomes:
+                left_open = await self._ends.write(outcomes, coordinator_epoch=shard.partition.leader_epoch)
+                if transaction.outcomes == outcomes and transaction.is_ending:
                     self.ended[transaction.value.end] += 1
-            if not begun and may_go_on(transaction):
-                begun = await ending.linger()
-            for some in _in_parts(outcomes):
-                await self._until_durable(key, partial(self._completed, key, some, begun))
-        if self._endings.get(key) is ending:
-            del self._endings[key]
+                for some in _in_parts(outcomes):
+                    await self._until_durable(key, partial(self._completed, key, some, left_open))
+        finally:
+            if key in self._endings and self._endings[key][1] is asyncio.current_task():
+                del self._endings[key]
 
     def _completed(
         self,
         transactional_id: str,
         outcomes: Sequence[Outcome],
-        begun: Collection[Enrolled],
+        left_open: Collection[Enrolled],
+        fresh_id: int | None,
         state: Transactions,
-        _: int | None,
     ) -> Decision[None]:
-        return complete(state, transactional_id, outcomes, begun=begun, now_ms=self._now_ms())
+        return complete(
+            state, transactional_id, outcomes, left_open=left_open, fresh_id=fresh_id, now_ms=self._now_ms()
+        )
 
     async def _until_durable(
-        self, transactional_id: str, decide: Callable[[Transactions, int | None], Decision[R]]
+        self, transactional_id: str, decide: Callable[[int | None, Transactions], Decision[R]]
     ) -> R:
         """Run a decision that no request waits for until the log takes it."""
         while True:
@@ -417,11 +392,11 @@ class TransactionCoordinator:
             except ApiError:
                 await asyncio.sleep(RETRY_S)
 
-    async def _abort_strays(self) -> None:
-        """Once all is loaded, abort what `strays` says. A broker without transactional ids leaves all as it is."""
+    async def _abort_hanging(self) -> None:
+        """Once all is loaded, abort what `hanging` says. A broker without transactional ids leaves all as it is."""
         while self._coordinator.exists:
             try:
-                found = list(strays(self._all(), self._opened()))
+                found = list(hanging(self._all(), self._opened()))
                 break
             except ApiError:
                 await asyncio.sleep(RETRY_S)
@@ -460,7 +435,7 @@ class TransactionCoordinator:
                     with suppress(ApiError):
                         await self._decide(transactional_id, partial(self._expired, transactional_id))
 
-    def _expired(self, transactional_id: str, state: Transactions, _: int | None) -> Decision[None]:
+    def _expired(self, transactional_id: str, _: int | None, state: Transactions) -> Decision[None]:
         return expire(state, transactional_id, now_ms=self._now_ms(), limits=self._limits)
 
 
@@ -476,13 +451,3 @@ def _in_parts(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
             part, count = [], 0
     if part:
         yield part
-
-
-async def _within(work: Awaitable[object], transactional_id: str) -> None:
-    """Wait for `work`, at most WAIT_S."""
-    try:
-        await asyncio.wait_for(work, WAIT_S)
-    except TimeoutError:
-        raise ConcurrentTransactions(
-            f"the transaction of {transactional_id!r} is decided, and still ending after {WAIT_S:g} s: retry"
-        ) from None

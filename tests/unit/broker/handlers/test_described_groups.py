@@ -4,9 +4,9 @@ import pytest
 
 from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import Topics
-from warmlog_broker.coordinator.group.description import describe, list_groups
-from warmlog_protocol.errors import GroupIdNotFound
-from warmlog_protocol.messages.coordinators.groups import ListedGroup
+from warmlog_broker.coordinator.group.decisions.offsets import existing_group
+from warmlog_broker.handlers.groups import described
+from warmlog_protocol.errors import GroupIdNotFound, InvalidGroupId
 
 
 def test_the_states_of_a_group_follow_each_other() -> None:
@@ -14,7 +14,7 @@ def test_the_states_of_a_group_follow_each_other() -> None:
     states = []
 
     def look() -> None:
-        states.append(describe(machine.groups, GROUP).state)
+        states.append(described(existing_group(machine.groups, GROUP)).state)
 
     machine.join("a", "orders")
     look()
@@ -35,7 +35,7 @@ def test_a_member_is_described_with_what_it_has_gives_up_and_will_have() -> None
     machine.assign()
     machine.now_ms = 1234
     machine.heartbeat("a", 1, machine.member("a").assigned)
-    group = describe(machine.groups, GROUP)
+    group = described(existing_group(machine.groups, GROUP))
     first = group.members[0]
     assert (group.group, group.group_epoch, group.target_epoch, group.assignor) == (GROUP, 2, 2, "range")
     assert (first.member_id, first.client_id, first.host, first.topics, first.pattern) == (
@@ -47,10 +47,9 @@ def test_a_member_is_described_with_what_it_has_gives_up_and_will_have() -> None
     assert (first.rebalance_timeout_ms, first.session_timeout_ms, first.last_heartbeat_ms) == (9, 3000, 1234)
 
 
-def test_groups_are_listed_by_name() -> None:
+def test_a_group_that_does_not_exist_cannot_be_described() -> None:
     machine = Machine(Topics(orders=2))
-    assert list_groups(machine.groups) == []
-    machine.join("a", "orders")
-    assert list_groups(machine.groups) == [ListedGroup(GROUP, "assigning", 1)]
     with pytest.raises(GroupIdNotFound):
-        describe(machine.groups, "other")
+        existing_group(machine.groups, "other")
+    with pytest.raises(InvalidGroupId):
+        existing_group(machine.groups, "")

@@ -4,11 +4,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import Any
 
-from warmlog_broker.coordinator.groups import GroupCoordinator
-from warmlog_broker.coordinator.transaction.state import Enrolled, Outcome, Producer
+from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
+from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Outcome, Producer
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.batch import ControlType
@@ -32,25 +33,26 @@ class EndWriter:
         self._now_ms = now_ms
 
     async def write(self, outcomes: Iterable[Outcome], *, coordinator_epoch: int) -> set[Enrolled]:
-        """Return when `outcomes` are durable everywhere; the partitions where the next transaction is open already.
+        """Return when `outcomes` are durable everywhere.
 
         A deleted topic counts as done. Repeating this has no effect: a marker of the same epoch is not written twice.
+        Returned are the partitions that have an open transaction of the epoch of their marker: see `complete`.
         """
-        begun: set[Enrolled] = set()
-        writes = self._writes(outcomes, coordinator_epoch, begun)
+        left_open: set[Enrolled] = set()
+        writes = self._writes(outcomes, coordinator_epoch, left_open)
         while some := list(islice(writes, WRITES_AT_ONCE)):
             async with asyncio.TaskGroup() as tasks:
                 for write in some:
                     tasks.create_task(write)
-        return begun
+        return left_open
 
     def _writes(
-        self, outcomes: Iterable[Outcome], coordinator_epoch: int, begun: set[Enrolled]
+        self, outcomes: Iterable[Outcome], coordinator_epoch: int, left_open: set[Enrolled]
     ) -> Iterator[Coroutine[Any, Any, None]]:
         for marker, commits, partitions, groups in outcomes:
             control_type = ControlType.COMMIT if commits else ControlType.ABORT
             for enrolled in partitions:
-                yield self._mark(enrolled, marker, control_type, coordinator_epoch, begun)
+                yield self._mark(enrolled, marker, control_type, coordinator_epoch, left_open)
             for group in groups:
                 yield self._end_group(group, marker, commits=commits)
 
@@ -60,20 +62,21 @@ class EndWriter:
         producer: Producer,
         control_type: ControlType,
         coordinator_epoch: int,
-        begun: set[Enrolled],
+        left_open: set[Enrolled],
     ) -> None:
         complaint = _Complaint(f"producer {producer.producer_id}: a marker")
         while (partition := self._partition(enrolled)) is not None:
             durable: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
+            on_durable = partial(_end, durable)
             try:
                 partition.append_end_transaction(
-                    *producer, control_type, coordinator_epoch, durable.set_result, now_ms=self._now_ms()
+                    *producer, control_type, coordinator_epoch, on_durable, now_ms=self._now_ms()
                 )
                 error = await durable
             except InvalidProducerEpoch:
                 return  # a later marker is there: this one was written before it
             except InvalidTxnState:
-                begun.add(enrolled)
+                left_open.add(enrolled)
                 return
             except ApiError as raised:
                 error = raised
@@ -94,6 +97,11 @@ class EndWriter:
                 await complaint.pause(error)
             else:
                 return
+
+
+def _end(durable: "asyncio.Future[ApiError | None]", error: ApiError | None) -> None:
+    if not durable.done():  # cancelled, if this broker has ceased to be the coordinator
+        durable.set_result(error)
 
 
 class _Complaint:

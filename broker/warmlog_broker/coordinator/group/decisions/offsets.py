@@ -1,12 +1,12 @@
 """Committed offsets: commit, fetch, delete and expire. They are kept by topic id: a recreated topic has none."""
 
-from collections.abc import Callable
-from functools import cache
+from functools import reduce
+from operator import or_
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group.membership import check_group_id, check_room, valid_member
-from warmlog_broker.coordinator.group.pending_offsets import check_stable
-from warmlog_broker.coordinator.group.records import (
+from warmlog_broker.coordinator.group.decisions.membership import check_group_id, check_room, valid_member
+from warmlog_broker.coordinator.group.decisions.pending_offsets import check_stable
+from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,
     KnownTopic,
     OffsetKey,
@@ -17,8 +17,8 @@ from warmlog_broker.coordinator.group.records import (
     put,
     remove,
 )
-from warmlog_broker.coordinator.group.state import Group, Groups, Limits, Member, TopicsView
-from warmlog_broker.coordinator.group.subscriptions import subscribes_to
+from warmlog_broker.coordinator.group.decisions.state import NO_TOPICS, Group, Groups, Limits, Member, TopicsView
+from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_protocol.errors import (
     ApiError,
     ErrorCode,
@@ -187,7 +187,9 @@ def _nothing(topic: str) -> OffsetValue:
     return OffsetValue(NO_COMMITTED_OFFSET, NO_LEADER_EPOCH, "", topic, -1)
 
 
-def delete_offsets(groups: Groups, request: DeleteOffsetsRequest) -> Decision[DeleteOffsetsResponse]:
+def delete_offsets(
+    groups: Groups, request: DeleteOffsetsRequest, subscriptions: Subscriptions
+) -> Decision[DeleteOffsetsResponse]:
     """Remove committed offsets of partitions that no member subscribes to; GroupIdNotFound."""
     group = existing_group(groups, request.group)
     by_topic: dict[bytes | str, dict[int, list[Partition]]] = {}
@@ -196,12 +198,14 @@ def delete_offsets(groups: Groups, request: DeleteOffsetsRequest) -> Decision[De
         for topic_key in (partition.topic_id, value.topic):
             by_topic.setdefault(topic_key, {}).setdefault(partition.number, []).append(partition)
         names.setdefault(partition.topic_id, set()).add(value.topic)
-    is_subscribed = _subscriptions(group)
+    subscribed = {name for member in group.members.values() for name in member.settings.topics}
+    topics = reduce(or_, map(subscriptions.topics_of, group.members.values()), NO_TOPICS)
+    subscribed |= {topic.name for _, topic in subscriptions.topics(topics)}
     records: dict[Record, None] = {}
     results = []
     for topic in request.partitions:
         meant = by_topic.get(topic.topic_id or topic.topic, {})
-        used = sorted(filter(is_subscribed, names.get(topic.topic_id, set()) | ({topic.topic} - {""})))
+        used = sorted((names.get(topic.topic_id, set()) | {topic.topic}) & subscribed)
         error = _subscription_error(group, used[0]) if used else None
         for number in topic.partitions:
             if error is None:
@@ -217,17 +221,6 @@ def existing_group(groups: Groups, name: str) -> Group:
     if group is None:
         raise GroupIdNotFound(f"there is no group {name!r}")
     return group
-
-
-def _subscriptions(group: Group) -> Callable[[str], bool]:
-    """Return what tells whether a member subscribes to the topic of a name."""
-    subscriptions = {(m.settings.topics, m.settings.pattern): m.settings for m in group.members.values()}
-
-    @cache
-    def is_subscribed(name: str) -> bool:
-        return any(subscribes_to(settings, name) for settings in subscriptions.values())
-
-    return is_subscribed
 
 
 def _subscription_error(group: Group, topic: str) -> ApiError:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.group.records import (
+from warmlog_broker.coordinator.group.decisions.records import (
     AssignmentKey,
     AssignmentValue,
     GroupKey,
@@ -34,6 +34,9 @@ from warmlog_broker.coordinator.group.records import (
 from warmlog_protocol.messages.coordinators.groups import TopicPartitions
 
 __all__ = ["Group", "Groups", "KnownTopic", "Limits", "Member", "Partition", "TopicsView"]
+
+NO_TOPICS = 0
+"""A set of topics is an integer, see `decisions/subscriptions`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,32 @@ class TopicsView(Protocol):
         ...
 
 
+class Pattern:
+    """A pattern that members or requests use, and what it stands for so far."""
+
+    def __init__(self, text: str, unmatched: int) -> None:
+        self.text = text
+        self.matched = NO_TOPICS
+        self.unmatched = unmatched
+        """Topics that it was not compared with yet."""
+        self.is_known = False
+        """Whether it was compared with all topics that existed when it was first used."""
+        self.problem = ""
+        """Why it is not matched any more: it stands for what it has matched until then."""
+
+
+class Subscription:
+    """What members with the same names, pattern and principal stand for: `decisions/subscriptions`."""
+
+    def __init__(self, names: tuple[str, ...], pattern: Pattern | None, principal: str) -> None:
+        self.names = names
+        self.pattern = pattern
+        self.principal = principal
+        self.topics = NO_TOPICS
+        """As of `version`: see `Subscriptions.topics_of`."""
+        self.version = -1
+
+
 @dataclass(slots=True)
 class Member:
     """A member. It holds what it is assigned and what it is revoking: these belong to it and to no other member."""
@@ -96,12 +125,12 @@ class Member:
     """Soft: what it said in a heartbeat of `epoch` that it owns; None if it has not, since the load."""
     heard_ms: int = field(default=0, compare=False)
     """Soft: the time of the last heartbeat, or of the load."""
-    is_away: bool = field(default=True, compare=False)
-    """Soft: nothing was heard of it since the load, or since its connection ended while it waited there."""
     revoking_since_ms: int | None = field(default=None, compare=False)
     """Soft: since when it has something to give up."""
     commit_sequence: int = field(default=0, compare=False)
     """Soft: the highest sequence number of its commits."""
+    subscription: Subscription | None = field(default=None, compare=False)
+    """Soft: what `settings` stand for; None if that was not asked for yet. See `Subscriptions.of`."""
 
     def holds(self, partition: Partition) -> bool:
         return partition in self.assigned or partition in self.revoking
@@ -140,6 +169,11 @@ class Group:
     """Index: member ids of static members by their instance ids."""
     owners: dict[Partition, str] = field(default_factory=dict)
     """Index: the id of the member that holds a partition. A partition that is not in it is free."""
+    away: set[str] = field(default_factory=set, compare=False)
+    """Soft: the ids of members of which nothing was heard since the load, or since the connection ended in which one
+    waited for news."""
+    target_version: int = field(default=-1, compare=False)
+    """Soft: `Subscriptions.version` as of which the target is up to date, if the members are the same."""
 
     @property
     def state(self) -> str:
@@ -240,7 +274,7 @@ class Groups:
         if member is None:
             return
         member.heard_ms = max(member.heard_ms, now_ms)
-        member.is_away = False
+        self._groups[group].away.discard(member_id)
         member.commit_sequence = max(member.commit_sequence, commit_sequence)
         if owned is not None and epoch == member.epoch:
             member.owned = as_partitions(owned)
@@ -283,10 +317,21 @@ def _replay_member(group: Group, member_id: str, value: MemberValue | None) -> N
         if old is not None:
             _hold(group, old, {}, {})
             del group.members[member_id]
+            group.away.discard(member_id)
         return
-    group.members.setdefault(member_id, Member(member_id)).settings = value
+    member = _member(group, member_id)
+    member.settings, member.subscription = value, None
     if value.instance_id:
         group.instances[value.instance_id] = member_id
+
+
+def _member(group: Group, member_id: str) -> Member:
+    """Return the member; in a compacted log what belongs to one may come before its settings."""
+    found = group.members.get(member_id)
+    if found is None:
+        found = group.members[member_id] = Member(member_id)
+        group.away.add(member_id)
+    return found
 
 
 def _replay_share(group: Group, member_id: str, value: ShareValue | None) -> None:
@@ -294,7 +339,7 @@ def _replay_share(group: Group, member_id: str, value: ShareValue | None) -> Non
         if member_id in group.members:
             group.members[member_id].target = frozenset()
         return
-    group.members.setdefault(member_id, Member(member_id)).target = unpack_share(value)
+    _member(group, member_id).target = unpack_share(value)
 
 
 def _replay_assignment(group: Group, member_id: str, value: AssignmentValue | None) -> None:
@@ -302,7 +347,7 @@ def _replay_assignment(group: Group, member_id: str, value: AssignmentValue | No
         if member_id in group.members:
             _hold(group, group.members[member_id], {}, {})
         return
-    member = group.members.setdefault(member_id, Member(member_id))
+    member = _member(group, member_id)
     if value.epoch != member.epoch:
         member.owned = member.revoking_since_ms = None
     member.epoch, member.previous_epoch = value.epoch, value.previous_epoch

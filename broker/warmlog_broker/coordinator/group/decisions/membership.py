@@ -5,10 +5,9 @@ from collections.abc import Iterable
 import msgspec
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group.assignors import ASSIGNORS
-from warmlog_broker.coordinator.group.patterns import compile_pattern
-from warmlog_broker.coordinator.group.reconciliation import Holding, advanced, rejoined, released
-from warmlog_broker.coordinator.group.records import (
+from warmlog_broker.coordinator.group.decisions.assignors import ASSIGNORS
+from warmlog_broker.coordinator.group.decisions.reconciliation import Holding, advanced, rejoined, released
+from warmlog_broker.coordinator.group.decisions.records import (
     AssignmentKey,
     GroupKey,
     GroupValue,
@@ -20,7 +19,7 @@ from warmlog_broker.coordinator.group.records import (
     put,
     remove,
 )
-from warmlog_broker.coordinator.group.state import Group, Groups, Limits, Member, as_partitions
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits, Member, as_partitions
 from warmlog_protocol.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -62,10 +61,10 @@ def heartbeat(
 ) -> Decision[GroupHeartbeatResponse]:
     """Decide a heartbeat. One that changes nothing has no records. Call `groups.heard` once its records are applied.
 
-    The response has the assignment if the member joins, gets a new epoch, or does not say that it owns exactly that.
+    The caller knows what a pattern in the request stands for (`Subscriptions.pattern`). The response has the assignment
+    if the member joins, gets a new epoch, or does not say that it owns exactly that.
     """
-    check_group_id(request.group)
-    _check_names(request)
+    check_request(request)
     group = groups.get(request.group)
     if request.member_epoch == JOINING:
         check_room(groups, group, limits)
@@ -118,7 +117,9 @@ def _fenced(group: str, instance_id: str) -> FencedInstanceId:
     return FencedInstanceId(f"another process has joined group {group!r} with instance id {instance_id!r}")
 
 
-def _check_names(request: GroupHeartbeatRequest) -> None:
+def check_request(request: GroupHeartbeatRequest) -> None:
+    """Raise InvalidGroupId or InvalidRequest if a name in the request is missing or too long."""
+    check_group_id(request.group)
     if not request.member_id:
         raise InvalidRequest("the member id is empty: each consumer chooses one for itself")
     names = {"member id": request.member_id, "instance id": request.instance_id, "client id": request.client_id}
@@ -266,8 +267,6 @@ def _settings(old: MemberValue, request: GroupHeartbeatRequest, principal: str, 
     """Return the member's settings with what the request changes of them."""
     if request.assignor and request.assignor not in ASSIGNORS:
         raise UnsupportedAssignor(f"there is no assignor {request.assignor!r}: expected one of {', '.join(ASSIGNORS)}")
-    if request.pattern:
-        compile_pattern(request.pattern)
     session_ms = request.session_timeout_ms
     if session_ms != -1 and not limits.min_session_timeout_ms <= session_ms <= limits.max_session_timeout_ms:
         raise InvalidSessionTimeout(
