@@ -137,7 +137,7 @@ class Engine:
         cluster = stored.metadata_log.state.cluster
         assert cluster is not None
         authorizer = Authorizer(self._metadata, config)
-        producer_ids = ProducerIds(self._metadata, config.producer_id_block_size)
+        producer_ids = ProducerIds(self._metadata)
         holdings = Holdings(config)
         groups = GroupCoordinator(
             self.topics,
@@ -173,7 +173,7 @@ class Engine:
             ),
             directories=self.directories,
             moves=self.moves,
-            delayed_fetches=DelayedFetches(config.fetch_max_waits, config.fetch_max_wait_partitions),
+            delayed_fetches=DelayedFetches(),
             producer_ids=producer_ids,
             groups=groups,
             transactions=TransactionCoordinator(

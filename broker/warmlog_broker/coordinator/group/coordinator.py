@@ -61,6 +61,8 @@ GROUPS_A_TURN = 20
 """Groups that are looked at in one turn of the event loop."""
 UNSETTLED_MS = 300
 """How soon a member sends the next heartbeat while it has not got what the target gives to it."""
+OFFSETS_EXPIRATION_INTERVAL_S = 600.0
+"""How often committed offsets to forget are looked for: they are kept for days."""
 TOPIC_CHANGES_S = 0.2
 """How long changes of topics are collected before the groups are looked at."""
 
@@ -434,7 +436,7 @@ class GroupCoordinator:
 
     async def _expire_offsets(self) -> None:
         while True:
-            await asyncio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
+            await asyncio.sleep(OFFSETS_EXPIRATION_INTERVAL_S)
             for shard in self._coordinator.active:
                 async for name in in_turns([group.name for group in shard.state], GROUPS_A_TURN):
                     if shard not in self._coordinator.active:
