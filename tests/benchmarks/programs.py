@@ -44,8 +44,8 @@ def _seconds_on_terminal(command: list[str], variables: dict[str, str]) -> float
     """Return the seconds until the command has ended and its output, which is a terminal, is read."""
     controller, terminal = pty.openpty()
     started_s = time.perf_counter()
-    streams = {"stdin": terminal, "stdout": terminal, "stderr": terminal}
-    with subprocess.Popen(command, env={**os.environ, **variables}, **streams) as process:
+    environment = {**os.environ, **variables}
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment) as process:
         os.close(terminal)
         while _read(controller):
             pass
