@@ -116,7 +116,7 @@ def open_logs(data_dir: Path) -> dict[str, float]:
     directories, metadata_log = lock_and_read(config)
     directory = directories.first
     opener = LogOpener(OpenFiles(config.max_open_files))
-    stored = load_partitions(directories, metadata_log, opener, config, LoadingProgress(lambda done, total: None))
+    stored = load_partitions(directories, metadata_log, opener, config, LoadingProgress(lambda *_: None))
     opened_s, opened_cpu_s = time.perf_counter(), time.process_time()
     logs = [each.log for _, group in stored.topics for each in group if each.log is not None]
     ends = {log.key: log.close() for log in logs}

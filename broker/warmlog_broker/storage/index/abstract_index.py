@@ -216,6 +216,21 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         self.truncate()
         self.resize(self.max_index_bytes)
 
+    def keep(self, entries: int) -> None:
+        """Keep the first `entries`, which were on disk before a crash, whatever the file has after them, and make room.
+
+        CorruptIndex if they are not there any more.
+        """
+        self.entries = self._written = self.max_entries
+        if entries > self.entries:
+            raise CorruptIndex(f"{self.path}: {entries} entries expected, it has room for {self.entries}")
+        self._truncate_to_entries(entries)
+        if self.file_bytes < self.max_index_bytes:
+            self.resize(self.max_index_bytes)
+        self.is_padded = False
+        if entries:
+            self._check_ends(self._entry(0), self._entry(entries - 1))
+
     @abstractmethod
     def truncate_to(self, offset: int) -> None:
         """Drop every entry whose offset is `offset` or greater."""

@@ -56,9 +56,9 @@ def find_fault(segment: LogSegment) -> str:
     if index.needs_rebuild:
         return "it could not be written or read"
     if not index.file_exists():
-        return (
-            "side files are missing" if segment.indexes.was_rebuilt or not segment.indexes.offset.file_exists() else ""
-        )
+        indexes = segment.indexes
+        has_lost_files = indexes.was_rebuilt or not (indexes.is_new or indexes.offset.file_exists())
+        return "side files are missing" if has_lost_files else ""
     try:
         index.sanity_check()
         if not index.entries:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from warmlog_broker.storage.directory.restart_point import RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET, CorruptIndex
 from warmlog_broker.storage.index.lazy_index import LazyIndex
 from warmlog_broker.storage.index.offset_index import OffsetIndex
@@ -62,7 +63,6 @@ class SegmentIndexes:
     __slots__ = (
         "_config",
         "_entries_left",
-        "_is_new",
         "_max_offset_entries",
         "_max_time_entries",
         "_offset_index",
@@ -70,6 +70,7 @@ class SegmentIndexes:
         "_time_index",
         "base_offset",
         "has_room",
+        "is_new",
         "offset",
         "rebuilding",
         "time",
@@ -105,7 +106,8 @@ class SegmentIndexes:
         self._config = config
         self._max_offset_entries = max_bytes // OffsetIndex.entry_bytes
         self._max_time_entries = max_bytes // TimeIndex.entry_bytes - 1
-        self._is_new = records.size_bytes == 0
+        self.is_new = records.size_bytes == 0
+        """Whether the files, if there are any, hold nothing of use: the first entry creates them."""
         self._offset_index: OffsetIndex | None = None  # set once verified
         self._time_index: TimeIndex | None = None
         self.has_room = False
@@ -141,7 +143,7 @@ class SegmentIndexes:
 
     def are_full(self) -> bool:
         """Whether the segment must be rolled because an index has no room for another entry. Opens nothing."""
-        if self._entries_left > 0 or self._is_new:
+        if self._entries_left > 0 or self.is_new:
             return False
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None:
@@ -154,7 +156,7 @@ class SegmentIndexes:
 
     def make_room(self) -> None:
         """Open, verify and extend both indexes for appends."""
-        if self.has_room or self._is_new:
+        if self.has_room or self.is_new:
             return
         for index in (self.for_offsets(), self.for_times()):
             assert index is not None
@@ -167,7 +169,7 @@ class SegmentIndexes:
 
         OSError from the disk; the entry may then be missing, which only makes later lookups scan more.
         """
-        if self._is_new:
+        if self.is_new:
             self._create()
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None:
@@ -184,7 +186,7 @@ class SegmentIndexes:
             raise
 
     def finish(self, largest: TimestampOffset) -> None:
-        if self._is_new:
+        if self.is_new:
             if not self._records.size_bytes:
                 return
             self._create()
@@ -209,10 +211,49 @@ class SegmentIndexes:
             self.has_room = True
             raise
 
+    def resume(self, point: RestartPoint) -> "IndexBuilder | None":
+        """Keep the entries that were on disk at `point`, and return what adds those after it; None if some are gone."""
+        try:
+            self._drop()
+            if not point.index_entries:
+                self.is_new = True  # the files, if any, have nothing of use
+            elif not (self.offset.file_exists() and self.time.file_exists()):
+                return None
+            else:
+                offset_index, time_index = self.offset.get(), self.time.get()
+                offset_index.keep(point.index_entries)
+                time_index.keep(point.timeindex_entries)
+                if offset_index.lookup(offset_index.last_offset).position != point.index_position:
+                    return None
+                self._offset_index, self._time_index = offset_index, time_index
+                self.has_room = True
+        except CorruptIndex as error:
+            logger.warning("%s: %s", self._records.path, error)
+            return None
+        builder = IndexBuilder(self, self._config.index_interval_bytes)
+        builder.largest = TimestampOffset(point.largest_timestamp, point.offset_of_largest)
+        builder.bytes_since_last_entry = point.position - point.index_position
+        return builder
+
+    def write_out(self) -> tuple[int, int, int]:
+        """Write the entries that are in memory; return how many each index has, and the last position in the first.
+
+        CorruptIndex if an index is missing or was not used yet; OSError from the disk.
+        """
+        if self.is_new:
+            return 0, 0, 0
+        offset_index, time_index = self._offset_index, self._time_index
+        if offset_index is None or time_index is None or offset_index.is_lost or time_index.is_lost:
+            raise CorruptIndex(f"{self._records.path}: its indexes are not in use")
+        offset_index.write_out()
+        time_index.write_out()
+        position = offset_index.lookup(offset_index.last_offset).position
+        return offset_index.entries, time_index.entries, position
+
     def reset(self) -> None:
         """Empty both indexes and make room for new entries, whatever the files held before."""
         self._drop()
-        self._is_new = True
+        self.is_new = True
         self._create()
 
     def truncate_to(self, offset: int) -> None:
@@ -291,7 +332,7 @@ class SegmentIndexes:
         self._offset_index, self._time_index = self.offset.get(), self.time.get()
         self._offset_index.reset()
         self._time_index.reset()
-        self._is_new = False
+        self.is_new = False
         self._entries_left = 0
         self.has_room = True
 
@@ -314,7 +355,7 @@ class SegmentIndexes:
             if verified.is_lost:
                 raise CorruptIndex(f"{lazy.path} is gone, or was cut")
             return verified
-        if self._is_new:
+        if self.is_new:
             return None
         if not lazy.file_exists():
             raise CorruptIndex(f"{lazy.path} is missing")
@@ -400,6 +441,7 @@ class IndexBuilder:
         self.largest = TimestampOffset(NO_TIMESTAMP, indexes.base_offset)
         """The largest timestamp so far, and the last offset of the batch that has it."""
         self.bytes_since_last_entry = 0
+        self.has_batches = False
         self.has_control_batches = False
         """If so, the transaction index may need entries."""
         self._indexes = indexes
@@ -409,6 +451,7 @@ class IndexBuilder:
     def add(self, header: BatchHeader, position: int) -> None:
         """Add the next batch: it gets an entry if enough bytes are between it and the last one that has an entry."""
         last_offset = header.last_offset
+        self.has_batches = True
         if header.max_timestamp_ms > self.largest.timestamp_ms:
             self.largest = TimestampOffset(header.max_timestamp_ms, last_offset)
         if header.is_control:

@@ -42,7 +42,7 @@ class Opened:
         self.directory = self.directories.first
         opener = LogOpener(OpenFiles(64))
         self.progress: list[tuple[int, int]] = []
-        progress = LoadingProgress(lambda done, total: self.progress.append((done, total)))
+        progress = LoadingProgress(lambda done, total, _: self.progress.append((done, total)))
         progress._reported_s = 0
         self.stored: Stored = load_partitions(self.directories, self.metadata_log, opener, config, progress)
 
