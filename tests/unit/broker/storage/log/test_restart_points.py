@@ -12,17 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unit.broker.storage.log_files import overwrite
-from unit.broker.storage.log_room import QUICK, START_MS, LogRoom, make_batch, read_batches, read_values
+from unit.broker.storage.log_room import QUICK, START_MS, LogRoom, read_batches, read_values
+from unit.broker.storage.restart_room import BATCH, ONE_SEGMENT, fill, take_point
 from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.data_dir import StoredState
-from warmlog_broker.storage.directory.restart_point import RESTART_POINT_NAME, RestartPoint, read_restart_point
+from warmlog_broker.storage.directory.restart_point import RESTART_POINT_NAME, read_restart_point
 from warmlog_broker.storage.log import flusher
 from warmlog_broker.storage.log.log import Log
 from warmlog_protocol.errors import CorruptBatch
-
-ONE_SEGMENT = LogConfig(retention_ms=UNLIMITED, index_interval_bytes=100)
-BATCH = len(make_batch(b"value-0"))
 
 
 @pytest.fixture(autouse=True)
@@ -33,25 +31,6 @@ def _any_log_is_worth_a_point(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def room(quick_path: Path) -> LogRoom:
     return LogRoom(quick_path, ONE_SEGMENT)
-
-
-def fill(room: LogRoom, start: int, end: int) -> None:
-    """Batches of one record `value-N`, each a millisecond later than the one before, of one producer."""
-    for n in range(start, end):
-        room.append(b"value-%d" % n, timestamp_ms=START_MS + n, producer=(1, 0, n))
-
-
-def take_point(room: LogRoom) -> RestartPoint:
-    """Flushes, and has the log take a restart point at its end, as it does when it is idle."""
-    room.flush()
-    room.log.flusher.wants_restart_point()
-    assert room.log.flusher.wants_restart_point()
-    room.flush()
-    assert room.log.flusher.checkpointed(room.log.recovery_point)
-    room.flush()
-    point = read_restart_point(room.directory)
-    assert point is not None
-    return point
 
 
 def expect(room: LogRoom, count: int) -> None:
