@@ -209,9 +209,10 @@ class LogFlusher:
 
         A full disk leaves out the producer snapshot: the next start reads more batches then.
         """
-        if not self._is_at_restart_point:
-            self._local.unsynced.add_directory(self._local.directory)
-            self._is_point_wanted = True
+        if self._is_at_restart_point:
+            return
+        self._local.unsynced.add_directory(self._local.directory)
+        self._is_point_wanted = True
         self._run(sync=True)
 
     def close(self, *, sync: bool) -> CleanEnd:

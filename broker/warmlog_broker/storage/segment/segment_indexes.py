@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -92,12 +93,12 @@ class SegmentIndexes:
         self.offset: LazyIndex[OffsetIndex] = LazyIndex(
             offset_path,
             OffsetIndex,
-            lambda path: OffsetIndex(path, base_offset, open_files=open_files, max_index_bytes=max_bytes),
+            partial(OffsetIndex, base_offset=base_offset, open_files=open_files, max_index_bytes=max_bytes),
         )
         self.time: LazyIndex[TimeIndex] = LazyIndex(
             time_path,
             TimeIndex,
-            lambda path: TimeIndex(path, base_offset, open_files=open_files, max_index_bytes=max_bytes),
+            partial(TimeIndex, base_offset=base_offset, open_files=open_files, max_index_bytes=max_bytes),
         )
         self.base_offset = base_offset
         self.was_rebuilt = False
@@ -213,23 +214,21 @@ class SegmentIndexes:
 
     def resume(self, point: RestartPoint) -> "IndexBuilder | None":
         """Keep the entries that were on disk at `point`, and return what adds those after it; None if some are gone."""
-        try:
-            self._drop()
-            if not point.index_entries:
-                self.is_new = True  # the files, if any, have nothing of use
-            elif not (self.offset.file_exists() and self.time.file_exists()):
+        self._drop()
+        if not point.index_entries:
+            self.is_new = True  # the files, if there are any, hold nothing of use
+        else:
+            try:
+                offset_index = self.offset.resume(point.index_entries)
+                time_index = self.time.resume(point.timeindex_entries)
+            except (CorruptIndex, FileNotFoundError) as error:
+                logger.warning("%s: %s", self._records.path, error)
                 return None
-            else:
-                offset_index, time_index = self.offset.get(), self.time.get()
-                offset_index.keep(point.index_entries)
-                time_index.keep(point.timeindex_entries)
-                if offset_index.lookup(offset_index.last_offset).position != point.index_position:
-                    return None
-                self._offset_index, self._time_index = offset_index, time_index
-                self.has_room = True
-        except CorruptIndex as error:
-            logger.warning("%s: %s", self._records.path, error)
-            return None
+            last = offset_index.entry(point.index_entries - 1)
+            if last.position != point.index_position or time_index.last_entry.timestamp_ms > point.largest_timestamp:
+                return None
+            self._offset_index, self._time_index = offset_index, time_index
+            self.has_room = True
         builder = IndexBuilder(self, self._config.index_interval_bytes)
         builder.largest = TimestampOffset(point.largest_timestamp, point.offset_of_largest)
         builder.bytes_since_last_entry = point.position - point.index_position
