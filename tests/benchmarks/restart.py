@@ -1,4 +1,4 @@
-"""How long a broker takes to start after `kill -9` with a large active segment, idle and at full rate, warm and cold."""
+"""How long a start after `kill -9` takes with a large active segment, idle and at full rate, warm and cold."""
 
 import os
 import threading
