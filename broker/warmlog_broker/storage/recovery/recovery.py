@@ -210,34 +210,41 @@ def recover_segments(
     return. OSError if the disk cannot be read.
     """
     report.was_clean = False
-    builder = None
-    if point is not None and _leads_to_batch(segments[0], point):
-        builder = segments[0].indexes.resume(point)
-    if point is None or builder is None:
-        point = None
+    first = segments[0]
+    resumed = None if point is None else _resume(first, point)
     for segment in segments:
-        start = point.position if point is not None and segment is segments[0] else 0
+        start = resumed.position if resumed is not None and segment is first else 0
         if start < segment.size_bytes or not start:
             segment.records.drop_cache(start)
-    place = RecoveryPlace(segments[0].base_offset if point is None else point.offset, rules, epochs, report)
-    recovered = _recover_in_order(segments, rules, place, report, point, builder)
-    if point is not None:
-        recovered.restart_offset = point.offset
-        if point.position:
-            first, below = segments[0], replace(rules, recovery_point=point.offset)
-            recovered.unchecked = UncheckedRange(first.path, first.base_offset, point.position, below)
+    place = RecoveryPlace(first.base_offset if resumed is None else resumed.offset, rules, epochs, report)
+    recovered = _recover_in_order(segments, rules, place, report, resumed)
+    if resumed is not None:
+        recovered.restart_offset = resumed.offset
+        if resumed.position:
+            below = replace(rules, recovery_point=resumed.offset)
+            recovered.unchecked = UncheckedRange(first.path, first.base_offset, resumed.position, below)
     return recovered
 
 
-def _leads_to_batch(segment: LogSegment, point: RestartPoint) -> bool:
-    """Whether the log may continue at `point` as it says; zeros there are a preallocation."""
+class Resumed(NamedTuple):
+    """Where the check of the first segment begins, by its restart point, and what adds index entries from there on."""
+
+    offset: int
+    position: int
+    builder: IndexBuilder
+
+
+def _resume(segment: LogSegment, point: RestartPoint) -> Resumed | None:
+    """Return where to resume, if the log and its indexes are as `point` says. Zeros after it are a preallocation."""
     records, position = segment.records, point.position
-    if position == records.size_bytes:
-        return True
-    header = header_at(records, position)
-    if header is None:
-        return not any(records.read(position, min(HEADER_BYTES, records.size_bytes - position)))
-    return header.base_offset == point.offset and is_intact(records, header, position)
+    if position < records.size_bytes:
+        header = header_at(records, position)
+        if header is None and any(records.read(position, min(HEADER_BYTES, records.size_bytes - position))):
+            return None
+        if header is not None and not (header.base_offset == point.offset and is_intact(records, header, position)):
+            return None
+    builder = segment.indexes.resume(point)
+    return None if builder is None else Resumed(point.offset, position, builder)
 
 
 def _recover_in_order(
@@ -245,11 +252,9 @@ def _recover_in_order(
     rules: RecoveryRules,
     place: RecoveryPlace,
     report: RecoveryReport,
-    point: RestartPoint | None,
-    builder: IndexBuilder | None,
+    resumed: Resumed | None,
 ) -> Recovered:
     for number, segment in enumerate(segments):
-        resumed = point if number == 0 else None
         expected_offset = place.next_offset
         if resumed is None and segment.base_offset != expected_offset:
             reason = f"segment {segment.base_offset} does not follow offset {expected_offset}"
@@ -263,7 +268,8 @@ def _recover_in_order(
                 _note_hole(segments[number - 1], expected_offset, segment.base_offset, report)
             place.next_offset = segment.base_offset
         kept_in = free_path(segment.path.with_name(f"{segment.path.name}.tail{CUT_SUFFIX}"))
-        result = recover_segment(segment, place, report, kept_in, resumed, builder if resumed is not None else None)
+        result = recover_segment(segment, place, report, kept_in, resumed)
+        resumed = None
         if number < len(segments) - 1:
             segment.on_become_inactive()
         if result.cut_bytes:
@@ -305,21 +311,20 @@ def recover_segment(
     place: RecoveryPlace,
     report: RecoveryReport,
     keep_cut_bytes_in: Path | None = None,
-    point: RestartPoint | None = None,
-    resumed: IndexBuilder | None = None,
+    resumed: Resumed | None = None,
 ) -> SegmentRecovery:
     """Check every batch, rebuild both indexes, and cut the log before the first batch above the recovery point that is
     not valid.
 
     Damage below that is added to `report` and stays. The transaction index is emptied, because its entries depend on
     earlier segments too. What is cut is copied to the new file `keep_cut_bytes_in`, if given and unless the disk is too
-    full. Only that copy is synced on return. With `point` nothing before that is looked at; `resumed` has the entries
-    of the indexes up to there.
+    full. Only that copy is synced on return. With `resumed` nothing before that is looked at.
     """
-    records, builder = segment.records, resumed or segment.begin_recovery()
+    records, start = segment.records, 0 if resumed is None else resumed.position
+    builder = segment.begin_recovery() if resumed is None else resumed.builder
     place.enter(segment)
     valid_bytes, reason = records.size_bytes, ""
-    for found in scan(records, 0 if point is None else point.position, place, checks_crc=True):
+    for found in scan(records, start, place, checks_crc=True):
         if not isinstance(found, Damage):
             header, position = found
             builder.add(header, position)
@@ -341,7 +346,7 @@ def recover_segment(
             logger.warning("%s: what is cut there cannot be kept: %s", segment.path, error)
             keep_cut_bytes_in.unlink(missing_ok=True)
     cut_bytes = records.truncate_to(valid_bytes)
-    segment.end_recovery(builder, None if point is None else point.offset)
+    segment.end_recovery(builder, None if resumed is None else resumed.offset)
     return SegmentRecovery(valid_bytes, cut_bytes, reason, kept_in)
 
 
