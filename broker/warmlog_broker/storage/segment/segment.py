@@ -37,7 +37,7 @@ from warmlog_broker.storage.segment.segment_files import (
     KINDS,
     segment_file_name,
 )
-from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, SegmentConfig, SegmentIndexes
+from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, IndexState, SegmentConfig, SegmentIndexes
 from warmlog_broker.storage.segment.segment_lookup import SegmentLookup, TimeSearch, TimestampAndOffset
 from warmlog_protocol.batch.header import NO_TIMESTAMP
 from warmlog_protocol.errors import WarmlogError
@@ -237,7 +237,7 @@ class LogSegment:
             self.bytes_since_last_index_entry = 0
 
     def _finish_indexes(self) -> None:
-        if self._is_ready_for_appends or self.indexes.has_room or self.indexes.is_new:
+        if self.indexes.state is not IndexState.CLOSED:
             self.indexes.finish(self.max_timestamp)
             self._is_ready_for_appends = False
 
@@ -378,7 +378,7 @@ class LogSegment:
             (records.open_file(),) if is_directory_dirty or records.has_unflushed_writes() else ()
         )
         indexes: list[OffsetIndex | TimeIndex] = []
-        if not self.indexes.has_room or self._is_restart_point_due:
+        if self.indexes.state is not IndexState.ACTIVE or self._is_restart_point_due:
             indexes = self.indexes.loaded()
         elif not self.transactions.has_unsynced_writes:  # it is the active segment, as in most flushes
             return _new_tuple(Unflushed, (files, is_directory_dirty, records.writes, ())) if files else None

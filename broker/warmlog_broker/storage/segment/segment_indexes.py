@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -60,6 +61,23 @@ class SegmentConfig:
     """Initial size of a new .log file; 0 for no preallocation."""
 
 
+class IndexState(Enum):
+    """The life of a segment's two indexes. What `SegmentIndexes` does in each state, and which one follows::
+
+                   add                     make_room          finish                  a lookup
+        NEW        creates both: ACTIVE    nothing            creates both: CLOSED    finds no entry
+        ACTIVE     appends                 nothing            trims both: CLOSED      verifies each at its first use
+        CLOSED     is not called           extends: ACTIVE    nothing                 the same
+
+    A lookup that finds an index wrong rebuilds both, which leads back to the same state. `reset` leads to ACTIVE, and
+    `resume` too, or to NEW if there is no entry.
+    """
+
+    NEW = "the files, if there are any, hold nothing of use"
+    ACTIVE = "there is room for more entries, and the files need no sync"
+    CLOSED = "the files have their entries and nothing else, and are synced with the log"
+
+
 class SegmentIndexes:
     __slots__ = (
         "_config",
@@ -70,10 +88,9 @@ class SegmentIndexes:
         "_records",
         "_time_index",
         "base_offset",
-        "has_room",
-        "is_new",
         "offset",
         "rebuilding",
+        "state",
         "time",
         "was_rebuilt",
     )
@@ -107,12 +124,9 @@ class SegmentIndexes:
         self._config = config
         self._max_offset_entries = max_bytes // OffsetIndex.entry_bytes
         self._max_time_entries = max_bytes // TimeIndex.entry_bytes - 1
-        self.is_new = records.size_bytes == 0
-        """Whether the files, if there are any, hold nothing of use: the first entry creates them."""
+        self.state = IndexState.CLOSED if records.size_bytes else IndexState.NEW
         self._offset_index: OffsetIndex | None = None  # set once verified
         self._time_index: TimeIndex | None = None
-        self.has_room = False
-        """Whether the files have room for more entries, as while the segment is active: then they need no sync."""
         self._entries_left = 0
         """A number of entries for which each index has room; 0 if that is not known."""
         self.rebuilding: IndexRebuild | None = None
@@ -144,7 +158,7 @@ class SegmentIndexes:
 
     def are_full(self) -> bool:
         """Whether the segment must be rolled because an index has no room for another entry. Opens nothing."""
-        if self._entries_left > 0 or self.is_new:
+        if self._entries_left > 0 or self.state is IndexState.NEW:
             return False
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None:
@@ -157,20 +171,20 @@ class SegmentIndexes:
 
     def make_room(self) -> None:
         """Open, verify and extend both indexes for appends."""
-        if self.has_room or self.is_new:
+        if self.state is not IndexState.CLOSED:
             return
         for index in (self.for_offsets(), self.for_times()):
             assert index is not None
             if index.file_bytes < self._config.max_index_bytes:
                 index.resize(self._config.max_index_bytes)
-        self.has_room = True
+        self.state = IndexState.ACTIVE
 
     def add(self, last_offset: int, position: int, largest: TimestampOffset) -> None:
         """Add an entry to each index, for the batch at `position`. `largest` is the segment's largest timestamp so far.
 
         OSError from the disk; the entry may then be missing, which only makes later lookups scan more.
         """
-        if self.is_new:
+        if self.state is IndexState.NEW:
             self._create()
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None:
@@ -187,13 +201,11 @@ class SegmentIndexes:
             raise
 
     def finish(self, largest: TimestampOffset) -> None:
-        if self.is_new:
-            if not self._records.size_bytes:
-                return
+        if self.state is IndexState.NEW and self._records.size_bytes:
             self._create()
-        if not self.has_room:
+        if self.state is not IndexState.ACTIVE:
             return
-        self.has_room = False
+        self.state = IndexState.CLOSED
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None or offset_index.is_lost or time_index.is_lost:
             logger.warning("%s: an index is gone or was cut, the next lookup rebuilds it", self._records.path)
@@ -209,14 +221,14 @@ class SegmentIndexes:
             logger.warning("%s: an index is gone, the next lookup rebuilds it", self._records.path)
             self._drop()
         except OSError:
-            self.has_room = True
+            self.state = IndexState.ACTIVE
             raise
 
     def resume(self, point: RestartPoint) -> "IndexBuilder | None":
         """Keep the entries that were on disk at `point`, and return what adds those after it; None if some are gone."""
         self._drop()
         if not point.index_entries:
-            self.is_new = True  # the files, if there are any, hold nothing of use
+            self.state = IndexState.NEW
         else:
             try:
                 offset_index = self.offset.resume(point.index_entries)
@@ -228,7 +240,7 @@ class SegmentIndexes:
             if last.position != point.index_position or time_index.last_entry.timestamp_ms > point.largest_timestamp:
                 return None
             self._offset_index, self._time_index = offset_index, time_index
-            self.has_room = True
+            self.state = IndexState.ACTIVE
         builder = IndexBuilder(self, self._config.index_interval_bytes)
         builder.largest = TimestampOffset(point.largest_timestamp, point.offset_of_largest)
         builder.bytes_since_last_entry = point.position - point.index_position
@@ -239,7 +251,7 @@ class SegmentIndexes:
 
         CorruptIndex if an index is missing or was not used yet; OSError from the disk.
         """
-        if self.is_new:
+        if self.state is IndexState.NEW:
             return 0, 0, 0
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None or offset_index.is_lost or time_index.is_lost:
@@ -252,7 +264,6 @@ class SegmentIndexes:
     def reset(self) -> None:
         """Empty both indexes and make room for new entries, whatever the files held before."""
         self._drop()
-        self.is_new = True
         self._create()
 
     def truncate_to(self, offset: int) -> None:
@@ -268,7 +279,7 @@ class SegmentIndexes:
         Damage in the log is skipped; the first batch after it gets an entry, so that lookups reach it.
         """
         logger.warning("%s: rebuilding the indexes from the log: %s", self._records.path, reason)
-        had_room = self.has_room
+        was_active = self.state is IndexState.ACTIVE
         self.was_rebuilt = True
         self.reset()
         builder = IndexBuilder(self, self._config.index_interval_bytes)
@@ -282,7 +293,7 @@ class SegmentIndexes:
         for index in (self.offset.get(), self.time.get()):
             os.fdatasync(index.open_file())
             index.mark_synced(index.writes)
-        if had_room:
+        if was_active:
             self.make_room()
 
     def loaded(self) -> list[OffsetIndex | TimeIndex]:
@@ -313,8 +324,8 @@ class SegmentIndexes:
         rebuilt.time.path.replace(self.time.path)
         self._offset_index, self._time_index = self.offset.get(), self.time.get()
         self.was_rebuilt = True
-        if self.has_room:
-            self.has_room = False
+        if self.state is IndexState.ACTIVE:
+            self.state = IndexState.CLOSED
             self.make_room()
             builder = IndexBuilder(self, self._config.index_interval_bytes)
             builder.largest = self._time_index.last_entry
@@ -331,9 +342,8 @@ class SegmentIndexes:
         self._offset_index, self._time_index = self.offset.get(), self.time.get()
         self._offset_index.reset()
         self._time_index.reset()
-        self.is_new = False
         self._entries_left = 0
-        self.has_room = True
+        self.state = IndexState.ACTIVE
 
     def _drop(self) -> None:
         self.offset.forget()
@@ -354,7 +364,7 @@ class SegmentIndexes:
             if verified.is_lost:
                 raise CorruptIndex(f"{lazy.path} is gone, or was cut")
             return verified
-        if self.is_new:
+        if self.state is IndexState.NEW:
             return None
         if not lazy.file_exists():
             raise CorruptIndex(f"{lazy.path} is missing")
