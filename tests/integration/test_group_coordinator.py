@@ -92,7 +92,7 @@ def until(is_true: Callable[[], bool], timeout_s: float = 10) -> None:
 
 def listed(client: WireClient) -> dict[str, tuple[str, int]]:
     groups = cast("ListGroupsResponse", client.call(ListGroupsRequest())).groups
-    return {each.group: (each.state, each.member_count) for each in groups}
+    return {each.name: (each.state, each.member_count) for each in groups}
 
 
 def codes(results: list[object]) -> list[int]:

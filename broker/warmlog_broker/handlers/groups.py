@@ -25,8 +25,8 @@ from warmlog_protocol.messages import (
     DescribeGroupsResponse,
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,
+    GroupListing,
     GroupMember,
-    ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
     Message,
@@ -164,8 +164,8 @@ def delete_offsets(services: Services, _context: RequestContext, request: Delete
 
 async def list_groups(services: Services, _context: RequestContext, _request: ListGroupsRequest) -> ListGroupsResponse:
     """Return all groups, by name."""
-    found = [ListedGroup(group.name, group.state, len(group.members)) async for group in services.groups.groups()]
-    return ListGroupsResponse(sorted(found, key=lambda group: group.group))
+    found = [GroupListing(group.name, group.state, len(group.members)) async for group in services.groups.groups()]
+    return ListGroupsResponse(sorted(found, key=lambda group: group.name))
 
 
 async def describe_groups(

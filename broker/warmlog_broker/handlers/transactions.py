@@ -15,12 +15,12 @@ from warmlog_protocol.messages import (
     CommitJobResponse,
     EndTransactionRequest,
     EndTransactionResponse,
+    JobDescription,
     JobHeartbeatRequest,
     JobHeartbeatResponse,
     JobMember,
     JoinJobRequest,
     JoinJobResponse,
-    ListedJob,
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -86,10 +86,10 @@ def _listed(transaction: Transaction | Job) -> ListedTransaction:
     )
 
 
-def _listed_job(job: Job) -> ListedJob:
+def _listed_job(job: Job) -> JobDescription:
     value = job.value
     members = len(job.members) - len(job.free)
-    return ListedJob(value.current_version, value.committed_version, value.committed_records, members)
+    return JobDescription(value.current_version, value.committed_version, value.committed_records, members)
 
 
 async def abort_transaction(
