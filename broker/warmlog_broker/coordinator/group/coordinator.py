@@ -7,6 +7,7 @@ that came before them. A heartbeat that changes nothing writes nothing and gets 
 
 import asyncio
 import dataclasses
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -65,6 +66,9 @@ OFFSETS_EXPIRATION_INTERVAL_S = 600.0
 """How often committed offsets to forget are looked for: they are kept for days."""
 TOPIC_CHANGES_S = 0.2
 """How long changes of topics are collected before the groups are looked at."""
+
+
+_log = logging.getLogger(__name__)
 
 
 def has_news(request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> bool:
@@ -427,7 +431,10 @@ class GroupCoordinator:
             await asyncio.sleep(TOPIC_CHANGES_S)
             self._topics_changed.clear()
             for pattern in self._subscriptions.patterns():
+                was_refused = bool(pattern.problem)
                 await self._patterns.match(pattern)
+                if pattern.problem and not was_refused:
+                    _log.warning("members of groups get no topics by a pattern: %s", pattern.problem)
             for shard in self._coordinator.active:
                 async for name in in_turns([group.name for group in shard.state if group.members], GROUPS_A_TURN):
                     if shard not in self._coordinator.active:
