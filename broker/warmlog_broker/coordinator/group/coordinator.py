@@ -36,7 +36,7 @@ from warmlog_broker.coordinator.group.decisions.offsets import (
 from warmlog_broker.coordinator.group.decisions.pending_offsets import add_pending, end_pending
 from warmlog_broker.coordinator.group.decisions.state import Group, Groups, KnownTopic, Limits, Partition
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
-from warmlog_broker.coordinator.group.duties import GroupShard, Sessions, Targets, Waits, run_unasked
+from warmlog_broker.coordinator.group.duties import GroupShard, Sessions, Targets, Waits
 from warmlog_broker.coordinator.group.patterns import Patterns
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Slices, Tasks, in_turns
@@ -147,7 +147,9 @@ class GroupCoordinator:
         authorizer.on_changed.append(self._rights_changed)
         self._started_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._now_s = loop.time
-        self._sessions = Sessions(timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms, lines=lines)
+        self._sessions = Sessions(
+            timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms, lines=lines, tasks=self._tasks
+        )
         self._targets = Targets(config, self._subscriptions, slices, self._tasks, holdings.check)
         self._commits: dict[tuple[str, str], deque[int]] = {}
         """By group and member id: the numbers of the commits that are not decided or not durable yet, rising."""
@@ -307,8 +309,7 @@ class GroupCoordinator:
             )
             return Decision(records, response)
 
-        outcome = self._coordinator.run(request.group, decide)
-        return await outcome if isinstance(outcome, Awaitable) else outcome
+        return await self._coordinator.carry_out(request.group, decide)
 
     def pending(self) -> Iterator[tuple[str, int, int]]:
         """Iterate over group, producer id and epoch of offsets that wait for a transaction. As `Coordinator.states`."""
@@ -321,12 +322,10 @@ class GroupCoordinator:
     async def end_pending(self, group: str, producer_id: int, epoch: int, *, commits: bool) -> None:
         """End a transaction that commits offsets of `group`, with the epoch of its markers."""
 
-        def decide(groups: Groups) -> Decision[None]:
-            return end_pending(groups, group, producer_id, epoch, commits=commits, now_ms=self._now_ms())
-
-        outcome = self._coordinator.run(group, decide)
-        if outcome is not None:
-            await outcome
+        await self._coordinator.carry_out(
+            group,
+            lambda groups: end_pending(groups, group, producer_id, epoch, commits=commits, now_ms=self._now_ms()),
+        )
 
     def _commit_ended(self, request: OffsetCommitRequest, outcome: "asyncio.Future[OffsetCommitResponse]") -> None:
         under_way = self._commits[request.group, request.member_id]
@@ -448,7 +447,8 @@ class GroupCoordinator:
                 async for name in in_turns([group.name for group in shard.state], GROUPS_A_TURN):
                     if shard not in self._coordinator.active:
                         break
-                    run_unasked(shard, name, partial(self._expired, name), lambda _: None)
+                    with suppress(ApiError):
+                        await shard.carry_out(name, partial(self._expired, name))
 
     def _expired(self, name: str, groups: Groups) -> Decision[int]:
         return expire_offsets(

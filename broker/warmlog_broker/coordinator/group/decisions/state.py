@@ -105,30 +105,30 @@ class TopicsView(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Pattern:
     """A pattern that members or requests use, and what it stands for so far."""
 
-    def __init__(self, text: str, unmatched: int) -> None:
-        self.text = text
-        self.matched = NO_TOPICS
-        self.unmatched = unmatched
-        """Topics that it was not compared with yet."""
-        self.is_known = False
-        """Whether it was compared with all topics that existed when it was first used."""
-        self.problem = ""
-        """Why it is not matched any more: it stands for what it has matched until then."""
+    text: str
+    unmatched: int
+    """Topics that it was not compared with yet."""
+    matched: int = NO_TOPICS
+    is_known: bool = False
+    """Whether it was compared with all topics that existed when it was first used."""
+    problem: str = ""
+    """Why it is not matched any more: it stands for what it has matched until then."""
 
 
+@dataclass(eq=False)
 class Subscription:
     """What members with the same names, pattern and principal stand for: `decisions/subscriptions`."""
 
-    def __init__(self, names: tuple[str, ...], pattern: Pattern | None, principal: str) -> None:
-        self.names = names
-        self.pattern = pattern
-        self.principal = principal
-        self.topics = NO_TOPICS
-        """As of `version`: see `Subscriptions.topics_of`."""
-        self.version = -1
+    names: tuple[str, ...]
+    pattern: Pattern | None
+    principal: str
+    topics: int = NO_TOPICS
+    """As of `version`: see `Subscriptions.topics_of`."""
+    version: int = -1
 
 
 @dataclass(slots=True)
