@@ -249,11 +249,12 @@ class GroupCoordinator:
             return response
         group = shard.state.get(name)
         if not is_waiting or has_news(request, response):
-            if group is not None and member_id in group.away:
-                self.waits.changed(name)  # others may be settled again
+            was_away = group is not None and member_id in group.away
             shard.state.heard(
                 name, member_id, now_ms=self._steady_ms(), epoch=request.member_epoch, owned=request.owned
             )
+            if group is not None and was_away and not group.away and group.target_epoch == group.epoch:
+                self.waits.changed(name)  # others are settled again
             self._sessions.watch(shard, name, member_id)
         if group is not None and member_id in group.members:
             self._subscriptions.of(group.members[member_id])
@@ -401,7 +402,11 @@ class GroupCoordinator:
     def changed(self, shard: GroupShard, key: str) -> None:
         """As `ShardWatcher`."""
         self._targets.changed(shard, key)
-        self.waits.changed(key)
+        group = shard.state.get(key)
+        if group is None or group.has_news:
+            self.waits.changed(key)
+        if group is not None:
+            group.has_news = False
 
     async def _begin(self, shard: GroupShard) -> None:
         state = shard.state

@@ -203,6 +203,8 @@ class Group:
     away: set[str] = field(default_factory=set, compare=False)
     """Soft: the ids of members of which nothing was heard since the load, or since the connection ended in which one
     waited for news."""
+    has_news: bool = field(default=False, compare=False)
+    """Soft: a target was assigned, or a member has released something or is gone: what others may wait for."""
     target_version: int = field(default=-1, compare=False)
     """Soft: `Subscriptions.version` as of which the target is up to date, if the members are the same."""
 
@@ -351,7 +353,7 @@ def _replay_group(group: Group, value: GroupValue) -> None:
 
 
 def _replay_target(group: Group, value: TargetValue) -> None:
-    group.target_epoch, group.assignor = value.epoch, value.assignor
+    group.target_epoch, group.assignor, group.has_news = value.epoch, value.assignor, True
     group.changed_size(TargetValue(topics=tuple(group.topics.values())), value)
     group.topics = {topic.topic_id: topic for topic in value.topics}
 
@@ -366,6 +368,7 @@ def _replay_member(group: Group, member_id: str, value: MemberValue | None) -> N
             _hold(group, old, {}, {})
             del group.members[member_id]
             group.away.discard(member_id)
+            group.has_news = True
         return
     member = _member(group, member_id)
     group.changed_size(member.settings, value)
@@ -425,6 +428,7 @@ def _hold(group: Group, member: Member, assigned: dict[Partition, int], revoking
     for partition in (*member.assigned, *member.revoking):
         if group.owners.get(partition) == member.member_id:
             del group.owners[partition]
+            group.has_news |= partition not in assigned and partition not in revoking
     member.assigned, member.revoking = assigned, revoking
     group.owners.update(dict.fromkeys((*assigned, *revoking), member.member_id))
 
