@@ -84,10 +84,12 @@ def test_members_keep_what_their_pattern_gave_to_them_over_a_restart(tmp_path: P
             exits.enter_context(GroupMember(broker.address, "g", pattern=pattern)).join()
             for pattern in ("orders[.].*", "(orders|none)[.](eu|us)")
         )
-        first.beat(max_wait_ms=2000)
-        first.take()
-        second.settle(1)
-        first.settle(1)
+        for _ in range(20):
+            for member in (first, second):
+                member.beat(max_wait_ms=200)
+                member.take()
+            if len(first.partitions) == len(second.partitions) == 1:
+                break
         broker.restart()
         for member in (first, second):
             member.reconnect()
