@@ -1,13 +1,12 @@
 """The parts of the broker that handlers use."""
 
 import asyncio
-import time
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
-from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
+from warmlog_broker.coordinator.on_demand import Coordinators
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.replica.cluster_view import ClusterView
@@ -23,6 +22,10 @@ from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
+
+if TYPE_CHECKING:
+    from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
+    from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
 
 
 @dataclass(slots=True)
@@ -40,8 +43,7 @@ class Services:
     moves: Moves
     delayed_fetches: DelayedFetches
     producer_ids: ProducerIds
-    groups: GroupCoordinator
-    transactions: TransactionCoordinator
+    coordinators: Coordinators
     users: Users
     authorizer: Authorizer
     quotas: Quotas
@@ -50,7 +52,6 @@ class Services:
     counters: Counters
     lines: RepeatedLines
     """For log lines that peers can cause at any rate."""
-    version: str
     timestamp_cache: TimestampCache = field(default_factory=TimestampCache)
     """For FindSplits."""
     wide_fetches: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -58,7 +59,10 @@ class Services:
     wide_appends: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held for each turn of a produce request that is appended in several turns, for the same reason."""
 
-    @staticmethod
-    def now_ms() -> int:
-        """The time of day."""
-        return time.time_ns() // 1_000_000
+    @property
+    def groups(self) -> "GroupCoordinator":
+        return self.coordinators.groups
+
+    @property
+    def transactions(self) -> "TransactionCoordinator":
+        return self.coordinators.transactions

@@ -27,6 +27,7 @@ from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.response import ConnectionEnds, Deferred
 from warmlog_broker.replica.partition import Partition
+from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record.recompression import prepare_batch
@@ -154,7 +155,7 @@ def _verify(services: Services, request: ProduceRequest, item: ReceivedBatch) ->
             raise InvalidTxnState("a batch that is not transactional, in a request with a transactional_id")
         partition = services.topics.partition(item.topic, item.partition, to_change=True)
         producer = Producer(header.producer_id, header.producer_epoch)
-        guard = partition.log.producers.start_verification(header.producer_id, header.producer_epoch, services.now_ms())
+        guard = partition.log.producers.start_verification(header.producer_id, header.producer_epoch, now_ms())
         if guard is NO_GUARD:
             return guard
         assert request.transactional_id is not None
@@ -277,7 +278,7 @@ def _append_some(
     services: Services, context: RequestContext, acks: int, batches: Sequence[Batch], pending: PendingProduce
 ) -> None:
     items = Items(services, context, "Produce")
-    append = partial(_append, services, acks, services.now_ms(), pending)
+    append = partial(_append, services, acks, now_ms(), pending)
     for batch in batches:
         pending.results.append(items.handle(batch, append, _failed))
 

@@ -20,7 +20,6 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import Listener, format_address, parse_address
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
-from warmlog_broker.gate.gate import guarded
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.codec import WarmlogCodec
@@ -222,7 +221,7 @@ class Broker:
             self._ticking.cancel()
             await asyncio.wait([self._ticking])
         self._lines.finish(self._loop.time())
-        await self._engine.stop_coordinators()
+        await self.services.coordinators.stop()
         await self._tasks.finish(TASKS_TIMEOUT_S)
         await self._engine.stop_maintenance()
         self._service_manager.tell(status("flushing"))
@@ -341,7 +340,11 @@ class Broker:
         return Engine(runtime, stored, opener, undo)
 
     async def _listen(self, bound: list[BoundListener]) -> None:
-        handlers = guarded(self.services, bind_handlers(self.services))
+        handlers: Mapping[int, Handler] = bind_handlers(self.services)
+        if self.services.authorizer.is_on:
+            from warmlog_broker.gate.gate import guarded
+
+            handlers = guarded(self.services, handlers)
         contexts = {each.listener: self._session_context(each.listener, handlers) for each in bound}
         await self.listening.accept(bound, lambda listener: Session(contexts[listener]))
 
@@ -386,7 +389,7 @@ class Broker:
     async def _drain(self) -> None:
         """Accept no further requests, and give those in flight time to finish."""
         self.services.delayed_fetches.finish_all()
-        self.services.groups.waits.expire_all()
+        self.services.coordinators.expire_waits()
         for session in self._connections:
             session.stop()
         flushing = self._loop.create_task(self._engine.directories.flush_all())

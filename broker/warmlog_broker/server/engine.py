@@ -6,11 +6,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
-from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
+from warmlog_broker.coordinator.on_demand import Coordinators
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.loader import LogOpener, Stored
 from warmlog_broker.handlers.context import Services
@@ -22,7 +20,7 @@ from warmlog_broker.network.memory_pool import MemoryPool
 from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
-from warmlog_broker.runtime.clock import start_clock
+from warmlog_broker.runtime.clock import now_ms, start_clock
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.threads import ThreadPools
@@ -38,14 +36,6 @@ from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import StorageError
 
 _log = logging.getLogger(__name__)
-
-
-def broker_version() -> str:
-    """Return the version of the installed distribution."""
-    try:
-        return version("warmlog")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +69,7 @@ class Engine:
         remover.add(stored.deleted_paths, 0)
         self.topics = self._make_topics(stored, opener, remover)
         last_written = [data.last_written_ms for data in stored.directories.live]
-        now_ms = start_clock(
+        retention_now_ms = start_clock(
             max((each for each in last_written if each is not None), default=None),
             config.log_retention_clock_settle_ms,
         )
@@ -97,20 +87,20 @@ class Engine:
             directories=self.directories,
             remover=remover,
             threads=threads.disk,
-            now_ms=now_ms,
+            now_ms=retention_now_ms,
         )
         self.log_cleaner = LogCleaner(
             config=config,
             topics=self.topics,
             on_replaced=self.housekeeping.segments_changed,
-            now_ms=now_ms,
+            now_ms=retention_now_ms,
         )
         undo.callback(self.log_cleaner.close)
-        self.services = self._make_services(stored, retention_now_ms=now_ms)
-        self.services.broker_changes.on_altered.append(self.services.groups.take_settings)
-        for coordinator in (self.services.groups, self.services.transactions):
-            undo.callback(coordinator.close)
-            coordinator.start()
+        self.services = self._make_services(stored, retention_now_ms=retention_now_ms)
+        coordinators = self.services.coordinators
+        self.services.broker_changes.on_altered.append(coordinators.take_settings)
+        undo.callback(coordinators.close)
+        coordinators.start()
 
     def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
         """Return the topics in the metadata log, with the logs that could be opened."""
@@ -137,16 +127,6 @@ class Engine:
         assert cluster is not None
         authorizer = Authorizer(self._metadata, config)
         producer_ids = ProducerIds(self._metadata)
-        groups = GroupCoordinator(
-            self.topics,
-            config,
-            authorizer=authorizer,
-            timers=runtime.timers,
-            lines=runtime.lines,
-            threads=runtime.threads.cold_readers,
-            now_ms=Services.now_ms,
-            retention_now_ms=retention_now_ms,
-        )
         topic_changes = TopicChanges(
             self.topics,
             self._metadata,
@@ -158,7 +138,6 @@ class Engine:
             loop=runtime.loop,
             config=config,
             cluster=ClusterView(cluster.cluster_id, config.node_id, config.all_listeners),
-            version=broker_version(),
             topics=self.topics,
             topic_changes=topic_changes,
             broker_changes=BrokerChanges(
@@ -172,17 +151,17 @@ class Engine:
             moves=self.moves,
             delayed_fetches=DelayedFetches(),
             producer_ids=producer_ids,
-            groups=groups,
-            transactions=TransactionCoordinator(
+            coordinators=Coordinators(
                 self.topics,
-                groups,
                 producer_ids,
                 config,
+                authorizer=authorizer,
                 timers=runtime.timers,
+                lines=runtime.lines,
                 threads=runtime.threads.cold_readers,
-                now_ms=Services.now_ms,
+                retention_now_ms=retention_now_ms,
             ),
-            users=Users(self._metadata, Services.now_ms),
+            users=Users(self._metadata, now_ms),
             quotas=Quotas(self._metadata, runtime.loop.time, config.quota_max_throttle_ms),
             authorizer=authorizer,
             cold_readers=runtime.threads.cold_readers,
@@ -190,11 +169,6 @@ class Engine:
             counters=runtime.counters,
             lines=runtime.lines,
         )
-
-    async def stop_coordinators(self) -> None:
-        """Finish the changes that coordinators write; their requests have ended before."""
-        await self.services.transactions.stop()
-        await self.services.groups.stop()
 
     async def stop_maintenance(self) -> None:
         """Finish or interrupt compaction, moves and housekeeping."""
