@@ -2,8 +2,9 @@
 
 import asyncio
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.on_demand import Coordinators
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
     from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
 
 
-@dataclass(slots=True)
-class Services:
+class Services(Struct):
     """The parts of one broker."""
 
     loop: asyncio.AbstractEventLoop

@@ -6,7 +6,6 @@ Only this module does that for whole requests; `handlers/items` does it for each
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from msgspec import structs
@@ -128,7 +127,7 @@ class RequestRunner:
         started.started_s = time.perf_counter()
         message = request.message
         if isinstance(message, HandshakeRequest):
-            self.context = replace(self.context, client_id=message.client_name[:MAX_CLIENT_ID_CHARACTERS])
+            self.context = structs.replace(self.context, client_id=message.client_name[:MAX_CLIENT_ID_CHARACTERS])
             if authentication is None and not self._is_client_known:
                 self._take_on_debt()
         try:
@@ -141,7 +140,7 @@ class RequestRunner:
                 if refusal := self._channel.identify(principal):
                     self._fail(started, TooManyConnections(refusal))
                     return
-                self.context = replace(self.context, principal=principal)
+                self.context = structs.replace(self.context, principal=principal)
                 if not self._is_client_known:
                     self._take_on_debt()
             self._take(started, response, request)

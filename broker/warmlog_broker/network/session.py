@@ -12,8 +12,9 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import Listener, format_address
@@ -46,8 +47,7 @@ LINGER_S = 2.0
 _discarded = bytearray(64 * 1024)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionContext:
+class SessionContext(Struct, frozen=True):
     """What all sessions of one listener share; only `listener` and `make_codec` differ between listeners."""
 
     config: BrokerConfig

@@ -4,8 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.on_demand import Coordinators
@@ -38,8 +39,7 @@ from warmlog_protocol.errors import StorageError
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(Struct, frozen=True):
     """What the parts of one broker share."""
 
     loop: asyncio.AbstractEventLoop

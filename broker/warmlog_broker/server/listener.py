@@ -2,7 +2,8 @@
 
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from warmlog_broker.config.listeners import Listener, format_address
 from warmlog_protocol.errors import WarmlogError
@@ -12,8 +13,7 @@ class CannotListen(WarmlogError):
     """The broker cannot listen at an address; the message says why."""
 
 
-@dataclass(frozen=True, slots=True)
-class BoundListener:
+class BoundListener(Struct, frozen=True):
     """A listener and its sockets, one for each address of its host."""
 
     listener: Listener

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from secrets import randbelow
+from random import randrange
 from typing import Self
 from uuid import UUID
 
@@ -76,7 +76,7 @@ class Log:
         stored: StoredState = NEVER_STORED,
         is_start_known: bool = False,
         max_leader_epoch: int | None = None,
-        random_below: Callable[[int], int] = randbelow,
+        random_below: Callable[[int], int] = randrange,
     ) -> Self:
         """Open the log in `directory`, or create it, and recover it unless `stored` says how it was left.
 

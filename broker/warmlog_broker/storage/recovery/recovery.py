@@ -12,9 +12,10 @@ of that segment in `<base offset>.log.tail.cut`, later segments, renamed, in `<b
 
 import logging
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
@@ -33,8 +34,7 @@ CUT_SUFFIX = ".cut"
 _COPY_BYTES = 1024 * 1024
 
 
-@dataclass(slots=True)
-class RecoveryReport:
+class RecoveryReport(Struct):
     """What was found and done while loading a log."""
 
     was_clean: bool = True
@@ -67,8 +67,7 @@ class RecoveryReport:
         return "; ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryRules:
+class RecoveryRules(Struct, frozen=True):
     """What recovery must know of the log to check its batches."""
 
     recovery_point: int
@@ -145,8 +144,7 @@ class RecoveryPlace(Place):
         return ""
 
 
-@dataclass(slots=True)
-class Recovered:
+class Recovered(Struct):
     """What is left of a log after the check."""
 
     segments: list[LogSegment]

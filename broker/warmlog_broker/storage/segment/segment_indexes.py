@@ -11,9 +11,10 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct
 
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET, CorruptIndex
 from warmlog_broker.storage.index.lazy_index import LazyIndex
@@ -46,8 +47,7 @@ class LostIndex(StorageError):
         self.rebuild = rebuild
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentConfig:
+class SegmentConfig(Struct, frozen=True):
     """The topic settings that a segment needs."""
 
     index_interval_bytes: int = 4096

@@ -175,11 +175,6 @@ def test_batches_stay_with_their_partitions() -> None:
     assert [each.topic for each in response.message.partitions] == ["my1", "theirs", "my2"]
 
 
-def test_without_authorization_the_handlers_are_called_as_they_are() -> None:
-    handlers = {ApiKey.DELETE_GROUPS: lambda _context, _request: None}
-    assert guarded(services(is_on=False), handlers) is handlers
-
-
 def test_an_api_without_a_row_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(gate.RIGHTS, ApiKey.DELETE_GROUPS)
     with pytest.raises(KeyError):

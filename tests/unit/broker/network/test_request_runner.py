@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from memory_quotas import memory_quotas, quota
 from warmlog_broker.config.listeners import DEFAULT_LISTENER
