@@ -85,12 +85,15 @@ class Coordinators:
             self._running.groups.close()
 
     def _begin(self) -> _Running:
+        from warmlog_broker.coordinator.framework.holdings import Holdings
         from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
         from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
 
+        holdings = Holdings(self._config)
         groups = GroupCoordinator(
             self._topics,
             self._config,
+            holdings=holdings,
             authorizer=self._authorizer,
             timers=self._timers,
             lines=self._lines,
@@ -103,6 +106,7 @@ class Coordinators:
             groups,
             self._producer_ids,
             self._config,
+            holdings=holdings,
             timers=self._timers,
             threads=self._threads,
             now_ms=now_ms,
