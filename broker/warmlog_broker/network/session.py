@@ -27,7 +27,6 @@ from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, RequestC
 from warmlog_broker.network.request_runner import Handler, RequestRunner
 from warmlog_broker.network.request_scheduler import Event, RequestScheduler, StartedRequest, State
 from warmlog_broker.network.send_queue import SendQueue
-from warmlog_broker.network.tls.principal import principal_of
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
@@ -314,7 +313,11 @@ class Session(asyncio.BufferedProtocol):
     def _principal(self) -> str:
         """Return the principal of the certificate that the client has shown; empty if that has no name for it."""
         certificate = self._transport.get_extra_info("peercert") if self._context.listener.uses_tls else None
-        return principal_of(certificate, self._context.config.tls_principal) if certificate else ANONYMOUS_PRINCIPAL
+        if not certificate:
+            return ANONYMOUS_PRINCIPAL
+        from warmlog_broker.network.tls.principal import principal_of
+
+        return principal_of(certificate, self._context.config.tls_principal)
 
     def _is_congested(self) -> bool:
         sending = self._sending

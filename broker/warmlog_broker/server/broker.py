@@ -185,6 +185,7 @@ class Broker:
             self.services.broker_changes.on_altered.append(self._take_settings)
             undo.callback(self._stop_listening)
             await self._listen(bound)
+            self._engine.add_log_cleaner(undo)
             self._publish_metrics()
             self._held = undo.pop_all()
         self._crashes.served()

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -14,7 +15,6 @@ from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.loader import LogOpener, Stored
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
-from warmlog_broker.maintenance.log_cleaner import LogCleaner
 from warmlog_broker.metadata.store import Metadata, ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.memory_pool import MemoryPool
@@ -36,6 +36,9 @@ from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import StorageError
 
+if TYPE_CHECKING:
+    from warmlog_broker.maintenance.log_cleaner import LogCleaner
+
 _log = logging.getLogger(__name__)
 
 
@@ -55,6 +58,8 @@ class Runtime(Struct, frozen=True):
 
 class Engine:
     """The parts of one broker that requests work on; `undo` of the constructor ends the threads that they start."""
+
+    log_cleaner: "LogCleaner"
 
     def __init__(self, runtime: Runtime, stored: Stored, opener: LogOpener, undo: ExitStack) -> None:
         config, threads = runtime.config, runtime.threads
@@ -89,18 +94,24 @@ class Engine:
             threads=threads.disk,
             now_ms=retention_now_ms,
         )
-        self.log_cleaner = LogCleaner(
-            config=config,
-            topics=self.topics,
-            on_replaced=self.housekeeping.segments_changed,
-            now_ms=retention_now_ms,
-        )
-        undo.callback(self.log_cleaner.close)
+        self._retention_now_ms = retention_now_ms
         self.services = self._make_services(stored, retention_now_ms=retention_now_ms)
         coordinators = self.services.coordinators
         self.services.broker_changes.on_altered.append(coordinators.take_settings)
         undo.callback(coordinators.close)
         coordinators.start()
+
+    def add_log_cleaner(self, undo: ExitStack) -> None:
+        """Create what compacts the logs, once the broker accepts connections: its modules take a while to import."""
+        from warmlog_broker.maintenance.log_cleaner import LogCleaner
+
+        self.log_cleaner = LogCleaner(
+            config=self._runtime.config,
+            topics=self.topics,
+            on_replaced=self.housekeeping.segments_changed,
+            now_ms=self._retention_now_ms,
+        )
+        undo.callback(self.log_cleaner.close)
 
     def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
         """Return the topics in the metadata log, with the logs that could be opened."""

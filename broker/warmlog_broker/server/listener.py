@@ -73,5 +73,8 @@ def bind(host: str, port: int) -> list[socket.socket]:
 
 
 def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    # For text socket would import the rules of international names, which take a while.
+    found = socket.getaddrinfo(
+        host.encode() if host.isascii() else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
     return list(dict.fromkeys(found))

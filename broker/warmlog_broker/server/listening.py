@@ -6,15 +6,18 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from datetime import datetime
 from functools import partial
+from typing import TYPE_CHECKING
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import Listener
 from warmlog_broker.network.session import Session
-from warmlog_broker.network.tls.acceptor import MOST_HANDSHAKES, TlsAcceptor
-from warmlog_broker.network.tls.certificate import Certificate
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.server.listener import BoundListener, bind_all
+
+if TYPE_CHECKING:
+    from warmlog_broker.network.tls.acceptor import TlsAcceptor
+    from warmlog_broker.network.tls.certificate import Certificate
 
 BACKLOG = 1024
 
@@ -50,11 +53,18 @@ class Listening:
     @property
     def most_handshakes(self) -> int:
         """How many connections may be in their TLS handshake, on all listeners: each has a descriptor."""
-        return MOST_HANDSHAKES * sum(each.uses_tls for each in self._config.all_listeners)
+        listeners = sum(each.uses_tls for each in self._config.all_listeners)
+        if not listeners:
+            return 0
+        from warmlog_broker.network.tls.acceptor import MOST_HANDSHAKES
+
+        return MOST_HANDSHAKES * listeners
 
     async def load_certificate(self) -> None:
         """Load the files of TLS if a listener uses it. Raises InvalidConfig."""
         if self.most_handshakes:
+            from warmlog_broker.network.tls.certificate import Certificate
+
             self._certificate = await self._loop.run_in_executor(self._threads, Certificate, self._config)
 
     def bind(self) -> list[BoundListener]:
@@ -72,6 +82,8 @@ class Listening:
     async def _accept_on(self, bound: BoundListener, make_session: Callable[[], Session]) -> None:
         bound.listen(BACKLOG)  # uvloop would not report that this fails
         if bound.listener.uses_tls:
+            from warmlog_broker.network.tls.acceptor import TlsAcceptor
+
             assert self._certificate is not None, "load_certificate comes first"
             self._servers.append(
                 TlsAcceptor(
@@ -101,7 +113,7 @@ class Listening:
         else:
             self._tasks.start(self._in_thread(self._certificate.reload), name="reload of the TLS certificate")
 
-    async def _reload_when_changed(self, certificate: Certificate) -> None:
+    async def _reload_when_changed(self, certificate: "Certificate") -> None:
         while True:
             await asyncio.sleep(self._config.tls_reload_interval_ms / 1000)
             await self._in_thread(certificate.reload_if_changed)
