@@ -30,8 +30,8 @@ LATER = {
 """What is imported later, and when."""
 OTHERS = {
     "_blake2", "_bisect", "_ctypes", "_hashlib", "_json", "_random", "_sha512", "_weakrefset", "bisect", "copy",
-    "cramjam", "ctypes", "dataclasses", "encodings", "fnmatch", "hashlib", "importlib", "ipaddress", "json", "mmap", "ntpath",
-    "pathlib", "random", "resource", "urllib",
+    "cramjam", "ctypes", "dataclasses", "encodings", "fnmatch", "hashlib", "importlib", "ipaddress", "json", "mmap",
+    "ntpath", "pathlib", "random", "resource", "urllib",
 }  # fmt: skip
 """Modules of the standard library and of libraries, beside those of the floor: asyncio, ssl, msgspec and uvloop."""
 PROGRAM = """
