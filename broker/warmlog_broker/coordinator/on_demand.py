@@ -3,6 +3,7 @@ and start without these modules."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from warmlog_broker.config.broker_config import BrokerConfig
@@ -49,11 +50,11 @@ class Coordinators:
         self._retention_now_ms = retention_now_ms
         self._running: _Running | None = None
 
-    @property
+    @cached_property
     def groups(self) -> "GroupCoordinator":
         return (self._running or self._begin()).groups
 
-    @property
+    @cached_property
     def transactions(self) -> "TransactionCoordinator":
         return (self._running or self._begin()).transactions
 

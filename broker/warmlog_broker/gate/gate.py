@@ -9,8 +9,7 @@ from warmlog_broker.gate.table import RIGHTS
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.codec import ReceivedRequest
 from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import Handler
-from warmlog_broker.network.response import Deferred, MessageWithSlices, Response
+from warmlog_broker.network.request_runner import Deferred, Handler, MessageWithSlices, Response
 from warmlog_protocol.messages import APIS, Api, Message, ProduceRequest
 from warmlog_protocol.wire.connection import ReceivedBatch
 

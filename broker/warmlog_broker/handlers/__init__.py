@@ -9,8 +9,7 @@ from importlib import import_module
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.codec import ReceivedRequest
 from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import Handler
-from warmlog_broker.network.response import Response
+from warmlog_broker.network.request_runner import Handler, Response
 from warmlog_protocol.messages import APIS, ApiKey
 
 _FAMILIES: dict[str, tuple[ApiKey, ...]] = {
@@ -52,7 +51,7 @@ _FAMILIES: dict[str, tuple[ApiKey, ...]] = {
     "splits": (ApiKey.FIND_SPLITS,),
 }
 """The module of each handler, which has the name of its API: `handler(services, context, request)`. Produce has the
-batches of the request as a further argument. For results and exceptions see network/response. While a Produce is a
+batches of the request as a further argument. For results and exceptions see network/request_runner. While a Produce is a
 coroutine, the next request of its connection waits, so that batches keep their order."""
 
 assert sorted(key for keys in _FAMILIES.values() for key in keys) == sorted(APIS)

@@ -2,7 +2,6 @@
 
 import asyncio
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -23,10 +22,6 @@ from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
-
-if TYPE_CHECKING:
-    from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
-    from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
 
 
 class Services(Struct):
@@ -58,11 +53,3 @@ class Services(Struct):
     """Held by the fetch that is read in several turns: only one at a time, to limit the delay of other requests."""
     wide_appends: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held for each turn of a produce request that is appended in several turns, for the same reason."""
-
-    @property
-    def groups(self) -> "GroupCoordinator":
-        return self.coordinators.groups
-
-    @property
-    def transactions(self) -> "TransactionCoordinator":
-        return self.coordinators.transactions

@@ -25,7 +25,7 @@ from warmlog_broker.coordinator.transaction.decisions.state import Producer
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.response import ConnectionEnds, Deferred
+from warmlog_broker.network.request_runner import ConnectionEnds, Deferred
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
@@ -159,7 +159,7 @@ def _verify(services: Services, request: ProduceRequest, item: ReceivedBatch) ->
         if guard is NO_GUARD:
             return guard
         assert request.transactional_id is not None
-        enrolling = services.transactions.enrol_partition(
+        enrolling = services.coordinators.transactions.enrol_partition(
             request.transactional_id, producer, item.topic, item.partition
         )
         return guard if enrolling is None else _verified(enrolling, guard)
@@ -329,7 +329,7 @@ async def init_producer_id(
     if request.transactional_id is not None:
         expected = Producer(request.producer_id, request.producer_epoch)
         return InitProducerIdResponse(
-            *await services.transactions.initialise(
+            *await services.coordinators.transactions.initialise(
                 request.transactional_id, request.transaction_timeout_ms, expected, context.principal
             )
         )

@@ -88,7 +88,7 @@ class GroupMetrics:
 
     async def collect(self) -> list[Metric]:
         """Return all families. Takes several turns of the event loop if there are many groups."""
-        groups = sorted(self._services.groups.active_groups(), key=lambda group: group.name)
+        groups = sorted(self._services.coordinators.groups.active_groups(), key=lambda group: group.name)
         limit = self._services.config.metrics_max_groups
         states = dict.fromkeys(STATES, 0)
         members: Counter[str] = Counter()
@@ -100,7 +100,7 @@ class GroupMetrics:
             self._add(lags, name, place, topic, offset)
         times_ms = self._times_ms = await self._look_up(lags.unread)
         targets = CounterMetricFamily("warmlog_group_target_assignments", "Targets of groups computed")
-        targets.add_metric([], self._services.groups.target_count)
+        targets.add_metric([], self._services.coordinators.groups.target_count)
         seconds = lags.seconds(times_ms, now_ms())
         return [
             _family("warmlog_groups", "Groups by state", ["state"], (((state,), n) for state, n in states.items())),

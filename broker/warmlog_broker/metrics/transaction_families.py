@@ -22,9 +22,9 @@ async def transaction_families(services: Services) -> list[Metric]:
     oldest = GaugeMetricFamily("warmlog_transaction_oldest_seconds", "Age of the oldest open transaction")
     ended = CounterMetricFamily("warmlog_transactions_ended", "Transactions that have ended", labels=["end"])
     for end in ENDS:
-        ended.add_metric([end.name.lower()], services.transactions.ended[end])
+        ended.add_metric([end.name.lower()], services.coordinators.transactions.ended[end])
     try:
-        found = services.transactions.transactions()
+        found = services.coordinators.transactions.transactions()
     except ApiError:
         return [ids, oldest, ended]
     states: Counter[str] = Counter()

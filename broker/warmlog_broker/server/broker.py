@@ -27,11 +27,10 @@ from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.network.request_runner import Handler
 from warmlog_broker.network.send_queue import SendQueue
-from warmlog_broker.network.session import Session, SessionContext
+from warmlog_broker.network.session import Outbox, Session, SessionContext
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.file_limit import RESERVED, raise_file_limit, share_files
 from warmlog_broker.runtime.malloc import MemoryReturn, trim
-from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.systemd import READY, STOPPING, ServiceManager, extend_timeout, status
 from warmlog_broker.runtime.tasks import Tasks

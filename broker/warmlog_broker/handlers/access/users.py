@@ -8,7 +8,7 @@ import logging
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.response import Deferred, Response
+from warmlog_broker.network.request_runner import Deferred, Response
 from warmlog_broker.security.authentication import FAILED, AuthenticationFailed
 from warmlog_broker.security.users import altered_user_error
 from warmlog_protocol.errors import ApiError, ErrorCode, IllegalSaslState, SaslAuthenticationFailed

@@ -17,11 +17,12 @@ of it remains, and the next may succeed.
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from random import randrange
 from typing import Self
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, CleanEnd, LogOffsets, StoredState

@@ -13,7 +13,7 @@ from warmlog_broker.gate import gate
 from warmlog_broker.gate.gate import guarded
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.response import Deferred, MessageWithSlices, Response
+from warmlog_broker.network.request_runner import Deferred, MessageWithSlices, Response
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_protocol.errors import GroupAuthorizationFailed

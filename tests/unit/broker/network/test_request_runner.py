@@ -16,9 +16,15 @@ from warmlog_broker.network.request_context import (
     RequestContext,
     current_request,
 )
-from warmlog_broker.network.request_runner import RequestRunner
+from warmlog_broker.network.request_runner import (
+    NO_DEADLINE_S,
+    ConnectionEnds,
+    Deferred,
+    MessageWithSlices,
+    RequestRunner,
+    Response,
+)
 from warmlog_broker.network.request_scheduler import StartedRequest
-from warmlog_broker.network.response import NO_DEADLINE_S, ConnectionEnds, Deferred, MessageWithSlices, Response
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import TimerWheel
