@@ -51,8 +51,8 @@ _FAMILIES: dict[str, tuple[ApiKey, ...]] = {
     "splits": (ApiKey.FIND_SPLITS,),
 }
 """The module of each handler, which has the name of its API: `handler(services, context, request)`. Produce has the
-batches of the request as a further argument. For results and exceptions see network/request_runner. While a Produce is a
-coroutine, the next request of its connection waits, so that batches keep their order."""
+batches of the request as a further argument. For results and exceptions see network/request_runner. While a Produce is
+a coroutine, the next request of its connection waits, so that batches keep their order."""
 
 assert sorted(key for keys in _FAMILIES.values() for key in keys) == sorted(APIS)
 
