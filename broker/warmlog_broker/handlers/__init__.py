@@ -21,6 +21,7 @@ _FAMILIES: dict[str, tuple[ApiKey, ...]] = {
         ApiKey.ALTER_TOPICS,
         ApiKey.CREATE_PARTITIONS,
         ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.ALTER_BROKER_CONFIG,
     ),
     "log_dirs": (ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS),
     "produce": (ApiKey.INIT_PRODUCER_ID, ApiKey.PRODUCE),
@@ -47,7 +48,6 @@ _FAMILIES: dict[str, tuple[ApiKey, ...]] = {
         ApiKey.ABORT_JOB_MEMBERS,
     ),
     "access.quotas": (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),
-    "broker_config": (ApiKey.ALTER_BROKER_CONFIG,),
     "splits": (ApiKey.FIND_SPLITS,),
 }
 """The module of each handler, which has the name of its API: `handler(services, context, request)`. Produce has the

@@ -39,8 +39,7 @@ from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authentication import Authentication, AuthenticationRules
 from warmlog_broker.server.crash_count import CrashCount
 from warmlog_broker.server.engine import Engine, Runtime
-from warmlog_broker.server.listener import BoundListener, CannotListen
-from warmlog_broker.server.listening import Listening
+from warmlog_broker.server.listening import BoundListener, CannotListen, Listening
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.topics.broker_changes import still_valid

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -20,7 +22,9 @@ from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.memory_pool import MemoryPool
 from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
+from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
+from warmlog_broker.replica.sync_strategy import FlushWay, choose_way, sync_file_system
 from warmlog_broker.runtime.clock import now_ms, start_clock
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
@@ -29,7 +33,8 @@ from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authorizer import Authorizer
 from warmlog_broker.security.quotas import Quotas
 from warmlog_broker.security.users import Users
-from warmlog_broker.server.shutdown import close_logs
+from warmlog_broker.storage.directory.data_dir import CleanEnd
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
@@ -214,3 +219,28 @@ class Engine:
             _log.error("the next start will check all logs in %s: %s", directory.path, error)
             return False
         return len(ends) == len(partitions)
+
+
+def close_logs(
+    directory: Path, partitions: Sequence[Partition], config: BrokerConfig
+) -> dict[TopicPartition, CleanEnd]:
+    """Sync and close every log of a data directory; return the ends of those that could be closed.
+
+    Blocks on the disk: call it in a thread, once the logs are no longer in use. Raises OSError if the file system
+    cannot be synced as a whole: then no end of a log may be stored.
+    """
+    is_synced_at_once = choose_way(len(partitions), config.flush_syncfs_files) is FlushWay.FILE_SYSTEM
+    with ThreadPoolExecutor(config.num_recovery_threads, "close") as threads:
+        found = threads.map(lambda partition: _close(partition, sync=not is_synced_at_once), partitions)
+        ends = {partition.key: end for partition, end in zip(partitions, found, strict=True) if end is not None}
+    if is_synced_at_once and ends:
+        sync_file_system(directory)
+    return ends
+
+
+def _close(partition: Partition, *, sync: bool) -> CleanEnd | None:
+    try:
+        return partition.close(sync=sync)
+    except (OSError, StorageError) as error:
+        _log.critical("%s could not be closed: %s", partition.key.directory_name, error)
+        return None
