@@ -1,7 +1,8 @@
 """`make bench-start`: how long a broker takes to start and to stop, with many segments.
 
 A data directory with 1,000 partitions of 10 segments each, left by a clean stop, is started and stopped again; the
-other runs are those of an unclean start, and of opening the logs alone. Prints a table and writes
+other runs are those of an unclean start, of opening the logs alone, and of one log with a large active segment after
+`kill -9`. Prints a table and writes
 build/bench-start.json.
 """
 
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measurement import scratch_directory
+from benchmarks.restart import restarts
 from broker_process import BrokerProcess
 from processor_time import processor_time
 from warmlog_broker.config.broker_config import BrokerConfig
@@ -116,7 +118,7 @@ def open_logs(data_dir: Path) -> dict[str, float]:
     directories, metadata_log = lock_and_read(config)
     directory = directories.first
     opener = LogOpener(OpenFiles(config.max_open_files))
-    stored = load_partitions(directories, metadata_log, opener, config, LoadingProgress(lambda done, total: None))
+    stored = load_partitions(directories, metadata_log, opener, config, LoadingProgress(lambda *_: None))
     opened_s, opened_cpu_s = time.perf_counter(), time.process_time()
     logs = [each.log for _, group in stored.topics for each in group if each.log is not None]
     ends = {log.key: log.close() for log in logs}
@@ -146,6 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-start", description="Measure starts and stops on this machine.")
     parser.add_argument("--partitions", type=int, default=1000)
     parser.add_argument("--segments", type=int, default=10)
+    parser.add_argument("--log-mib", type=int, default=900, help="the size of the log of the last rows")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, default=Path("build/bench-start.json"), help="where the figures go")
     arguments = parser.parse_args()
@@ -165,6 +168,7 @@ def main() -> None:
         results[f"broker after kill -9, {size.text}"] = measure(
             arguments.rounds, lambda: start_and_stop(data_dir, is_clean=False)
         )
+        results |= restarts(directory / "large", arguments.log_mib << 20, arguments.rounds)
     table = Table("what", "start, s", "start, CPU s", "stop, s", "descriptors", "index maps")
     for name, figures in results.items():
         cells = (

@@ -14,7 +14,17 @@ from warmlog_protocol.messages import APIS, ApiKey
 
 _FAMILIES: dict[str, tuple[ApiKey, ...]] = {
     "metadata": (ApiKey.HANDSHAKE, ApiKey.METADATA),
-    "access.users": (ApiKey.AUTHENTICATE, ApiKey.LIST_USERS, ApiKey.ALTER_USERS),
+    "access": (
+        ApiKey.AUTHENTICATE,
+        ApiKey.LIST_USERS,
+        ApiKey.ALTER_USERS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.DESCRIBE_ACLS,
+        ApiKey.CHECK_ACL,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+    ),
     "topics": (
         ApiKey.CREATE_TOPICS,
         ApiKey.DELETE_TOPICS,
@@ -36,7 +46,6 @@ _FAMILIES: dict[str, tuple[ApiKey, ...]] = {
         ApiKey.DELETE_GROUPS,
         ApiKey.DELETE_OFFSETS,
     ),
-    "access.acls": (ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS, ApiKey.DESCRIBE_ACLS, ApiKey.CHECK_ACL),
     "transactions": (
         ApiKey.END_TRANSACTION,
         ApiKey.TXN_OFFSET_COMMIT,
@@ -47,7 +56,6 @@ _FAMILIES: dict[str, tuple[ApiKey, ...]] = {
         ApiKey.COMMIT_JOB,
         ApiKey.ABORT_JOB_MEMBERS,
     ),
-    "access.quotas": (ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.ALTER_CLIENT_QUOTAS),
     "splits": (ApiKey.FIND_SPLITS,),
 }
 """The module of each handler, which has the name of its API: `handler(services, context, request)`. Produce has the

@@ -42,6 +42,7 @@ from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import StorageError
 
 if TYPE_CHECKING:
+    from warmlog_broker.maintenance.log_check import LogCheck
     from warmlog_broker.maintenance.log_cleaner import LogCleaner
 
 _log = logging.getLogger(__name__)
@@ -65,6 +66,7 @@ class Engine:
     """The parts of one broker that requests work on; `undo` of the constructor ends the threads that they start."""
 
     log_cleaner: "LogCleaner"
+    log_check: "LogCheck"
 
     def __init__(self, runtime: Runtime, stored: Stored, opener: LogOpener, undo: ExitStack) -> None:
         config, threads = runtime.config, runtime.threads
@@ -106,8 +108,9 @@ class Engine:
         undo.callback(coordinators.close)
         coordinators.start()
 
-    def add_log_cleaner(self, undo: ExitStack) -> None:
-        """Create what compacts the logs, once the broker accepts connections: its modules take a while to import."""
+    def add_log_duties(self, undo: ExitStack) -> None:
+        """Create what compacts and checks logs, once the broker accepts connections: it takes a while to import."""
+        from warmlog_broker.maintenance.log_check import LogCheck
         from warmlog_broker.maintenance.log_cleaner import LogCleaner
 
         self.log_cleaner = LogCleaner(
@@ -117,6 +120,8 @@ class Engine:
             now_ms=self._retention_now_ms,
         )
         undo.callback(self.log_cleaner.close)
+        self.log_check = LogCheck(self.topics)
+        undo.callback(self.log_check.cancel)
 
     def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
         """Return the topics in the metadata log, with the logs that could be opened."""
@@ -188,6 +193,7 @@ class Engine:
 
     async def stop_maintenance(self) -> None:
         """Finish or interrupt compaction, moves and housekeeping."""
+        await self.log_check.stop()
         await self.log_cleaner.stop()
         await self.moves.stop()
         await self.housekeeping.stop()
