@@ -171,12 +171,14 @@ class UncheckedRange(Struct, frozen=True):
         records = FileRecords(self.path, OpenFiles(), self.end_position, is_writable=False)
         report = RecoveryReport()
         place = RecoveryPlace(self.base_offset, self.rules, LeaderEpochs(), report)
-        for found in scan(records, 0, place, checks_crc=True):
-            if isinstance(found, Damage):
-                report.damage.append(found)
-            else:
-                after_bytes(found[0].size_bytes)
-        records.close_handles()
+        try:
+            for found in scan(records, 0, place, checks_crc=True):
+                if isinstance(found, Damage):
+                    report.damage.append(found)
+                else:
+                    after_bytes(found[0].size_bytes)
+        finally:
+            records.close_handles()
         if not place.is_above_recovery_point:
             end, reason = self.end_position, "the end of what was on disk is missing"
             report.damage.append(Damage(self.path, end, end, place.next_offset, self.rules.recovery_point, reason))
