@@ -67,14 +67,14 @@ CLIENT_BUFFER_BYTES = 256 * 1024
 """Responses to Produce are small; a Fetch response beyond this gets a buffer of its own."""
 
 
-class _Decoders(dict[int, "msgspec.msgpack.Decoder[Any]"]):
-    """Decoders by API key, each made when it is first used: a process uses few of them."""
+class _Decoders(dict[int, Any]):
+    """The decoders of requests or responses by API key, each made at its first use."""
 
-    def __init__(self, message_of: Callable[[Api], type[Message]]) -> None:
-        self._message_of = message_of
+    def __init__(self, type_of: Callable[[Api], type[Message]]) -> None:
+        self._type_of = type_of
 
-    def __missing__(self, key: int) -> "msgspec.msgpack.Decoder[Any]":
-        decoder = self[key] = msgspec.msgpack.Decoder(self._message_of(APIS[key]))
+    def __missing__(self, key: int) -> Any:
+        decoder = self[key] = msgspec.msgpack.Decoder(self._type_of(APIS[key]))
         return decoder
 
 
