@@ -192,7 +192,7 @@ class ArrowIterator(ItemIterator["pa.RecordBatch"]):
         if error is not None:
             if not parts:
                 raise error
-            reader.seek(parts[-1][1], reader.epoch)
+            self._core.move(reader, parts[-1][1], reader.epoch)
         items, ends = zip(*parts, strict=True) if parts else ((), ())
         return items, [batch.base_offset, *ends[:-1]]
 
@@ -248,7 +248,7 @@ class TableIterator(ItemIterator["pa.Table"]):
             reader = readers[planned.tp]
             if core.readers.get(planned.tp) is reader:
                 taken[reader] = (reader.position, reader.epoch), [reader.position]
-                reader.seek(planned.end, planned.leader_epoch)
+                core.move(reader, planned.end, planned.leader_epoch)
             else:
                 core.given_up.add(planned.tp)
         core.have([pa.Table.from_batches(batches, arrow_schema(self._columns))], taken)
