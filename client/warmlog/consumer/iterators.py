@@ -124,8 +124,8 @@ class ItemIterator(AsyncIterator[T], Generic[T]):
 class BatchIterator(ItemIterator[Batch]):
     """Batches."""
 
-    def _items_of(self, batch: Batch) -> tuple[Sequence[Batch], Sequence[int]]:
-        return [batch], [batch.base_offset]
+    async def _take(self) -> bool:
+        return await self._core.next_batch() is not None
 
 
 class RecordIterator(ItemIterator[Record]):
