@@ -9,6 +9,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
 from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
@@ -136,10 +137,12 @@ class Engine:
         cluster = stored.metadata_log.state.cluster
         assert cluster is not None
         authorizer = Authorizer(self._metadata, config)
-        producer_ids = ProducerIds(self._metadata, config.producer_id_block_size)
+        producer_ids = ProducerIds(self._metadata)
+        holdings = Holdings(config)
         groups = GroupCoordinator(
             self.topics,
             config,
+            holdings=holdings,
             authorizer=authorizer,
             timers=runtime.timers,
             lines=runtime.lines,
@@ -170,7 +173,7 @@ class Engine:
             ),
             directories=self.directories,
             moves=self.moves,
-            delayed_fetches=DelayedFetches(config.fetch_max_waits, config.fetch_max_wait_partitions),
+            delayed_fetches=DelayedFetches(),
             producer_ids=producer_ids,
             groups=groups,
             transactions=TransactionCoordinator(
@@ -178,6 +181,7 @@ class Engine:
                 groups,
                 producer_ids,
                 config,
+                holdings=holdings,
                 timers=runtime.timers,
                 threads=runtime.threads.cold_readers,
                 now_ms=Services.now_ms,

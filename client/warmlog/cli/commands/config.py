@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE", help="Settings as TOML.")
 @json_option
 def check(file: Path, as_json: bool) -> None:
-    """Check a file of settings without a broker, and tell all mistakes. The exit code is 1 if there are any.
+    """Check a file of settings without a broker, and show the mistakes. The exit code is 1 if there are any.
 
     The file alone is checked: neither the environment, nor whether paths and addresses can be used.
     """
@@ -37,7 +37,7 @@ def check(file: Path, as_json: bool) -> None:
         json_line(mistakes)
     else:
         for mistake in mistakes:
-            line(f"{file}{f':{mistake.line}' if mistake.line else ''}: {mistake.message}")
+            line(f"{file}: {mistake.message}")
         note(f"{file}: {counted(len(mistakes), 'mistake')}" if mistakes else f"{file}: no mistakes")
     if mistakes:
         raise Exit(FAILED)
