@@ -8,14 +8,13 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Self, Unpack
 
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.offsets import GroupMetadata, OffsetTransaction
 from warmlog.consumer.group.options import GroupOptions, OnPartitions
 from warmlog.consumer.group_start import GroupStart
 from warmlog.consumer.iterators import ArrowIterator, BatchIterator, ItemIterator, RecordIterator, TableIterator
-from warmlog.consumer.lag import Lag, lags
 from warmlog.consumer.member import Member
 from warmlog.consumer.offset_commits import Committable, OffsetCommits
 from warmlog.consumer.options import ConsumerOptions, parse_isolation, parse_pattern
@@ -38,11 +37,22 @@ from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.messages import NO_LEADER_EPOCH
 from warmlog_transport.address import checked_bootstrap
 from warmlog_transport.cluster import Throttled, is_interruption, not_open
+from warmlog_transport.list_offsets import Unread, ages_s
 from warmlog_transport.options import ConnectionKeywords, check_own_types, connection_options
 from warmlog_transport.responses import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class Lag(NamedTuple):
+    """What is not read yet: how many offsets, from the log start on, and how long ago the first record was written.
+
+    `seconds` is 0 if nothing is left, and None if that time is not known.
+    """
+
+    records: int
+    seconds: float | None
 
 
 class Consumer(Throttled):
@@ -123,15 +133,6 @@ class Consumer(Throttled):
         """
         self._connection_options = connection_options(connection, Consumer)
         check_own_types(
-            isolation=isolation,
-            max_bytes=max_bytes,
-            partition_max_bytes=partition_max_bytes,
-            min_bytes=min_bytes,
-            max_wait_ms=max_wait_ms,
-            prefetch_bytes=prefetch_bytes,
-            verify_crc=verify_crc,
-            max_decompressed_bytes=max_decompressed_bytes,
-            unavailable_timeout_ms=unavailable_timeout_ms,
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
             commit_interval_ms=commit_interval_ms,
@@ -377,7 +378,14 @@ class Consumer(Throttled):
         The seconds are the age of the first record after the position. Records that were removed from between, as by
         compaction, are counted.
         """
-        return await lags(self._open())
+        core = self._open()
+        unread = [
+            Unread(*partition, max(core.position(partition), log.start), log.stop)
+            for partition, log in (await core.available()).items()
+            if partition in core.readers
+        ]
+        ages = await ages_s(core.cluster, unread)
+        return {(each.topic, each.partition): Lag(each.records, ages[each]) for each in unread}
 
     # --- positions --------------------------------------------------------------------------------------------------
 

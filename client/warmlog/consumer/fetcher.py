@@ -58,9 +58,9 @@ class Changes(asyncio.Event):
 class Fetcher:
     """Run by a consumer as a task. It offers to `turns` what has arrived.
 
-    No wake-up looks at partitions of which nothing has changed. Whoever changes what a partition wants (by a take, a
-    seek, another end …) calls `look_at`; those that want data wait in a queue for room and for their turn, those that
-    pause after an error in a heap, those without a connection until leaders or connections change.
+    No wake-up looks at partitions of which nothing has changed. What changes what one wants (a take, a seek, another
+    end …) calls `look_at`. Those that want data wait in a queue for room and for their turn; those whose Fetch
+    has failed, or that have no connection, wait in a heap for their time, or until metadata or connections change.
     """
 
     def __init__(
@@ -82,13 +82,8 @@ class Fetcher:
         self._in_flight_bytes = 0
         self._queue: deque[PartitionReader] = deque()
         self._queued: set[PartitionReader] = set()
-        self._paused: list[tuple[float, int, PartitionReader]] = []
-        """A heap, by when the pause ends."""
-        self._pauses = count()
-        self._unconnected: dict[PartitionReader, None] = {}
-        self._connect_until = 0.0
-        """When these are looked at, if nothing changes before."""
-        self._room_bytes = options.partition_max_bytes // 2
+        self._waiting: list[tuple[float, int, PartitionReader]] = []
+        self._wait_number = count()
         self._loop = asyncio.get_running_loop()
         self._on_old_metadata = on_old_metadata
 
@@ -109,7 +104,7 @@ class Fetcher:
             return
         self._counted[reader] = reader.buffered_bytes
         self._buffered_bytes += reader.buffered_bytes - counted
-        if reader not in self._queued and reader.wants_data(self._room_bytes):
+        if reader not in self._queued and self._wants_data(reader):
             self._queued.add(reader)
             self._queue.append(reader)
         if self._queue:
@@ -120,8 +115,8 @@ class Fetcher:
         try:
             while True:
                 self._changes.clear()
-                wake_at = self._fetch_more()
-                timer = None if wake_at is None else self._loop.call_at(wake_at, self._changes.set)
+                self._fetch_more(self._loop.time())
+                timer = self._loop.call_at(self._waiting[0][0], self._changes.set) if self._waiting else None
                 try:
                     await self._changes.wait()
                 finally:
@@ -136,46 +131,38 @@ class Fetcher:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def _fetch_more(self) -> float | None:
-        """Fetch what partitions have room for. Return when to look again if nothing changes before; None: never."""
-        now = self._loop.time()
-        self._end_waits(now)
+    def _fetch_more(self, now: float) -> None:
+        """Fetch what partitions have room for."""
+        if self._changes.has_leaders:
+            self._changes.has_leaders = False
+            waiting, self._waiting = self._waiting, []
+            for _, _, reader in waiting:
+                if reader.paused_until > now:
+                    self._wait(reader, reader.paused_until)
+                else:
+                    self.look_at(reader)
+        while self._waiting and self._waiting[0][0] <= now:
+            self.look_at(heappop(self._waiting)[2])
         by_connection: dict[Connection, list[PartitionReader]] = {}
         while self._queue and self._has_room:
             reader = self._queue.popleft()
             self._queued.discard(reader)
-            if reader not in self._counted or reader.paused_until > now or not reader.wants_data(self._room_bytes):
-                continue
-            connection = self._connection_for(reader, now)
-            if connection is not None:
-                by_connection.setdefault(connection, []).append(reader)
-            elif reader.error is None and reader.paused_until <= now:
-                self._wait_for_connection(reader, now)
+            if reader in self._counted and reader.paused_until <= now and self._wants_data(reader):
+                connection = self._connection_for(reader, now)
+                if connection is not None:
+                    by_connection.setdefault(connection, []).append(reader)
         for connection, readers in by_connection.items():
             if self._has_room:
                 self._fetch(connection, readers)
             else:
                 self._queued.update(readers)
                 self._queue.extend(readers)
-        wake_times = [self._paused[0][0]] if self._paused else []
-        if self._unconnected:
-            wake_times.append(self._connect_until)
-        return min(wake_times, default=None)
 
-    def _end_waits(self, now: float) -> None:
-        """Look at partitions whose pause is over, and at those that may have a connection now."""
-        while self._paused and self._paused[0][0] <= now:
-            self.look_at(heappop(self._paused)[2])
-        if self._unconnected and (self._changes.has_leaders or now >= self._connect_until):
-            waiting, self._unconnected = self._unconnected, {}
-            for reader in waiting:
-                self.look_at(reader)
-        self._changes.has_leaders = False
+    def _wants_data(self, reader: PartitionReader) -> bool:
+        return reader.wants_data(self._options.partition_max_bytes // 2)
 
-    def _wait_for_connection(self, reader: PartitionReader, now: float) -> None:
-        if not self._unconnected:
-            self._connect_until = now + self._cluster.options.retry_backoff_max_ms / 1000
-        self._unconnected[reader] = None
+    def _wait(self, reader: PartitionReader, until: float) -> None:
+        heappush(self._waiting, (until, next(self._wait_number), reader))
 
     @property
     def _left_bytes(self) -> int:
@@ -307,16 +294,16 @@ class Fetcher:
 
     def _retry(self, reader: PartitionReader, error: WarmlogError) -> None:
         now = self._loop.time()
-        self._note_failure(reader, error, now)
-        if isinstance(error, BrokerUnavailable):
-            self._wait_for_connection(reader, now)
-        else:
+        if not isinstance(error, BrokerUnavailable):
             pause_ms = backoff_ms(3, self._cluster.options, random.random())  # noqa: S311
             reader.paused_until = now + pause_ms / 1000
-            heappush(self._paused, (reader.paused_until, next(self._pauses), reader))
+        self._note_failure(reader, error, now)
 
     def _note_failure(self, reader: PartitionReader, error: WarmlogError, now: float) -> None:
+        """Look at it again after its pause, or when something changes; give up after a time."""
         self._cluster.failed(reader.topic, reader.partition, error)
+        at_last = now + self._cluster.options.retry_backoff_max_ms / 1000
+        self._wait(reader, reader.paused_until if reader.paused_until > now else at_last)
         if reader.failing_since is None:
             reader.failing_since = now
         elif now - reader.failing_since >= self._options.unavailable_timeout_ms / 1000:

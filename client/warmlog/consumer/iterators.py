@@ -71,11 +71,11 @@ class ItemIterator(AsyncIterator[T], Generic[T]):
         self._reading.is_over = True
         if self._core.lease.last is self._reading:
             self._core.put_back()
-        self.release()
-
-    def release(self) -> None:
-        """Let another iterator read. This one goes on with its next step, unless another one has begun then."""
         self._core.lease.end(self._reading)
+
+    def abandon(self) -> None:
+        """Let another iterator read: nothing waits for the step that is under way, if one is."""
+        self._core.lease.abandon(self._reading)
 
     async def fill(self) -> bool:
         """Have `items` that are to be delivered, waiting for some; False at the end."""
