@@ -274,8 +274,9 @@ class ConsumerCore:
         """Count what was delivered as finished, and leave what was not to the next read."""
         self.steps += 1
         self.put_back()
-        for reader in list(self._cursors):
-            self._forget(reader)
+        for cursor in self._cursors.values():
+            cursor.close()
+        self._cursors = {}
 
     async def next_batch(self) -> Batch | None:
         """The next batch of any partition, waiting for one; None when every partition has reached its end.
@@ -297,7 +298,7 @@ class ConsumerCore:
                 continue
             begun = reader.position, reader.epoch
             if (batch := self.take(reader)) is not None:
-                self.have([batch], {reader: (begun, [batch.base_offset])})
+                self.have(reader, begun, [batch], [batch.base_offset])
                 return batch
             if reader.error is not None:
                 try:
@@ -334,18 +335,23 @@ class ConsumerCore:
 
     # --- what was taken, and how far it is delivered -----------------------------------------------------------------
 
-    def have(self, items: Sequence[object], taken: Mapping[PartitionReader, tuple[Place, Sequence[int]]]) -> None:
-        """Deliver these items next. `taken` has where reading began in their partitions, and where each item begins."""
+    def have(self, reader: PartitionReader, begun: Place, items: Sequence[object], starts: Sequence[int]) -> None:
+        """Deliver these items next, which begin at `starts`; reading them began at `begun`."""
         self.items = iter(items)
-        self._cursors = {
-            reader: Cursor(reader, begun, (reader.position, reader.epoch), self.items, starts)
-            for reader, (begun, starts) in taken.items()
-        }
+        self._cursors = {reader: Cursor(reader, begun, (reader.position, reader.epoch), self.items, starts)}
 
     def split(self, items: Sequence[object], starts: Sequence[int]) -> None:
         """Deliver these items in place of the batch that was taken last."""
         ((reader, cursor),) = self._cursors.items()
-        self.have(items, {reader: (cursor.begun, starts)})
+        self.have(reader, cursor.begun, items, starts)
+
+    def have_table(self, table: object, begun: Mapping[PartitionReader, Place]) -> None:
+        """Deliver a table next; `begun` has where reading began in its partitions."""
+        self.items = items = iter([table])
+        self._cursors = {
+            reader: Cursor(reader, place, (reader.position, reader.epoch), items, [place[0]])
+            for reader, place in begun.items()
+        }
 
     def put_back(self, reader: PartitionReader | None = None) -> None:
         """Leave what is not delivered to the next read; with `reader`, only if some of it is of this partition."""
@@ -360,9 +366,8 @@ class ConsumerCore:
     def _forget(self, reader: PartitionReader) -> None:
         """Continue where the reader is, or is sent."""
         self.put_back(reader)
-        cursor = self._cursors.pop(reader, None)
-        if cursor is not None and cursor.index > cursor.settled:
-            reader.is_uncommitted = True
+        if (cursor := self._cursors.pop(reader, None)) is not None:
+            cursor.close()
 
     # --- positions --------------------------------------------------------------------------------------------------
 

@@ -23,12 +23,18 @@ class Lease:
         self._step: tuple[object, asyncio.Task[object] | None] | None = None
         """The iterator that takes a step, and the task in which it does."""
 
-    async def enter(self, reading: object) -> None:
-        """Begin a step of the iterator that `reading` stands for. ConsumerBusy if another one has the consumer."""
+    def is_taken(self, reading: object) -> bool:
+        """Whether a step is under way, or another iterator than that which `reading` stands for has the consumer."""
+        return self._step is not None or self._is_lent_to_another(reading)
+
+    async def returned(self, reading: object) -> None:
+        """Wait for the end of what is ending already."""
         for _ in range(CLOSING_TURNS):
-            if not (self._step or self._is_lent_to_another(reading)):
-                break
-            await asyncio.sleep(0)
+            if self.is_taken(reading):
+                await asyncio.sleep(0)
+
+    def enter(self, reading: object) -> None:
+        """Begin a step of the iterator that `reading` stands for. ConsumerBusy if the consumer is taken."""
         if self._step is not None:
             raise ConsumerBusy(
                 "this consumer is waiting for what another call reads: read from one task or thread at a time. "
