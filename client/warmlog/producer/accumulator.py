@@ -129,7 +129,11 @@ class Accumulator:
             if partition is None and self._options.partitioner is not None:
                 partition = chosen_partition(self._options.partitioner, key, len(topic.queues))
             batch = self._batch_for(topic, key, partition, size_bytes)
-            return batch.append(value, key, pairs, timestamp_ms, size_bytes)
+            if timestamp_ms is None:
+                batch.tick(time.time_ns())
+            else:
+                batch.stamp(timestamp_ms)
+            return batch.append(value, key, pairs, size_bytes)
         if size_bytes > self._options.buffer_bytes - self.buffered_bytes:
             raise self._buffer_full()
         self.buffered_bytes += size_bytes

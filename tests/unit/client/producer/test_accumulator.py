@@ -137,17 +137,13 @@ def test_send_may_fill_open_batches_without_headers() -> None:
     batch = batch_of(add(accumulator, topic))
     assert topic.open_sticky is topic.open[batch.partition] is batch
     assert batch.plain_limit_bytes > batch.size_bytes
-    assert batch.keyed_limit_bytes == 0
     assert before_ns < batch.tick_end_ns <= time.time_ns() + 1_000_000
     add(accumulator, topic, timestamp_ms=5)
     assert batch.tick_end_ns == 0
     add(accumulator, topic)
     assert batch.tick_end_ns > 0
     add(accumulator, topic, key=b"k", partition=batch.partition)
-    assert batch.keyed_limit_bytes > batch.size_bytes
     assert batch.plain_limit_bytes == 0
-    add(accumulator, topic, headers=[("h", b"")], partition=batch.partition)
-    assert batch.keyed_limit_bytes == 0
     accumulator.close_batch(topic.queues[batch.partition], batch)
     assert (topic.open, topic.open_sticky) == ({}, NO_BATCH)
 
