@@ -23,7 +23,7 @@ from warmlog.records.fetched import FetchedBatches
 from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc
 from warmlog_protocol.messages import NO_LEADER_EPOCH
 from warmlog_transport.cluster import Cluster
-from warmlog_transport.cluster_thread import ClusterThread
+from warmlog_transport.loop_thread import LoopThread
 
 T = TypeVar("T")
 Call = Callable[[Callable[[], Coroutine[Any, Any, T]]], T]
@@ -59,16 +59,13 @@ async def read_all(ranges: Sequence[OffsetRange], projection: Projection, settin
     if not ranges:
         return []
     loop = asyncio.get_running_loop()
-    cluster = Cluster(_brokers(ranges, settings), settings.connection, allocate=arrow_memory)
 
     def call(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return asyncio.run_coroutine_threadsafe(work(), loop).result()
 
-    try:
+    async with _cluster(ranges, settings) as cluster:  # its end ends the thread, if this was cancelled
         read = _read(call, cluster, ranges, projection, settings, warn_of_loss, _Place(0, None, settings.limit))
         return await asyncio.to_thread(lambda: [batch for batch, _ in read])
-    finally:
-        await cluster.close()  # which ends the thread, if this was cancelled
 
 
 class _Place(NamedTuple):
@@ -118,10 +115,17 @@ class RangeReader(Iterator[Any]):
         self._reading.close()
 
 
-def _brokers(ranges: Sequence[OffsetRange], settings: ReadSettings) -> list[str]:
-    """Return the addresses to begin with: the leaders of the plan, and the brokers that the user named."""
+def _cluster(ranges: Sequence[OffsetRange], settings: ReadSettings) -> Cluster:
+    """Return the cluster to read from; brokers to begin with are the leaders of the plan, and those the user named."""
     leaders = [planned.leader for planned in ranges if planned.leader]
-    return list(dict.fromkeys((*leaders, *settings.bootstrap)))
+    return Cluster(list(dict.fromkeys((*leaders, *settings.bootstrap))), settings.connection, allocate=arrow_memory)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop that receives large responses with less work than asyncio's own."""
+    import uvloop
+
+    return uvloop.new_event_loop()
 
 
 def _read_in_thread(
@@ -130,10 +134,12 @@ def _read_in_thread(
     """As `_read`, with a thread that fetches until this generator ends."""
     if not ranges or place.rows == 0:
         return
-    brokers = _brokers(ranges, settings)
-    with ClusterThread(brokers, settings.connection, "warmlog ranges", allocate=arrow_memory) as thread:
-        yield from _read(thread.call, thread.cluster, ranges, projection, settings, on_loss, place)
-        if throttled_s := thread.cluster.throttled_s():
+    with (
+        LoopThread("warmlog ranges", _new_loop) as thread,
+        thread.entered(lambda: _cluster(ranges, settings)) as cluster,
+    ):
+        yield from _read(thread.call, cluster, ranges, projection, settings, on_loss, place)
+        if throttled_s := cluster.throttled_s():
             _log.info("brokers have delayed reading by %.1f s because of quotas", throttled_s)
 
 

@@ -8,6 +8,7 @@ answers are honest.
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -70,6 +71,8 @@ class FakeBroker:
         self._listener.close()
         self._threads[0].join()
         for sock in self._sockets:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
             sock.close()
         for thread in self._threads[1:]:
             thread.join()

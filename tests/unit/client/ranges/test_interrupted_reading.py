@@ -18,34 +18,37 @@ import warmlog.arrow.reader
 from unit.client.ranges.fake_broker import TOPIC_ID, Answer, FakeBroker
 from unit.client.ranges.test_range_reader import QUICK, hang_up, honest, log_of, trimmed_to_700
 from warmlog.ranges.offset_range import OffsetRange
+from warmlog.ranges.range_fetch import RangeFetch
 from warmlog.ranges.range_reader import RangeReader, read_ranges
 from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.messages import FetchPartition
-from warmlog_transport.cluster_thread import ClusterThread
+from warmlog_transport.loop_thread import LoopThread
 
 PATIENT = replace(QUICK, deadline_s=30.0)
 
 
 class Interruptions:
-    """Ctrl-C ends the wait with the number `at` for the event loop: before its work is begun, or after it is done."""
+    """Ctrl-C ends the wait for a response with the number `at`: before it is asked for, or after it has come."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at = 0
         self.is_after = False
         self.waits = 0
-        call = ClusterThread.call
+        call = LoopThread.call
 
-        def interrupted(thread: ClusterThread, work: Any) -> Any:
+        def interrupted(thread: LoopThread, work: Any, timeout_s: float | None = None) -> Any:
+            if getattr(work, "__name__", "") != RangeFetch.next.__name__:
+                return call(thread, work, timeout_s)
             self.waits += 1
             if self.waits == self.at and not self.is_after:
                 raise KeyboardInterrupt
-            result = call(thread, work)
+            result = call(thread, work, timeout_s)
             if self.waits == self.at:
                 raise KeyboardInterrupt
             return result
 
-        monkeypatch.setattr(ClusterThread, "call", interrupted)
+        monkeypatch.setattr(LoopThread, "call", interrupted)
 
     def each(self, most: int) -> Iterator[None]:
         """Every wait of a run, each run with one interruption more."""
