@@ -125,7 +125,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     """Return an event loop that receives large responses with less work than asyncio's own."""
     import uvloop
 
-    return uvloop.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
 
 
 def _read_in_thread(
