@@ -104,7 +104,7 @@ _COMMITTED = Each(
     lambda part, error: [CommittedPartition(part.topic_id, part.topic, part.partition, error.code, str(error))],
     identified_topic_of,
 )
-_GROUPS = Listed(GROUP, "groups", attrgetter("group"))
+_GROUPS = Listed(GROUP, "groups", attrgetter("name"))
 
 
 def _metadata(asker: Asker, message: MetadataRequest) -> Admitted:
