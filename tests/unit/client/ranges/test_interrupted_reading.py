@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 import warmlog.arrow.reader
-from unit.client.ranges.fake_broker import TOPIC_ID, Answer, FakeBroker
+from unit.client.ranges.scripted_broker import TOPIC_ID, Answer, ScriptedBroker
 from unit.client.ranges.test_range_reader import QUICK, hang_up, honest, log_of, trimmed_to_700
+from waiting import wait_until
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.range_fetch import RangeFetch
 from warmlog.ranges.range_reader import RangeReader, read_ranges
@@ -88,7 +89,7 @@ def read(ranges: list[OffsetRange], settings: ReadSettings = PATIENT) -> list[in
         return read_on(reading)
 
 
-def ranges_of(broker: FakeBroker, *bounds: tuple[int, int], **options: Any) -> list[OffsetRange]:
+def ranges_of(broker: ScriptedBroker, *bounds: tuple[int, int], **options: Any) -> list[OffsetRange]:
     return [OffsetRange("t", 2, start, end, broker.address, TOPIC_ID, **options) for start, end in bounds]
 
 
@@ -97,7 +98,7 @@ def ranges_of(broker: FakeBroker, *bounds: tuple[int, int], **options: Any) -> l
 def test_a_range_whose_reading_is_interrupted_at_any_wait_is_read_once(
     interruptions: Interruptions, per_batch: int, failures: list[Any]
 ) -> None:
-    with FakeBroker(log_of(300, per_batch=per_batch)) as broker:
+    with ScriptedBroker(log_of(300, per_batch=per_batch)) as broker:
         for _ in interruptions.each(12):
             broker.script = list(failures)
             assert read(ranges_of(broker, (5, 195), (200, 290))) == [*range(5, 195), *range(200, 290)]
@@ -105,7 +106,7 @@ def test_a_range_whose_reading_is_interrupted_at_any_wait_is_read_once(
 
 def test_a_limit_counts_what_was_returned_before_an_interruption(interruptions: Interruptions) -> None:
     settings = replace(PATIENT, limit=130)
-    with FakeBroker(log_of(300)) as broker:
+    with ScriptedBroker(log_of(300)) as broker:
         for _ in interruptions.each(8):
             assert read(ranges_of(broker, (0, 100), (150, 290)), settings) == [*range(100), *range(150, 180)]
 
@@ -120,7 +121,7 @@ def test_what_compaction_removed_and_what_is_out_of_time_is_passed_over_after_an
         values = [b"%099d" % offset for offset in offsets]
         deltas = [offset - base for offset in offsets]
         log.append(encode_batch(values, timestamps_ms=offsets, base_offset=base, offset_deltas=deltas))
-    with FakeBroker(log) as broker:
+    with ScriptedBroker(log) as broker:
         for _ in interruptions.each(6):
             assert read(ranges_of(broker, (0, 299), from_ms=60, until_ms=200)) == kept
 
@@ -129,7 +130,7 @@ def test_what_is_gone_is_skipped_after_an_interruption_too(
     interruptions: Interruptions, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = replace(PATIENT, fails_on_data_loss=False)
-    with FakeBroker(log_of(1_000), log_start_offset=700) as broker:
+    with ScriptedBroker(log_of(1_000), log_start_offset=700) as broker:
         for _ in interruptions.each(6):
             broker.script = [trimmed_to_700] * 1_000
             assert read(ranges_of(broker, (600, 800)), settings) == [*range(700, 800)]
@@ -144,7 +145,7 @@ def test_a_signal_ends_the_wait_for_a_broker_and_the_next_call_goes_on(caplog: p
         may_respond.wait(20)
         return answer
 
-    with FakeBroker(log_of(1_000), [honest, honest, late]) as broker:
+    with ScriptedBroker(log_of(1_000), [honest, honest, late]) as broker:
         reading = read_ranges(ranges_of(broker, (0, 1_000)), Projection(("offset",)), replace(PATIENT, in_flight=1))
         offsets: list[int] = []
         timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -161,14 +162,13 @@ def test_a_signal_ends_the_wait_for_a_broker_and_the_next_call_goes_on(caplog: p
 
 
 def test_a_reader_that_is_left_alone_closes_its_connection_without_the_garbage_collector() -> None:
-    with FakeBroker(log_of(300)) as broker:
+    with ScriptedBroker(log_of(300)) as broker:
         gc.disable()
         try:
             reading = read_ranges(ranges_of(broker, (0, 300)), Projection(("value",)), PATIENT)
             assert next(reading).num_rows
             del reading
-            broker._threads[1].join(5)
-            assert not broker._threads[1].is_alive()
+            wait_until(lambda: broker.connections == 0)
         finally:
             gc.enable()
 
@@ -186,7 +186,7 @@ print(next(reading).num_rows)
 
 
 def test_a_program_ends_that_leaves_a_reader_open() -> None:
-    with FakeBroker(log_of(300)) as broker:
+    with ScriptedBroker(log_of(300)) as broker:
         command = [sys.executable, "-c", LEFT_OPEN, broker.address]
         done = subprocess.run(command, timeout=30, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
