@@ -51,7 +51,7 @@ def read_ranges(
     call: what follows it is never returned as if it were everything. After an interruption (Ctrl-C) the next call
     continues after the last batch that was returned, over a new connection.
     """
-    return RangeReader(ranges, projection, settings or ReadSettings(), on_loss)
+    return RangeReader(_Task(ranges, projection, settings or ReadSettings(), on_loss))
 
 
 async def read_all(ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings) -> list[Any]:
@@ -63,9 +63,25 @@ async def read_all(ranges: Sequence[OffsetRange], projection: Projection, settin
     def call(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return asyncio.run_coroutine_threadsafe(work(), loop).result()
 
-    async with _cluster(ranges, settings) as cluster:  # its end ends the thread, if this was cancelled
-        read = _read(call, cluster, ranges, projection, settings, warn_of_loss, _Place(0, None, settings.limit))
-        return await asyncio.to_thread(lambda: [batch for batch, _ in read])
+    task = _Task(ranges, projection, settings, warn_of_loss)
+    async with task.cluster() as cluster:  # its end ends the thread, if this was cancelled
+        reading = _read(task, _Place(0, None, settings.limit), cluster, call)
+        return await asyncio.to_thread(lambda: [batch for batch, _ in reading])
+
+
+class _Task(NamedTuple):
+    """What to read, and how."""
+
+    ranges: Sequence[OffsetRange]
+    projection: Projection
+    settings: ReadSettings
+    on_loss: OnLoss
+
+    def cluster(self) -> Cluster:
+        """Return the cluster to read from, known by the leaders of the plan and the brokers that the user named."""
+        leaders = (planned.leader for planned in self.ranges if planned.leader)
+        addresses = list(dict.fromkeys((*leaders, *self.settings.bootstrap)))
+        return Cluster(addresses, self.settings.connection, allocate=arrow_memory)
 
 
 class _Place(NamedTuple):
@@ -79,12 +95,10 @@ class _Place(NamedTuple):
 class RangeReader(Iterator[Any]):
     """Arrow batches of some ranges, fetched by a thread that begins with the first one."""
 
-    def __init__(
-        self, ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings, on_loss: OnLoss
-    ) -> None:
-        self._arguments = (ranges, projection, settings, on_loss)
-        self._place = _Place(0, None, settings.limit)
-        self._reading = _read_in_thread(*self._arguments, self._place)
+    def __init__(self, task: _Task) -> None:
+        self._task = task
+        self._place = _Place(0, None, task.settings.limit)
+        self._reading = _read_in_thread(task, self._place)
         self._error: Exception | None = None
         self._is_interrupted = False
 
@@ -97,7 +111,7 @@ class RangeReader(Iterator[Any]):
                 "reading was interrupted and continues after the last batch that was returned: make a new reader to "
                 "read again what an interrupted read_all() had read"
             )
-            self._reading = _read_in_thread(*self._arguments, self._place)
+            self._reading = _read_in_thread(self._task, self._place)
         try:
             batch, self._place = next(self._reading)
         except StopIteration:
@@ -115,12 +129,6 @@ class RangeReader(Iterator[Any]):
         self._reading.close()
 
 
-def _cluster(ranges: Sequence[OffsetRange], settings: ReadSettings) -> Cluster:
-    """Return the cluster to read from; brokers to begin with are the leaders of the plan, and those the user named."""
-    leaders = [planned.leader for planned in ranges if planned.leader]
-    return Cluster(list(dict.fromkeys((*leaders, *settings.bootstrap))), settings.connection, allocate=arrow_memory)
-
-
 def _new_loop() -> asyncio.AbstractEventLoop:
     """Return an event loop that receives large responses with less work than asyncio's own."""
     import uvloop
@@ -129,37 +137,24 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _read_in_thread(
-    ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings, on_loss: OnLoss, place: _Place
-) -> Generator[tuple[Any, _Place], None, None]:
+def _read_in_thread(task: _Task, place: _Place) -> Generator[tuple[Any, _Place], None, None]:
     """As `_read`, with a thread that fetches until this generator ends."""
-    if not ranges or place.rows == 0:
+    if not task.ranges or place.rows == 0:
         return
-    with (
-        LoopThread("warmlog ranges", _new_loop) as thread,
-        thread.entered(lambda: _cluster(ranges, settings)) as cluster,
-    ):
-        yield from _read(thread.call, cluster, ranges, projection, settings, on_loss, place)
+    with LoopThread("warmlog ranges", _new_loop) as thread, thread.entered(task.cluster) as cluster:
+        yield from _read(task, place, cluster, thread.call)
         if throttled_s := cluster.throttled_s():
             _log.info("brokers have delayed reading by %.1f s because of quotas", throttled_s)
 
 
-def _read(
-    call: Call[Any],
-    cluster: Cluster,
-    ranges: Sequence[OffsetRange],
-    projection: Projection,
-    settings: ReadSettings,
-    on_loss: OnLoss,
-    place: _Place,
-) -> Iterator[tuple[Any, _Place]]:
+def _read(task: _Task, place: _Place, cluster: Cluster, call: Call[Any]) -> Iterator[tuple[Any, _Place]]:
     """Yield Arrow batches from `place` on, each with the place after it."""
     rows = place.rows
-    for number, planned in enumerate(ranges[place.number :], place.number):
+    for number, planned in enumerate(task.ranges[place.number :], place.number):
         start = place.offset if number == place.number and place.offset is not None else planned.start
-        converter = _Converter(planned, projection, settings, start)
-        fetch = RangeFetch(cluster, planned, settings, start)
-        for batch in _batches(call, fetch, converter, on_loss):
+        converter = _Converter(planned, task.projection, task.settings, start)
+        fetch = RangeFetch(cluster, planned, task.settings, start)
+        for batch in _batches(fetch, converter, call, task.on_loss):
             wanted = batch if rows is None else batch.slice(0, rows)
             rows = None if rows is None else rows - wanted.num_rows
             yield wanted, _Place(number, converter.returned_to, rows)
@@ -167,7 +162,7 @@ def _read(
                 return
 
 
-def _batches(call: Call[Any], fetch: RangeFetch, converter: "_Converter", on_loss: OnLoss) -> Iterator[Any]:
+def _batches(fetch: RangeFetch, converter: "_Converter", call: Call[Any], on_loss: OnLoss) -> Iterator[Any]:
     """Yield the Arrow batches of one range."""
     while (found := call(fetch.next)) is not None:
         if isinstance(found, FetchedBatches):
@@ -187,7 +182,7 @@ class _Converter:
 
     def __init__(self, planned: OffsetRange, projection: Projection, settings: ReadSettings, start: int) -> None:
         self.position = start
-        self.epoch = planned.start_epoch
+        self.epoch = planned.start_epoch if start == planned.start else NO_LEADER_EPOCH
         """The leader epoch of the batch before the position; -1 while unknown."""
         self._range = planned
         self._verifies_crc = settings.verifies_crc
