@@ -26,7 +26,6 @@ from warmlog.producer.intake.record_input import (
     content_bytes,
     serialized,
 )
-from warmlog.producer.producer_core import ProducerCore
 from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 from warmlog_transport.cluster import is_interruption
 from warmlog_transport.loop_thread import LoopThread
@@ -270,7 +269,7 @@ class SendQueue:
                     if core.accumulator.drain_flag.is_set:
                         await core.make_room()
                     if self._taken:  # `discard` may have been called meanwhile
-                        self._hand_over(core, self._taken.popleft())
+                        self._hand_over(self._taken.popleft())
             except asyncio.CancelledError:  # the loop ends
                 self._take()
                 self._refuse_taken(ClientClosed("the producer was closed before this was sent"))
@@ -290,13 +289,13 @@ class SendQueue:
         while self._taken:
             self._refuse(self._taken.popleft(), error)
 
-    def _hand_over(self, core: ProducerCore, future: DeliveryFuture) -> None:
+    def _hand_over(self, future: DeliveryFuture) -> None:
         record, future._record = future._record, None
         assert record is not None
         topic, value, key, headers, timestamp_ms, partition = record
         try:
             if self._client._is_serializing:  # `record` is serialized
-                future._sent = core.add(topic, value, key, headers, timestamp_ms, partition)
+                future._sent = self._client._add(topic, value, key, headers, timestamp_ms, partition)
             else:
                 future._sent = self._client.send(
                     topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
