@@ -127,7 +127,6 @@ class LoopThread:
 
         An interruption, such as Ctrl-C, or a timeout cancels the work. ClientClosed if the loop ends first.
         """
-        self.check()
         has_ended = threading.Event()
 
         async def run() -> R:
@@ -136,9 +135,7 @@ class LoopThread:
             finally:
                 has_ended.set()
 
-        with self._ending:
-            self._check_running()
-            future = asyncio.run_coroutine_threadsafe(run(), self.loop)
+        future = self.submit(run)
         try:
             return future.result(timeout_s)
         except CancelledError:
@@ -148,6 +145,13 @@ class LoopThread:
                 future.cancel()
                 has_ended.wait(INTERRUPTED_WAIT_S)
             raise
+
+    def submit(self, work: Callable[[], Coroutine[Any, Any, R]]) -> "Future[R]":
+        """Have the loop run `work`; return its future, which is cancelled if the loop ends first."""
+        self.check()
+        with self._ending:
+            self._check_running()
+            return asyncio.run_coroutine_threadsafe(work(), self.loop)
 
     @contextmanager
     def entered(self, make: Callable[[], AbstractAsyncContextManager[R]]) -> Iterator[R]:

@@ -52,7 +52,7 @@ _log = logging.getLogger("warmlog.ranges")
 
 
 class RangeFetch:
-    """One range, from `start` on. For one caller, which awaits each call before the next."""
+    """One range, from `start` on. For one caller: a call begins when the last one has returned or was cancelled."""
 
     def __init__(self, cluster: Cluster, planned: OffsetRange, settings: ReadSettings, start: int) -> None:
         self._cluster = cluster

@@ -7,6 +7,7 @@ received into Arrow's memory, and their data stays there.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -26,8 +27,8 @@ from warmlog_transport.cluster import Cluster
 from warmlog_transport.loop_thread import LoopThread
 
 T = TypeVar("T")
-Call = Callable[[Callable[[], Coroutine[Any, Any, T]]], T]
-"""Runs a coroutine in the event loop that fetches, and returns its result."""
+Submit = Callable[[Callable[[], Coroutine[Any, Any, Any]]], "Future[Any]"]
+"""Has the event loop that fetches run a coroutine."""
 OnLoss = Callable[[Loss], None]
 
 _log = logging.getLogger("warmlog.ranges")
@@ -60,12 +61,12 @@ async def read_all(ranges: Sequence[OffsetRange], projection: Projection, settin
         return []
     loop = asyncio.get_running_loop()
 
-    def call(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return asyncio.run_coroutine_threadsafe(work(), loop).result()
+    def submit(work: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
+        return asyncio.run_coroutine_threadsafe(work(), loop)
 
     task = _Task(ranges, projection, settings, warn_of_loss)
     async with task.cluster() as cluster:  # its end ends the thread, if this was cancelled
-        reading = _read(task, _Place(0, None, settings.limit), cluster, call)
+        reading = _read(task, _Place(0, None, settings.limit), cluster, submit)
         return await asyncio.to_thread(lambda: [batch for batch, _ in reading])
 
 
@@ -142,19 +143,19 @@ def _read_in_thread(task: _Task, place: _Place) -> Generator[tuple[Any, _Place],
     if not task.ranges or place.rows == 0:
         return
     with LoopThread("warmlog ranges", _new_loop) as thread, thread.entered(task.cluster) as cluster:
-        yield from _read(task, place, cluster, thread.call)
+        yield from _read(task, place, cluster, thread.submit)
         if throttled_s := cluster.throttled_s():
             _log.info("brokers have delayed reading by %.1f s because of quotas", throttled_s)
 
 
-def _read(task: _Task, place: _Place, cluster: Cluster, call: Call[Any]) -> Iterator[tuple[Any, _Place]]:
+def _read(task: _Task, place: _Place, cluster: Cluster, submit: Submit) -> Iterator[tuple[Any, _Place]]:
     """Yield Arrow batches from `place` on, each with the place after it."""
     rows = place.rows
     for number, planned in enumerate(task.ranges[place.number :], place.number):
         start = place.offset if number == place.number and place.offset is not None else planned.start
         converter = _Converter(planned, task.projection, task.settings, start)
         fetch = RangeFetch(cluster, planned, task.settings, start)
-        for batch in _batches(fetch, converter, call, task.on_loss):
+        for batch in _batches(fetch, converter, submit, task.on_loss):
             wanted = batch if rows is None else batch.slice(0, rows)
             rows = None if rows is None else rows - wanted.num_rows
             yield wanted, _Place(number, converter.returned_to, rows)
@@ -162,18 +163,25 @@ def _read(task: _Task, place: _Place, cluster: Cluster, call: Call[Any]) -> Iter
                 return
 
 
-def _batches(fetch: RangeFetch, converter: "_Converter", call: Call[Any], on_loss: OnLoss) -> Iterator[Any]:
-    """Yield the Arrow batches of one range."""
-    while (found := call(fetch.next)) is not None:
-        if isinstance(found, FetchedBatches):
-            try:
-                yield from converter.convert(found)
-                continue
-            except ApiError as error:
-                found = call(partial(fetch.failed, error, converter.position, converter.epoch))
-        if found is not None:
-            on_loss(found)
-            converter.position, converter.epoch = found.end, NO_LEADER_EPOCH
+def _batches(fetch: RangeFetch, converter: "_Converter", submit: Submit, on_loss: OnLoss) -> Iterator[Any]:
+    """Yield the Arrow batches of one range. While one response is converted, the next one is awaited."""
+    coming = submit(fetch.next)
+    try:
+        while (found := coming.result()) is not None:
+            coming = submit(fetch.next)
+            if isinstance(found, FetchedBatches):
+                try:
+                    yield from converter.convert(found)
+                    continue
+                except ApiError as error:
+                    coming.cancel()  # what follows is fetched again
+                    found = submit(partial(fetch.failed, error, converter.position, converter.epoch)).result()
+                    coming = submit(fetch.next)
+            if found is not None:
+                on_loss(found)
+                converter.position, converter.epoch = found.end, NO_LEADER_EPOCH
+    finally:
+        coming.cancel()
     yield from converter.flush()
 
 

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -29,6 +30,21 @@ from warmlog_transport.loop_thread import LoopThread
 PATIENT = replace(QUICK, deadline_s=30.0)
 
 
+class Interrupted:
+    """A response that Ctrl-C comes before, or with."""
+
+    def __init__(self, coming: "Future[Any]", is_after: bool) -> None:
+        self._coming = coming
+        self._is_after = is_after
+        self.cancel = coming.cancel
+        self.done = coming.done
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        if self._is_after:
+            self._coming.result(timeout_s)
+        raise KeyboardInterrupt
+
+
 class Interruptions:
     """Ctrl-C ends the wait for a response with the number `at`: before it is asked for, or after it has come."""
 
@@ -36,20 +52,16 @@ class Interruptions:
         self.at = 0
         self.is_after = False
         self.waits = 0
-        call = LoopThread.call
+        submit = LoopThread.submit
 
-        def interrupted(thread: LoopThread, work: Any, timeout_s: float | None = None) -> Any:
+        def interrupted(thread: LoopThread, work: Any) -> Any:
+            coming = submit(thread, work)
             if getattr(work, "__name__", "") != RangeFetch.next.__name__:
-                return call(thread, work, timeout_s)
+                return coming
             self.waits += 1
-            if self.waits == self.at and not self.is_after:
-                raise KeyboardInterrupt
-            result = call(thread, work, timeout_s)
-            if self.waits == self.at:
-                raise KeyboardInterrupt
-            return result
+            return Interrupted(coming, self.is_after) if self.waits == self.at else coming
 
-        monkeypatch.setattr(LoopThread, "call", interrupted)
+        monkeypatch.setattr(LoopThread, "submit", interrupted)
 
     def each(self, most: int) -> Iterator[None]:
         """Every wait of a run, each run with one interruption more."""
