@@ -169,12 +169,13 @@ class Broker:
                 self._crashes.begin()
                 open_files = OpenFiles(self.config.max_open_files)
                 undo.callback(open_files.close_all)
+                progress = LoadingProgress(self._report_progress)
                 opener = LogOpener(
                     open_files,
                     max_producers=self.config.max_producer_ids_per_partition,
                     is_given_up=self._start_is_given_up.is_set,
+                    after_bytes=progress.add_checked,
                 )
-                progress = LoadingProgress(self._report_progress)
                 load = partial(load_partitions, locked, metadata_log, opener, self.config, progress)
                 stored = await self._extending_timeout(self._loop.run_in_executor(self._threads.disk, load))
             self._engine = self._make_engine(stored, opener, undo)
@@ -192,6 +193,7 @@ class Broker:
         self._engine.moves.resume(stored.futures)
         self._engine.housekeeping.start()
         self._engine.log_cleaner.start()
+        self._engine.log_check.start()
         self._ticking = self._loop.create_task(self._tick(), name="tick")
 
     async def stop(self) -> bool:
@@ -324,6 +326,7 @@ class Broker:
             response_memory=self._response_memory,
             housekeeping=self._engine.housekeeping,
             log_cleaner=self._engine.log_cleaner,
+            log_check=self._engine.log_check,
         )
         self._admin.serve(self.services, metrics)
 
@@ -431,10 +434,10 @@ class Broker:
             raise StartGivenUp
         return stored
 
-    def _report_progress(self, done: int, total: int) -> None:
+    def _report_progress(self, done: int, total: int, checked_bytes: int) -> None:
         if self._admin is not None:
             self._admin.opened, self._admin.to_open = done, total
-        text = f"checked {done} of {total} partitions"
+        text = f"checked {done} of {total} partitions, {checked_bytes >> 20} MiB of logs"
         _log.info(text)
         self._service_manager.tell(status(text))
 

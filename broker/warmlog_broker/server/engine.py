@@ -16,6 +16,7 @@ from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.loader import LogOpener, Stored
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
+from warmlog_broker.maintenance.log_check import LogCheck
 from warmlog_broker.maintenance.log_cleaner import LogCleaner
 from warmlog_broker.metadata.store import Metadata, ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
@@ -107,6 +108,8 @@ class Engine:
             now_ms=now_ms,
         )
         undo.callback(self.log_cleaner.close)
+        self.log_check = LogCheck(self.topics)
+        undo.callback(self.log_check.cancel)
         self.services = self._make_services(stored, retention_now_ms=now_ms)
         self.services.broker_changes.on_altered.append(self.services.groups.take_settings)
         for coordinator in (self.services.groups, self.services.transactions):
@@ -202,6 +205,7 @@ class Engine:
 
     async def stop_maintenance(self) -> None:
         """Finish or interrupt compaction, moves and housekeeping."""
+        await self.log_check.stop()
         await self.log_cleaner.stop()
         await self.moves.stop()
         await self.housekeeping.stop()

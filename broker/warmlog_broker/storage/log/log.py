@@ -57,7 +57,7 @@ class Log:
         self.bounds = LogBounds(self.local, loaded.log_start_offset, loaded.high_watermark)
         self.appender = LogAppender(self.local, self.bounds)
         self.follower = FollowerAppender(self.local, self.bounds)
-        self.flusher = LogFlusher(self.local, self.bounds)
+        self.flusher = LogFlusher(self.local, self.bounds, has_restart_point=loaded.has_restart_point)
         self.compaction = LogCompaction(self.local, self.bounds, loaded.first_dirty_offset)
         self.reader = LogReader(self.local, self.bounds, self.compaction)
         self.retention = LogRetention(self.local, self.bounds)
@@ -77,12 +77,14 @@ class Log:
         is_start_known: bool = False,
         max_leader_epoch: int | None = None,
         random_below: Callable[[int], int] = randbelow,
+        after_bytes: Callable[[int], None] = lambda _: None,
     ) -> Self:
         """Open the log in `directory`, or create it, and recover it unless `stored` says how it was left.
 
         On return all that the log holds is durable, except a new log's empty files, which its first flush syncs. What
         was found and done is in `recovery_report`. `is_start_known`: the log start in `stored` is from a checkpoint.
-        `max_leader_epoch` is the newest epoch that the partition has had, if known. Raises InconsistentTopicId if the
+        `max_leader_epoch` is the newest epoch that the partition has had, if known. `after_bytes` is called with the
+        size of each part that was checked. Raises InconsistentTopicId if the
         directory belongs to another topic id, and StorageError if the disk fails.
         """
         factory = SegmentFactory(directory, config, open_files, random_below)
@@ -96,6 +98,7 @@ class Log:
                 max_leader_epoch,
                 truncation,
                 is_start_known=is_start_known and truncation is None,
+                after_bytes=after_bytes,
             )
             log = cls(key, factory, load_log(request))
             log._after_load()

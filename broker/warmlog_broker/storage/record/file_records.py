@@ -234,11 +234,11 @@ class FileRecords(ManagedFile):
         self._file, self._append_file = private, None
         sync_directory(self.path.parent)
 
-    def drop_cache(self) -> None:
-        """Sync the file and have the kernel drop its pages: the next read gets what is on the disk."""
+    def drop_cache(self, start: int = 0) -> None:
+        """Sync the file and have the kernel drop its pages from `start` on: the next read gets what is on the disk."""
         file = self.open_file()
         os.fdatasync(file.fd)
-        os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(file.fd, start, 0, os.POSIX_FADV_DONTNEED)
 
     def has_unflushed_writes(self) -> bool:
         return self.writes != self._synced_writes
