@@ -277,8 +277,8 @@ class Groups:
                 return
             group = self._groups[key.group] = Group(key.group)
             self.beginning.discard(key.group)
-        else:
-            self._hold(group.owner, -group.size_bytes)
+            self._hold(group.owner, group.size_bytes)
+        owner, size_bytes = group.owner, group.size_bytes
         match key:
             case OffsetKey():
                 _replay_offset(group, Partition(key.topic_id, key.partition), value)
@@ -294,10 +294,12 @@ class Groups:
                 _replay_share(group, key.member_id, value)
             case AssignmentKey():
                 _replay_assignment(group, key.member_id, value)
+        if group.size_bytes != size_bytes or group.owner != owner:
+            self._hold(owner, -size_bytes)
+            self._hold(group.owner, group.size_bytes)
         if value is None and group.is_bare():
             del self._groups[key.group]
-        else:
-            self._hold(group.owner, group.size_bytes)
+            self._hold(group.owner, -group.size_bytes)
 
     def _hold(self, owner: str, more_bytes: int) -> None:
         self.held[owner] += more_bytes
@@ -408,7 +410,9 @@ def _replay_assignment(group: Group, member_id: str, value: AssignmentValue | No
 
 
 def _replay_offset(group: Group, partition: Partition, value: OffsetValue | None) -> None:
-    group.changed_size(group.offsets.get(partition), value)
+    old = group.offsets.get(partition)
+    if old is None or value is None or len(old.metadata) != len(value.metadata):
+        group.changed_size(old, value)
     if value is None:
         group.offsets.pop(partition, None)
     else:
