@@ -1,4 +1,4 @@
-"""What a broker imports before it accepts connections, and that it collects garbage afterwards: a start is its imports."""
+"""What a broker imports before it accepts connections, as that is most of a start; and that it then collects garbage."""
 
 import subprocess
 import sys
