@@ -1,4 +1,4 @@
-"""What a broker imports before it accepts connections, as that is most of a start; and that it then collects garbage."""
+"""What a broker imports before it accepts connections: most of a start. And that it collects garbage after that."""
 
 import subprocess
 import sys
