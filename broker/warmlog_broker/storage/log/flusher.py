@@ -11,7 +11,7 @@ from typing import NamedTuple
 from warmlog_broker.storage.directory.data_dir import CleanEnd
 from warmlog_broker.storage.directory.restart_point import RestartPoint
 from warmlog_broker.storage.index.abstract_index import CorruptIndex
-from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
+from warmlog_broker.storage.io.os_errors import is_read_only, is_resource_exhaustion
 from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.local_log import LocalLog
@@ -192,7 +192,7 @@ class LogFlusher:
         except CorruptIndex as error:
             logger.info("%s: no restart point: %s", local.directory, error)
         except OSError as error:
-            if not is_resource_exhaustion(error):
+            if not (is_resource_exhaustion(error) or is_read_only(error)):
                 raise
             logger.warning("%s: no restart point was taken: %s", local.directory, error)
 
