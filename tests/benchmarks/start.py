@@ -1,9 +1,8 @@
-"""`make bench-start`: how long a broker takes to start and to stop, with many segments.
+"""`make bench-start`: how long programs take to start (`programs`), and a broker with many segments to start and stop.
 
 A data directory with 1,000 partitions of 10 segments each, left by a clean stop, is started and stopped again; the
 other runs are those of an unclean start, of opening the logs alone, and of one log with a large active segment after
-`kill -9`. Prints a table and writes
-build/bench-start.json.
+`kill -9`. Prints tables and writes build/bench-start.json.
 """
 
 import argparse
@@ -20,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measurement import scratch_directory
+from benchmarks.programs import measure_programs, table_of_programs
 from benchmarks.restart import restarts
 from broker_process import BrokerProcess
 from processor_time import processor_time
@@ -35,6 +35,8 @@ from warmlog_protocol.batch import encode_batch
 
 VALUE_BYTES = 1000
 MAX_OPEN_FILES = 1024
+PROGRAM_ROUNDS = 9
+"""Programs take fractions of a second: more rounds than of brokers with many segments."""
 
 
 class Size(NamedTuple):
@@ -156,6 +158,8 @@ def main() -> None:
     console = Console()
     results = {}
     with scratch_directory() as directory:
+        programs = measure_programs(directory / "programs", max(arguments.rounds, PROGRAM_ROUNDS))
+        console.print(table_of_programs(programs))
         for name, of in (("nothing", Size(0, 0)), (size.text, size)):
             data_dir = directory / str(of.partitions)
             fill(data_dir, of)
@@ -178,7 +182,9 @@ def main() -> None:
     console.print(table)
     settings = {"python": platform.python_version(), "cores": os.cpu_count(), "max_open_files": MAX_OPEN_FILES}
     arguments.output.parent.mkdir(exist_ok=True)
-    arguments.output.write_text(json.dumps({"settings": settings, "results": results}, indent=2) + "\n")
+    arguments.output.write_text(
+        json.dumps({"settings": settings, "results": results, "programs_s": programs}, indent=2) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -126,7 +126,6 @@ def test_a_transaction_that_an_older_broker_let_begin_before_the_last_record_is_
 
 
 def test_transactions_of_one_producer_do_not_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "WAIT_S", 0.1)
     with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker, WireClient(broker.address) as client:
         client.create_topic("t")
         client.create_topic("stuck")
@@ -134,14 +133,16 @@ def test_transactions_of_one_producer_do_not_overlap(tmp_path: Path, monkeypatch
             producer.send("t", b"first")
             producer.send("stuck", b"first")
             broker.in_loop(lambda it: it.topics.partition("stuck", 0).take_offline("the disk fails"))
-            with pytest.raises(ConcurrentTransactions):
-                producer.commit()
+            with monkeypatch.context() as impatient:
+                impatient.setattr(transactions, "WAIT_S", 0.1)
+                with pytest.raises(ConcurrentTransactions):
+                    producer.commit()
             producer.producer = producer.producer[0], producer.producer[1] + 1
+            producer._sequences.clear()
             with pytest.raises(ConcurrentTransactions):
                 producer.send("t", b"second")
             client.call(DeleteTopicsRequest(["stuck"]))
             wait_until(lambda: listed(client, "id").state == "empty")
-            producer._sequences.clear()
             producer.send("t", b"second")
             producer.commit()
             assert committed(client, "t") == [b"first", b"second"]

@@ -12,8 +12,6 @@ The password cannot be computed from StoredKey and ServerKey, only guessed, each
 
 import hashlib
 import hmac
-import stringprep
-import unicodedata
 from collections.abc import Callable
 from functools import lru_cache
 from secrets import token_bytes
@@ -29,18 +27,6 @@ ITERATIONS = 16_384
 """The most that Kafka stores: some 5 ms for each guess at a password, and for the first connection of a client."""
 MIN_SALT_BYTES, SALT_BYTES, MAX_SALT_BYTES = 12, 24, 256
 CACHED_KEYS = 64
-
-_PROHIBITED: tuple[Callable[[str], bool], ...] = (
-    stringprep.in_table_c12,
-    stringprep.in_table_c21_c22,
-    stringprep.in_table_c3,
-    stringprep.in_table_c4,
-    stringprep.in_table_c5,
-    stringprep.in_table_c6,
-    stringprep.in_table_c7,
-    stringprep.in_table_c8,
-    stringprep.in_table_c9,
-)
 
 
 class Credential(Struct, array_like=True, frozen=True, gc=False):
@@ -122,11 +108,16 @@ def why_unacceptable(credential: Credential) -> str:
 def prepared(text: str) -> str:
     """Return a user's name or password as it is compared: SASLprep, RFC 4013. ValueError, without the text, if it is
     empty or has characters that SASLprep prohibits. Characters that are newer than Unicode 3.2 are allowed."""
+    import stringprep  # with its tables, which a client that does not log in need not load
+    import unicodedata
+
     kept = "".join(" " if stringprep.in_table_c12(each) else each for each in text if not stringprep.in_table_b1(each))
     normalized = unicodedata.ucd_3_2_0.normalize("NFKC", kept)
     if not normalized:
         raise ValueError("it is empty")
-    if any(is_prohibited(each) for each in normalized for is_prohibited in _PROHIBITED):
+    tables = ("c12", "c21_c22", "c3", "c4", "c5", "c6", "c7", "c8", "c9")
+    is_in: list[Callable[[str], bool]] = [getattr(stringprep, f"in_table_{name}") for name in tables]
+    if any(is_prohibited(each) for each in normalized for is_prohibited in is_in):
         raise ValueError("it has a control character, or another one that SASLprep (RFC 4013) prohibits")
     if any(map(stringprep.in_table_d1, normalized)) and (
         any(map(stringprep.in_table_d2, normalized))
