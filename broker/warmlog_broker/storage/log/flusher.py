@@ -35,8 +35,17 @@ class _Place(NamedTuple):
     """The end of the active segment when a restart point was taken."""
 
     segment: LogSegment
-    position: int = 0
-    writes: int = 0
+    position: int
+    writes: int
+    due_position: int
+    """The next one is due after this position, or after `due_writes`."""
+    due_writes: int
+
+    @classmethod
+    def at(cls, segment: LogSegment, position: int, writes: int, producers: int) -> "_Place":
+        due_position = position + RESTART_BYTES + producers * RESTART_BYTES_A_PRODUCER
+        due_writes = writes + RESTART_BATCHES + producers * RESTART_BATCHES_A_PRODUCER
+        return cls(segment, position, writes, due_position, due_writes)
 
 
 class LogFlusher:
@@ -61,10 +70,7 @@ class LogFlusher:
         self._bounds = bounds
         self._epochs = local.epochs
         self._are_epochs_missing = False
-        active = local.active
-        self._last_point = _Place(active)
-        if has_restart_point:
-            self._last_point = _Place(active, active.size_bytes, active.records.writes)
+        self._last_point = self._place_at_end() if has_restart_point else _Place.at(local.active, 0, 0, 0)
         self._is_point_wanted = False
         self._pending_points: list[RestartPoint] = []
         """Those that no checkpoint covers yet, oldest first."""
@@ -85,16 +91,11 @@ class LogFlusher:
         Run the plan in any thread, then call `mark_flushed` here; `put_back` if it raised SyncNotBegun, or `Log.fail`
         after any other error.
         """
-        local, last = self._local, self._last_point
+        local = self._local
         if local.failure:
             raise local.offline()
-        records = local.active.records
-        if (
-            records.size_bytes - last.position > RESTART_BYTES
-            or records.writes - last.writes > RESTART_BATCHES
-            or self._is_point_wanted
-            or local.active is not last.segment
-        ):
+        last, records = self._place_in_active(), local.active.records
+        if self._is_point_wanted or records.size_bytes > last.due_position or records.writes > last.due_writes:
             self._take_restart_point()
         epochs = self._epochs.take_changes()
         try:
@@ -142,14 +143,12 @@ class LogFlusher:
 
         Returns whether it will.
         """
-        local, last = self._local, self._last_point
+        local = self._local
         end, previous_end = local.log_end_offset, self._idle_end
         self._idle_end = end
         if local.failure or end != previous_end or end != self._bounds.flushed.offset:
             return False
-        if local.active is not last.segment:
-            last = self._last_point = _Place(local.active)
-        records = local.active.records
+        last, records = self._place_in_active(), local.active.records
         is_much = records.writes - last.writes >= IDLE_BATCHES or records.size_bytes - last.position >= IDLE_BYTES
         self._is_point_wanted |= is_much
         return is_much
@@ -166,29 +165,28 @@ class LogFlusher:
         self._point_to_write = covered[-1]
         return True
 
+    def _place_in_active(self) -> _Place:
+        """Return where the last restart point was taken in the active segment; its beginning if none was."""
+        if self._local.active is not self._last_point.segment:
+            self._last_point = _Place.at(self._local.active, 0, 0, len(self._local.producers))
+        return self._last_point
+
+    def _place_at_end(self) -> _Place:
+        active = self._local.active
+        return _Place.at(active, active.size_bytes, active.records.writes, len(self._local.producers))
+
     def _take_restart_point(self) -> None:
-        """Take a restart point at the end of the log, if it is time for one. The next plan syncs what it names."""
-        local, last = self._local, self._last_point
-        active, records = local.active, local.active.records
-        if active is not last.segment or records.size_bytes < last.position:
-            last = self._last_point = _Place(active)
-        producers = len(local.producers)
-        is_due = (
-            self._is_point_wanted
-            or records.size_bytes - last.position > RESTART_BYTES + producers * RESTART_BYTES_A_PRODUCER
-            or records.writes - last.writes > RESTART_BATCHES + producers * RESTART_BATCHES_A_PRODUCER
-        )
-        if not is_due:
-            return
+        """Take a restart point at the end of the log. The next plan syncs what it names."""
+        local = self._local
         self._is_point_wanted = False
-        self._last_point = _Place(active, records.size_bytes, records.writes)
+        self._last_point = self._place_at_end()
         if self._truncations != local.truncations:
             self._truncations = local.truncations
             self._pending_points.clear()
             self._point_to_write = None
         try:
             local.take_snapshot(sync=False)
-            self._pending_points.append(active.begin_restart_point(local.log_end_offset))
+            self._pending_points.append(local.active.begin_restart_point(local.log_end_offset))
         except CorruptIndex as error:
             logger.info("%s: no restart point: %s", local.directory, error)
         except OSError as error:
@@ -199,9 +197,7 @@ class LogFlusher:
     @property
     def _is_at_restart_point(self) -> bool:
         local = self._local
-        records = local.active.records
-        is_at_end = (local.active, records.size_bytes, records.writes) == self._last_point
-        return is_at_end and local.log_end_offset in local.snapshots
+        return self._place_at_end()[:3] == self._last_point[:3] and local.log_end_offset in local.snapshots
 
     # Opening and closing
 

@@ -279,8 +279,10 @@ def test_a_full_or_read_only_disk_leaves_the_point_out_and_the_flush_succeeds(
     expect(room, 16)
 
 
-def test_much_that_was_written_gets_a_point_without_a_pause(room: LogRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_that_was_written_gets_a_point_without_a_pause(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flusher, "RESTART_BATCHES", 5)
+    monkeypatch.setattr(flusher, "RESTART_BATCHES_A_PRODUCER", 1)
+    room = LogRoom(quick_path, ONE_SEGMENT)
     for n in range(40):
         fill(room, n, n + 1)
         room.flush()
