@@ -59,7 +59,7 @@ class LogFlusher:
         "_is_point_wanted",
         "_last_point",
         "_local",
-        "_pending_points",
+        "_pending_point",
         "_point_to_write",
         "_truncations",
     )
@@ -72,8 +72,8 @@ class LogFlusher:
         self._are_epochs_missing = False
         self._last_point = self._place_at_end() if has_restart_point else _Place.at(local.active, 0, 0, 0)
         self._is_point_wanted = False
-        self._pending_points: list[RestartPoint] = []
-        """Those that no checkpoint covers yet, oldest first."""
+        self._pending_point: RestartPoint | None = None
+        """One that no checkpoint covers yet: until then no other becomes due, so that there is one a second at most."""
         self._point_to_write: RestartPoint | None = None
         self._truncations = local.truncations
         self._idle_end = NO_OFFSET
@@ -95,7 +95,8 @@ class LogFlusher:
         if local.failure:
             raise local.offline()
         last, records = self._place_in_active(), local.active.records
-        if self._is_point_wanted or records.size_bytes > last.due_position or records.writes > last.due_writes:
+        is_due = records.size_bytes > last.due_position or records.writes > last.due_writes
+        if self._is_point_wanted or (is_due and self._pending_point is None):
             self._take_restart_point()
         epochs = self._epochs.take_changes()
         try:
@@ -117,8 +118,8 @@ class LogFlusher:
         if plan.truncations == local.truncations and plan.end.offset >= bounds.flushed.offset:
             bounds.flushed = plan.end
         if plan.restart_point is not None:
-            pending = [point.offset for point in self._pending_points]
-            local.snapshots.remove_strays([*local.segments.base_offsets, plan.restart_point.offset, *pending])
+            points = [point.offset for point in (plan.restart_point, self._pending_point) if point is not None]
+            local.snapshots.remove_strays([*local.segments.base_offsets, *points])
         return bounds.flushed.offset
 
     def _note_epochs(self, plan: FlushPlan) -> None:
@@ -155,15 +156,13 @@ class LogFlusher:
 
     def checkpointed(self, recovery_point: int) -> bool:
         """Note that the checkpoints have `recovery_point`; return whether the next plan writes a restart point."""
-        covered = [point for point in self._pending_points if point.offset <= recovery_point]
-        if not covered or self._are_epochs_missing:
+        point = self._pending_point
+        if point is None or point.offset > recovery_point or self._are_epochs_missing:
             return False
-        del self._pending_points[: len(covered)]
-        if self._truncations != self._local.truncations:
-            self._pending_points.clear()
-            return False
-        self._point_to_write = covered[-1]
-        return True
+        self._pending_point = None
+        if self._truncations == self._local.truncations:
+            self._point_to_write = point
+        return self._point_to_write is not None
 
     def _place_in_active(self) -> _Place:
         """Return where the last restart point was taken in the active segment; its beginning if none was."""
@@ -182,11 +181,10 @@ class LogFlusher:
         self._last_point = self._place_at_end()
         if self._truncations != local.truncations:
             self._truncations = local.truncations
-            self._pending_points.clear()
-            self._point_to_write = None
+            self._pending_point = self._point_to_write = None
         try:
             local.take_snapshot(sync=False)
-            self._pending_points.append(local.active.begin_restart_point(local.log_end_offset))
+            self._pending_point = local.active.begin_restart_point(local.log_end_offset)
         except CorruptIndex as error:
             logger.info("%s: no restart point: %s", local.directory, error)
         except OSError as error:
@@ -219,8 +217,8 @@ class LogFlusher:
         end = CleanEnd(local.log_end_offset, local.active.size_bytes)
         self._is_point_wanted = not self._is_at_restart_point
         self._run(sync=sync)
-        if self._pending_points:  # the checkpoint that covers it is written after this
-            self._point_to_write = self._pending_points.pop()
+        if self._pending_point is not None:  # the checkpoint that covers it is written after this
+            self._point_to_write, self._pending_point = self._pending_point, None
             self._run(sync=sync)
         local.segments.close(sync=sync)
         local.failure = "closed"
