@@ -28,7 +28,7 @@ def test_requests_that_wait_for_the_end_of_a_transaction_are_refused_when_its_lo
             producer.send("t", b"value")
             broker.in_loop(lambda it: it.topics.partition("t", 0).take_offline("the disk fails"))
             ending = producer.client.send(EndTransactionRequest("id", *producer.producer, commits=True))
-            wait_until(lambda: broker.in_loop(lambda it: "id" in it.services.transactions._endings))
+            wait_until(lambda: broker.in_loop(lambda it: "id" in it.services.coordinators.transactions._endings))
             waiting = client.send(InitProducerIdRequest("id", 60_000))
             with WireClient(broker.address) as other:
                 other.call(ListTransactionsRequest())  # the one before has begun to wait

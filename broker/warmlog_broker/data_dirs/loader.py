@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.assignment import Assigned, Assignments, Lost, find_assignments
@@ -54,8 +55,7 @@ class LoadedPartition(NamedTuple):
     """Why there is no log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """The opened content of the data directories."""
 
     directories: DirectorySet

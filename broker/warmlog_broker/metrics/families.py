@@ -21,6 +21,7 @@ from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.runtime.counters import Histogram
 from warmlog_broker.runtime.tasks import in_turns
+from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topics import Topic
 from warmlog_protocol.messages import APIS
 
@@ -110,7 +111,7 @@ class BrokerMetrics:
     def _broker(self) -> Iterator[Metric]:
         services = self._services
         info = GaugeMetricFamily("warmlog_info", "1, labelled with what this broker is", labels=["version", "node_id"])
-        info.add_metric([services.version, str(services.config.node_id)], 1)
+        info.add_metric([broker_version(), str(services.config.node_id)], 1)
         yield info
         expiry = GaugeMetricFamily("warmlog_tls_certificate_expiry_timestamp_seconds", "When the certificate expires")
         if (expires_at := self._certificate_expiry()) is not None:

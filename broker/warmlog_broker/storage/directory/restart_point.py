@@ -24,7 +24,7 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
-from crc32c import crc32c
+from warmlog_protocol.codec.crc32c import crc32c
 
 RESTART_POINT_NAME = "restart-point"
 

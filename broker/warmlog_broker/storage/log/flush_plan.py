@@ -11,9 +11,10 @@ If many logs are flushed together, one `syncfs` may replace `sync_files` and `sy
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
 
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, EpochStart, pack_epochs
 from warmlog_broker.storage.directory.restart_point import RESTART_POINT_NAME, RestartPoint, pack_restart_point
@@ -23,8 +24,7 @@ from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment, Unflushed
 
 
-@dataclass(slots=True)
-class FlushPlan:
+class FlushPlan(Struct):
     """Everything that was written to one log and not synced, when the plan was made."""
 
     directory: Path

@@ -17,11 +17,12 @@ of it remains, and the next may succeed.
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from secrets import randbelow
+from random import randrange
 from typing import Self
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, CleanEnd, LogOffsets, StoredState
@@ -76,7 +77,7 @@ class Log:
         stored: StoredState = NEVER_STORED,
         is_start_known: bool = False,
         max_leader_epoch: int | None = None,
-        random_below: Callable[[int], int] = randbelow,
+        random_below: Callable[[int], int] = randrange,
         after_bytes: Callable[[int], None] = lambda _: None,
     ) -> Self:
         """Open the log in `directory`, or create it, and recover it unless `stored` says how it was left.

@@ -23,8 +23,9 @@ DamagedLog when it is read, also after other batches have been appended there, o
 """
 
 import logging
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from warmlog_broker.storage.directory.data_dir import LogOffsets
 from warmlog_broker.storage.directory.restart_point import remove_restart_point

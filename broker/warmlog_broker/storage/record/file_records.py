@@ -14,9 +14,10 @@ them. `make_private` replaces such a file by a copy before anything is written o
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from msgspec import Struct
 
 from warmlog_broker.storage.io.copy_bytes import copy_bytes
 from warmlog_broker.storage.io.durable_files import sync_directory, write_all
@@ -37,8 +38,7 @@ _pwritev = os.pwritev
 _READ_THROUGH_BYTES = 256 * 1024
 
 
-@dataclass(slots=True, eq=False)
-class FileSlice:
+class FileSlice(Struct, eq=False):
     """Bytes of a log file that have not been read yet. Holds the file open, safe from eviction and deletion."""
 
     file: OpenFile

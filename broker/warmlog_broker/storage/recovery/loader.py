@@ -14,10 +14,11 @@ Index files without a log file are unlinked; all other files stay where they are
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from secrets import randbelow
+from random import randrange
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CleanEnd, StoredState
@@ -53,14 +54,13 @@ logger = logging.getLogger(__name__)
 LEFTOVER_SUFFIXES = (".txnindex.tmp", f"{RESTART_POINT_NAME}.tmp", PRIVATE_SUFFIX, REBUILT_SUFFIX)
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFactory:
+class SegmentFactory(Struct, frozen=True):
     """Opens and creates the segments of one log."""
 
     directory: Path
     config: LogConfig
     open_files: OpenFiles
-    random_below: Callable[[int], int] = randbelow
+    random_below: Callable[[int], int] = randrange
     """Returns a random number below the one given, which is subtracted from segment.ms."""
 
     def open(self, base_offset: int, now_ms: int, suffix: str = "") -> LogSegment:
@@ -83,8 +83,7 @@ class SegmentFactory:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LoadRequest:
+class LoadRequest(Struct, frozen=True):
     """What is known of a log before its directory is read."""
 
     factory: SegmentFactory
@@ -111,8 +110,7 @@ class LoadRequest:
         return self.factory.open(base_offset, self.now_ms)
 
 
-@dataclass(slots=True)
-class LoadedLog:
+class LoadedLog(Struct):
     """What `Log` is made of."""
 
     segments: LogSegments
@@ -138,8 +136,7 @@ class LoadedLog:
     truncation: Truncation | None = None
 
 
-@dataclass(slots=True)
-class _Listing:
+class _Listing(Struct):
     """The files of a partition's directory, by what they are."""
 
     base_offsets: list[int] = field(default_factory=list)

@@ -17,9 +17,11 @@ of that segment in `<base offset>.log.tail.cut`, later segments, renamed, in `<b
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
 from warmlog_broker.storage.directory.restart_point import RestartPoint
@@ -40,8 +42,7 @@ CUT_SUFFIX = ".cut"
 _COPY_BYTES = 1024 * 1024
 
 
-@dataclass(slots=True)
-class RecoveryReport:
+class RecoveryReport(Struct):
     """What was found and done while loading a log."""
 
     was_clean: bool = True
@@ -74,8 +75,7 @@ class RecoveryReport:
         return "; ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryRules:
+class RecoveryRules(Struct, frozen=True):
     """What recovery must know of the log to check its batches."""
 
     recovery_point: int
@@ -154,8 +154,7 @@ class RecoveryPlace(Place):
         return ""
 
 
-@dataclass(frozen=True, slots=True)
-class UncheckedRange:
+class UncheckedRange(Struct, frozen=True):
     """What a recovery has left out: the batches of one segment below the restart point."""
 
     path: Path
@@ -172,12 +171,14 @@ class UncheckedRange:
         records = FileRecords(self.path, OpenFiles(), self.end_position, is_writable=False)
         report = RecoveryReport()
         place = RecoveryPlace(self.base_offset, self.rules, LeaderEpochs(), report)
-        for found in scan(records, 0, place, checks_crc=True):
-            if isinstance(found, Damage):
-                report.damage.append(found)
-            else:
-                after_bytes(found[0].size_bytes)
-        records.close_handles()
+        try:
+            for found in scan(records, 0, place, checks_crc=True):
+                if isinstance(found, Damage):
+                    report.damage.append(found)
+                else:
+                    after_bytes(found[0].size_bytes)
+        finally:
+            records.close_handles()
         if not place.is_above_recovery_point:
             end, reason = self.end_position, "the end of what was on disk is missing"
             report.damage.append(Damage(self.path, end, end, place.next_offset, self.rules.recovery_point, reason))

@@ -11,11 +11,12 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct
 
 from warmlog_broker.storage.directory.restart_point import RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET, CorruptIndex
@@ -49,8 +50,7 @@ class LostIndex(StorageError):
         self.rebuild = rebuild
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentConfig:
+class SegmentConfig(Struct, frozen=True):
     """The topic settings that a segment needs."""
 
     index_interval_bytes: int = 4096
