@@ -30,11 +30,11 @@ from warmlog.errors import (
     StaleJobVersion,
     TransactionAbortable,
 )
-from warmlog.sockets.cluster import BlockingCluster
+from warmlog.ranges.discover import Discovery
 from warmlog.spark.options.write_options import WriteOptions
 from warmlog.spark.write.jobs import AttemptWritten
 from warmlog.spark.write.writer import WarmlogWriter
-from warmlog_protocol.messages import LATEST_TIMESTAMP, IsolationLevel
+from warmlog_protocol.messages import IsolationLevel
 
 Rows = Iterator[pa.RecordBatch]
 
@@ -91,9 +91,8 @@ def write(broker: BrokerProcess, topic: str, job: Job) -> Write:
 
 
 def ends(broker: BrokerProcess, topic: str, isolation: IsolationLevel) -> list[int]:
-    with BlockingCluster(broker.address) as cluster:
-        wanted = dict.fromkeys([(topic, partition) for partition in range(2)], LATEST_TIMESTAMP)
-        return [found.offset for found in cluster.list_offsets(wanted, isolation=isolation).values()]
+    with Discovery([broker.address], isolation=isolation) as discovery:
+        return [state.latest for state in discovery.states(discovery.topics([topic]))]
 
 
 def assert_nothing_is_open(broker: BrokerProcess, topic: str) -> None:
