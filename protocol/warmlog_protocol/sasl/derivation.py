@@ -1,5 +1,5 @@
-"""Passwords into keys and credentials: PBKDF2, HMAC and SASLprep. Imported at the first login: the hashes of OpenSSL and
-the tables of Unicode take a while to load."""
+"""Passwords into keys and credentials: PBKDF2, HMAC and SASLprep. Imported at the first login: the hashes of
+OpenSSL and the tables of Unicode take a while to load."""
 
 import hashlib
 import hmac
