@@ -22,7 +22,7 @@ DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     nargs=-1,
     metavar="[FILE]...",
-    help=".log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, checkpoint files, partition.metadata.",
+    help=".log, .index, .timeindex, .txnindex, .snapshot, checkpoint files, partition.metadata.",
 )
 @click.option("--files", "more_files", metavar="A,B", help="More files, separated by commas as for Kafka's tool.")
 @click.option("--print-data-log", "shows_data", is_flag=True, help="Print keys and payloads, one line for each record.")
@@ -112,7 +112,7 @@ def _lines_of(path: Path, view: View, findings: "Findings") -> Iterator[str]:
     """Return the lines to print, by the kind of file that the name says."""
     from warmlog.cli.dump import log_file, side_files
 
-    if path.suffix in (".log", ".checkpoint"):
+    if path.suffix == ".log":
         return log_file.dump_log(path, view, findings)
     if path.suffix in (".index", ".timeindex") and view.is_sanity_only:
         return side_files.check_sanity(path)

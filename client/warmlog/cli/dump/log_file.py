@@ -1,10 +1,5 @@
-"""`.log` files: a line for each batch and, if requested, one for each record.
+"""`.log` files: a line for each batch and, if requested, one for each record."""
 
-Snapshots of Kafka's metadata log (`<end offset>-<epoch>.checkpoint`) consist of batches too and are printed alike.
-"""
-
-import re
-import struct
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -25,14 +20,11 @@ from warmlog_protocol.batch import (
     read_batch,
     read_header,
 )
-from warmlog_protocol.batch.control import ControlType, read_control_type, read_end_txn_marker
+from warmlog_protocol.batch.control import read_control_type, read_end_txn_marker
 from warmlog_protocol.batch.header import SEQUENCE_MASK
 from warmlog_protocol.errors import CorruptBatch
 
 LOG_SUFFIX = ".log"
-CHECKPOINT_SUFFIX = ".checkpoint"
-
-_CHECKPOINT_NAME = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint", re.ASCII)
 
 
 def base_offset_of(path: Path) -> int:
@@ -90,20 +82,9 @@ def _why_no_batch(file: FileRecords, position: int) -> str:
 
 def dump_log(path: Path, view: View, findings: Findings) -> Iterator[str]:
     """Yield the lines of one file."""
-    yield _heading(path)
+    yield f"Log starting offset: {base_offset_of(path)}"
     with closing(open_segment_file(path)) as file:
         yield from _batch_lines(file, view, findings)
-
-
-def _heading(path: Path) -> str:
-    if path.suffix != CHECKPOINT_SUFFIX:
-        return f"Log starting offset: {base_offset_of(path)}"
-    if path.name == f"bootstrap{CHECKPOINT_SUFFIX}":
-        return "KRaft bootstrap snapshot"
-    name = _CHECKPOINT_NAME.fullmatch(path.name)
-    if name is None:
-        raise CommandFailed(f"{path}: expected a name like 00000000000000000000-0000000000.checkpoint")
-    return f"Snapshot end offset: {int(name['offset'])}, epoch: {int(name['epoch'])}"
 
 
 def _batch_lines(file: FileRecords, view: View, findings: Findings) -> Iterator[str]:
@@ -209,35 +190,10 @@ def _size(cell: bytes | None) -> int:
     return -1 if cell is None else len(cell)
 
 
-# --- control records ------------------------------------------------------------------------------------------------
-
-_SNAPSHOT_HEADER = struct.Struct(">hq")
-_SNAPSHOT_FOOTER = struct.Struct(">h")
-_KRAFT_VERSION = struct.Struct(">hh")
-"""Values of the markers in Kafka's own metadata log, its messages in version 0, big-endian: an i16 version, then an i64
-time (SNAPSHOT_HEADER), nothing (SNAPSHOT_FOOTER) or an i16 (KRAFT_VERSION); tagged fields may follow."""
-
-
 def _control_text(key: bytes | None, value: bytes | None) -> str:
     """Return what follows the metadata in a control record's line. CorruptBatch for an unknown or damaged one."""
     control_type = read_control_type(key)
-    if control_type.is_end_txn:
-        marker = read_end_txn_marker(key, value)
-        return f" endTxnMarker: {marker.control_type.name} coordinatorEpoch: {marker.coordinator_epoch}"
-    try:
-        return _metadata_mark(control_type, value or b"")
-    except struct.error as error:
-        raise CorruptBatch(f"control record of type {control_type.name}: {error}") from None
-
-
-def _metadata_mark(control_type: ControlType, value: bytes) -> str:
-    if control_type is ControlType.SNAPSHOT_HEADER:
-        version, time_ms = _SNAPSHOT_HEADER.unpack_from(value)
-        return f' SnapshotHeader {{"version":{version},"lastContainedLogTimestamp":{time_ms}}}'
-    if control_type is ControlType.SNAPSHOT_FOOTER:
-        (version,) = _SNAPSHOT_FOOTER.unpack_from(value)
-        return f' SnapshotFooter {{"version":{version}}}'
-    if control_type is ControlType.KRAFT_VERSION:
-        version, kraft_version = _KRAFT_VERSION.unpack_from(value)
-        return f' KRaftVersion {{"version":{version},"kRaftVersion":{kraft_version}}}'
-    return f" controlType: {control_type.name}({control_type.value})"
+    if not control_type.is_end_txn:
+        return f" controlType: {control_type.name}({control_type.value})"
+    marker = read_end_txn_marker(key, value)
+    return f" endTxnMarker: {marker.control_type.name} coordinatorEpoch: {marker.coordinator_epoch}"
