@@ -135,7 +135,7 @@ class RecordIterator(ItemIterator[Record]):
     def __init__(self, core: ConsumerCore, until: Where | None) -> None:
         super().__init__(core, until)
         self._few: Iterator[Record] = iter(())
-        """Records that are delivered before the event loop runs again: more, the quicker the user handles them."""
+        """Records that are delivered before the event loop runs again. Their number grows while the user is fast."""
         self._few_count = 1
         self._breathed_at = 0.0
 
