@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from broker_process import BrokerProcess
+from spark.quick_start import set_options
 
 # No deadline: the time that one example takes says nothing on a machine that does other things as well. Continuous
 # integration takes the same examples each time, so that it fails for what was changed.
@@ -20,6 +21,7 @@ settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True
 settings.load_profile("ci" if os.environ.get("CI") else "development")
 
 BrokerProcess.may_fork = True
+set_options()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that runs the tests in the background ignores SIGINT
     signal.signal(signal.SIGINT, signal.default_int_handler)  # processes that tests start would inherit that
