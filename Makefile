@@ -63,7 +63,7 @@ dev:
 	@tools/setup-python
 
 demo: dev
-	@$(WITH_JAVA) $(BIN)/python -m warmlog demo
+	@$(WITH_JAVA) PYTHONPATH=examples $(BIN)/python -m demo
 
 test: dev
 	@tools/fuse

@@ -14,6 +14,7 @@
         ├── DeliveryTimeout             no acknowledgement within `delivery_timeout_ms`
         ├── BufferFull                  `send` without `drain`: `buffer_bytes` are not acknowledged
         ├── ClientClosed                used before `start` or after `close`
+        ├── ConsumerBusy                something is read while another iterator of the consumer is open
         ├── MembershipLost              a consumer is no longer a member of its group; the next read joins again
         ├── TransactionAborted          the record belongs to a transaction that was aborted
         ├── RecordExpired               older than the topic's retention.ms, with expired="error"
@@ -134,6 +135,10 @@ class PartitionerFailed(ClientError, ValueError):
     """The producer's `partitioner` raised an error, or returned something that is not a partition of the topic."""
 
 
+class ConsumerBusy(ClientError):
+    """Another iterator of the consumer is open, or a read is under way: one reads at a time."""
+
+
 class _ErrorWithFields(WarmlogError):
     """An error with attributes of its own, which pickling, copying and another message keep."""
 
@@ -224,6 +229,7 @@ __all__ = [
     "ClientError",
     "ClusterAuthorizationFailed",
     "ConcurrentTransactions",
+    "ConsumerBusy",
     "CoordinatorLoadInProgress",
     "CoordinatorNotAvailable",
     "CorruptBatch",

@@ -1,13 +1,15 @@
-"""An event loop in a thread: for a blocking client, and for the heartbeats of a member of a group."""
+"""An event loop in a thread: the one bridge from threads to asyncio, for blocking clients and for Spark's tasks."""
 
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, ParamSpec, TypeVar
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
 
 from warmlog_transport.errors import ClientClosed
 
@@ -17,39 +19,6 @@ R = TypeVar("R")
 _CLOSED = "the client was closed by another thread before this was done"
 INTERRUPTED_WAIT_S = 1.0
 """How long an interrupted call waits for its work to end."""
-
-
-class _Call(Generic[R]):
-    """Work in the loop that a thread waits for. It ends in the loop's thread.
-
-    The lock is a plain one: Ctrl-C could leave that of a Condition, as in a Future, held, and the loop waiting for it.
-    """
-
-    def __init__(self) -> None:
-        self.has_ended = False
-        self._results: list[R] = []
-        self._error: BaseException | None = None
-        self._ended = threading.Lock()
-        self._ended.acquire()
-
-    def end(self, *results: R, error: BaseException | None = None) -> None:
-        """Wake the thread that waits, with the result or the error of the work. No-op if it has ended."""
-        if not self.has_ended:
-            self._results, self._error, self.has_ended = list(results), error, True
-            self._ended.release()
-
-    def wait(self, timeout_s: float | None) -> None:
-        """Wait until it has ended. TimeoutError after `timeout_s`."""
-        limit_s = -1 if timeout_s is None else max(0.0, timeout_s)
-        if not self.has_ended and not self._ended.acquire(timeout=limit_s):
-            raise TimeoutError
-
-    def result(self) -> R:
-        """Return the result of the work that has ended, or raise its error."""
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        return self._results[0]
 
 
 class _Threads(ThreadPoolExecutor):
@@ -104,18 +73,30 @@ class _Threads(ThreadPoolExecutor):
 
 
 class LoopThread:
-    """Runs coroutines of one client for any thread of the process that created it."""
+    """Runs coroutines for any thread of the process that created it. A context manager that stops it."""
 
     def __init__(self, name: str) -> None:
         self.loop = asyncio.new_event_loop()
         self.loop.set_default_executor(_Threads())
         self._process_id = os.getpid()
-        self._calls: set[_Call[Any]] = set()
+        self._ending = threading.RLock()
+        """Held for each callback that comes from outside, and as the loop ends: none comes after that.
+
+        A signal's handler may call while its thread holds it.
+        """
         self._is_stopping = False
         self.has_ended = False
         """Whether the loop runs no longer."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
 
     @property
     def is_foreign(self) -> bool:
@@ -143,43 +124,46 @@ class LoopThread:
     def call(self, work: Callable[[], Coroutine[Any, Any, R]], timeout_s: float | None = None) -> R:
         """Return the result of `work`, which runs in the loop. TimeoutError after `timeout_s`.
 
-        An interruption, such as Ctrl-C, or a timeout cancels the work.
+        An interruption, such as Ctrl-C, or a timeout cancels the work. ClientClosed if the loop ends first.
         """
         self.check()
-        called: _Call[R] = _Call()
-        tasks: list[asyncio.Task[None]] = []
+        has_ended = threading.Event()
 
-        async def run() -> None:
+        async def run() -> R:
             try:
-                called.end(await work())
-            except asyncio.CancelledError:
-                called.end(error=ClientClosed(_CLOSED))
-            except BaseException as error:
-                called.end(error=error)
+                return await work()
             finally:
-                tasks.clear()  # the task is destroyed here: Ctrl-C during that would be lost in the caller's thread
+                has_ended.set()
 
-        def begin() -> None:
-            tasks.append(self.loop.create_task(run()))
-
-        def cancel() -> None:
-            for task in tasks:
-                task.cancel()
-                task.add_done_callback(lambda _: called.end(error=ClientClosed(_CLOSED)))  # if it had not begun to run
-
-        self._calls.add(called)
+        with self._ending:
+            self._check_running()
+            future = asyncio.run_coroutine_threadsafe(run(), self.loop)
         try:
-            self.soon(begin)
-            called.wait(timeout_s)
-            return called.result()
+            return future.result(timeout_s)
+        except CancelledError:
+            raise ClientClosed(_CLOSED) from None
         except BaseException:
-            if not called.has_ended:
-                with suppress(BaseException):
-                    self.soon(cancel)
-                    called.wait(INTERRUPTED_WAIT_S)
+            if not future.done():
+                future.cancel()
+                has_ended.wait(INTERRUPTED_WAIT_S)
             raise
-        finally:
-            self._calls.discard(called)
+
+    @contextmanager
+    def entered(self, make: Callable[[], AbstractAsyncContextManager[R]]) -> Iterator[R]:
+        """A context manager that enters, and leaves, in the loop the asynchronous one that `make` returns there."""
+        stack = AsyncExitStack()
+
+        async def enter() -> R:
+            return await stack.enter_async_context(make())
+
+        entered = self.call(enter)
+        try:
+            yield entered
+        except BaseException as error:
+            if not self.call(partial(stack.__aexit__, type(error), error, error.__traceback__)):
+                raise
+        else:
+            self.call(stack.aclose)
 
     def hand_over(self, work: Callable[[], Coroutine[Any, Any, R]], take_back: Callable[[R], object]) -> R:
         """Return the result of `work` as `call`. If the caller is interrupted, the loop calls `take_back` with it."""
@@ -207,12 +191,9 @@ class LoopThread:
 
     def soon(self, callback: Callable[[], object]) -> None:
         """Have the loop call `callback`. Raises ClientClosed if it has ended."""
-        if self.has_ended:
-            raise ClientClosed(_CLOSED)
-        try:  # without a lock, which a signal's handler could not take while the `soon` that it interrupts holds it
+        with self._ending:
+            self._check_running()
             self.loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # it was closed meanwhile
-            raise ClientClosed(_CLOSED) from None
 
     def stop(self) -> None:
         """End the loop and the thread. No-op in a forked process. Calls of other threads that wait get ClientClosed."""
@@ -222,6 +203,10 @@ class LoopThread:
             self.soon(self._stop_loop)
         if not self.is_current:
             self._thread.join()
+
+    def _check_running(self) -> None:
+        if self.has_ended:
+            raise ClientClosed(_CLOSED)
 
     def _stop_loop(self) -> None:
         """Stop the loop once: another stop would interrupt what it does at its end."""
@@ -233,14 +218,12 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
-            self.has_ended = True
+        finally:
+            with self._ending:
+                self.has_ended = True
             self.loop.run_until_complete(_end_tasks())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-        finally:
-            self.has_ended = True
             self.loop.close()
-            for called in list(self._calls):
-                called.end(error=ClientClosed(_CLOSED))
 
 
 async def _end_tasks() -> None:

@@ -4,7 +4,9 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import AsyncExitStack
+from multiprocessing import get_context
 from statistics import quantiles
 
 from msgspec.msgpack import encode
@@ -14,8 +16,7 @@ from benchmarks.loading import Load, open_connection
 from benchmarks.measurement import Run
 from benchmarks.rows import READ_TOPIC, Bench, Benchmark
 from benchmarks.transport import Connection
-from warmlog import Admin, Consumer
-from warmlog_broker.coordinator.group.records import TargetKey
+from warmlog import Admin, Consumer, Producer
 from warmlog_protocol.messages import (
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,
@@ -34,6 +35,13 @@ GROUPS = 10_000
 PARTITIONS_PER_GROUP = 10
 JOINING = 200
 PARTITIONS_PER_JOINING = 5
+TARGET_KEY = 3
+"""The kind of the records of __groups that have a group's target."""
+JOINS_PER_S = 20
+SYSTEMS = 1000
+"""Topics, each of one of so many departments:"""
+DEPARTMENTS = 20
+PRODUCED_PER_S = 100
 PAIRS = 4
 
 
@@ -57,6 +65,14 @@ def benchmarks(bench: Bench) -> Iterator[Benchmark]:
         bench.settings(members=JOINING, record="a member that has its share"),
         lambda: join(bench.bootstrap, bench.own_topic()),
     )
+    for kind, by_pattern in (("names", False), ("patterns", True)):
+        yield Benchmark(
+            f"group.join_beside_produce.{kind}",
+            bench.settings(members=scale.joining, joins_per_s=JOINS_PER_S, record="sent alone"),
+            lambda by_pattern=by_pattern: joins_beside_produce(
+                bench.bootstrap, bench.own_topic(), scale.joining, by_pattern=by_pattern
+            ),
+        )
     yield Benchmark(
         "group.commit",
         client | {"members": MEMBERS, "record": "the commit of one partition, ten in a request"},
@@ -120,6 +136,14 @@ class _Member:
     async def join(self, topic: str) -> None:
         request = GroupHeartbeatRequest(self._group, self._id, 0, topics=[topic], max_wait_ms=1000)
         await self._beat(request)
+
+    async def stay(self, *, topics: list[str] | None = None, pattern: str | None = None) -> None:
+        """Join, and send heartbeats that wait for news."""
+        await self._beat(GroupHeartbeatRequest(self._group, self._id, 0, topics=topics or [], pattern=pattern))
+        while True:
+            await self._beat(
+                GroupHeartbeatRequest(self._group, self._id, self._epoch, owned=self.owned, max_wait_ms=10_000)
+            )
 
     async def settle(self, partitions: int) -> None:
         while sum(len(each.partitions) for each in self.owned) != partitions:
@@ -195,9 +219,68 @@ async def join(bootstrap: str, topic: str) -> Run:
     return Run(JOINING, took_s, {"stable_s": took_s, "targets": await _targets(bootstrap, group)})
 
 
+async def joins_beside_produce(bootstrap: str, prefix: str, members: int, *, by_pattern: bool) -> Run:
+    """How long single produced records take while members join one group, JOINS_PER_S, and stay.
+
+    Each has a subscription of its own to a department's topics: a pattern, or their names. The records are sent from
+    another process, PRODUCED_PER_S, in an open loop. On return the group has all its topics' partitions.
+    """
+    names = [f"{prefix}.department-{n % DEPARTMENTS}.system-{n}.events.v1" for n in range(SYSTEMS)]
+    seconds = members / JOINS_PER_S
+    async with Admin(bootstrap) as admin:
+        for name in names:
+            await admin.create_topic(name, partitions=1)
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        produced = asyncio.wrap_future(process.submit(_produce_singly, bootstrap, prefix, seconds))
+        async with AsyncExitStack() as exits:
+            joined = [_Member(await open_connection(bootstrap, exits), f"group-of-{prefix}", n) for n in range(members)]
+            staying: list[asyncio.Task[None]] = []
+            exits.callback(lambda: [task.cancel() for task in staying])
+            began_s = time.perf_counter()
+            for number, member in enumerate(joined):
+                await asyncio.sleep(began_s + number / JOINS_PER_S - time.perf_counter())
+                department = number % DEPARTMENTS
+                named = None if by_pattern else [*names[department::DEPARTMENTS], f"never-{number}"]
+                pattern = rf"{prefix}\.department-{department}\..*|never-{number}" if by_pattern else None
+                staying.append(asyncio.create_task(member.stay(topics=named, pattern=pattern)))
+            latencies_ms = await produced
+            while sum(len(each.partitions) for member in joined for each in member.owned) < SYSTEMS:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+            took_s = time.perf_counter() - began_s
+    async with Admin(bootstrap) as admin:
+        for name in [*names, prefix]:
+            await admin.delete_topic(name)
+    cuts = quantiles(latencies_ms, n=100)
+    figures = {"p50_ms": cuts[49], "p99_ms": cuts[98], "longest_ms": max(latencies_ms), "stable_s": took_s}
+    return Run(len(latencies_ms), took_s, figures)
+
+
+def _produce_singly(bootstrap: str, topic: str, seconds: float) -> list[float]:
+    """In a process of its own: send records for so long; how many milliseconds each took from when it was due."""
+
+    async def send() -> list[float]:
+        await _topic(bootstrap, topic, 1)
+        latencies_ms: list[float] = []
+
+        async def send_one(producer: Producer, due_s: float) -> None:
+            await producer.send(topic, b"x" * 100)
+            latencies_ms.append((time.perf_counter() - due_s) * 1000)
+
+        async with Producer(bootstrap, linger_ms=0) as producer, asyncio.TaskGroup() as tasks:
+            await producer.send(topic, b"x")
+            began_s = time.perf_counter()
+            for number in range(int(seconds * PRODUCED_PER_S)):
+                due_s = began_s + number / PRODUCED_PER_S
+                await asyncio.sleep(due_s - time.perf_counter())
+                tasks.create_task(send_one(producer, due_s))
+        return latencies_ms
+
+    return asyncio.run(send())
+
+
 async def _targets(bootstrap: str, group: str) -> int:
     """Count the target assignments of `group` in the coordinator's log."""
-    key = encode(TargetKey(group))
+    key = encode([TARGET_KEY, group])
     async with Consumer(bootstrap, topics=["__groups"]) as consumer:
         return sum([batch.keys.count(key) async for batch in consumer.batches(until="latest")])
 

@@ -40,10 +40,11 @@ class Scale:
     handshakes: int = 4_000
     metrics_records: int = 3_000_000
     transactions: int = 200
+    joining: int = 200
 
     @classmethod
     def quick(cls) -> "Scale":
-        return cls(2, 100_000, 500_000, 1_000, 500_000, 100_000, 100 * MB, 5_000, 800, 2_000_000, 50)
+        return cls(2, 100_000, 500_000, 1_000, 500_000, 100_000, 100 * MB, 5_000, 800, 2_000_000, 50, 40)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import pytest
 
 from broker_thread import BrokerThread
 from warmlog_broker import Broker
+from warmlog_broker.maintenance import housekeeping
 from warmlog_broker.maintenance.housekeeping import UNLINK_INTERVAL_MS
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import InvalidTimestamp
@@ -38,6 +39,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(time, "time_ns", clock.time_ns)
+    monkeypatch.setattr(housekeeping, "PRODUCER_EXPIRATION_INTERVAL_MS", 20)
     return clock
 
 
@@ -46,7 +48,6 @@ SETTINGS = {
     "segment_bytes": 1024,
     "log_retention_check_interval_ms": 20,
     "retention_ms": 3_600_000,
-    "producer_id_expiration_check_interval_ms": 20,
 }
 
 

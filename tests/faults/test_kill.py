@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker_process import BrokerProcess
+from warmlog_broker.metadata import store
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import LATEST_TIMESTAMP
@@ -211,7 +212,7 @@ def test_a_batch_whose_answer_was_lost_is_not_appended_again_after_a_restart(tmp
 
 def test_a_producer_id_is_never_given_out_again(tmp_path: Path) -> None:
     seen: set[int] = set()
-    with BrokerProcess(tmp_path / "data", producer_id_block_size=3) as broker:
+    with BrokerProcess(tmp_path / "data", constants={store: {"BLOCK_IDS": 3}}) as broker:
         for _ in range(3):
             with WireClient(broker.address) as client:
                 for _ in range(5):

@@ -9,6 +9,7 @@ lines: the process id, and, once the process has ended, its exit code.
 import functools
 import gc
 import importlib
+import itertools
 import json
 import os
 import signal
@@ -34,15 +35,16 @@ def broker() -> Callable[[], object]:
 
 def command_line() -> Callable[[], object]:
     """The command line's program, with what commands import. A misused command imports what the others need, too."""
-    from typer.testing import CliRunner
-
     import warmlog.cli.terminal.formats
     import warmlog.cli.terminal.lines  # noqa: F401
     from warmlog.cli import main
-    from warmlog.cli.app import build_app
+    from warmlog.cli.app import Family, LazyCommand, build_program
 
     broker()
-    CliRunner().invoke(build_app(is_terminal=False), ["consume", "topic", "--from", "nowhere"])
+    families = [family.commands.values() for family in build_program().commands.values() if isinstance(family, Family)]
+    for command in (*build_program().commands.values(), *itertools.chain.from_iterable(families)):
+        if isinstance(command, LazyCommand):
+            command.load()
     return main
 
 

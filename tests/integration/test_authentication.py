@@ -16,7 +16,7 @@ import warmlog.blocking
 from broker_thread import BrokerThread
 from certificates import Certificates
 from warmlog.admin.access.user_changes import creation
-from warmlog.arrow_write.producer import BlockingProducer
+from warmlog.arrow_write.producer import ArrowProducer
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.sockets.cluster import BlockingCluster
 from warmlog.spark.options.read_options import parse_read_options
@@ -45,6 +45,7 @@ from warmlog_protocol.messages import (
 )
 from warmlog_protocol.sasl.scram import ClientExchange
 from warmlog_transport.connection import Connection
+from warmlog_transport.loop_thread import LoopThread
 from warmlog_transport.options import ConnectionOptions
 from wire_client import ConnectionEnded, WireClient, batch_of
 
@@ -490,8 +491,8 @@ def test_every_kind_of_client_authenticates(broker: BrokerThread) -> None:
         assert [group.name for group in admin.list_groups()] == ["g"]
     assert arrow_reader(broker.address, ["t"], **LOGIN).read_all()["value"].to_pylist() == [b"one"]
     login = ConnectionOptions(**LOGIN)
-    with BlockingCluster(broker.address, login) as cluster, BlockingProducer(cluster, options=login):
-        assert cluster.max_message_bytes("t") > 0
+    with LoopThread("writing") as thread, thread.entered(lambda: ArrowProducer(broker.address, login)) as writer:
+        assert thread.call(lambda: writer.topic("t")).max_message_bytes > 0
 
 
 def test_a_batch_of_spark_reads_and_writes_with_a_password(broker: BrokerThread) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from warmlog.blocking import Admin, Consumer, Producer
+from warmlog.blocking.consumer import ItemIterator
 from warmlog.testing import EmbeddedBroker, embedded
 from warmlog_transport.loop_thread import LoopThread
 
@@ -133,23 +134,21 @@ def test_a_table_that_was_not_delivered_leaves_the_positions(filled: EmbeddedBro
     assert rows == 2 * RECORDS
 
 
-def test_a_table_is_given_back_also_with_the_partitions_that_a_group_assigned_meanwhile(
+def test_a_table_that_was_not_delivered_is_read_again_with_the_partitions_that_a_group_assigned_meanwhile(
     filled: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(thread: LoopThread, work: Any, take_back: Any) -> None:
-        """As when Ctrl-C comes after the work is done, and before its result is handed over."""
-
-        async def work_in_vain() -> None:
-            take_back(await work())
-
-        thread.call(work_in_vain)
+    def interrupted(thread: LoopThread, work: Any) -> None:
+        """As when Ctrl-C comes after the work is done, and before its result is delivered."""
+        call(thread, work)
         raise KeyboardInterrupt
 
+    call = LoopThread.call
     with Consumer(filled.address, topics=["t"], group="tables", commit="manual") as consumer:
+        tables = ItemIterator(consumer, lambda: consumer._client._table("latest", None))
         with monkeypatch.context() as patch:
-            patch.setattr(LoopThread, "hand_over", interrupted)
+            patch.setattr(LoopThread, "call", interrupted)
             with pytest.raises(KeyboardInterrupt):
-                consumer.to_arrow()
+                next(tables)
         assert consumer.positions() == {"t-0": 0, "t-1": 0}
         assert consumer.to_arrow().num_rows == 2 * RECORDS
 

@@ -8,9 +8,11 @@ import pytest
 
 from broker_process import BrokerProcess
 from page_cache import evict, resident_pages
+from warmlog_broker.maintenance import housekeeping
 from wire_client import WireClient, batch_of
 
 WAIT_S = 20.0
+OFTEN = {housekeeping: {"WARM_INTERVAL_MS": 20}}
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -21,7 +23,7 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 def test_an_idle_topics_index_is_written_and_comes_back_into_memory(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data", index_warm_interval_ms=50, index_interval_bytes=0) as broker:
+    with BrokerProcess(tmp_path / "data", constants=OFTEN, index_interval_bytes=0) as broker:
         with WireClient(broker.address) as client:
             client.create_topic("t")
             for number in range(5):
@@ -35,9 +37,7 @@ def test_an_idle_topics_index_is_written_and_comes_back_into_memory(tmp_path: Pa
 
 
 def test_with_no_bytes_to_keep_nothing_is_read(tmp_path: Path) -> None:
-    with BrokerProcess(
-        tmp_path / "data", index_warm_interval_ms=20, index_interval_bytes=0, index_warm_bytes=0
-    ) as broker:
+    with BrokerProcess(tmp_path / "data", constants=OFTEN, index_interval_bytes=0, index_warm_bytes=0) as broker:
         with WireClient(broker.address) as client:
             client.create_topic("t")
             for number in range(5):

@@ -13,7 +13,7 @@ import pytest
 from broker_process import BrokerProcess
 from integration.command_line import WARMLOG, CommandLine, environment, error_line, succeeded
 
-HEAVY = ("pyspark", "pyarrow", "numpy", "uvloop", "rich", "warmlog_broker")
+HEAVY = ("pyspark", "pyarrow", "numpy", "uvloop", "warmlog_broker")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_the_version_is_told(warmlog: CommandLine) -> None:
     "arguments",
     [
         ["--help"],
-        *([command, "--help"] for command in ("serve", "topic", "produce", "consume", "offsets", "log", "demo")),
+        *([command, "--help"] for command in ("serve", "topic", "produce", "consume", "offsets", "log")),
         *(["topic", command, "-h"] for command in ("create", "list", "describe", "delete")),
         ["log", "dump", "--help"],
     ],
@@ -79,7 +79,6 @@ def test_every_command_has_help(arguments: list[str], warmlog: CommandLine) -> N
         ["log", "dump", "/nowhere/00000000000000000000.log"],
         ["serve", "--data-dir", "/tmp/x", "--set", "no.such.setting=1"],
         ["serve"],
-        ["demo", "--limit", "0"],
     ],
     ids=" ".join,
 )

@@ -14,6 +14,7 @@ import pytest
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from group_member import GroupMember, commit, described, fetched, offsets
+from warmlog_broker.coordinator import groups
 from warmlog_broker.coordinator.framework.coordinator import LOG_SETTINGS
 from warmlog_protocol.errors import (
     ApiError,
@@ -365,8 +366,9 @@ def test_offsets_and_groups_are_deleted_unless_they_are_in_use(
 
 
 def test_offsets_of_an_empty_group_expire_and_those_of_a_live_one_do_not(tmp_path: Path) -> None:
-    settings = {**QUICK, "offsets_retention_ms": 700, "offsets_retention_check_interval_ms": 100}
-    with BrokerProcess(tmp_path, **settings) as broker, WireClient(broker.address) as client:
+    constants = {groups: {"OFFSETS_EXPIRATION_INTERVAL_S": 0.1}}
+    settings = {**QUICK, "offsets_retention_ms": 700}
+    with BrokerProcess(tmp_path, constants=constants, **settings) as broker, WireClient(broker.address) as client:
         topic_id = fill(client, "t", 1)
         commit(client, "empty", topic_id, (0, 3))
         with GroupMember(broker.address, "live", "t").join().settle(1) as member:

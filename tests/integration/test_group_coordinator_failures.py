@@ -11,7 +11,7 @@ from broker_thread import BrokerThread
 from group_member import GroupMember, commit, offsets
 from unit.broker.data_dirs.test_loader import config_of, write_entries
 from warmlog_broker import Broker
-from warmlog_broker.coordinator.group_duties import GroupShard
+from warmlog_broker.coordinator.group.duties import GroupShard
 from warmlog_broker.metadata.metadata_log import TopicCreated
 from warmlog_protocol.errors import (
     CoordinatorNotAvailable,

@@ -14,7 +14,7 @@ import warmlog
 from warmlog_transport.options import ConnectionOptions
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = "adopt,arrow,spark,picture,demo"
+EXTRAS = "adopt,arrow,spark,picture"
 
 
 @pytest.fixture(scope="module")

@@ -1,24 +1,22 @@
 """The transaction coordinator when a topic is gone, the disk of its own topic fails, or a job is too large for it."""
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
 
 from broker_thread import BrokerThread
-from transactional_client import JobMemberClient, TransactionalClient, listed
+from transactional_client import JobMemberClient, TransactionalClient, committed, listed, wait_until_loaded
 from waiting import wait_until
-from warmlog_broker.coordinator import transactions
-from warmlog_broker.coordinator.ending import LINGER_S, Ending
 from warmlog_broker.coordinator.framework import coordinator
-from warmlog_broker.coordinator.transaction.state import Enrolled
-from warmlog_protocol.errors import ConcurrentTransactions, CoordinatorNotAvailable
+from warmlog_broker.coordinator.transaction import coordinator as transactions
+from warmlog_protocol.errors import ConcurrentTransactions, CoordinatorNotAvailable, TransactionAbortable
 from warmlog_protocol.messages import (
     LATEST_TIMESTAMP,
     DeleteTopicsRequest,
     EndTransactionRequest,
     InitProducerIdRequest,
+    ListTransactionsRequest,
 )
 from wire_client import WireClient
 
@@ -32,7 +30,8 @@ def test_requests_that_wait_for_the_end_of_a_transaction_are_refused_when_its_lo
             ending = producer.client.send(EndTransactionRequest("id", *producer.producer, commits=True))
             wait_until(lambda: broker.in_loop(lambda it: "id" in it.services.transactions._endings))
             waiting = client.send(InitProducerIdRequest("id", 60_000))
-            wait_until(lambda: broker.in_loop(lambda it: it.services.transactions._endings["id"]._is_over.is_set()))
+            with WireClient(broker.address) as other:
+                other.call(ListTransactionsRequest())  # the one before has begun to wait
             broker.in_loop(lambda it: it.topics.partition("__transactions", 0).take_offline("the disk fails"))
             with pytest.raises(CoordinatorNotAvailable):
                 client.receive(waiting)
@@ -92,20 +91,57 @@ def test_a_job_is_known_to_be_committed_while_its_markers_wait_for_a_partition(
                 other.commit_job()
 
 
-def test_a_commit_is_answered_though_the_event_loop_stands_still_after_the_markers(
+def test_a_transaction_that_an_older_broker_let_begin_before_the_last_record_is_aborted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    linger = Ending.linger
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
 
-    async def with_a_stall(ending: Ending) -> set[Enrolled]:
-        loop = asyncio.get_running_loop()
-        loop.call_soon(loop.call_soon, time.sleep, 2 * LINGER_S)
-        return await linger(ending)
+    with monkeypatch.context() as older:
+        older.setattr(transactions.TransactionCoordinator, "_until_durable", never)
+        with (
+            BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker,
+            WireClient(broker.address) as client,
+            TransactionalClient(broker.address, "id").initialise() as producer,
+            TransactionalClient(broker.address, "id") as early,
+        ):
+            client.create_topic("t")
+            producer.send("t", b"first")
+            producer.client.send(EndTransactionRequest("id", *producer.producer, commits=True))
+            wait_until(lambda: client.offset_at("t", LATEST_TIMESTAMP) == 2)
+            older.setattr(transactions.TransactionCoordinator, "enrol_partition", lambda *_: None)
+            early.producer = following = producer.producer[0], producer.producer[1] + 1
+            early.send("t", b"second")
+    with BrokerThread(tmp_path) as broker, TransactionalClient(broker.address, "id") as early:
+        with WireClient(broker.address) as client:
+            wait_until_loaded(client)
+            wait_until(lambda: listed(client, "id").state == "empty")
+            early.producer = following
+            with pytest.raises(TransactionAbortable):
+                early.commit()
+            assert client.offset_at("t", LATEST_TIMESTAMP) == 4  # the second one, and its marker
+            assert committed(client, "t") == [b"first"]
+        early.initialise().send("t", b"third")
+        early.commit()
 
-    monkeypatch.setattr(Ending, "linger", with_a_stall)
+
+def test_transactions_of_one_producer_do_not_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions, "WAIT_S", 0.1)
     with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker, WireClient(broker.address) as client:
         client.create_topic("t")
+        client.create_topic("stuck")
         with TransactionalClient(broker.address, "id").initialise() as producer:
-            for _ in range(3):
-                producer.send("t", b"value")
+            producer.send("t", b"first")
+            producer.send("stuck", b"first")
+            broker.in_loop(lambda it: it.topics.partition("stuck", 0).take_offline("the disk fails"))
+            with pytest.raises(ConcurrentTransactions):
                 producer.commit()
+            producer.producer = producer.producer[0], producer.producer[1] + 1
+            with pytest.raises(ConcurrentTransactions):
+                producer.send("t", b"second")
+            client.call(DeleteTopicsRequest(["stuck"]))
+            wait_until(lambda: listed(client, "id").state == "empty")
+            producer._sequences.clear()
+            producer.send("t", b"second")
+            producer.commit()
+            assert committed(client, "t") == [b"first", b"second"]

@@ -13,12 +13,12 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from kafka_jars import NEEDS_KAFKA, run_java
 from kafka_sample import copy_sample
 from unit.broker.storage.log_room import TINY, LogRoom
-from warmlog.cli.app import build_app
+from warmlog.cli.app import build_program
 from warmlog_broker.storage.directory.leader_epochs import pack_epochs
 from warmlog_broker.storage.directory.offset_checkpoint import write_offsets
 from warmlog_broker.storage.directory.partition_metadata import pack_partition_metadata
@@ -41,7 +41,7 @@ def kafka_dumps(files: Sequence[Path], *options: str) -> str:
 
 
 def we_dump(files: Sequence[Path], *options: str) -> str:
-    done = CliRunner().invoke(build_app(is_terminal=False), ["log", "dump", *options, *map(str, files)])
+    done = CliRunner().invoke(build_program(), ["log", "dump", *options, *map(str, files)])
     assert (done.exit_code, done.stderr) == (0, "")
     return done.stdout
 
@@ -151,7 +151,7 @@ def test_kafka_says_the_same_of_wrong_indexes(tmp_path: Path) -> None:
     content = bytearray(times.read_bytes())
     content[7], content[19] = content[7] + 1, content[19] - 1
     times.write_bytes(content)
-    done = CliRunner().invoke(build_app(is_terminal=False), ["log", "dump", str(index), str(times)])
+    done = CliRunner().invoke(build_program(), ["log", "dump", str(index), str(times)])
     theirs = run_java("kafka.tools.DumpLogSegments", "--files", f"{index},{times}")
     assert (done.exit_code, done.stdout) == (theirs.returncode, theirs.stdout)
     assert done.stderr.splitlines() == theirs.stderr.splitlines()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from warmlog_broker.coordinator.framework.record_codec import VERSION, Key
-from warmlog_broker.coordinator.group.records import OfGroup
-from warmlog_broker.coordinator.transaction.records import OfId
+from warmlog_broker.coordinator.group.decisions.records import OfGroup
+from warmlog_broker.coordinator.transaction.decisions.records import OfId
 from warmlog_broker.metadata.metadata_log import Entry
 from warmlog_protocol.batch.header import MAGIC_COLUMNS, MAGIC_ROWS
 from warmlog_protocol.errors import ErrorCode

@@ -33,20 +33,19 @@ def on_files(files: Any, config: Any) -> Any:
 
 def command_line() -> str:
     """Every command with its help, as the program prints it."""
-    from typer.main import get_command
-
-    from warmlog.cli.app import build_app
+    from warmlog.cli.app import LazyCommand, build_program
 
     parts = ["# Command line\n"]
 
     def describe(command: Any, parent: Any, name: str) -> None:
+        command = command.load() if isinstance(command, LazyCommand) else command
         context = command.make_context(name, [], parent=parent, resilient_parsing=True)
         context.terminal_width = context.max_content_width = HELP_COLUMNS
         parts.append(f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n")
-        for inner in getattr(command, "commands", {}).values():
-            describe(inner, context, inner.name)
+        for inner_name, inner in getattr(command, "commands", {}).items():
+            describe(inner, context, inner_name)
 
-    describe(get_command(build_app(is_terminal=False)), None, "warmlog")
+    describe(build_program(), None, "warmlog")
     return "\n".join(parts)
 
 

@@ -25,27 +25,22 @@ class BrokerConfig(BrokerSettings):
     """Topic settings given to the broker, as users write them: the defaults of its topics."""
     given: Mapping[str, Given] = field(default_factory=dict)
     """Where the settings that were given come from, by name; empty if that is not known."""
+    retired: tuple[str, ...] = ()
+    """The settings among those given that have no effect any more: the log names them at the start."""
     ignored_variables: tuple[str, ...] = ()
     """Environment variables WARMLOG_… that are not settings (`sources`): the log names them at the start."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str]) -> Self:
         """Return the defaults with users' `settings` applied; InvalidConfig for the first bad one."""
-        config = cls.unchecked(settings)
+        retired = tuple(name for name in settings if name in RETIRED)
+        values = {name: parse_setting(name, text) for name, text in settings.items() if name not in retired}
+        topic_settings = {name: settings[name] for name in values if name in _TOPIC_NAMES}
+        LogConfig.from_settings(topic_settings)
+        values = {SETTINGS[name].attribute: value for name, value in values.items() if name not in topic_settings}
+        config = cls(**values, topic_settings=topic_settings, retired=retired)  # type: ignore[arg-type]
         check_consistency(config, settings)
         return config
-
-    @classmethod
-    def unchecked(cls, settings: Mapping[str, str]) -> Self:
-        """As `from_settings`, for settings that may contradict each other."""
-        topic_settings = {name: text for name, text in settings.items() if name in _TOPIC_NAMES}
-        LogConfig.from_settings(topic_settings)
-        values = {
-            SETTINGS[name].attribute: value
-            for name, value in [(name, parse_setting(name, text)) for name, text in settings.items()]
-            if name not in topic_settings
-        }
-        return cls(**values, topic_settings=topic_settings)  # type: ignore[arg-type]
 
     def changed_settings(self) -> dict[str, str]:
         """Return the settings that differ from their defaults, and those given for topics, as users write them."""
@@ -101,6 +96,25 @@ BROKER_SETTINGS = settings_of(BrokerConfig)
 _TOPIC_NAMES = frozenset(setting.name for setting in TOPIC_SETTINGS)
 SETTINGS = {setting.name: setting for setting in (*BROKER_SETTINGS, *TOPIC_SETTINGS)}
 """By name: those of the broker, and those of topics, whose defaults the broker may be given."""
+
+
+RETIRED = frozenset(
+    {
+        "fetch.max.wait.partitions",
+        "fetch.max.waits",
+        "index.warm.interval.ms",
+        "offsets.retention.check.interval.ms",
+        "producer.id.block.size",
+        "producer.id.expiration.check.interval.ms",
+        "receive.buffer.bytes",
+        "request.receive.timeout.ms",
+        "send.stall.timeout.ms",
+        "stall.min.bytes.per.second",
+        "stall.timeout.ms",
+        "tls.max.handshakes",
+    }
+)
+"""Settings of 0.1 that are constants now. A broker that is given one starts, with a warning, until 0.3."""
 
 
 def parse_setting(name: str, text: str) -> SettingValue:

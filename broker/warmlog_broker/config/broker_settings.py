@@ -122,12 +122,6 @@ class BrokerSettings:
         "on SIGHUP.",
         minimum=0,
     )
-    tls_max_handshakes: int = _integer(
-        256,
-        "connections",
-        "The most connections of a listener that are in their TLS handshake. Above that, further ones wait, and one "
-        "that takes longer than a second is closed.",
-    )
     admin_listen: str = setting(
         "", "HOST:PORT for metrics and health checks over HTTP, without authentication; none if empty."
     )
@@ -214,14 +208,12 @@ class BrokerSettings:
         "A connection that has not sent its handshake within this time is closed; also one that has not finished that "
         "of TLS, or not authenticated, if its listener asks for it.",
     )
-    request_receive_timeout_ms: int = _ms(
-        MINUTE_MS,
-        "A connection is closed if a request has not arrived completely this long after its first byte.",
-        is_dynamic=True,
-    )
     connections_max_idle_ms: int = _ms(10 * MINUTE_MS, "A connection without requests for this long is closed.")
-    send_stall_timeout_ms: int = _ms(
-        2 * MINUTE_MS, "A connection that reads nothing of its responses for this long is closed.", is_dynamic=True
+    connections_stall_timeout_ms: int = _ms(
+        MINUTE_MS,
+        "A connection that moves less than 1 KiB a second of an incomplete request, or of its unread responses, over "
+        "this time is closed.",
+        is_dynamic=True,
     )
     max_in_flight_requests: int = _integer(
         64, "requests", "The most requests of a connection without a response; above that it is not read."
@@ -249,26 +241,12 @@ class BrokerSettings:
         minimum=MIB,
         maximum=TIB,
     )
-    stall_timeout_ms: int = _ms(
-        SECOND_MS,
-        "While others wait for memory, a connection that holds some is closed if it stalls for this long.",
-        is_dynamic=True,
-    )
-    stall_min_bytes_per_second: int = _integer(
-        64 * KIB,
-        "bytes/s",
-        "A connection stalls if it is slower than this on average over stall.timeout.ms.",
-        is_dynamic=True,
-    )
     batch_max_decompressed_bytes: int = _bytes(
         DEFAULT_MAX_DECOMPRESSED_BYTES,
         "The largest decompressed size of a batch that the broker opens: on compacted topics and for their compaction, "
         "for compression.type, and for lookups by time.",
         minimum=MIB,
         maximum=DEFAULT_MAX_DECOMPRESSED_BYTES,
-    )
-    receive_buffer_bytes: int = _bytes(
-        MIB, "The receive buffer of a busy connection; an idle one has 8 KiB.", minimum=64 * KIB, maximum=64 * MIB
     )
     send_queue_bytes: int = _bytes(
         64 * MIB,
@@ -281,10 +259,6 @@ class BrokerSettings:
     fetch_max_bytes: int = _bytes(55 * MIB, "The largest response to one Fetch.", minimum=KIB, is_dynamic=True)
     fetch_max_wait_ms: int = _ms(
         5 * MINUTE_MS, "The longest that a Fetch may wait for data.", minimum=0, is_dynamic=True
-    )
-    fetch_max_waits: int = _integer(16_384, "requests", "The most Fetches that wait for data, over all connections.")
-    fetch_max_wait_partitions: int = _integer(
-        262_144, "partitions", "The most partitions that waiting Fetches name, over all connections."
     )
     fetch_sendfile_enable: bool = setting(
         True,
@@ -320,9 +294,6 @@ class BrokerSettings:
         minimum=0,
         maximum=64 * MIB,
     )
-    index_warm_interval_ms: int = _ms(
-        5 * SECOND_MS, "How often the ends of active indexes are read, to keep them in memory."
-    )
     index_warm_max_bytes: int = _bytes(
         256 * MIB, "The most memory for the ends of active indexes, over all of them.", minimum=0, maximum=TIB
     )
@@ -343,9 +314,6 @@ class BrokerSettings:
     )
     max_partitions_per_topic: int = _integer(1000, "partitions", "The most partitions of one topic.", is_dynamic=True)
     max_partitions: int = _integer(10_000, "partitions", "The most partitions of this broker.", is_dynamic=True)
-    producer_id_block_size: int = _integer(
-        1000, "producer ids", "How many producer ids are reserved on disk at a time."
-    )
     max_producer_ids_per_partition: int = _integer(
         10_000,
         "producer ids",
@@ -354,9 +322,6 @@ class BrokerSettings:
     )
     producer_id_expiration_ms: int = _ms(
         DAY_MS, "A partition forgets an idempotent producer that has not written to it for this long.", is_dynamic=True
-    )
-    producer_id_expiration_check_interval_ms: int = _ms(
-        10 * MINUTE_MS, "How often the broker looks for idle producers to forget."
     )
     log_retention_check_interval_ms: int = _ms(
         5 * MINUTE_MS,
@@ -428,9 +393,6 @@ class BrokerSettings:
         "of any partition. A group with members keeps all.",
         maximum=MAX_INT64,
         is_dynamic=True,
-    )
-    offsets_retention_check_interval_ms: int = _ms(
-        10 * MINUTE_MS, "How often the broker looks for committed offsets to forget."
     )
     offset_metadata_max_bytes: int = _bytes(
         4 * KIB, "The largest text that may be committed with an offset.", minimum=0, maximum=MIB, is_dynamic=True

@@ -1,7 +1,7 @@
 """Settings that contradict each other, or lack another one."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from warmlog_broker.config.broker_settings import BrokerSettings, ClientAuth
@@ -12,25 +12,13 @@ from warmlog_protocol.sasl.credential import MECHANISMS
 
 
 def check_consistency(config: BrokerSettings, settings: Mapping[str, str]) -> None:
-    """Raise InvalidConfig for the first contradiction."""
-    for error in contradictions(config, settings):
-        raise error
-
-
-def contradictions(config: BrokerSettings, settings: Mapping[str, str]) -> Iterator[InvalidConfig]:
-    """Yield what contradicts each other, or is not what its setting expects; `settings` are those that were given."""
+    """Raise InvalidConfig for the first contradiction; `settings` are those that were given."""
     if settings.get("listen") and settings.get("listeners"):
-        yield InvalidConfig(
+        raise InvalidConfig(
             f"listen ({settings['listen']}) and listeners ({settings['listeners']}) are both set: remove one"
         )
-    told = set()
     for check in _CHECKS:
-        try:
-            check(config)
-        except InvalidConfig as error:
-            if str(error) not in told:  # several checks read the listeners
-                told.add(str(error))
-                yield error
+        check(config)
 
 
 def _check_super_users(config: BrokerSettings) -> None:

@@ -25,9 +25,7 @@ class Given:
     text: str
     origin: Origin
     place: str = ""
-    """What an operator looks for: "warmlog.toml, line 3", or the environment's variable."""
-    line: int = 0
-    """In the file, from 1 on; 0 if it is from elsewhere."""
+    """What an operator looks for: the file, or the environment's variable."""
 
 
 def shown(name: str, text: str) -> str:

@@ -7,14 +7,14 @@ called warmlog or warmlog-…. They are ignored, and `BrokerConfig.ignored_varia
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
-from warmlog_broker.config.broker_config import SETTINGS, BrokerConfig
+from warmlog_broker.config.broker_config import RETIRED, SETTINGS, BrokerConfig, parse_setting
 from warmlog_broker.config.given import Given, Origin
-from warmlog_broker.config.toml_file import WrongLine, read_toml, statements
 from warmlog_protocol.errors import InvalidConfig
 
 ENVIRONMENT_PREFIX = "WARMLOG_"
@@ -41,44 +41,65 @@ _KUBERNETES = re.compile(
 )
 """https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables"""
 
-_NAMES = list(SETTINGS)
-
 
 def load_settings(
     given: Mapping[str, str], *, file: Path | None = None, environment: Mapping[str, str] = os.environ
 ) -> BrokerConfig:
     """Return the configuration: `given` takes precedence over the `environment`, and that over the TOML `file`."""
     found, ignored = gather(given, file=file, environment=environment)
+    for name, each in found.items():
+        try:
+            if name not in RETIRED:
+                parse_setting(name, each.text)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{each.place}: {error}" if each.place else str(error)) from None
     config = BrokerConfig.from_settings({name: each.text for name, each in found.items()})
-    return replace(config, given=found, ignored_variables=ignored)
+    given_places = {name: each for name, each in found.items() if name not in RETIRED}
+    return replace(config, given=given_places, ignored_variables=ignored)
 
 
 def gather(
     given: Mapping[str, str], *, file: Path | None, environment: Mapping[str, str]
 ) -> tuple[dict[str, Given], tuple[str, ...]]:
     """Return the settings in force and where each comes from, unchecked, and the variables that are ignored."""
-    settings = {} if file is None else _from_file(file)
+    settings = {} if file is None else read_file(file)
     found, ignored = _from_environment(environment)
     settings |= {name: Given(text, Origin.ENVIRONMENT, _variable(name)) for name, text in found.items()}
     settings |= {name: Given(text, Origin.FLAG) for name, text in given.items()}
     return settings, ignored
 
 
-def _from_file(path: Path) -> dict[str, Given]:
-    settings = {}
-    for each in statements(read_toml(path)):
-        if isinstance(each, WrongLine):
+def read_file(path: Path) -> dict[str, Given]:
+    """Return the settings in a TOML file; a table is the beginning of its settings' names. InvalidConfig."""
+    import tomllib  # imported here because most brokers have no such file
+
+    try:
+        tables = tomllib.loads(path.read_bytes().decode())
+    except (OSError, ValueError) as error:  # not TOML or UTF-8, or a zero byte in the path
+        raise InvalidConfig(
+            f"cannot read the configuration {path}: {error}. A setting is NAME = VALUE, with text in quotes"
+        ) from None
+    try:
+        return {name: Given(text, Origin.FILE, str(path)) for name, text in _flattened("", tables)}
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{path}: {error}") from None
+
+
+def _flattened(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flattened(f"{prefix}{name}.", value)
+        elif isinstance(value, str | int):
+            yield prefix + name, str(value).lower() if isinstance(value, bool) else str(value)
+        else:
             raise InvalidConfig(
-                f"cannot read the configuration {path}: line {each.line}: {each.message}. "
-                f"`warmlog config check {path}` shows all mistakes"
+                f"{prefix}{name}: {value!r} is not allowed, it must be text, a whole number or a boolean"
             )
-        settings[each.name] = Given(each.text, Origin.FILE, f"{path}, line {each.line}", each.line)
-    return settings
 
 
 def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the settings, and the variables that are ignored; InvalidConfig for one that looks like a setting's."""
-    names = {_variable(name): name for name in _NAMES}
+    names = {_variable(name): name for name in (*SETTINGS, *RETIRED)}
     settings, ignored = {}, []
     for variable, value in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:
@@ -88,19 +109,15 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], t
         name = names.get(variable)
         if name is not None:
             settings[name] = value
-        elif (meant := _misspelled(variable)) and not _KUBERNETES.fullmatch(variable):
+            continue
+        bare = variable.removeprefix(ENVIRONMENT_PREFIX).upper()
+        known = [each.removeprefix(ENVIRONMENT_PREFIX) for each in names]
+        nearest = get_close_matches(bare, known, n=1, cutoff=MISSPELLED_RATIO)
+        if nearest and not _KUBERNETES.fullmatch(variable):
+            meant = ENVIRONMENT_PREFIX + nearest[0]
             raise InvalidConfig(f"the environment variable {variable} is not a setting; did you mean {meant}?")
-        else:
-            ignored.append(variable)
+        ignored.append(variable)
     return settings, tuple(sorted(ignored))
-
-
-def _misspelled(variable: str) -> str:
-    """Return the setting's variable that `variable` is nearly; empty if there is none."""
-    known = [_variable(name).removeprefix(ENVIRONMENT_PREFIX) for name in _NAMES]
-    given = variable.removeprefix(ENVIRONMENT_PREFIX).upper()
-    nearest = get_close_matches(given, known, n=1, cutoff=MISSPELLED_RATIO)
-    return ENVIRONMENT_PREFIX + nearest[0] if nearest else ""
 
 
 def _variable(name: str) -> str:

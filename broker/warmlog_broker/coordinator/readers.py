@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.group import records as group_records
-from warmlog_broker.coordinator.transaction import records as transaction_records
+from warmlog_broker.coordinator.group.decisions import records as group_records
+from warmlog_broker.coordinator.transaction.decisions import records as transaction_records
 
 READERS: Mapping[str, Callable[[Record], Any]] = {
     "__groups": group_records.read,

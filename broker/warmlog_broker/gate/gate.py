@@ -12,7 +12,7 @@ from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.request_runner import Handler
 from warmlog_broker.network.response import Deferred, MessageWithSlices, Response
 from warmlog_protocol.messages import APIS, Api, Message, ProduceRequest
-from warmlog_protocol.wire.received_batch import ReceivedBatch
+from warmlog_protocol.wire.connection import ReceivedBatch
 
 
 def guarded(services: Services, handlers: Mapping[int, Handler]) -> Mapping[int, Handler]:

@@ -6,8 +6,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.groups import GroupCoordinator
-from warmlog_broker.coordinator.transactions import TransactionCoordinator
+from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
+from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.replica.cluster_view import ClusterView

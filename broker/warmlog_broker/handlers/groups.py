@@ -7,7 +7,9 @@ from typing import NamedTuple, Never, TypeVar
 
 from msgspec.structs import replace
 
-from warmlog_broker.coordinator.groups import GroupCoordinator, has_news
+from warmlog_broker.coordinator.group.coordinator import GroupCoordinator, has_news
+from warmlog_broker.coordinator.group.decisions.state import Group, Member
+from warmlog_broker.coordinator.group.decisions.target import chosen_assignor
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import ITEMS_A_TURN, Items
 from warmlog_broker.network.request_context import RequestContext
@@ -23,6 +25,8 @@ from warmlog_protocol.messages import (
     DescribeGroupsResponse,
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,
+    GroupMember,
+    ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
     Message,
@@ -158,8 +162,9 @@ def delete_offsets(services: Services, _context: RequestContext, request: Delete
 
 
 async def list_groups(services: Services, _context: RequestContext, _request: ListGroupsRequest) -> ListGroupsResponse:
-    """Return all groups."""
-    return ListGroupsResponse(await services.groups.list_groups())
+    """Return all groups, by name."""
+    found = [ListedGroup(group.name, group.state, len(group.members)) async for group in services.groups.groups()]
+    return ListGroupsResponse(sorted(found, key=lambda group: group.group))
 
 
 async def describe_groups(
@@ -168,13 +173,46 @@ async def describe_groups(
     """One result for each group, in the order of the request."""
 
     async def describe(name: str) -> DescribedGroup:
-        return services.groups.describe(name)
+        return described(services.groups.group(name))
 
     def failed(name: str, error: ApiError) -> DescribedGroup:
         return DescribedGroup(error.code, str(error), name)
 
     return DescribeGroupsResponse(
         await Items(services, context, "DescribeGroups").handle_all(request.groups, describe, failed)
+    )
+
+
+def described(group: Group) -> DescribedGroup:
+    """Return a group with its members, by member id."""
+    return DescribedGroup(
+        int(ErrorCode.NONE),
+        "",
+        group.name,
+        group.state,
+        group.epoch,
+        group.target_epoch,
+        group.assignor or chosen_assignor(group),
+        [_described_member(group, member) for _, member in sorted(group.members.items())],
+    )
+
+
+def _described_member(group: Group, member: Member) -> GroupMember:
+    settings = member.settings
+    return GroupMember(
+        member.member_id,
+        settings.instance_id,
+        settings.client_id,
+        settings.host,
+        member.epoch,
+        list(settings.topics),
+        settings.pattern,
+        group.topic_partitions(member.assigned),
+        group.topic_partitions(member.revoking),
+        group.topic_partitions(member.target),
+        settings.rebalance_timeout_ms,
+        settings.session_timeout_ms,
+        member.heard_ms,
     )
 
 

@@ -20,8 +20,8 @@ from collections.abc import Awaitable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from warmlog_broker.coordinator.transaction.limits import check_transactional_id
-from warmlog_broker.coordinator.transaction.state import Producer
+from warmlog_broker.coordinator.transaction.decisions.limits import check_transactional_id
+from warmlog_broker.coordinator.transaction.decisions.state import Producer
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext
@@ -52,7 +52,7 @@ from warmlog_protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from warmlog_protocol.wire.received_batch import ReceivedBatch
+from warmlog_protocol.wire.connection import ReceivedBatch
 
 NO_ERROR = 0
 PARTITIONS_A_TURN = 16

@@ -23,6 +23,10 @@ from warmlog_protocol.errors import StorageError
 FIRST_RETENTION_MS = 30_000
 """The latest delay of the first run of retention (Kafka's initial delay)."""
 UNLINK_INTERVAL_MS = 500
+PRODUCER_EXPIRATION_INTERVAL_MS = 10 * 60 * 1000
+"""How often idle producers are looked for, which a partition forgets after a day by default."""
+WARM_INTERVAL_MS = 5000
+"""How often the ends of active indexes are read: pages that are used this often stay in memory unless it is short."""
 CHECK_INTERVAL_MS = 1000
 """How soon a removed disk is noticed if nothing is written."""
 PARTITIONS_A_TURN = 16
@@ -99,11 +103,11 @@ class Housekeeping:
         first_ms = min(retention_ms, FIRST_RETENTION_MS)
         self._begin(self.keep_retention, retention_ms, first_ms=first_ms, is_due=self._is_retention_due)
         self._begin(self.unlink_due, UNLINK_INTERVAL_MS)
-        self._begin(self.expire_producers, config.producer_id_expiration_check_interval_ms)
+        self._begin(self.expire_producers, PRODUCER_EXPIRATION_INTERVAL_MS)
         self._begin(self._directories.write_checkpoints, config.log_flush_offset_checkpoint_interval_ms)
         self._begin(self._directories.check, CHECK_INTERVAL_MS)
         if config.index_warm_bytes:
-            self._begin(self._warm_indexes.keep, config.index_warm_interval_ms)
+            self._begin(self._warm_indexes.keep, WARM_INTERVAL_MS)
 
     async def stop(self) -> None:
         """End all duties; a running one is finished first."""

@@ -6,6 +6,10 @@ from concurrent.futures import Executor
 
 from warmlog_broker.metadata.metadata_log import AnyEntry, MetadataLog, MetadataState, ProducerIdsReserved
 
+BLOCK_IDS = 1000
+"""How many producer ids are reserved on disk at a time: a flush for each thousand producers, and 1000 of 2^63 ids lost
+in a crash."""
+
 
 class Metadata:
     """Owns the MetadataLog while the broker runs."""
@@ -55,9 +59,8 @@ class ProducerIds:
     rest of a block.
     """
 
-    def __init__(self, metadata: Metadata, block_size: int) -> None:
+    def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
-        self._block_size = block_size
         self.next_id = metadata.state.next_producer_id
         """The first id that was never assigned."""
         self._reserving = asyncio.Lock()
@@ -66,7 +69,7 @@ class ProducerIds:
         """Assign the next id. StorageError if none can be reserved."""
         async with self._reserving:
             if self.next_id >= self._metadata.state.next_producer_id:
-                await self._metadata.commit([ProducerIdsReserved(self.next_id + self._block_size)])
+                await self._metadata.commit([ProducerIdsReserved(self.next_id + BLOCK_IDS)])
             producer_id = self.next_id
             self.next_id += 1
             return producer_id

@@ -4,7 +4,7 @@ from collections import Counter
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from warmlog_broker.coordinator.transaction.records import End
+from warmlog_broker.coordinator.transaction.decisions.records import End
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_protocol.errors import ApiError

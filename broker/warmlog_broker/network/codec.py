@@ -13,8 +13,7 @@ from warmlog_broker.network.request_scheduler import RequestHead, StartedRequest
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import Message
-from warmlog_protocol.wire.connection import RefusedRequest, ServerConnection
-from warmlog_protocol.wire.received_batch import ReceivedBatch
+from warmlog_protocol.wire.connection import ReceivedBatch, RefusedRequest, ServerConnection
 
 SMALL_BUFFER_BYTES = 8 * 1024
 """The receive buffer of a new or idle connection, of which there may be thousands."""

@@ -1,5 +1,15 @@
 """Decide when a connection that is idle or too slow must be closed. Times in seconds of the event loop's clock.
 
+============  ======================================================================================
+deadline      the connection is closed
+============  ======================================================================================
+handshake     if it is not open `handshake.timeout.ms` after its beginning
+idle          if it has sent no request for `connections.max.idle.ms`, and waits for no response
+no progress   if it sends less than SLOW_BYTES_PER_S of an incomplete request, or reads less of its
+              responses, over `connections.stall.timeout.ms`; or, while others wait for memory that it
+              holds, less than PRESSED_BYTES_PER_S over PRESSED_S
+============  ======================================================================================
+
 Pure: an active connection is checked several times a second, with the time as an argument; one at rest is checked when
 it may have idled for too long.
 """
@@ -7,6 +17,12 @@ it may have idled for too long.
 from typing import NamedTuple
 
 from warmlog_broker.config.broker_config import BrokerConfig
+
+SLOW_BYTES_PER_S = 1024
+"""Any link is faster; a client that sends byte by byte is not."""
+PRESSED_S = 1.0
+PRESSED_BYTES_PER_S = 64 * 1024
+"""A tenth of a slow office line: who holds memory that others wait for has to use it."""
 
 
 class ConnectionState(NamedTuple):
@@ -41,21 +57,14 @@ class Overdue(NamedTuple):
 class Flow:
     """Bytes in one direction, while the peer is expected to send or read. All counts are totals of the connection."""
 
-    __slots__ = ("_window_bytes", "moved_bytes", "moved_s", "window_s")
+    __slots__ = ("_window_bytes", "window_s")
 
     def __init__(self, now_s: float) -> None:
         self.restart(0, now_s)
 
     def restart(self, moved_bytes: int, now_s: float) -> None:
         """Measure from now on: nothing was expected before."""
-        self.moved_bytes = self._window_bytes = moved_bytes
-        self.moved_s = self.window_s = now_s
-
-    def idle_s(self, moved_bytes: int, now_s: float) -> float:
-        """Return for how long no byte has moved."""
-        if moved_bytes != self.moved_bytes:
-            self.moved_bytes, self.moved_s = moved_bytes, now_s
-        return now_s - self.moved_s
+        self._window_bytes, self.window_s = moved_bytes, now_s
 
     def is_slow(self, moved_bytes: int, now_s: float, *, window_s: float, bytes_per_second: float) -> bool:
         """Return whether a window in which fewer bytes moved has just ended."""
@@ -63,8 +72,31 @@ class Flow:
         if elapsed_s < window_s:
             return False
         is_slow = moved_bytes - self._window_bytes < elapsed_s * bytes_per_second
-        self._window_bytes, self.window_s = moved_bytes, now_s
+        self.restart(moved_bytes, now_s)
         return is_slow
+
+
+class Progress:
+    """Whether a peer sends, or reads, as much as it has to: over the time of the setting, and under pressure."""
+
+    __slots__ = ("_patient", "_pressed")
+
+    def __init__(self, now_s: float) -> None:
+        self._patient, self._pressed = Flow(now_s), Flow(now_s)
+
+    def restart(self, moved_bytes: int, now_s: float) -> None:
+        """Measure from now on: nothing was expected before."""
+        self._patient.restart(moved_bytes, now_s)
+        self._pressed.restart(moved_bytes, now_s)
+
+    def missed_pace(self, moved_bytes: int, now_s: float, patience_s: float, *, is_pressed: bool) -> str:
+        """Return the pace that the peer has not kept, in words; empty if it is fast enough."""
+        was_slow = self._pressed.is_slow(moved_bytes, now_s, window_s=PRESSED_S, bytes_per_second=PRESSED_BYTES_PER_S)
+        if self._patient.is_slow(moved_bytes, now_s, window_s=patience_s, bytes_per_second=SLOW_BYTES_PER_S):
+            return f"less than {SLOW_BYTES_PER_S} bytes a second in {patience_s:g} s"
+        if was_slow and is_pressed:
+            return f"less than {PRESSED_BYTES_PER_S} bytes a second in {PRESSED_S:g} s"
+        return ""
 
 
 class Deadlines:
@@ -74,35 +106,31 @@ class Deadlines:
         self.active_s = now_s
         """When it last sent a request, or received data that had to wait."""
         self._config = config
-        self._since_s = self._request_since_s = now_s
-        self._has_partial = False
-        self._receiving = Flow(now_s)
-        self._sending = Flow(now_s)
+        self._since_s = now_s
+        self._is_new_request = False
+        self._receiving = Progress(now_s)
+        self._sending = Progress(now_s)
 
     @property
     def idle_end_s(self) -> float:
         """When it will have idled for too long without further activity."""
         return self.active_s + self._config.connections_max_idle_ms / 1000
 
-    def received(self, now_s: float, has_requests: bool, has_partial: bool) -> None:
-        """Note received bytes, which completed requests or began one."""
-        if has_requests:
-            self.active_s = now_s
-        if has_requests or not self._has_partial:
-            self._request_since_s = now_s
-        self._has_partial = has_partial
-
-    def rest_ended(self, now_s: float) -> None:
-        """Note that until now there was nothing to receive or to send."""
+    def received_requests(self, now_s: float) -> None:
+        """Note that requests were received completely: what is incomplete now has just begun."""
         self.active_s = now_s
-        self._receiving.restart(self._receiving.moved_bytes, now_s)
-        self._sending.restart(self._sending.moved_bytes, now_s)
+        self._is_new_request = True
+
+    def rest_ended(self, now_s: float, now: ConnectionState) -> None:
+        """Note that until now there was nothing to receive or to send."""
+        self._receiving.restart(now.received_bytes, now_s)
+        self._sending.restart(now.taken_bytes, now_s)
 
     def overdue(self, now_s: float, now: ConnectionState) -> Overdue | None:
         """Return why the connection must be closed; None if it need not be."""
         config = self._config
-        if not now.is_receiving:
-            self._request_since_s = now_s  # the peer is not late while we do not read
+        if not now.is_receiving or self._is_new_request:  # the peer is not late while we do not read
+            self._is_new_request = False
             self._receiving.restart(now.received_bytes, now_s)
         if not now.is_sending:
             self._sending.restart(now.taken_bytes, now_s)
@@ -110,53 +138,33 @@ class Deadlines:
             if (now_s - self._since_s) * 1000 > config.handshake_timeout_ms:
                 return Overdue("handshake.timeout.ms", f"no handshake within {config.handshake_timeout_ms} ms")
             return None
-        return (
-            (self._receiving_too_late(now_s, now) if now.is_receiving else None)
-            or (self._sending_too_late(now_s, now) if now.is_sending else None)
-            or self._idle(now_s, now)
-        )
+        return self._stalled(now_s, now) or self._idle(now_s, now)
 
-    def _receiving_too_late(self, now_s: float, now: ConnectionState) -> Overdue | None:
-        config = self._config
-        if self._receiving.window_s < self._request_since_s:
-            self._receiving.restart(now.received_bytes, now_s)
-        if (now_s - self._request_since_s) * 1000 > config.request_receive_timeout_ms:
-            limit_ms = config.request_receive_timeout_ms
-            return Overdue("request.receive.timeout.ms", f"a request was incomplete {limit_ms} ms after its first byte")
-        if self._is_slow(self._receiving, now.received_bytes, now_s) and now.blocks_requests:
-            return Overdue("stall.timeout.ms", f"others wait for memory that it holds, and it sent {self._pace}")
-        return None
-
-    def _sending_too_late(self, now_s: float, now: ConnectionState) -> Overdue | None:
-        config = self._config
-        if self._sending.idle_s(now.taken_bytes, now_s) * 1000 >= config.send_stall_timeout_ms:
-            limit_ms = config.send_stall_timeout_ms
-            return Overdue("send.stall.timeout.ms", f"it read none of its responses for {limit_ms} ms")
-        if self._is_slow(self._sending, now.taken_bytes, now_s):
-            pace = f"it read {self._pace} of its responses"
-            if now.blocks_responses:
-                return Overdue("stall.timeout.ms", f"responses take more than queued.max.response.bytes, and {pace}")
-            if now.blocks_requests and not now.is_receiving:
-                return Overdue("stall.timeout.ms", f"others wait for memory that its requests hold, and {pace}")
-        return None
+    def _stalled(self, now_s: float, now: ConnectionState) -> Overdue | None:
+        patience_s = self._config.connections_stall_timeout_ms / 1000
+        why = ""
+        if now.is_receiving:
+            is_pressed = now.blocks_requests
+            pace = self._receiving.missed_pace(now.received_bytes, now_s, patience_s, is_pressed=is_pressed)
+            if pace:
+                why = f"it sent {pace} of a request"
+        if now.is_sending and not why:
+            holds_requests = now.blocks_requests and not now.is_receiving
+            is_pressed = now.blocks_responses or holds_requests
+            pace = self._sending.missed_pace(now.taken_bytes, now_s, patience_s, is_pressed=is_pressed)
+            if pace:
+                why = f"it read {pace} of its responses"
+        if not why:
+            return None
+        if now.blocks_requests:
+            why = f"others wait for memory that it holds, and {why}"
+        elif now.blocks_responses:
+            why = f"responses take more than queued.max.response.bytes, and {why}"
+        return Overdue("connections.stall.timeout.ms", why)
 
     def _idle(self, now_s: float, now: ConnectionState) -> Overdue | None:
-        if now.is_served:
+        if now.is_served or now.is_receiving or now.is_sending:
             self.active_s = now_s
         if now_s <= self.idle_end_s:
             return None
         return Overdue("connections.max.idle.ms", f"idle for {self._config.connections_max_idle_ms} ms")
-
-    @property
-    def _pace(self) -> str:
-        config = self._config
-        return f"less than {config.stall_min_bytes_per_second} bytes a second in {config.stall_timeout_ms} ms"
-
-    def _is_slow(self, flow: Flow, moved_bytes: int, now_s: float) -> bool:
-        config = self._config
-        return flow.is_slow(
-            moved_bytes,
-            now_s,
-            window_s=config.stall_timeout_ms / 1000,
-            bytes_per_second=config.stall_min_bytes_per_second,
-        )

@@ -87,13 +87,7 @@ class Session(asyncio.BufferedProtocol):
             keeps_order=self._codec.keeps_order,
             is_congested=self._is_congested,
         )
-        self._memory = ReceiveMemory(
-            self._codec,
-            context.memory,
-            largest_buffer_bytes=context.config.receive_buffer_bytes,
-            on_granted=self._memory_granted,
-            is_trusted=self._is_trusted,
-        )
+        self._memory = ReceiveMemory(self._codec, context.memory, on_granted=self._memory_granted)
         self._transport: asyncio.Transport
         self._requests: RequestRunner
         self._refusal = ""
@@ -198,11 +192,10 @@ class Session(asyncio.BufferedProtocol):
         if not self._scheduler.allows.reading:
             return
         self._received_bytes += nbytes
-        if not self._is_watched:
-            self._watch()
         try:
             requests = self._codec.received(nbytes)
-            self._deadlines.received(self._loop.time(), bool(requests), self._codec.pending_bytes > 0)
+            if requests:
+                self._deadlines.received_requests(self._loop.time())
             if requests and self._refusal:
                 first = requests[0]
                 started = StartedRequest(first.api, first.api_version, first.correlation_id)
@@ -210,6 +203,7 @@ class Session(asyncio.BufferedProtocol):
                 return
             self._scheduler.received(requests)
             self._proceed(was_filled=nbytes == self._room_bytes)
+            self._watch_unless_at_rest()
         except RemoteProtocolError as error:
             self._log(f"connections closed, {error.kind}", f"connection with {self.name} closed: {error}")
             self._end_with((error.reply,) if error.reply else ())
@@ -307,8 +301,7 @@ class Session(asyncio.BufferedProtocol):
         if self._scheduler.state is State.CLOSED:
             return
         self._sending.pump()
-        if not self._is_watched:
-            self._watch()
+        self._watch_unless_at_rest()
         if not self._is_reading or self._scheduler.state is not State.OPEN:
             self._proceed()
 
@@ -338,7 +331,7 @@ class Session(asyncio.BufferedProtocol):
             self._requests.start(*following)
         may_read = self._may_read
         if scheduler.allows.reading and not scheduler.has_backlog:
-            self._memory.provide(was_filled=was_filled and may_read, may_read=may_read)
+            self._memory.provide(is_trusted=self._is_trusted(), was_filled=was_filled and may_read, may_read=may_read)
         self._set_reading(may_read and not self._memory.is_waiting)
         if not scheduler.allows.starting or scheduler.is_done:
             self._end_if_sent()
@@ -402,17 +395,27 @@ class Session(asyncio.BufferedProtocol):
             self._timer.cancel()
         self._timer = timer
 
+    @property
+    def _is_at_rest(self) -> bool:
+        """Whether nothing can be late but the next request."""
+        codec, sending = self._codec, self._sending
+        return self._memory.is_small and not codec.pending_bytes and sending.is_empty and self._is_trusted()
+
+    def _watch_unless_at_rest(self) -> None:
+        if not self._is_watched and not self._is_at_rest:
+            self._watch()
+
     def _watch(self) -> None:
         """Check the deadlines with every tick until the connection is at rest."""
         self._is_watched = True
         now_s = self._loop.time()
-        self._deadlines.rest_ended(now_s)
+        self._deadlines.rest_ended(now_s, self._connection_state())
         self._set_timer(self._context.timers.schedule(now_s, self._check))
 
     def _check(self) -> None:
         """Close the connection if a deadline has passed; otherwise schedule the next check."""
         now_s = self._loop.time()
-        deadlines, codec = self._deadlines, self._codec
+        deadlines = self._deadlines
         patience_s = SHRINK_WHEN_SHORT_AFTER_S if self._context.memory.is_short else SHRINK_AFTER_S
         if now_s - deadlines.active_s > patience_s and not self._scheduler.has_backlog:
             self._memory.shrink()
@@ -420,8 +423,7 @@ class Session(asyncio.BufferedProtocol):
         if overdue is not None:
             self.close(overdue.reason, kind=overdue.rule)
             return
-        is_at_rest = self._is_trusted() and not codec.pending_bytes and self._sending.is_empty
-        self._is_watched = not (is_at_rest and self._memory.is_small)
+        self._is_watched = not self._is_at_rest
         due_s = now_s if self._is_watched else deadlines.idle_end_s
         self._set_timer(self._context.timers.schedule(due_s, self._check))
 

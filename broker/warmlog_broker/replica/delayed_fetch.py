@@ -18,6 +18,10 @@ from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_protocol.errors import ApiError
 
 ENDS_A_TURN = 64
+MOST_WAITS = 16_384
+"""Twice the connections that a broker accepts by default. Each takes a KiB; a further fetch is answered at once."""
+MOST_PARTITIONS = 262_144
+"""Of all waiting fetches together; each takes 200 bytes."""
 
 
 class WantedRead(NamedTuple):
@@ -90,7 +94,7 @@ class DelayedFetch:
 class DelayedFetches:
     """All delayed fetches of the broker: at most `limit`, for at most `partition_limit` partitions."""
 
-    def __init__(self, limit: int, partition_limit: int) -> None:
+    def __init__(self, limit: int = MOST_WAITS, partition_limit: int = MOST_PARTITIONS) -> None:
         self.limit = limit
         self.partition_limit = partition_limit
         self._partition_count = 0

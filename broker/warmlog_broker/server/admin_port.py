@@ -3,8 +3,6 @@
 Imported only if `admin.listen` is set, as the library for metrics takes a while to import.
 """
 
-import asyncio
-
 from prometheus_client.core import Metric
 
 from warmlog_broker.handlers.context import Services
@@ -17,8 +15,8 @@ from warmlog_broker.server.listener import bind
 class AdminPort:
     """The broker tells it how its start and its stop go on."""
 
-    def __init__(self, address: tuple[str, int], loop: asyncio.AbstractEventLoop) -> None:
-        """Serve at `address`. Raises CannotListen."""
+    def __init__(self, address: tuple[str, int]) -> None:
+        """Bind `address`. Raises CannotListen."""
         self.opened = self.to_open = 0
         """Partitions opened by a start, and all of them, as last reported."""
         self.is_stopping = False
@@ -26,10 +24,7 @@ class AdminPort:
         self._metrics: BrokerMetrics | None = None
         listeners = bind(*address)
         self.port: int = listeners[0].getsockname()[1]
-        self._server = AdminServer(listeners, loop, self)
-
-    def close(self) -> None:
-        self._server.close()
+        self.server = AdminServer(listeners, self)
 
     def serve(self, services: Services, metrics: BrokerMetrics) -> None:
         """The broker serves clients from now on."""

@@ -155,7 +155,7 @@ class Broker:
             bound = self._bind()
             for each in bound:
                 undo.callback(each.close)
-            self._open_admin_port(undo)
+            await self._open_admin_port(undo)
             locked, metadata_log = lock_and_read(self.config)
             undo.callback(locked.close)
             undo.callback(metadata_log.close)
@@ -301,14 +301,15 @@ class Broker:
                 raise error from None
             raise
 
-    def _open_admin_port(self, undo: ExitStack) -> None:
+    async def _open_admin_port(self, undo: ExitStack) -> None:
         """Serve metrics and health from now on, also during the start, if `admin.listen` is set."""
         if not self.config.admin_listen:
             return
         from warmlog_broker.server.admin_port import AdminPort
 
-        self._admin = AdminPort(parse_address(self.config.admin_listen), self._loop)
-        undo.callback(self._admin.close)
+        self._admin = AdminPort(parse_address(self.config.admin_listen))
+        undo.callback(self._admin.server.close)
+        await self._admin.server.start()
 
     def _publish_metrics(self) -> None:
         if self._admin is None:

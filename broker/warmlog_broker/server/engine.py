@@ -9,8 +9,8 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.groups import GroupCoordinator
-from warmlog_broker.coordinator.transactions import TransactionCoordinator
+from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
+from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.loader import LogOpener, Stored
 from warmlog_broker.handlers.context import Services
@@ -136,7 +136,7 @@ class Engine:
         cluster = stored.metadata_log.state.cluster
         assert cluster is not None
         authorizer = Authorizer(self._metadata, config)
-        producer_ids = ProducerIds(self._metadata, config.producer_id_block_size)
+        producer_ids = ProducerIds(self._metadata)
         groups = GroupCoordinator(
             self.topics,
             config,
@@ -170,7 +170,7 @@ class Engine:
             ),
             directories=self.directories,
             moves=self.moves,
-            delayed_fetches=DelayedFetches(config.fetch_max_waits, config.fetch_max_wait_partitions),
+            delayed_fetches=DelayedFetches(),
             producer_ids=producer_ids,
             groups=groups,
             transactions=TransactionCoordinator(

@@ -10,7 +10,7 @@ from functools import partial
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import Listener
 from warmlog_broker.network.session import Session
-from warmlog_broker.network.tls.acceptor import TlsAcceptor
+from warmlog_broker.network.tls.acceptor import MOST_HANDSHAKES, TlsAcceptor
 from warmlog_broker.network.tls.certificate import Certificate
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
@@ -50,7 +50,7 @@ class Listening:
     @property
     def most_handshakes(self) -> int:
         """How many connections may be in their TLS handshake, on all listeners: each has a descriptor."""
-        return self._config.tls_max_handshakes * sum(each.uses_tls for each in self._config.all_listeners)
+        return MOST_HANDSHAKES * sum(each.uses_tls for each in self._config.all_listeners)
 
     async def load_certificate(self) -> None:
         """Load the files of TLS if a listener uses it. Raises InvalidConfig."""
@@ -76,8 +76,8 @@ class Listening:
             self._servers.append(
                 TlsAcceptor(
                     bound.sockets,
-                    config=self._config,
                     certificate=self._certificate,
+                    handshake_timeout_s=self._config.handshake_timeout_ms / 1000,
                     make_session=make_session,
                     tasks=self._tasks,
                     lines=self._lines,

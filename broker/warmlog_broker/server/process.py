@@ -151,6 +151,11 @@ def log_start(broker: Broker) -> None:
             "warmlog: these environment variables are not settings and were ignored: %s",
             ", ".join(config.ignored_variables),
         )
+    if config.retired:
+        _log.warning(
+            "warmlog: these settings have no effect any more, and will be refused by version 0.3: %s",
+            ", ".join(config.retired),
+        )
     if any(each.authenticates for each in config.all_listeners) and not broker.services.users.listed():
         _log.warning(
             "warmlog: there are no users, so no client can log in to a listener that asks for a password: "

@@ -7,20 +7,18 @@ of the tasks that count to `commit_job`: what all others have written is aborted
 Versions of a job are committed in rising order, each once: a task that joins the version that was committed last learns
 that there is nothing to write, and a repeated commit of it changes nothing.
 
-The transaction is aborted if no member has been heard of for its timeout. A thread of each task sends heartbeats, with
-pauses of a third of that, and `confirm` sends the last one. A task that still waits for its first record when the first
-heartbeat is due joins, too: others may have finished long before.
+The transaction is aborted if no member has been heard of for its timeout. Each task sends heartbeats, with pauses of a
+third of that, and `confirm` sends the last one. A task that still waits for its first record when the first heartbeat
+is due joins, too: others may have finished long before.
 """
 
-import threading
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from warmlog.errors import ApiError, BrokerUnavailable, DeliveryTimeout, WarmlogError, may_pass
-from warmlog.sockets.cluster import BlockingCluster
-from warmlog.sockets.connection import Closing
 from warmlog_protocol.messages import (
     AbortJobMembersRequest,
     AbortJobMembersResponse,
@@ -32,10 +30,13 @@ from warmlog_protocol.messages import (
     JoinJobRequest,
     JoinJobResponse,
 )
+from warmlog_transport.cluster import Cluster
 
 HEARTBEATS_A_TIMEOUT = 3
 RETRY_S = 1.0
 """The pause after a heartbeat that failed."""
+ABORT_MS = 5_000
+"""How long a task that fails tries to abort what it has written. Otherwise its driver or the timeout does."""
 
 
 class Job(NamedTuple):
@@ -50,78 +51,78 @@ class Job(NamedTuple):
         return f"version {self.version} of job {self.transactional_id!r}"
 
 
-class Membership(Closing):
-    """The part of one task in a job's transaction, a context manager. An error in the block aborts it, if possible."""
+class Membership:
+    """The part of one task in a job's transaction. An error in its `async with` block aborts it, if possible."""
 
-    def __init__(self, cluster: BlockingCluster, job: Job, *, patience_ms: int) -> None:
-        """Requests are retried for `patience_ms`, over `cluster`; heartbeats use connections of their own."""
+    def __init__(self, cluster: Cluster, job: Job, *, patience_ms: int) -> None:
+        """Requests are retried for `patience_ms`."""
         self._cluster = cluster
         self._job = job
         self._patience_ms = patience_ms
-        self._joining = threading.Lock()
+        self._joining = asyncio.Lock()
         self._joined: JoinJobResponse | None = None
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="warmlog job heartbeats", daemon=True)
-        self._thread.start()
+        self._heartbeats: asyncio.Task[None] | None = None
 
-    def join(self) -> JobMember | None:
+    async def join(self) -> JobMember | None:
         """Return the producer to write with; None if the version is committed, and there is nothing to write.
 
         Raises StaleJobVersion if a higher version is committed, InvalidTxnState while another one is undecided, and
         what else the broker refuses; BrokerUnavailable or a retriable ApiError after `patience_ms`.
         """
-        return _member(self._join(self._cluster, self._patience_ms))
+        return await self._join(self._patience_ms)
 
-    def confirm(self) -> None:
+    async def confirm(self) -> None:
         """Give the transaction its full timeout again, for the tasks that follow; ProducerFenced if it has ended."""
-        self._heartbeat(self._cluster, self._patience_ms)
+        await self._heartbeat(self._patience_ms)
 
-    def close(self) -> None:
-        """End the heartbeats, not the transaction."""
-        self._is_over.set()
-        self._thread.join()
+    async def __aenter__(self) -> Self:
+        self._heartbeats = asyncio.create_task(self._keep(), name="warmlog job heartbeats")
+        return self
 
-    def __exit__(
+    async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, trace)
+        assert self._heartbeats is not None
+        self._heartbeats.cancel()
+        await asyncio.wait([self._heartbeats])
         member = None if self._joined is None else _member(self._joined)
         if kind is not None and member is not None:
-            with suppress(WarmlogError), self._cluster.another() as cluster:
-                abort_job_members(cluster, self._job, [member], patience_ms=0)
+            with suppress(WarmlogError):
+                await abort_job_members(
+                    self._cluster, self._job, [member], patience_ms=min(ABORT_MS, self._patience_ms)
+                )
 
-    def _join(self, cluster: BlockingCluster, patience_ms: int) -> JoinJobResponse:
-        with self._joining:
+    async def _join(self, patience_ms: int) -> JobMember | None:
+        async with self._joining:
             if self._joined is None:
                 request = JoinJobRequest(*self._job)
-                self._joined = cluster.patiently(lambda: cluster.call(request, JoinJobResponse), patience_ms)
-            return self._joined
+                self._joined = await self._cluster.call(request, JoinJobResponse, timeout_ms=patience_ms)
+            return _member(self._joined)
 
-    def _heartbeat(self, cluster: BlockingCluster, patience_ms: int) -> None:
-        member = _member(self._join(cluster, patience_ms))
+    async def _heartbeat(self, patience_ms: int) -> None:
+        member = await self._join(patience_ms)
         if member is not None:
             request = JobHeartbeatRequest(self._job.transactional_id, self._job.version, member)
-            cluster.patiently(lambda: cluster.call(request, JobHeartbeatResponse), patience_ms)
+            await self._cluster.call(request, JobHeartbeatResponse, timeout_ms=patience_ms)
 
-    def _keep(self) -> None:
+    async def _keep(self) -> None:
         """Send heartbeats until the end, or until one is refused: then `join`, `confirm` or the producer says why."""
-        interval_s = self._job.timeout_ms / HEARTBEATS_A_TIMEOUT / 1000
-        pause_s = interval_s
-        with self._cluster.another() as cluster:
-            while not self._is_over.wait(pause_s):
-                try:
-                    self._heartbeat(cluster, patience_ms=0)
-                    pause_s = interval_s
-                except (BrokerUnavailable, ApiError) as error:
-                    if not may_pass(error):
-                        return
-                    pause_s = min(interval_s, RETRY_S)
-                except WarmlogError:
+        interval_s = pause_s = self._job.timeout_ms / HEARTBEATS_A_TIMEOUT / 1000
+        while True:
+            await asyncio.sleep(pause_s)
+            try:
+                await self._heartbeat(self._cluster.options.request_timeout_ms)
+                pause_s = interval_s
+            except (BrokerUnavailable, ApiError) as error:
+                if not may_pass(error):
                     return
+                pause_s = min(interval_s, RETRY_S)
+            except WarmlogError:
+                return
 
 
-def commit_job(
-    cluster: BlockingCluster, job: Job, winners: Sequence[JobMember], *, records: int, patience_ms: int
+async def commit_job(
+    cluster: Cluster, job: Job, winners: Sequence[JobMember], *, records: int, patience_ms: int
 ) -> CommitJobResponse:
     """Commit what `winners` have written, so many `records`, and abort all other members; retry for `patience_ms`.
 
@@ -130,7 +131,7 @@ def commit_job(
     """
     request = CommitJobRequest(job.transactional_id, job.version, list(winners), records)
     try:
-        return cluster.patiently(lambda: cluster.call(request, CommitJobResponse), patience_ms)
+        return await cluster.call(request, CommitJobResponse, timeout_ms=patience_ms)
     except (BrokerUnavailable, ApiError) as error:
         if not may_pass(error):
             raise
@@ -139,10 +140,10 @@ def commit_job(
         ) from error
 
 
-def abort_job_members(cluster: BlockingCluster, job: Job, members: Sequence[JobMember], *, patience_ms: int) -> None:
+async def abort_job_members(cluster: Cluster, job: Job, members: Sequence[JobMember], *, patience_ms: int) -> None:
     """Abort what `members` have written. InvalidTxnState if the version is committed, and so decided otherwise."""
     request = AbortJobMembersRequest(job.transactional_id, job.version, list(members))
-    cluster.patiently(lambda: cluster.call(request, AbortJobMembersResponse), patience_ms)
+    await cluster.call(request, AbortJobMembersResponse, timeout_ms=patience_ms)
 
 
 def _member(joined: JoinJobResponse) -> JobMember | None:

@@ -3,11 +3,10 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
-from warmlog.consumer import consumer
-from warmlog.consumer.iterators import ArrowIterator, BatchIterator, RecordIterator
+from warmlog.consumer import consumer, iterators
 from warmlog.errors import InvalidConfig
 from warmlog.points import Where
 from warmlog.records.batch import Batch, Record
@@ -19,16 +18,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Steps(Protocol[T]):
-    """An asynchronous iterator of the consumer that takes back an item that did not reach the user."""
-
-    async def __anext__(self) -> T: ...
-
-    def give_back(self, last: T) -> None: ...
-
-
 class Consumer(BlockingClient[consumer.Consumer]):
-    """Reads topics or single partitions: `warmlog.Consumer` without `await`. For one reader at a time.
+    """Reads topics or single partitions: `warmlog.Consumer` without `await`. For one iterator at a time.
 
     `on_assigned`, `on_revoked` and `on_lost` are plain functions; they are called in another thread, while the reader
     waits, and may call the consumer.
@@ -44,20 +35,26 @@ class Consumer(BlockingClient[consumer.Consumer]):
                 options[name] = _in_thread(callback)
         super().__init__(consumer.Consumer(*arguments, **options))
 
-    def batches(self, until: Where | None = None) -> Iterator[Batch]:
-        """Iterate over batches, without end or `until` every partition has reached that point."""
-        return _Blocking(self, lambda: BatchIterator(self._client._open(), until))
+    def batches(self, until: Where | None = None) -> "ItemIterator[Batch]":
+        """Iterate over batches, without end or `until` every partition has reached that point.
 
-    def records(self, until: Where | None = None) -> Iterator[Record]:
-        """Iterate over single records; `until` as for `batches`."""
-        return _Records(self, lambda: RecordIterator(self._client._open(), until))
+        One iterator reads at a time: the first step of a second one raises ConsumerBusy until the loop over the first
+        was left or has raised, or `iterator.close()`. What that has not delivered is delivered by the second.
+        """
+        return ItemIterator(self, lambda: self._client.batches(until))
 
-    def __iter__(self) -> Iterator[Record]:
+    def records(self, until: Where | None = None) -> "ItemIterator[Record]":
+        """Iterate over single records; `until` and one at a time as for `batches`."""
+        return ItemIterator(self, lambda: self._client.records(until))
+
+    def __iter__(self) -> "ItemIterator[Record]":
         return self.records()
 
-    def arrow(self, until: Where | None = None, *, columns: Sequence[str] | None = None) -> "Iterator[pa.RecordBatch]":
-        """Iterate over Arrow record batches with these columns; `until` as for `batches`."""
-        return _Blocking(self, lambda: ArrowIterator(self._client._open(), until, columns))
+    def arrow(
+        self, until: Where | None = None, *, columns: Sequence[str] | None = None
+    ) -> "ItemIterator[pa.RecordBatch]":
+        """Iterate over Arrow record batches with these columns; otherwise as `batches`."""
+        return ItemIterator(self, lambda: self._client.arrow(until, columns=columns))
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -73,9 +70,7 @@ class Consumer(BlockingClient[consumer.Consumer]):
 
         Ctrl-C leaves the positions where they were.
         """
-        return self._running().hand_over(
-            lambda: self._client.to_arrow(until, columns=columns), lambda _: self._client._open().give_back_last()
-        )
+        return next(ItemIterator(self, lambda: self._client._table(until, columns)))
 
     commit = waiting(consumer.Consumer.commit)
     committed = waiting(consumer.Consumer.committed)
@@ -105,49 +100,43 @@ def _in_thread(callback: Callable[[Any], Any]) -> Callable[[Any], Coroutine[Any,
     return run
 
 
-class _Blocking(Iterator[T]):
-    """An asynchronous iterator whose steps wait. Continues after an error.
+class ItemIterator(Iterator[T], Generic[T]):
+    """Items until every partition has reached `until`. Continues after an error, and after Ctrl-C.
 
-    An item that a step has found when Ctrl-C interrupts it is given back: the consumer's positions are before it.
+    The client's thread takes items from what was fetched, and the caller's delivers them: what an interrupted step has
+    found is not delivered yet, and delivered by the next one. Leaving a loop over it lets something else be read;
+    another loop over the same goes on.
     """
 
-    def __init__(self, owner: Consumer, make: Callable[[], _Steps[T]]) -> None:
-        async def begin() -> _Steps[T]:
+    def __init__(self, owner: Consumer, make: Callable[[], iterators.ItemIterator[T]]) -> None:
+        async def begin() -> iterators.ItemIterator[T]:
             return make()
 
         self._owner = owner
-        self._items = owner._call(begin)
+        self._source = owner._call(begin)
+
+    def __iter__(self) -> Iterator[T]:
+        source = self._source
+        try:
+            while True:
+                yield from source.items
+                if not self._owner._call(source.fill):
+                    return
+        finally:
+            source.release()
 
     def __next__(self) -> T:
-        found = self._owner._running().hand_over(self._next, self._take_back)
-        if not found:
-            raise StopIteration
-        return found[0]
-
-    async def _next(self) -> list[T]:
-        """The next item, in a list; an empty list at the end."""
+        source = self._source
         try:
-            return [await self._items.__anext__()]
-        except StopAsyncIteration:
-            return []
+            while True:
+                for item in source.items:
+                    return item
+                if not self._owner._call(source.fill):
+                    raise StopIteration
+        except BaseException:
+            source.release()
+            raise
 
-    def _take_back(self, found: list[T]) -> None:
-        for item in found:
-            self._items.give_back(item)
-
-
-class _Records(_Blocking[Record]):
-    """Records: those of a batch that is in hand are taken without a call into the loop."""
-
-    _is_in_hand = False
-    """Whether the last step has ended: the first one puts `until` in force, an interrupted one is given back soon."""
-
-    def __next__(self) -> Record:
-        core = self._owner._client._core
-        if core is not None and self._is_in_hand:
-            for record in core.records:
-                return record
-        self._is_in_hand = False
-        record = super().__next__()
-        self._is_in_hand = True
-        return record
+    def close(self) -> None:
+        """End this iterator. What it has not delivered is read next by another one."""
+        self._owner._call(self._source.aclose)

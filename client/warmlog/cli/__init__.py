@@ -1,8 +1,8 @@
-"""The command line `warmlog`: serve, topic, produce, consume, offsets, log, index, spark-export and demo.
+"""The command line `warmlog`.
 
-Each command has its file in `commands`; `app` joins them. `terminal.exits` defines how a command ends,
-`terminal.output` what it prints where, `terminal.options` the options that several commands take. Modules import the
-client, the broker, Arrow, Spark and rich inside the commands that need them, so that small commands start fast.
+`app` has the table of all commands, which are in `commands` and `dump` and are imported when they are used.
+`terminal.exits` defines how a command ends, `terminal.output` what it prints where, `terminal.options` the options that
+several commands take. Modules import the client, the broker, Arrow and Spark inside the commands that need them.
 """
 
 

@@ -1,245 +1,205 @@
-"""The commands, joined into one program."""
+"""The program: its options and the table of its commands, each of which is imported when it is used."""
 
-import inspect
 import os
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from importlib import import_module
+from typing import Any
 
-import typer
-from typer.core import TyperGroup
+import click
 
-from warmlog.cli.commands import (
-    about,
-    consume,
-    index,
-    log_dirs,
-    offsets,
-    produce,
-    serve,
-    spark_export,
-    status,
-)
-from warmlog.cli.commands.acl import change as acl_change
-from warmlog.cli.commands.acl import show as acl_show
-from warmlog.cli.commands.backup import backup, restore
-from warmlog.cli.commands.config import change as config_change
-from warmlog.cli.commands.config import check as config_check
-from warmlog.cli.commands.config import show as config_show
-from warmlog.cli.commands.group import delete as group_delete
-from warmlog.cli.commands.group import describe as group_describe
-from warmlog.cli.commands.group import reset as group_reset
-from warmlog.cli.commands.log import adopt as log_adopt
-from warmlog.cli.commands.log import rebuild as log_rebuild
-from warmlog.cli.commands.log import verify as log_verify
-from warmlog.cli.commands.quota import change as quota_change
-from warmlog.cli.commands.quota import show as quota_show
-from warmlog.cli.commands.topic import change, copy, delete, delete_records, describe
-from warmlog.cli.commands.txn import abort as txn_abort
-from warmlog.cli.commands.txn import show as txn_show
-from warmlog.cli.commands.user import change as user_change
-from warmlog.cli.commands.user import list as user_list
-from warmlog.cli.demo import command as demo
-from warmlog.cli.dump import command as dump
-from warmlog.cli.terminal.exits import DEBUG_VARIABLE, INTERRUPTED
+from warmlog.cli.terminal.exits import DEBUG_VARIABLE, run_cleanly
 from warmlog.cli.terminal.options import check_broker
 from warmlog.cli.terminal.output import open_closed_streams
-from warmlog.cli.terminal.profile import (
-    PASSWORD_FILE_VARIABLE,
-    PASSWORD_VARIABLE,
-    PROFILE_VARIABLE,
-    SSL_VARIABLES,
-    USERNAME_VARIABLE,
-)
+from warmlog.cli.terminal.profile import CONNECTION_SETTINGS, PROFILE_VARIABLE
 
-PROGRAM = about.PROGRAM
-COMPLETION_VARIABLE = "_WARMLOG_COMPLETE"
-"""What the shell's script sets to have words completed; `source_SHELL` prints the script."""
+PROGRAM = "warmlog"
 
-COMPLETION_HELP = """Print the script that completes commands, options, topics and groups in a shell.
-
-    bash    echo 'source <(warmlog completion bash)' >> ~/.bashrc
-    zsh     echo 'source <(warmlog completion zsh)' >> ~/.zshrc
-    fish    warmlog completion fish > ~/.config/fish/completions/warmlog.fish
-
-In zsh the line must come after compinit. Open a new shell afterwards."""
-
-
-def completion(
-    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="The shell.", show_default=False)],
-) -> None:
-    os.environ[COMPLETION_VARIABLE] = f"source_{shell}"
-    build_app(is_terminal=False)(prog_name=PROGRAM)
-
-
-COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
-    "serve": (serve.serve, ""),
-    "produce": (produce.produce, produce.HELP),
-    "consume": (consume.consume, consume.HELP),
-    "offsets": (offsets.offsets, ""),
-    "spark-export": (spark_export.spark_export, spark_export.HELP),
-    "status": (status.status, ""),
-    "backup": (backup.backup, ""),
-    "restore": (restore.restore, ""),
-    "profile": (about.profile, about.PROFILE_HELP),
-    "demo": (demo.demo, ""),
-    "completion": (completion, COMPLETION_HELP),
-    "version": (about.version, ""),
-    "help": (about.help_command, ""),
+COMMANDS: dict[str, tuple[str, str]] = {
+    "serve": ("commands.serve:serve", "Run a broker until SIGTERM or Ctrl-C."),
+    "produce": ("commands.produce:produce", "Send the lines of standard input as records, or one record with --value."),
+    "consume": ("commands.consume:consume", "Print the records of topics, from --from to --to, or without end."),
+    "offsets": ("commands.offsets:offsets", "Show an offset of each partition."),
+    "spark-export": (
+        "commands.spark_export:spark_export",
+        "Copy a topic to Parquet files with Spark, each record once.",
+    ),
+    "status": ("commands.status:status", "Show the broker, its disks, its topics by size, and groups by their lag."),
+    "backup": ("commands.backup:backup", "Copy the data directories of a broker, which may run meanwhile."),
+    "restore": ("commands.backup:restore", "Copy a backup into new data directories."),
+    "profile": ("commands.about:profile", "Show the broker and the connection options that commands use."),
+    "completion": ("commands.about:completion", "Print the script that completes what one types in a shell."),
+    "version": ("commands.about:version", "Print the version."),
+    "help": ("commands.about:help_command", "Show the help of a command, or of the program."),
 }
-"""Each command, and its help if that has blocks, which are indented and keep their lines."""
-FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
+"""Where each command is, below `warmlog.cli`, and what a list of commands says of it."""
+
+FAMILIES: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
     "topic": (
         "Create, list, describe, change and delete topics.",
         {
-            "create": change.create,
-            "list": describe.list_topics,
-            "describe": describe.describe,
-            "alter": change.alter,
-            "add-partitions": change.add_partitions,
-            "delete": delete.delete,
-            "delete-records": delete_records.delete_records,
-            "copy": copy.copy,
+            "create": ("commands.topic.change:create", "Create topics."),
+            "list": ("commands.topic.describe:list_topics", "List all topics."),
+            "describe": ("commands.topic.describe:describe", "Show a topic's records, size, partitions and settings."),
+            "alter": ("commands.topic.change:alter", "Change settings of a topic."),
+            "add-partitions": ("commands.topic.change:add_partitions", "Add partitions to a topic."),
+            "delete": ("commands.topic.change:delete", "Delete topics and all their records."),
+            "delete-records": ("commands.topic.delete_records:delete_records", "Delete the oldest records of a topic."),
+            "copy": ("commands.topic.copy:copy", "Copy the records of a topic into another one."),
         },
     ),
     "group": (
         "List, describe, reset and delete consumer groups.",
         {
-            "list": group_describe.list_groups,
-            "describe": group_describe.describe,
-            "members": group_describe.members,
-            "reset": group_reset.reset,
-            "delete": group_delete.delete,
+            "list": ("commands.group:list_groups", "List all consumer groups."),
+            "describe": ("commands.group:describe", "Show how far a group is behind, and which member reads what."),
+            "members": ("commands.group:members", "Show the members of a group, and what each of them reads."),
+            "reset": ("commands.group:reset", "Move the committed offsets of a group without members."),
+            "delete": ("commands.group:delete", "Delete groups without members, and their committed offsets."),
         },
     ),
     "txn": (
         "List, describe and abort transactions.",
         {
-            "list": txn_show.list_transactions,
-            "describe": txn_show.describe,
-            "abort": txn_abort.abort,
+            "list": ("commands.txn:list_transactions", "List all transactional ids, and their open transactions."),
+            "describe": ("commands.txn:describe", "Show a transactional id and its open transaction."),
+            "abort": ("commands.txn:abort", "Abort the open transaction of a producer or a job."),
         },
     ),
     "user": (
         "Add, list and delete users, and change their passwords.",
         {
-            "add": user_change.add,
-            "list": user_list.list_users,
-            "rotate": user_change.rotate,
-            "delete": user_change.delete,
+            "add": ("commands.access.user:add", "Create a user."),
+            "list": ("commands.access.user:list_users", "List the users."),
+            "rotate": ("commands.access.user:rotate", "Give a user another password."),
+            "delete": ("commands.access.user:delete", "Delete users, whose connections end."),
         },
     ),
     "acl": (
         "Add, list, delete and check rights.",
         {
-            "add": acl_change.add,
-            "list": acl_show.list_acls,
-            "delete": acl_change.delete,
-            "check": acl_show.check,
+            "add": ("commands.access.acl:add", "Allow a principal operations on topics, groups or the cluster."),
+            "list": ("commands.access.acl:list_acls", "List the rules."),
+            "delete": ("commands.access.acl:delete", "Remove the rules that all the options fit."),
+            "check": ("commands.access.acl:check", "Tell whether a principal may do something, and why."),
         },
     ),
     "quota": (
         "Set, list and delete quotas of users and clients.",
         {
-            "set": quota_change.set_quota,
-            "list": quota_show.list_quotas,
-            "delete": quota_change.delete,
+            "set": ("commands.access.quota:set_quota", "Set limits of a user or a client id."),
+            "list": ("commands.access.quota:list_quotas", "List the quotas."),
+            "delete": ("commands.access.quota:delete", "Remove limits of a user or a client id."),
         },
     ),
     "config": (
         "Check, show and alter the settings of a broker.",
         {
-            "check": config_check.check,
-            "show": config_show.show,
-            "set": config_change.set_settings,
-            "unset": config_change.unset_settings,
+            "check": ("commands.config:check", "Check a file of settings without a broker."),
+            "show": ("commands.config:show", "Show the settings in force and where each comes from."),
+            "set": ("commands.config:set_settings", "Alter settings of the running broker."),
+            "unset": ("commands.config:unset_settings", "Return altered settings to what the broker started with."),
         },
     ),
     "log": (
         "Inspect, check and adopt the files of a data directory.",
         {
-            "dump": dump.dump,
-            "dirs": log_dirs.dirs,
-            "move": log_dirs.move,
-            "verify": log_verify.verify,
-            "rebuild-index": log_rebuild.rebuild_index,
-            "adopt": log_adopt.adopt,
+            "dump": ("dump.command:dump", "Print log segments and the other files of a partition."),
+            "dirs": ("commands.log.dirs:dirs", "Show the broker's data directories and their partitions."),
+            "move": ("commands.log.dirs:move", "Begin to move a partition to another data directory."),
+            "verify": ("commands.log.verify:verify", "Check every batch, index entry and other file of a partition."),
+            "rebuild-index": ("commands.log.verify:rebuild_index", "Rebuild index files from the .log files."),
+            "adopt": ("commands.log.adopt:adopt", "Take over the topics of a stopped Kafka."),
         },
     ),
-    "index": ("Show what a search in an index reads.", {"trace": index.trace}),
+    "index": (
+        "Show what a search in an index reads.",
+        {"trace": ("commands.index:trace", "Show which pages of an index a search reads.")},
+    ),
 }
 
 
-def _show_version(is_asked_for: bool) -> None:
-    if is_asked_for:
-        about.version()
-        raise typer.Exit
+class LazyCommand(click.Command):
+    """The place of a command that is not imported yet, with its line in the list of commands."""
+
+    def __init__(self, name: str, place: str, short_help: str) -> None:
+        super().__init__(name, short_help=short_help)
+        self._place = place
+
+    def load(self) -> click.Command:
+        """Import the command and return it."""
+        module, _, attribute = self._place.partition(":")
+        command: click.Command = getattr(import_module(f"warmlog.cli.{module}"), attribute)
+        return command
 
 
-def _options(
-    _version: Annotated[
-        bool,
-        typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Print the version and exit."),
-    ] = False,
-    is_debug: Annotated[
-        bool, typer.Option("--debug", help=f"Show the traceback of a failure (also {DEBUG_VARIABLE}=1).")
-    ] = False,
-    broker: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The broker, for commands that connect to one.")
-    ] = None,
-    profile: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help=f"A table of the client profile (also {PROFILE_VARIABLE}=NAME)."),
-    ] = None,
-    username: Annotated[
-        str | None, typer.Option(metavar="NAME", help=f"The user to connect as (also {USERNAME_VARIABLE}=NAME).")
-    ] = None,
-    password_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help=f"A file with that user's password (also {PASSWORD_FILE_VARIABLE}=FILE, {PASSWORD_VARIABLE}=…).",
-        ),
-    ] = None,
-    uses_tls: Annotated[
-        bool | None,
-        typer.Option("--ssl/--no-ssl", help=f"Connect by TLS (also {SSL_VARIABLES['ssl']}).", show_default=False),
-    ] = None,
-    cafile: Annotated[
-        str | None,
-        typer.Option(
-            "--ssl-cafile",
-            metavar="FILE",
-            help=f"The issuers of brokers' certificates, as PEM (also {SSL_VARIABLES['ssl_cafile']}).",
-        ),
-    ] = None,
-    certfile: Annotated[
-        str | None,
-        typer.Option(
-            "--ssl-certfile",
-            metavar="FILE",
-            help=f"The client's certificate, as PEM (also {SSL_VARIABLES['ssl_certfile']}).",
-        ),
-    ] = None,
-    keyfile: Annotated[
-        str | None,
-        typer.Option(
-            "--ssl-keyfile",
-            metavar="FILE",
-            help=f"Its key, if not in the same file (also {SSL_VARIABLES['ssl_keyfile']}; its password: "
-            f"{SSL_VARIABLES['ssl_keypassword']}).",
-        ),
-    ] = None,
-    checks_hostname: Annotated[
-        bool | None,
-        typer.Option(
-            "--ssl-check-hostname/--ssl-no-check-hostname",
-            help=f"Whether the broker's certificate must be for its host (also {SSL_VARIABLES['ssl_check_hostname']}).",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
+class Family(click.Group):
+    """A group of commands that are imported when they are resolved."""
+
+    def add_lazily(self, commands: dict[str, tuple[str, str]]) -> None:
+        for name, (place, short_help) in commands.items():
+            self.add_command(LazyCommand(name, place, short_help))
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        """Return the names in the order of the table."""
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, LazyCommand) else command, rest
+
+
+class Program(Family):
+    """All commands; what any of them raises ends the process as `exits` says."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        return run_cleanly(lambda: super(Program, self).invoke(ctx))
+
+
+def _show_version(context: click.Context, _: click.Parameter, is_asked_for: bool) -> None:
+    if is_asked_for and not context.resilient_parsing:
+        from warmlog.cli.commands.about import print_version
+
+        print_version()
+        context.exit()
+
+
+def _connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of CONNECTION_SETTINGS, in their order."""
+    for setting in reversed(CONNECTION_SETTINGS):
+        if setting.flag:
+            add = click.option(
+                setting.flag,
+                setting.name,
+                default=None,
+                metavar=setting.metavar,
+                help=f"{setting.help} (also {setting.variable}).",
+            )
+            command = add(command)
+    return command
+
+
+@click.group(
+    PROGRAM,
+    cls=Program,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
+)
+@click.option(
+    "--version",
+    "-V",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="Print the version.",
+)
+@click.option("--debug", "is_debug", is_flag=True, help=f"Show the traceback of a failure (also {DEBUG_VARIABLE}=1).")
+@click.option("--broker", metavar="HOST:PORT", help="The broker, for commands that connect to one.")
+@click.option("--profile", metavar="NAME", help=f"A table of the client profile (also {PROFILE_VARIABLE}=NAME).")
+@_connection_options
+def program(is_debug: bool, broker: str | None, profile: str | None, **connection: str | bool | None) -> None:
     """A durable log broker: Kafka's log semantics, no JVM.
 
     Client commands take --broker HOST:PORT and --json. Data goes to stdout, everything else to stderr. The exit code
@@ -251,62 +211,24 @@ def _options(
         check_broker(broker)
     if profile is not None:
         os.environ[PROFILE_VARIABLE] = profile
-    if username is not None:
-        os.environ[USERNAME_VARIABLE] = username
-    if password_file is not None:
-        os.environ[PASSWORD_FILE_VARIABLE] = str(password_file)
-    switches = {"ssl": uses_tls, "ssl_check_hostname": checks_hostname}
-    files = {"ssl_cafile": cafile, "ssl_certfile": certfile, "ssl_keyfile": keyfile}
-    for name, given in {**switches, **files}.items():
+    for setting in CONNECTION_SETTINGS:
+        given = connection.get(setting.name)
         if given is not None:
-            os.environ[SSL_VARIABLES[name]] = str(given).lower() if name in switches else str(given)
+            os.environ[setting.variable] = str(given).lower() if setting.is_switch else str(given)
 
 
-class Program(TyperGroup):
-    """The commands; a value that is not one of an option's choices is told without the name of Python's error."""
-
-    def invoke(self, ctx: Any) -> Any:
-        try:
-            return super().invoke(ctx)
-        except typer.BadParameter as error:
-            error.message = error.message.removeprefix("Value error, ")
-            raise
-
-
-def build_app(*, is_terminal: bool) -> typer.Typer:
-    """Return the program; rich formats its help for a terminal, elsewhere it is plain text."""
-    app = typer.Typer(
-        name=PROGRAM,
-        cls=Program,
-        callback=_options,
-        help=_help(_options.__doc__, is_terminal),
-        no_args_is_help=True,
-        add_completion=COMPLETION_VARIABLE in os.environ,
-        pretty_exceptions_enable=False,
-        rich_markup_mode="rich" if is_terminal else None,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
-    for name, (command, text) in COMMANDS.items():
-        app.command(name, help=_help(text or command.__doc__, is_terminal))(command)
+def build_program() -> Program:
+    """Return the program with all its commands."""
+    assert isinstance(program, Program)
+    program.add_lazily(COMMANDS)
     for name, (text, members) in FAMILIES.items():
-        family = typer.Typer(no_args_is_help=True, help=text)
-        for member, command in members.items():
-            family.command(member, help=_help(command.__doc__, is_terminal))(command)
-        app.add_typer(family, name=name)
-    return app
-
-
-def _help(text: str | None, is_terminal: bool) -> str:
-    """Return a command's help for typer: blocks, which are indented, keep their lines; the rest has its width."""
-    paragraphs = inspect.cleandoc(text or "").split("\n\n")
-    shown = "\n\n".join(f"\b\n{each}" if each[:1] == " " else " ".join(each.split()) for each in paragraphs)
-    return shown.replace("[", r"\[") if is_terminal else shown
+        family = Family(name, help=text, no_args_is_help=True)
+        family.add_lazily(members)
+        program.add_command(family)
+    return program
 
 
 def run() -> None:
     """Run the command that the process's arguments name, and end the process."""
     open_closed_streams()
-    try:
-        build_app(is_terminal=sys.stdout.isatty() and sys.stderr.isatty())(prog_name=PROGRAM)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+    build_program()(prog_name=PROGRAM)

@@ -5,7 +5,7 @@ members.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
@@ -14,7 +14,7 @@ from warmlog.consumer.committing import Committable, Committing
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.offsets import GroupMetadata, OffsetTransaction
 from warmlog.consumer.group.options import GroupOptions, OnPartitions
-from warmlog.consumer.iterators import ArrowIterator, BatchIterator, RecordIterator, read_table
+from warmlog.consumer.iterators import ArrowIterator, BatchIterator, ItemIterator, RecordIterator, TableIterator
 from warmlog.consumer.lag import Lag, lags
 from warmlog.consumer.member import Member
 from warmlog.consumer.options import ConsumerOptions, parse_isolation, parse_pattern
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Consumer(Throttled):
-    """Reads topics or single partitions. For one thread, and one reader at a time.
+    """Reads topics or single partitions. For one thread, and one iterator at a time.
 
     A datetime without a zone is UTC; a time past the end of a partition means its end. Reading raises UnreadableBatch
     once for each damaged or lost range of offsets, and the next read continues after it.
@@ -277,27 +277,31 @@ class Consumer(Throttled):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def batches(self, until: Where | None = None) -> AsyncIterator[Batch]:
+    def batches(self, until: Where | None = None) -> ItemIterator[Batch]:
         """Iterate over batches, without end or `until` every partition has reached that point.
 
         `until` is given like `start`, and exclusive. It is looked up at the first batch: "latest" is the high watermark
         then (with read_committed: the end of committed data), "-100" a hundred offsets before. A mapping leaves the
         others at "latest". ValueError at the call if a mapping names a partition that is not read; a member, whose
         partitions change, leaves such a name out.
+
+        One iterator reads at a time, of whatever kind: the first step of a second one raises ConsumerBusy until the
+        loop over the first was left or has raised, or `await iterator.aclose()`. What that has not delivered is
+        delivered by the second.
         """
         return BatchIterator(self._open(), until)
 
-    def records(self, until: Where | None = None) -> AsyncIterator[Record]:
-        """Iterate over single records; `until` as for `batches`."""
+    def records(self, until: Where | None = None) -> ItemIterator[Record]:
+        """Iterate over single records; `until` and one at a time as for `batches`."""
         return RecordIterator(self._open(), until)
 
-    def __aiter__(self) -> AsyncIterator[Record]:
+    def __aiter__(self) -> ItemIterator[Record]:
         return self.records()
 
     def arrow(
         self, until: Where | None = None, *, columns: Sequence[str] | None = None
-    ) -> "AsyncIterator[pa.RecordBatch]":
-        """Iterate over Arrow record batches with these columns (see warmlog.arrow.reader); `until` as for `batches`.
+    ) -> "ItemIterator[pa.RecordBatch]":
+        """Iterate over Arrow record batches with these columns (see warmlog.arrow.reader); otherwise as `batches`.
 
         Raises ImportError, with what to install, without pyarrow.
         """
@@ -308,13 +312,12 @@ class Consumer(Throttled):
 
         A thread reads one partition after another over its own connection; then the positions move after the table.
         Offsets that the log no longer has, a truncated log, and damaged or lost offsets (UnreadableBatch) raise and
-        leave the positions where they were.
+        leave the positions where they were. ConsumerBusy while an iterator reads.
         """
-        core = self._open()
-        if core.group is not None:
-            await core.group.turn(waits=True, for_all=True)
-        async with core.table:
-            return await read_table(core, until, columns, self._options, self._connection_options)
+        return await anext(self._table(until, columns))
+
+    def _table(self, until: Where, columns: Sequence[str] | None) -> TableIterator:
+        return TableIterator(self._open(), until, columns, self._options, self._connection_options)
 
     # --- the group --------------------------------------------------------------------------------------------------
 

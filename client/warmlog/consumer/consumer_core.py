@@ -4,17 +4,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import length_hint
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
+from warmlog.consumer.cursor import Cursor
 from warmlog.consumer.fetcher import Fetcher
-from warmlog.consumer.hand import Hand
+from warmlog.consumer.lease import Lease
 from warmlog.consumer.losses import Losses
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader, Place
 from warmlog.consumer.starting import look_up_points, topics_like
 from warmlog.errors import ClientClosed, UnknownTopicOrPartition, WarmlogError
 from warmlog.points import EARLIEST, LATEST, Point, Points, Where, fit_points, parse_where
-from warmlog.records.batch import Batch, Record
+from warmlog.records.batch import Batch
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, NO_LEADER_EPOCH
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.list_offsets import list_offsets
@@ -22,7 +23,6 @@ from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition, partition_range
 
 _log = logging.getLogger("warmlog")
-T = TypeVar("T")
 
 
 class Group(Protocol):
@@ -56,26 +56,23 @@ class ConsumerCore:
         self._turns: list[PartitionReader] = []
         self._turn = 0
         self._has_ended = False
-        self._hand: Hand[Any] | None = None
-        self._unfinished: dict[PartitionReader, Place] = {}
-        """Where what the user is handling now began."""
+        self._cursors: dict[PartitionReader, Cursor] = {}
+        """Of the last read; several if it was a table."""
         self.cluster = Cluster(bootstrap, connection_options, self._changed.set)
         self.readers: dict[TopicPartition, PartitionReader] = {}
-        self.records: Iterator[Record] = iter(())
-        """The records in hand."""
-        self._taking_records = asyncio.Lock()
+        self.items: Iterator[Any] = iter(())
+        """What the last read has taken and is not delivered: batches, records, Arrow batches or a table."""
+        self.lease = Lease()
         self.group: Group | None = None
         """Set if a group assigns the partitions."""
         self.keep_up: Callable[[], Awaitable[None]] | None = None
         """Gives an automatic commit that is due time to take place."""
         self.steps = 0
-        """Rises with each batch or table that is asked for, and with each commit by hand."""
+        """Rises with each read and each commit by hand."""
         self.is_waiting = False
         """Whether the user waits for a batch or a table."""
         self.given_up: set[TopicPartition] = set()
         """Partitions of which the user has what the next owner handles again. No transaction may commit it."""
-        self.table = asyncio.Lock()
-        """Held while a table is read: what comes next is in it, and nothing else is delivered."""
         self.arrived = asyncio.Event()
         """Set when there may be something to deliver, or to do for the group."""
         self.losses = Losses(options, self.cluster)
@@ -162,8 +159,7 @@ class ConsumerCore:
         """Read this partition no longer."""
         assert self._fetcher is not None
         reader = self.readers.pop(partition)
-        self.put_back(reader)
-        self._unfinished.pop(reader, None)
+        self._forget(reader)
         if reader.is_uncommitted:
             self.given_up.add(partition)
         if reader in self._turns:
@@ -214,19 +210,9 @@ class ConsumerCore:
     def seek_now(self, partition: TopicPartition, offset: int, epoch: int = NO_LEADER_EPOCH) -> None:
         """Continue from `offset` in one partition; see `PartitionReader.seek`."""
         reader = self.readers[partition]
-        self.put_back(reader)
-        self._unfinished.pop(reader, None)
+        self._forget(reader)
         reader.seek(offset, epoch)
         self._changed.set()
-
-    def give_back(self, partition: TopicPartition, offset: int) -> None:
-        """Deliver again what was taken of one partition, from `offset` on."""
-        self.seek_now(partition, offset, self.readers[partition].epoch)
-
-    def give_back_last(self) -> None:
-        """Deliver again all that was delivered last."""
-        for reader, place in list(self._unfinished.items()):
-            self.seek_now(reader.tp, *place)
 
     def parsed_end(self, until: Where) -> Points:
         """Return where to end. ValueError if that is no point, or a mapping names a partition that is not read."""
@@ -281,33 +267,34 @@ class ConsumerCore:
         if self.keep_up is not None:
             await self.keep_up()
 
-    async def next_batch(self) -> Batch | None:
-        """The next batch of any partition, waiting for one; None when every partition has reached its end."""
-        self.cluster.home.check()
-        await self.breathe()
+    def finish(self) -> None:
+        """Count what was delivered as finished, and leave what was not to the next read."""
         self.steps += 1
         self.put_back()
-        self._unfinished.clear()
+        for reader in list(self._cursors):
+            self._forget(reader)
+
+    async def next_batch(self) -> Batch | None:
+        """The next batch of any partition, waiting for one; None when every partition has reached its end.
+
+        It is the one item of a new cursor, and not delivered yet: see `have`.
+        """
+        self.finish()
         while True:
             self.arrived.clear()
             if self._has_ended:
                 raise ClientClosed("the consumer is closed")
             if self.group is not None and self.group.has_news:
                 await self.group.turn()
-            if self.table.locked():
-                async with self.table:
-                    continue
             reader = self._next_reader()
             if reader is None:
                 if self._is_at_end():
                     return None
                 await self.wait()
                 continue
-            self.put_back()  # another task has taken some while this one waited
-            place = (reader.position, reader.epoch)
+            begun = reader.position, reader.epoch
             if (batch := self.take(reader)) is not None:
-                self._unfinished.setdefault(reader, place)
-                reader.is_uncommitted = True
+                self.have([batch], {reader: (begun, [batch.base_offset])})
                 return batch
             if reader.error is not None:
                 await self.losses.handle(reader, self.seek)
@@ -346,76 +333,65 @@ class ConsumerCore:
                 return reader
         return None
 
-    # --- what was taken and is not delivered yet --------------------------------------------------------------------
+    # --- what was taken, and how far it is delivered -----------------------------------------------------------------
 
-    async def next_records(self) -> bool:
-        """Take the records of the next batch in hand; False when every partition has reached its end.
+    def have(self, items: Sequence[object], taken: Mapping[PartitionReader, tuple[Place, Sequence[int]]]) -> None:
+        """Deliver these items next. `taken` has where reading began in their partitions, and where each item begins."""
+        self.items = iter(items)
+        self._cursors = {
+            reader: Cursor(reader, begun, (reader.position, reader.epoch), self.items, starts)
+            for reader, (begun, starts) in taken.items()
+        }
 
-        No-op if another task has taken some while this one waited: they would be lost.
-        """
-        async with self._taking_records:
-            if length_hint(self.records):
-                return True
-            batch = await self.next_batch()
-            if batch is None:
-                return False
-            self.records = self.take_in_hand(batch, list(batch), batch.offsets).items
-            return True
-
-    def take_in_hand(self, batch: Batch, items: Sequence[T], offsets: Sequence[int]) -> Hand[T]:
-        """Deliver `batch`, the last one, as these items, each of which begins at its offset."""
-        reader = self.readers[batch.topic, batch.partition]
-        self._hand = hand = Hand(reader, self._unfinished[reader], iter(items), offsets)
-        return hand
+    def split(self, items: Sequence[object], starts: Sequence[int]) -> None:
+        """Deliver these items in place of the batch that was taken last."""
+        ((reader, cursor),) = self._cursors.items()
+        self.have(items, {reader: (cursor.begun, starts)})
 
     def put_back(self, reader: PartitionReader | None = None) -> None:
-        """Leave what is in hand to the next read; with `reader`, only if it is of this partition."""
-        if (hand := self._hand) and reader in (None, hand.reader):
-            hand.put_back()
-            self._unfinished[hand.reader] = hand.finished_place
-            hand.reader.is_uncommitted |= hand.delivered_count > hand.settled_count
-            self._hand = None
+        """Leave what is not delivered to the next read; with `reader`, only if some of it is of this partition."""
+        if reader is not None and reader not in self._cursors:
+            return
+        left = len(list(self.items))  # takes all at once: another thread may be taking one
+        if left:
+            for cursor in self._cursors.values():
+                cursor.cut(left)
+            self._changed.set()
 
-    def _hand_of(self, reader: PartitionReader) -> Hand[Any] | None:
-        """What is in hand, if it is of this partition."""
-        return self._hand if self._hand and self._hand.reader is reader else None
+    def _forget(self, reader: PartitionReader) -> None:
+        """Continue where the reader is, or is sent."""
+        self.put_back(reader)
+        cursor = self._cursors.pop(reader, None)
+        if cursor is not None and cursor.index > cursor.settled:
+            reader.is_uncommitted = True
 
     # --- positions --------------------------------------------------------------------------------------------------
 
     def position(self, partition: TopicPartition) -> int:
-        """The offset that comes next: of the first item in hand, or what the reader says."""
-        reader = self.readers[partition]
-        hand = self._hand_of(reader)
-        return hand.next_offset if hand else reader.position
+        """The offset that comes next."""
+        return self.delivered(partition)[0]
 
     def delivered(self, partition: TopicPartition) -> Place:
         """The place after everything that was delivered."""
         reader = self.readers[partition]
-        if (hand := self._hand_of(reader)) and not hand.delivered_count:
-            return hand.begun
-        return self.position(partition), reader.epoch
+        cursor = self._cursors.get(reader)
+        return (reader.position, reader.epoch) if cursor is None else cursor.delivered
 
     def finished(self, partition: TopicPartition) -> Place:
-        """The place after what the user has handled: what was delivered last is being handled."""
+        """The place before what the user is handling: what was delivered last, until the next read."""
         reader = self.readers[partition]
-        hand = self._hand_of(reader)
-        return hand.finished_place if hand else self._unfinished.get(reader) or (reader.position, reader.epoch)
-
-    def hold(self, places: Mapping[TopicPartition, Place]) -> None:
-        """Count everything since these places as being handled, and all that was delivered before as finished."""
-        self._unfinished = {self.readers[partition]: place for partition, place in places.items()}
-        for reader in self._unfinished:
-            reader.is_uncommitted = True
+        cursor = self._cursors.get(reader)
+        return (reader.position, reader.epoch) if cursor is None else cursor.finished
 
     def settle(self, partitions: Collection[TopicPartition]) -> None:
         """What was delivered of these is being committed, or will be delivered again."""
         for partition in partitions:
-            self.readers[partition].is_uncommitted = False
-        if self._hand and self._hand.reader.tp in partitions:
-            self._hand.settled_count = self._hand.delivered_count
+            reader = self.readers[partition]
+            reader.is_uncommitted = False
+            if (cursor := self._cursors.get(reader)) is not None:
+                cursor.settled = cursor.index
 
     @property
     def progress(self) -> tuple[int, int]:
-        """What changes when the user takes a batch or an item in hand."""
-        hand = self._hand  # read once: the thread of the heartbeats asks, too
-        return self.steps, hand.delivered_count if hand else 0
+        """What changes when the user reads. Another thread may ask."""
+        return self.steps, length_hint(self.items)

@@ -1,21 +1,22 @@
-"""The iterators of a consumer, by batch, record or Arrow batch, and reading everything into one table.
+"""The iterators of a consumer: by batch, record or Arrow batch, or everything as one table.
 
-They share the consumer's positions, so one may continue where another stopped, also within a batch. The last `until`
-given applies to all of them.
+One of them has the consumer at a time (`Lease`), and continues where the last one stopped, also within a batch.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass
 from itertools import islice
+from operator import length_hint
 from threading import Event
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from warmlog.consumer.consumer_core import ConsumerCore
-from warmlog.consumer.hand import Hand
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.errors import NotLeaderOrFollower, UnreadableBatch, WarmlogError
-from warmlog.points import Where
+from warmlog.points import Points, Where
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.records.batch import Batch, Record
 from warmlog_protocol.messages import LATEST_TIMESTAMP, NO_LEADER_EPOCH, IsolationLevel
@@ -26,43 +27,109 @@ from warmlog_transport.responses import TopicPartition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from warmlog.ranges.read_settings import ReadSettings
+
+T = TypeVar("T")
+
 BREATH_INTERVAL_S = 0.05
 """How long records of one batch are delivered before the event loop runs, if the user awaits nothing else."""
 MAX_FEW = 128
 """How many of them, at most, are delivered without a look at the clock."""
 
 
-class _Limited:
-    """What begins by putting `until` in force."""
+@dataclass(eq=False, slots=True)
+class Reading:
+    """What the loops over one iterator share."""
+
+    until: Points | None
+    is_over: bool = False
+
+
+class ItemIterator(AsyncIterator[T], Generic[T]):
+    """Items until every partition has reached `until`. Continues after an error.
+
+    Each `for` has a copy, so that leaving the loop lets something else read; another loop over the same goes on.
+    """
 
     def __init__(self, core: ConsumerCore, until: Where | None) -> None:
         self._core = core
-        self._until = None if until is None else core.parsed_end(until)
-        self._has_begun = False
+        self._reading = Reading(None if until is None else core.parsed_end(until))
+        self.items: Iterator[T] = iter(())
+        """Taken and not delivered, and empty once something else reads. Whoever takes one has it delivered."""
+
+    def __aiter__(self) -> Self:
+        own = copy(self)
+        self._core.lease.pass_on(self, own)
+        return own
+
+    async def __anext__(self) -> T:
+        while await self.fill():
+            for item in self.items:
+                return item
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """End this iterator. What it has not delivered is read next by another one."""
+        self._reading.is_over = True
+        if self._core.lease.last is self._reading:
+            self._core.put_back()
+        self.release()
+
+    def release(self) -> None:
+        """Let another iterator read. This one goes on with its next step, unless another one has begun then."""
+        self._core.lease.end(self._reading)
+
+    async def fill(self) -> bool:
+        """Have `items` that are to be delivered, waiting for some; False at the end."""
+        core, reading, holder = self._core, self._reading, None
+        if reading.is_over:
+            return False
+        core.cluster.home.check()
+        await core.lease.enter(reading)
+        try:
+            if core.lease.last is not reading:
+                await self._begin()
+                core.lease.last = reading
+            await core.breathe()
+            if not length_hint(self.items):
+                reading.is_over = not await self._take()
+                self.items = core.items
+            holder = None if reading.is_over else self
+        finally:
+            core.lease.leave(holder)
+        return not reading.is_over
 
     async def _begin(self) -> None:
-        await self._core.limit(self._until)
-        self._has_begun = True
+        """Put `until` in force."""
+        await self._core.limit(self._reading.until)
+
+    async def _take(self) -> bool:
+        """Have the core's next items. False at the end."""
+        while (batch := await self._core.next_batch()) is not None:
+            try:
+                items, starts = self._items_of(batch)
+            except UnreadableBatch:
+                next(self._core.items)  # raised once: reading goes on after it
+                raise
+            if items:
+                self._core.split(items, starts)
+                return True
+        return False
+
+    def _items_of(self, batch: Batch) -> tuple[Sequence[T], Sequence[int]]:
+        """Return what is delivered of `batch`, which is not passed if this raises, and where each item begins."""
+        raise NotImplementedError
 
 
-class BatchIterator(_Limited, AsyncIterator[Batch]):
-    """Batches until every partition has reached its end. Continues after an error."""
+class BatchIterator(ItemIterator[Batch]):
+    """Batches."""
 
-    async def __anext__(self) -> Batch:
-        if not self._has_begun:
-            await self._begin()
-        batch = await self._core.next_batch()
-        if batch is None:
-            raise StopAsyncIteration
-        return batch
-
-    def give_back(self, last: Batch) -> None:
-        """Deliver the last batch again: it has not reached the user."""
-        self._core.give_back((last.topic, last.partition), last.base_offset)
+    def _items_of(self, batch: Batch) -> tuple[Sequence[Batch], Sequence[int]]:
+        return [batch], [batch.base_offset]
 
 
-class RecordIterator(_Limited, AsyncIterator[Record]):
-    """Records until every partition has reached its end. Continues after an error."""
+class RecordIterator(ItemIterator[Record]):
+    """Records."""
 
     def __init__(self, core: ConsumerCore, until: Where | None) -> None:
         super().__init__(core, until)
@@ -74,87 +141,51 @@ class RecordIterator(_Limited, AsyncIterator[Record]):
     async def __anext__(self) -> Record:
         for record in self._few:
             return record
-        if not self._has_begun:
-            await self._begin()
         while True:
-            await self._breathe_in_time()
-            self._few = islice(self._core.records, self._few_count)
+            if monotonic() - self._breathed_at >= BREATH_INTERVAL_S:
+                self._few_count = 1
+                is_over = not await self.fill()
+                self._breathed_at = monotonic()
+            else:
+                self._few_count = min(2 * self._few_count, MAX_FEW)
+                is_over = not length_hint(self.items) and not await self.fill()
+            if is_over:
+                raise StopAsyncIteration
+            self._few = islice(self.items, self._few_count)
             for record in self._few:
                 return record
-            if not await self._core.next_records():
-                raise StopAsyncIteration
 
-    async def _breathe_in_time(self) -> None:
-        now = monotonic()
-        if now - self._breathed_at < BREATH_INTERVAL_S:
-            self._few_count = min(2 * self._few_count, MAX_FEW)
-            return
-        self._few_count = 1
-        await self._core.breathe()
-        self._breathed_at = monotonic()
-
-    def give_back(self, last: Record) -> None:
-        """Deliver the last record again: it has not reached the user."""
-        self._core.give_back((last.topic, last.partition), last.offset)
+    def _items_of(self, batch: Batch) -> tuple[Sequence[Record], Sequence[int]]:
+        return list(batch), batch.offsets
 
 
-class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
-    """Arrow batches of one partition each, of about 1 MiB if that much is here already. Continues after an error.
+class ArrowIterator(ItemIterator["pa.RecordBatch"]):
+    """Arrow batches of one partition each, of about 1 MiB if that much is here already.
 
-    A large stored batch is delivered in parts. Another iterator that reads before the last one continues there.
+    A large stored batch is delivered in parts.
     """
 
     def __init__(self, core: ConsumerCore, until: Where | None, columns: Sequence[str] | None) -> None:
         from warmlog.arrow.reader import KAFKA_COLUMNS, ArrowMerger
 
+        super().__init__(core, until)
         self._merger_of = ArrowMerger
         self._columns = KAFKA_COLUMNS if columns is None else tuple(columns)
-        self._core = core
-        self._batches = BatchIterator(core, until)
-        self._hand: Hand[pa.RecordBatch] | None = None
 
-    async def __anext__(self) -> "pa.RecordBatch":
-        await self._core.breathe()
-        for batch in self._hand.items if self._hand else ():
-            return batch
-        return next((await self._fill()).items)
-
-    def give_back(self, _: "pa.RecordBatch") -> None:
-        """Deliver the last batch again, and what followed it: it has not reached the user."""
-        assert self._hand is not None
-        self._core.give_back(self._hand.reader.tp, self._hand.last_offset)
-
-    async def _fill(self) -> "Hand[pa.RecordBatch]":
-        """Take at least one Arrow batch in hand."""
-        while True:
-            first = await anext(self._batches)
-            try:
-                parts = self._merge(first)
-            except UnreadableBatch:
-                raise
-            except BaseException:  # such as a timestamp that Arrow cannot hold: other columns can still be read
-                self._core.give_back((first.topic, first.partition), first.base_offset)
-                raise
-            if parts:
-                batches, ends = zip(*parts, strict=True)
-                self._hand = self._core.take_in_hand(first, batches, [first.base_offset, *ends[:-1]])
-                return self._hand
-
-    def _merge(self, first: Batch) -> "list[tuple[pa.RecordBatch, int]]":
-        """Convert `first` and what the same partition has here, until one Arrow batch is full or there is an error.
+    def _items_of(self, batch: Batch) -> "tuple[Sequence[pa.RecordBatch], Sequence[int]]":
+        """Convert `batch` and what the same partition has here, until one Arrow batch is full or there is an error.
 
         The next read raises that. Until then, positions and commits stay before the error.
-        Returns Arrow batches, each with the offset after it.
         """
-        reader = self._core.readers[first.topic, first.partition]
+        reader = self._core.readers[batch.topic, batch.partition]
         merger = self._merger_of(reader.topic, reader.partition, self._columns)
         parts: list[tuple[pa.RecordBatch, int]] = []
-        batch: Batch | None = first
+        following: Batch | None = batch
         error: WarmlogError | None = None
         try:
-            while batch is not None:
-                parts += batch.merge_into(merger)
-                batch = None if parts else self._core.take(reader)
+            while following is not None:
+                parts += following.merge_into(merger)
+                following = None if parts else self._core.take(reader)
         except WarmlogError as caught:
             error = caught
         parts += ((rest, merger.next_offset) for rest in merger.flush())
@@ -162,81 +193,107 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
             if not parts:
                 raise error
             reader.seek(parts[-1][1], reader.epoch)
-        return parts
+        items, ends = zip(*parts, strict=True) if parts else ((), ())
+        return items, [batch.base_offset, *ends[:-1]]
 
 
-async def read_table(
-    core: ConsumerCore,
-    until: Where,
-    columns: Sequence[str] | None,
-    options: ConsumerOptions,
-    connection: ConnectionOptions,
-) -> "pa.Table":
-    """Return everything from the positions up to `until` as one table, and move the positions after it.
+class TableIterator(ItemIterator["pa.Table"]):
+    """Everything from the positions up to `until` as one table. Its rows are delivered with it."""
 
-    Nothing else may be delivered meanwhile: `core.table` has to be held.
-    A partition that another task gives up meanwhile has no position to move: what was read of it is in the table, and
-    must not be committed.
-    """
-    import pyarrow as pa
+    def __init__(
+        self,
+        core: ConsumerCore,
+        until: Where,
+        columns: Sequence[str] | None,
+        options: ConsumerOptions,
+        connection: ConnectionOptions,
+    ) -> None:
+        from warmlog.arrow.reader import KAFKA_COLUMNS
 
-    from warmlog.arrow.reader import KAFKA_COLUMNS, arrow_schema
-    from warmlog.ranges.range_reader import read_ranges
-    from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
+        super().__init__(core, until)
+        self._columns = KAFKA_COLUMNS if columns is None else tuple(columns)
+        self._options = options
+        self._connection = connection
 
-    core.put_back()
-    readers = dict(core.readers)
+    async def _begin(self) -> None:
+        if self._core.group is not None:
+            await self._core.group.turn(waits=True, for_all=True)
 
-    def is_read(partition: TopicPartition) -> bool:
-        return core.readers.get(partition) is readers[partition]
+    async def _take(self) -> bool:
+        """Read the ranges in a thread, and move the positions after them.
 
-    ends = await core.ends(core.parsed_end(until))
-    wanted = {each: end for each, end in ends.items() if is_read(each) and end > core.position(each)}
-    latest = await list_offsets(core.cluster, dict.fromkeys(wanted, LATEST_TIMESTAMP))
-    ranges = [_range_of(core, each, end, latest[each]) for each, end in wanted.items() if is_read(each)]
-    names = KAFKA_COLUMNS if columns is None else tuple(columns)
-    settings = ReadSettings(
-        max_wait_ms=options.max_wait_ms,
-        deadline_s=options.unavailable_timeout_ms / 1000,
-        verifies_crc=options.verify_crc,
-        isolation=IsolationLevel(options.isolation),
-        remedies=Remedies(
-            when_lost="seek to a later offset",
-            when_cut="seek to where it was cut",
-            when_recreated="open a new consumer",
-            when_damaged="other offsets can be read: seek past the damaged batch",
-        ),
-        connection=connection,
-    )
-    is_over = Event()
-    core.steps += 1
-    core.is_waiting = True
-    try:
-        batches = await asyncio.to_thread(lambda: list(read_ranges(ranges, Projection(names), settings, is_over)))
-    finally:
-        is_over.set()  # a thread cannot be cancelled, and closing the loop waits for it
-        core.is_waiting = False
-        core.steps += 1
-    core.given_up.update(planned.tp for planned in ranges if not is_read(planned.tp))
-    ranges = [planned for planned in ranges if is_read(planned.tp)]
-    begun = {planned.tp: core.delivered(planned.tp) for planned in ranges}
-    for planned in ranges:
-        core.seek_now(planned.tp, planned.end, planned.leader_epoch)
-    core.hold(begun)
-    return pa.Table.from_batches(batches, arrow_schema(names))
+        What another task gives up meanwhile has no position to move: it is in the table, and must not be committed.
+        """
+        import pyarrow as pa
 
+        from warmlog.arrow.reader import arrow_schema
+        from warmlog.ranges.range_reader import read_ranges
+        from warmlog.ranges.read_settings import Projection
 
-def _range_of(core: ConsumerCore, partition: TopicPartition, end: int, latest: OffsetAt) -> OffsetRange:
-    link = core.cluster.leader(*partition)
-    if link is None:
-        raise NotLeaderOrFollower(f"{partition[0]}-{partition[1]} has no leader now")
-    reader = core.readers[partition]
-    return OffsetRange(
-        *partition,
-        core.position(partition),
-        end,
-        str(link.address),
-        reader.topic_id,
-        leader_epoch=latest.leader_epoch if end <= latest.offset else NO_LEADER_EPOCH,
-        start_epoch=reader.epoch,
-    )
+        core = self._core
+        core.finish()
+        ranges = await self._ranges()
+        readers = dict(core.readers)
+        is_over = Event()
+        core.is_waiting = True
+        try:
+            projection, settings = Projection(self._columns), self._settings()
+            batches = await asyncio.to_thread(lambda: list(read_ranges(ranges, projection, settings, is_over)))
+        finally:
+            is_over.set()  # a thread cannot be cancelled, and closing the loop waits for it
+            core.is_waiting = False
+            core.steps += 1
+        taken = {}
+        for planned in ranges:
+            reader = readers[planned.tp]
+            if core.readers.get(planned.tp) is reader:
+                taken[reader] = (reader.position, reader.epoch), [reader.position]
+                reader.seek(planned.end, planned.leader_epoch)
+            else:
+                core.given_up.add(planned.tp)
+        core.have([pa.Table.from_batches(batches, arrow_schema(self._columns))], taken)
+        return True
+
+    def _settings(self) -> "ReadSettings":
+        from warmlog.ranges.read_settings import ReadSettings, Remedies
+
+        options = self._options
+        return ReadSettings(
+            max_wait_ms=options.max_wait_ms,
+            deadline_s=options.unavailable_timeout_ms / 1000,
+            verifies_crc=options.verify_crc,
+            isolation=IsolationLevel(options.isolation),
+            remedies=Remedies(
+                when_lost="seek to a later offset",
+                when_cut="seek to where it was cut",
+                when_recreated="open a new consumer",
+                when_damaged="other offsets can be read: seek past the damaged batch",
+            ),
+            connection=self._connection,
+        )
+
+    async def _ranges(self) -> list[OffsetRange]:
+        core = self._core
+        assert self._reading.until is not None
+        ends = await core.ends(self._reading.until)
+        latest = await list_offsets(core.cluster, dict.fromkeys(ends, LATEST_TIMESTAMP))
+        return [
+            self._range_of(each, end, latest[each])
+            for each, end in ends.items()
+            if each in core.readers and end > core.position(each)
+        ]
+
+    def _range_of(self, partition: TopicPartition, end: int, latest: OffsetAt) -> OffsetRange:
+        link = self._core.cluster.leader(*partition)
+        if link is None:
+            raise NotLeaderOrFollower(f"{partition[0]}-{partition[1]} has no leader now")
+        reader = self._core.readers[partition]
+        return OffsetRange(
+            *partition,
+            reader.position,
+            end,
+            str(link.address),
+            reader.topic_id,
+            leader_epoch=latest.leader_epoch if end <= latest.offset else NO_LEADER_EPOCH,
+            start_epoch=reader.epoch,
+        )

@@ -6,7 +6,6 @@ import logging
 import re
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from contextvars import ContextVar
 from typing import Never
 from uuid import uuid4
 
@@ -49,8 +48,6 @@ LOOK_UP_S = 5.0
 """How long a start waits for the ends of one topic, of which a partition may be offline."""
 FROM_END = (PointKind.LATEST, PointKind.TAIL)
 """Starts that mean a later offset the later they are looked up."""
-_within: ContextVar[object] = ContextVar("within", default=None)
-"""Tasks and threads that a callback starts inherit it."""
 NO_MEMBER = (UnknownMemberId, FencedMemberEpoch, FencedInstanceId)
 
 
@@ -80,10 +77,6 @@ class Member(Committing):
         self._told_life = 0
         """The life whose loss the user has been told of."""
         self._is_stopping = False
-        self._following = asyncio.Lock()
-        """Tasks and threads that read at the same time carry out a view once."""
-        self._follow_mark: object = None
-        """Stands for the view that is being carried out; its callbacks have it in `_within`."""
         self._loop = asyncio.get_running_loop()
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -199,7 +192,7 @@ class Member(Committing):
         is_told = False
         while True:
             if self.has_news:
-                await self._follow_alone()
+                await self._follow(self._view)
                 continue
             left_s = give_up_at - self._loop.time()
             if not waits or (self._owned and not for_all) or (self.is_complete and (self._owned or left_s <= 0)):
@@ -214,20 +207,6 @@ class Member(Committing):
             finally:
                 if timer is not None:
                     timer.cancel()
-
-    async def _follow_alone(self) -> None:
-        if self._follow_mark is not None and _within.get() is self._follow_mark:
-            raise ClientError("on_assigned, on_revoked and on_lost cannot read: they are called between two reads")
-        async with self._following:
-            if (view := self._view) is self._seen:
-                return
-            self._follow_mark = object()
-            token = _within.set(self._follow_mark)
-            try:
-                await self._follow(view)
-            finally:
-                _within.reset(token)
-                self._follow_mark = None
 
     async def _follow(self, view: View) -> None:
         self._check_running()
@@ -344,7 +323,6 @@ class Member(Committing):
         return MembershipLost(self._options.group, self._running.heard_at, str(reason), handled)
 
     def _drop(self, partitions: Partitions) -> None:
-        self._core.put_back()
         for owned in partitions & self._owned:
             self._core.revoke(owned.tp)
             self._committed.pop(owned, None)

@@ -62,7 +62,7 @@ class PartitionReader:
         self.is_held = False
         """Whether the user has paused it."""
         self.is_uncommitted = False
-        """Whether something was delivered since it was settled last; the hand counts once it is put back."""
+        """Whether something was delivered since the last commit by hand; not that of the last read, see its cursor."""
         self.failing_since: float | None = None
         self._chunks: deque[Chunk] = deque()
         self._taken: tuple[Chunk, int] | None = None
@@ -193,18 +193,18 @@ class PartitionReader:
             self.drop_ahead()
         return None
 
-    def put_back(self, offset: int) -> None:
-        """Deliver the batch taken last again, from `offset` on. It is fetched again after a truncation."""
-        if self._taken is None:
-            self.seek(offset, self.epoch)
+    def put_back(self, place: Place) -> None:
+        """Continue within the batch taken last, or before it: then it is fetched again, as after a truncation."""
+        self.position, self.epoch = place
+        taken, self._taken = self._taken, None
+        if taken is None or read_header(taken[0].view, taken[1]).base_offset > self.position:
+            self.drop_ahead()
             return
-        chunk, cursor = self._taken
+        chunk, cursor = taken
         if not self._chunks or self._chunks[0] is not chunk:
             self._chunks.appendleft(chunk)
         self.buffered_bytes += chunk.cursor - cursor
         chunk.cursor = cursor
-        self.position = offset
-        self._taken = None
 
     def _read(self, chunk: Chunk, header: BatchHeader) -> RecordBatch | None:
         view = chunk.view[chunk.cursor : chunk.cursor + header.size_bytes]

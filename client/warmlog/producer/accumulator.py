@@ -17,7 +17,6 @@ from itertools import takewhile
 from warmlog.errors import BufferFull, MessageTooLarge, RecordExpired, WarmlogError
 from warmlog.points import checked_topic
 from warmlog.producer.delivery import DeliveryFuture, FailedRecord, WaitingRecord
-from warmlog.producer.intake.bulk_records import BulkRecords
 from warmlog.producer.intake.partitioner import chosen_partition, partition_of_key
 from warmlog.producer.intake.record_input import (
     BATCH_OVERHEAD_BYTES,
@@ -33,7 +32,7 @@ from warmlog.producer.intake.record_input import (
 )
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import PartitionQueue, TopicQueues
-from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
+from warmlog.producer.producer_batch import NS_PER_MS, Encode, ProducerBatch
 
 GRANT_BYTES = 16 * 1024
 
@@ -174,13 +173,12 @@ class Accumulator:
         batch.keys.append(key)
         return DeliveryFuture(batch, index)
 
-    def add_batch(self, queue: PartitionQueue, records: BulkRecords, size_bytes: int) -> ProducerBatch:
+    def add_batch(self, queue: PartitionQueue, encode: Encode, count: int, size_bytes: int) -> ProducerBatch:
         """Queue a batch of these records after those that its partition has. The caller waits for the memory."""
         if queue.open is not None:
             self.close_batch(queue, queue.open)
         batch = self._new_batch(queue)
-        batch.fill(records.values, records.keys, records.headers, records.timestamps_ms, size_bytes)
-        batch.close()
+        batch.fill(encode, count, size_bytes)
         batch.granted_bytes = batch.size_bytes
         self.buffered_bytes += batch.size_bytes
         self.incomplete[batch] = queue

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
+from uuid import UUID
 
 from warmlog.errors import (
     ApiError,
@@ -184,33 +185,6 @@ class PartitionQueue:
             (self.in_flight if batch in self.in_flight else self.retries).remove(batch)
             self.needs_reset = self.is_idempotent
 
-    def restore(self, batches: Sequence[ProducerBatch]) -> None:
-        """Recreate the queue from `batches`, all that are not acknowledged, in order, after an interrupted call.
-
-        Only they and their bytes are reliable; every other field may be half changed. Batches that are encoded may have
-        been sent and are sent again as they are. If they have several producers, an `adopt` was interrupted: it only
-        starts when the broker has none of these batches, so all of them can be restamped.
-        """
-        identities = [identity for batch in batches if (identity := batch.identity) is not None]
-        producers = {identity.producer for identity in identities}
-        self.in_flight = []
-        self.retries = list(batches[: len(identities)])
-        self.closed = deque(batches[len(identities) :])
-        for order, batch in enumerate(batches):
-            batch.order = order if order < len(identities) else -1
-            batch.is_rejected = len(producers) > 1
-        self._next_order = len(identities)
-        self.is_established = not self.is_idempotent
-        self.paused_until = 0.0
-        self.needs_reset = self.is_idempotent and len(producers) != 1
-        if not self.needs_reset:
-            self.producer, self.next_sequence = identities[-1]
-            self._take_sequence(self.retries[-1].count)
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.open or self.closed or self.in_flight or self.retries)
-
     def _take_sequence(self, count: int) -> int:
         sequence = self.next_sequence
         self.next_sequence = (sequence + count) & SEQUENCE_MASK
@@ -231,6 +205,7 @@ class TopicQueues:
 
     name: str
     is_known: bool = False
+    topic_id: UUID | None = None
     max_message_bytes: int = 0
     segment_bytes: int = DEFAULT_SEGMENT_BYTES
     max_age_ms: int | None = None
@@ -253,6 +228,7 @@ class TopicQueues:
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
     ) -> None:
         """Take in the topic's metadata. Records older than `max_age_ms` by their own timestamps would be deleted."""
+        self.topic_id = topic.topic_id
         self.max_age_ms = max_age_ms
         self.date()
         self.max_message_bytes = max_message_bytes

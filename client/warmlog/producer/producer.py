@@ -31,7 +31,7 @@ from warmlog.producer.intake.record_input import (
 from warmlog.producer.options import Expired, ProducerOptions, check_callables, parse_acks
 from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
 from warmlog.producer.producer_core import ProducerCore
-from warmlog.producer.transaction import ABORT_S, Transaction
+from warmlog.producer.transaction import ABORT_S, Transaction, TransactionalId
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL
 from warmlog_transport.address import checked_bootstrap
@@ -165,6 +165,10 @@ class Producer(Throttled, Generic[Value, Key]):
             raise ClientClosed("a producer can be started once: create another one")
         self._is_started = True
         running = ProducerCore(self._bootstrap, self._options, self._connection_options)
+        if self._options.transactional_id is not None:
+            running.transactions = TransactionalId(
+                self._options, running.cluster, running.accumulator, running.sender, running.flush
+            )
         try:
             await running.cluster.start()
             if running.transactions is not None:

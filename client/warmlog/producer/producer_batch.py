@@ -5,31 +5,22 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any
 
 from warmlog.errors import WarmlogError
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadata
 from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES, Header
-from warmlog_protocol.batch import (
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
-    Piece,
-    encode_batch,
-    read_header,
-    restamp_producer,
-)
+from warmlog_protocol.batch import NO_PRODUCER_ID, NO_SEQUENCE, Piece, encode_batch, restamp_producer
 from warmlog_protocol.codec.compression import Codec
 
 NS_PER_MS = 1_000_000
 NO_PRODUCER = (NO_PRODUCER_ID, -1)
 
-
-class BatchIdentity(NamedTuple):
-    """The fields by which a broker recognises a duplicate."""
-
-    producer: tuple[int, int]
-    base_sequence: int
+Encode = Callable[..., Sequence[Piece]]
+"""Returns the bytes of a batch, called with `codec`, `producer_id`, `producer_epoch`, `base_sequence` and
+`is_transactional`."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -58,8 +49,8 @@ class ProducerBatch:
     values: list[bytes | None] = field(default_factory=list)
     keys: list[bytes | None] | None = None
     headers: list[list[Header] | None] | None = None
-    timestamps_ms: int | Sequence[int] | None = None
     count: int = 0
+    """Of the records, once the batch is closed."""
     size_bytes: int = BATCH_OVERHEAD_BYTES
     granted_bytes: int = 0
     plain_limit_bytes: int = 0
@@ -79,6 +70,7 @@ class ProducerBatch:
     error: WarmlogError | None = None
     base_offset: int = -1
     log_append_time_ms: int = -1
+    _encode: Encode | None = None
     _run_starts: list[int] = field(default_factory=list)
     _run_times_ms: list[int] = field(default_factory=list)
     _errors_received: set[int] | None = None
@@ -123,33 +115,21 @@ class ProducerBatch:
             self._run_times_ms.append(timestamp_ms)
         self.tick_end_ns = 0
 
-    def fill(
-        self,
-        values: list[bytes | None],
-        keys: list[bytes | None] | None,
-        headers: list[list[Header] | None] | None,
-        timestamps_ms: int | Sequence[int],
-        size_bytes: int,
-    ) -> None:
-        """Set all records at once."""
-        self.values, self.keys, self.headers = values, keys, headers
-        self.timestamps_ms = timestamps_ms
-        self.size_bytes += size_bytes
-
     def close(self) -> None:
         """Accept no more records."""
-        self.plain_limit_bytes = 0
-        self.count = len(self.values)
-        if self.timestamps_ms is not None:
-            return
         starts, times_ms = self._run_starts, self._run_times_ms
-        if len(times_ms) == 1:
-            self.timestamps_ms = times_ms[0]
-            return
-        expanded: list[int] = []
-        for (start, stop), time_ms in zip(pairwise((*starts, self.count)), times_ms, strict=True):
-            expanded += [time_ms] * (stop - start)
-        self.timestamps_ms = expanded
+        timestamps_ms: int | list[int] = times_ms[0]
+        if len(times_ms) > 1:
+            timestamps_ms = []
+            for (start, stop), time_ms in zip(pairwise((*starts, len(self.values))), times_ms, strict=True):
+                timestamps_ms += [time_ms] * (stop - start)
+        rows = partial(encode_rows, self.values, self.keys, self.headers, timestamps_ms)
+        self.fill(rows, len(self.values), self.size_bytes)
+
+    def fill(self, encode: Encode, count: int, size_bytes: int) -> None:
+        """Close the batch with these records, `size_bytes` with BATCH_OVERHEAD_BYTES."""
+        self.plain_limit_bytes = 0
+        self._encode, self.count, self.size_bytes = encode, count, size_bytes
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -157,22 +137,17 @@ class ProducerBatch:
         self, codec: Codec, producer: tuple[int, int], base_sequence: int, *, is_transactional: bool = False
     ) -> None:
         """Encode the records for the wire, with this sequence, and release them."""
-        assert self.timestamps_ms is not None
+        assert self._encode is not None
         self.base_sequence = base_sequence
-        data = encode_batch(
-            self.values,
-            keys=self.keys,
-            headers=self.headers,
-            timestamps_ms=self.timestamps_ms,
+        self.pieces = self._encode(
             codec=codec,
             producer_id=producer[0],
             producer_epoch=producer[1],
             base_sequence=base_sequence,
             is_transactional=is_transactional,
         )
-        self.wire_bytes = len(data)
-        self.pieces = (data,)
-        self.values, self.keys, self.headers = [], None, None
+        self.wire_bytes = sum(map(len, self.pieces))
+        self._release()
 
     def restamp(self, producer: tuple[int, int], base_sequence: int) -> None:
         """Give the encoded batch another producer id or sequence."""
@@ -180,13 +155,9 @@ class ProducerBatch:
         self.is_rejected = False
         self.pieces = (restamp_producer(b"".join(self.pieces), *producer, base_sequence),)
 
-    @property
-    def identity(self) -> BatchIdentity | None:
-        """Producer and sequence of the encoded batch; None before `encode`."""
-        if not self.pieces:
-            return None
-        header = read_header(self.pieces[0])
-        return BatchIdentity((header.producer_id, header.producer_epoch), header.base_sequence)
+    def _release(self) -> None:
+        self._encode = None
+        self.values, self.keys, self.headers = [], None, None
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -204,7 +175,7 @@ class ProducerBatch:
     def _finish(self) -> None:
         self.is_done = True
         self.pieces = ()
-        self.values, self.keys, self.headers = [], None, None
+        self._release()
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -255,3 +226,14 @@ class ProducerBatch:
         if self.error is None or self._is_all_awaited:
             return False
         return self._errors_received is None or len(self._errors_received) < self.count
+
+
+def encode_rows(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    headers: Sequence[Sequence[Header] | None] | None,
+    timestamps_ms: int | Sequence[int],
+    **fields: Any,
+) -> tuple[bytes]:
+    """As `Encode`, for lists of records."""
+    return (encode_batch(values, keys=keys, headers=headers, timestamps_ms=timestamps_ms, **fields),)

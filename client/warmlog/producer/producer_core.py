@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from threading import get_ident
 
 from warmlog.errors import ClientClosed, ClientError, MessageTooLarge, WarmlogError, WrongEventLoop
@@ -10,10 +11,10 @@ from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
 from warmlog.producer.intake.bulk_records import BulkRecords
 from warmlog.producer.intake.partitioner import chosen_partition
-from warmlog.producer.intake.record_input import Headers
+from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES, Headers
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import TopicQueues
-from warmlog.producer.producer_batch import ProducerBatch
+from warmlog.producer.producer_batch import ProducerBatch, encode_rows
 from warmlog.producer.sender import Sender
 from warmlog.producer.transaction import TransactionalId
 from warmlog_protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
@@ -54,8 +55,6 @@ class ProducerCore:
         self._waiters: list[asyncio.Future[None]] = []
         self._is_stopped = False
         self.transactions: TransactionalId | None = None
-        if options.transactional_id is not None:
-            self.transactions = TransactionalId(options, self.cluster, self.accumulator, self.sender, self.flush)
 
     def check_send(self) -> None:
         """Raise WrongEventLoop if `send` was called in another thread, or the loop is closed."""
@@ -114,9 +113,7 @@ class ProducerCore:
         self, topic: str, records: BulkRecords, partition: int | None, *, transaction: int, have_own_times: bool
     ) -> RecordMetadataRanges:
         """As `Producer.send_many`, in the transaction of this number. ClientError if that ends before all are taken."""
-        queues = self.accumulator.topics[topic]
-        while not queues.is_known:
-            await self._learn_now(queues)
+        queues = await self.known(topic)
         if partition is not None and partition >= len(queues.queues):  # it may have been added
             await self._learn_now(queues)
         times_ms = records.timestamps_ms
@@ -128,7 +125,7 @@ class ProducerCore:
         try:
             for own_partition, own_records in parts:
                 for part, size_bytes in own_records.cut(limit_bytes, queues.max_message_bytes):
-                    await self._wait_for_room()
+                    await self.wait_for_room()
                     if self.open_transaction() != transaction:
                         raise ClientError("the transaction has ended while these records were sent: await them in it")
                     batches.append(self._add_batch(queues, own_partition, part, size_bytes))
@@ -160,7 +157,8 @@ class ProducerCore:
         self, queues: TopicQueues, partition: int | None, part: BulkRecords, size_bytes: int
     ) -> ProducerBatch:
         queue = queues.choose(None, partition)
-        batch = self.accumulator.add_batch(queue, part, size_bytes)
+        rows = partial(encode_rows, part.values, part.keys, part.headers, part.timestamps_ms)
+        batch = self.accumulator.add_batch(queue, rows, len(part.values), size_bytes + BATCH_OVERHEAD_BYTES)
         batch.mark_all_awaited(is_awaited=True)
         if queue is queues.sticky:
             queues.sticky = None
@@ -168,11 +166,11 @@ class ProducerCore:
 
     async def make_room(self) -> None:
         """Wait as `drain`, and leave errors to those who ask for them."""
-        await self._wait_for_room()
+        await self.wait_for_room()
         self.accumulator.drain_flag.is_set = self.accumulator.buffered_bytes > self._options.high_water_bytes
 
     async def drain(self) -> None:
-        await self._wait_for_room(ends_on_failure=True)
+        await self.wait_for_room(ends_on_failure=True)
         await self._let_callers_receive()
         self.accumulator.drain_flag.is_set = self.accumulator.buffered_bytes > self._options.high_water_bytes
         self._raise_unseen()
@@ -193,15 +191,19 @@ class ProducerCore:
             raise
 
     async def flush(self) -> None:
+        await self.send_all()
+        await self._let_callers_receive()
+        self._raise_unseen()
+
+    async def send_all(self) -> None:
+        """Wait until all that is buffered now is acknowledged or has failed."""
         while self._learning:
             await asyncio.wait(list(self._learning.values()))
         self.accumulator.mark_all_due()
         for batch in list(self.accumulator.incomplete):
             await batch.done()
-        await self._let_callers_receive()
-        self._raise_unseen()
 
-    async def _wait_for_room(self, *, ends_on_failure: bool = False) -> None:
+    async def wait_for_room(self, *, ends_on_failure: bool = False) -> None:
         """Let the event loop run once, and then until no more than the high-water mark is buffered."""
         await asyncio.sleep(0)
         self._check_sender()
@@ -246,6 +248,13 @@ class ProducerCore:
             self._learning[queues.name] = task
             task.add_done_callback(lambda done: self._learned(queues.name, done))
         return task
+
+    async def known(self, topic: str) -> TopicQueues:
+        """Return the queues of the topic once its partitions are known. Raises the error of requesting them."""
+        queues = self.accumulator.topics[topic]
+        while not queues.is_known:
+            await self._learn_now(queues)
+        return queues
 
     async def _learn_now(self, queues: TopicQueues) -> None:
         """Wait until the topic's partitions are requested, and raise the error of that."""

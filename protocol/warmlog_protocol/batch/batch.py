@@ -49,7 +49,7 @@ from warmlog_protocol.batch.int_column import PIECE_VALUES, IntColumn
 from warmlog_protocol.batch.record_headers import Header
 from warmlog_protocol.batch.rows import check_row_count, check_rows, decode_rows, encode_rows, row_times
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, decompress_rows
-from warmlog_protocol.codec.crc import Piece
+from warmlog_protocol.codec.memory import Piece
 from warmlog_protocol.errors import CorruptBatch, WarmlogError
 
 RECORD_BYTES = 64

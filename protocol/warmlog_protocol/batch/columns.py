@@ -30,8 +30,7 @@ from warmlog_protocol.batch.column_data import Columns, data_bytes, empty_column
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.batch.int_column import IntColumn, pack_ints, read_column
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress, repack
-from warmlog_protocol.codec.crc import Piece
-from warmlog_protocol.codec.memory import joined
+from warmlog_protocol.codec.memory import Piece, joined
 from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
 
 __all__ = [

@@ -1,7 +1,7 @@
 """The body of a batch of rows (magic 2), as Kafka writes and reads it.
 
 One record after another, as many as the batch's header says, compressed as a whole by the codec in attributes bits 0-2.
-All integers are zigzag varints (see `varint`)::
+All integers are varints, see below::
 
     varint   size of what follows
     i8       attributes, unused
@@ -13,6 +13,10 @@ All integers are zigzag varints (see `varint`)::
     varint   number of headers; each: varint name size, UTF-8 name; varint value size, -1 for null; then the value
 
 With attributes bit 3 (append time), readers ignore the timestamp deltas: every record has the max timestamp.
+
+A varint is Kafka's: zigzag, then groups of seven bits, the lowest first, bit 7 set on all but the last. Zigzag puts the
+sign into bit 0, so that small negative numbers stay short: 0, -1, 1, -2 become 0, 1, 2, 3. A varint holds 32 bits and a
+varlong 64; for numbers that fit both, the bytes are the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +25,6 @@ from typing import Any, TypeVar
 
 from warmlog_protocol.batch.column_data import Columns, columns_of, empty_columns
 from warmlog_protocol.batch.header import BatchHeader
-from warmlog_protocol.batch.varint import pack_varint, read_more, read_varint
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress_rows, decompress_rows
 from warmlog_protocol.codec.memory import LARGE_BYTES
 from warmlog_protocol.errors import CorruptBatch
@@ -35,8 +38,10 @@ MAX_HEADERS = 1_000_000
 """In one batch: a header of two bytes takes a hundred when decoded."""
 
 _NO_ATTRIBUTES = b"\x00"
-_NULL = pack_varint(-1)
+_NULL = b"\x01"
 _NO_HEADERS = ()
+_MAX_VARINT_BYTES = 10
+_ONE_BYTE = [bytes((byte,)) for byte in range(0x80)]
 _I64 = 1 << 64
 _MIN_I64 = -(1 << 63)
 _MAX_I64 = (1 << 63) - 1
@@ -287,3 +292,46 @@ def _check_delete_horizon(header: BatchHeader) -> None:
 def _wrap(number: int) -> int:
     """`number` modulo 2^64, as a signed integer of 64 bits."""
     return (number - _MIN_I64) % _I64 + _MIN_I64
+
+
+def pack_varint(value: int) -> bytes:
+    """Return `value`, which must fit in 64 bits, as a zigzag varint."""
+    zigzag = value << 1 if value >= 0 else ~(value << 1)
+    if zigzag < 0x80:
+        return _ONE_BYTE[zigzag]
+    if zigzag < 0x4000:
+        return bytes((zigzag & 0x7F | 0x80, zigzag >> 7))
+    groups = bytearray()
+    while zigzag >= 0x80:
+        groups.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    groups.append(zigzag)
+    return bytes(groups)
+
+
+def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """Return the number at `position` and where it ends. CorruptBatch past 64 bits, IndexError if `data` ends."""
+    zigzag = data[position]
+    position += 1
+    if zigzag >= 0x80:
+        zigzag, position = read_more(data, position, zigzag)
+    return zigzag >> 1 ^ -(zigzag & 1), position
+
+
+def read_more(data: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
+    """Return the number, still in zigzag, whose first byte was `first` with bit 7 set, and the position after it.
+
+    CorruptBatch past 64 bits, IndexError if `data` ends.
+    """
+    group = data[position]
+    position += 1
+    zigzag = first & 0x7F | (group & 0x7F) << 7
+    if group < 0x80:
+        return zigzag, position
+    for shift in range(14, 7 * _MAX_VARINT_BYTES, 7):
+        group = data[position]
+        position += 1
+        zigzag |= (group & 0x7F) << shift
+        if group < 0x80 and not zigzag >> 64:
+            return zigzag, position
+    raise CorruptBatch(f"integer before byte {position} does not fit 64 bits")

@@ -1,1 +1,1 @@
-"""Compression and CRC-32C."""
+"""Compression, memory for large buffers, and the encoder of msgpack."""

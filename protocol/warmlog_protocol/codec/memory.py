@@ -8,8 +8,11 @@ import mmap
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 Buffer = bytes | bytearray | memoryview
+Piece = Any
+"""Bytes, in any contiguous buffer: `bytes`, a memoryview, a numpy array of bytes."""
 
 LARGE_BYTES = 2 * 1024 * 1024
 """A buffer larger than this gets its own pages.

@@ -64,8 +64,8 @@ def pack_frame(prefix: tuple[int, ...], message: Message, payload_bytes: int = 0
 def split_header(header: bytes, prefix_fields: int) -> tuple[tuple[int, ...], bytes]:
     """The first `prefix_fields` integers of `header`, and the rest as a msgpack array of its own.
 
-    Parsed by hand because msgspec does not tell where the rest begins: decoding everything to objects and converting
-    them takes twice as long. Raises RemoteProtocolError if the header is not an array that begins with these integers.
+    Parsed by hand because the rest may be malformed: a request is refused by its correlation id then, and the
+    connection goes on. Raises RemoteProtocolError if the header is not an array that begins with these integers.
     """
     try:
         fields, position = _read_array_head(header)

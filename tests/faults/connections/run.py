@@ -71,7 +71,7 @@ def run(
         "max_connections": idle + half_open + 100,
         "max_connections_per_ip": idle + half_open + 100,
         "handshake_timeout_ms": deadline_ms,
-        "request_receive_timeout_ms": deadline_ms,
+        "connections_stall_timeout_ms": deadline_ms,
     }
     constants = {allocator: {"TRIM_INTERVAL_S": trim_interval_s}}
     with BrokerProcess(data_dir, constants=constants, **settings) as broker:

@@ -17,7 +17,7 @@ FRAME_BYTES = 18 * MIB
 LIMITS: dict[str, object] = {
     "socket_request_max_bytes": 20 * MIB,
     "queued_max_request_bytes": 50 * MIB,
-    "request_receive_timeout_ms": 10_000,
+    "connections_stall_timeout_ms": 10_000,
 }
 HONEST_BYTES = 100_000
 TIMEOUT_S = 60.0

@@ -5,11 +5,11 @@ from random import Random
 from struct import Struct
 
 import msgspec
+from crc32c import crc32c
 
 from faults.fuzzing.bodies import any_bomb, changed_body
 from faults.fuzzing.corpus import HEAD, Parts, pack, with_batch
 from warmlog_protocol.batch.header import CRC_START
-from warmlog_protocol.codec.crc import crc32c
 
 Mutation = Callable[[Parts, Random], bytes]
 

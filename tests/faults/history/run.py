@@ -39,7 +39,6 @@ COMPACTION = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2"} |
 SETTINGS: dict[str, object] = {
     "log_retention_check_interval_ms": 300,
     "log_flush_offset_checkpoint_interval_ms": 200,
-    "producer_id_block_size": 3,
     "log_cleaner_backoff_ms": 200,
 }
 SETTLE_TIMEOUT_S = 420.0

@@ -68,13 +68,15 @@ class Coordinator(Generic[S]):
         for shard in list(self._shards.values()):
             await shard.wait_until_loaded()
 
-    def shard_of(self, key: str) -> Shard[S]:
-        """Return the shard that has `key`, by the CRC-32 of its UTF-8, as for keys of records; the topic must exist.
+    def find(self, key: str) -> Shard[S] | None:
+        """Return the shard that has `key`, by the CRC-32 of its UTF-8, as for keys of records; None without the topic.
 
         CoordinatorNotAvailable if the shard's partition is offline.
         """
-        partitions = self._topics.get(self._name).partitions
-        return self._led(partitions[crc32(key.encode()) % len(partitions)])
+        topic = self._topics.find(self._name)
+        if topic is None or not topic.is_internal:
+            return None
+        return self._led(topic.partitions[crc32(key.encode()) % len(topic.partitions)])
 
     def _led(self, partition: Partition) -> Shard[S]:
         shard = self._shards.get(partition)
@@ -86,19 +88,23 @@ class Coordinator(Generic[S]):
 
     def run(self, key: str, decide: Callable[[S], Decision[R]], *, is_shared: bool = False) -> R | Awaitable[R]:
         """As `Shard.run` of the shard of `key`. The first decision that has records creates the topic."""
-        if self.exists:
-            return self.shard_of(key).run(key, decide, is_shared=is_shared)
+        shard = self.find(key)
+        if shard is not None:
+            return shard.run(key, decide, is_shared=is_shared)
         decision = decide(self._around.make_state())
         return self._create_and_run(key, decide, is_shared=is_shared) if decision.records else decision.result
 
     async def _create_and_run(self, key: str, decide: Callable[[S], Decision[R]], *, is_shared: bool) -> R:
         await self.create()
-        outcome = self.shard_of(key).run(key, decide, is_shared=is_shared)
+        shard = self.find(key)
+        assert shard is not None
+        outcome = shard.run(key, decide, is_shared=is_shared)
         return await outcome if isinstance(outcome, asyncio.Future) else outcome
 
     def state_of(self, key: str) -> S:
         """Return the state that has `key`, for reading; an empty one if the topic does not exist."""
-        return self.shard_of(key).state if self.exists else self._around.make_state()
+        shard = self.find(key)
+        return self._around.make_state() if shard is None else shard.state
 
     def states(self) -> Iterator[S]:
         """Iterate over the states of all shards. Raises what `Shard.state` does."""

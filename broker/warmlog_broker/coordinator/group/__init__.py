@@ -1,1 +1,1 @@
-"""Consumer groups as a pure state machine: members, target assignments, hand-over of partitions, offsets."""
+"""Consumer groups as a service; `decisions` is the state machine that it makes durable."""

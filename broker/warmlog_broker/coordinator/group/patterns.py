@@ -1,187 +1,123 @@
-"""Patterns of subscriptions: regular expressions that are matched against whole names in linear time.
+"""Patterns of subscriptions: regular expressions in the syntax of RE2, which match whole names of topics.
 
-They come from clients, and `re` takes exponential time for some. So the usual syntax is compiled to an automaton of
-bounded size: characters, `.`, classes, `\\d \\w \\s` and escaped punctuation, groups, `|`, `* + ? {m,n}`, also lazy
-ones, `^` at the beginning and `$` at the end. Lookaround, references and flags are refused. What is accepted means the
-same as in `re.fullmatch`.
+They come from clients. RE2 matches in linear time and bounded memory; MAX_PROGRAM bounds what a name takes, about
+2 ms at most, and `time_limit_s` what a pattern takes with all names. Nothing of RE2's memory is kept between two uses
+of a pattern.
 """
 
+import asyncio
+import importlib
 import re
-import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+import time
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
 
+from warmlog_broker.coordinator.group.decisions.state import Pattern
+from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
+from warmlog_broker.runtime.tasks import Slices
 from warmlog_protocol.errors import InvalidRegularExpression
 
-MAX_STEPS = 1000
-"""Parts of a pattern, each counted as often as it is repeated: bounds the time that a character takes."""
-MAX_CACHED_MOVES = 10_000
+MAX_MEMORY_BYTES = 1 << 20
+"""What RE2 may use for one pattern; it slows down before it takes more."""
+MAX_PROGRAM = 1024
+"""Instructions of a compiled pattern: a name of 249 letters takes up to 2 ms with so many."""
+FIXED_TIME_S = 0.1
+TIME_PER_NAME_S = 20e-6
+"""Some ten times of what the usual patterns take."""
 
-_ATOM = re.compile(r"\\[dDwWsS]|\\[^\w\s]|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\\[\](){}*+?|^$]", re.DOTALL)
-_QUANTIFIER = re.compile(r"(?:(?P<sign>[*+?])|\{(?P<least>\d{1,4})?(?P<range>,(?P<most>\d{1,4})?)?\})\??")
-_SIGNS: dict[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Alternatives:
-    sequences: "Sequence[Sequence[_Repeated]]"
+_OPEN_RANGE = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\])|\{,(?=\d+\})", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class _Repeated:
-    """`most` is None if there is no limit."""
-
-    what: re.Pattern[str] | _Alternatives
-    least: int = 1
-    most: int | None = 1
+def time_limit_s(names: int) -> float:
+    """Return how much processor time a pattern may take to be matched against so many names."""
+    return FIXED_TIME_S + names * TIME_PER_NAME_S
 
 
-@lru_cache(maxsize=1024)
-def compile_pattern(pattern: str) -> "Pattern":
-    """Return the compiled pattern; InvalidRegularExpression."""
+def compile_pattern(pattern: str) -> Callable[[str], bool]:
+    """Return the function that tells whether a name of a topic matches. InvalidRegularExpression.
+
+    The first call imports RE2, in some 20 ms. Up to MAX_MEMORY_BYTES are used until `forget_compiled`.
+    """
     try:
-        return Pattern(_Parser(pattern).parse())
-    except (re.error, ValueError, FutureWarning) as error:
+        re2: Any = importlib.import_module("re2")
+    except ImportError:
         raise InvalidRegularExpression(
-            f"the pattern {pattern!r} is not one that this broker takes: {error}; use a simpler one"
+            "this broker cannot match patterns, as the package google-re2 is not installed: install it, or subscribe "
+            "to topics by name"
         ) from None
+    options = re2.Options()
+    options.max_mem = MAX_MEMORY_BYTES
+    options.log_errors = False
+    options.never_capture = True
+    options.dot_nl = True
+    options.encoding = re2.Options.Encoding.LATIN1  # names of topics are ASCII: a character is one byte
+    try:
+        # {,n} is {0,n} to Python, as which clients check the pattern, and literal to RE2.
+        compiled = re2.compile(_OPEN_RANGE.sub(lambda found: found[1] or "{0,", pattern).encode("latin-1"), options)
+    except UnicodeEncodeError:
+        raise _refused(pattern, "names of topics have ASCII characters only") from None
+    except re2.error as error:
+        reason = error.args[0] if error.args else ""
+        raise _refused(pattern, reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)) from None
+    if compiled.programsize > MAX_PROGRAM:
+        raise _refused(pattern, f"it is too large, {compiled.programsize} instructions; {MAX_PROGRAM} are allowed")
+    return lambda name: compiled.fullmatch(name.encode()) is not None
 
 
-class _Parser:
-    """Reads a pattern; ValueError and re.error for what is not valid or not supported."""
-
-    def __init__(self, pattern: str) -> None:
-        self._text = pattern
-        self._at = 0
-
-    def parse(self) -> _Alternatives:
-        """Return the whole pattern."""
-        if self._text.startswith("^"):
-            self._at = 1
-        result = self._alternatives()
-        if self._at < len(self._text):
-            raise ValueError(f"unexpected {self._text[self._at]!r} at position {self._at}")
-        return result
-
-    def _alternatives(self) -> _Alternatives:
-        sequences: list[list[_Repeated]] = [[]]
-        while self._at < len(self._text) and self._text[self._at] != ")":
-            if self._text[self._at] == "|":
-                self._at += 1
-                sequences.append([])
-            elif self._text[self._at :] == "$":
-                self._at += 1
-            else:
-                sequences[-1].append(self._repeated())
-        return _Alternatives(sequences)
-
-    def _repeated(self) -> _Repeated:
-        what = self._group() if self._text[self._at] == "(" else self._atom()
-        found = _QUANTIFIER.match(self._text, self._at)
-        if not found or not (found["sign"] or found["least"] or found["range"]):
-            return _Repeated(what)
-        self._at = found.end()
-        if found["sign"]:
-            return _Repeated(what, *_SIGNS[found["sign"]])
-        least = int(found["least"] or 0)
-        most = least if not found["range"] else int(found["most"]) if found["most"] else None
-        if most is not None and most < least:
-            raise ValueError(f"{found[0]} repeats at least {least} and at most {most} times")
-        return _Repeated(what, least, most)
-
-    def _group(self) -> _Alternatives:
-        self._at += 1
-        if self._text.startswith("?:", self._at):
-            self._at += 2
-        result = self._alternatives()
-        if not self._text.startswith(")", self._at):
-            raise ValueError("a parenthesis is not closed")
-        self._at += 1
-        return result
-
-    def _atom(self) -> re.Pattern[str]:
-        found = _ATOM.match(self._text, self._at)
-        if not found:
-            raise ValueError(f"unexpected {self._text[self._at]!r} at position {self._at}")
-        self._at = found.end()
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", FutureWarning)
-            return re.compile(found[0], re.DOTALL)
+def forget_compiled() -> None:
+    """Free the memory of compiled patterns, which RE2's package keeps for 128 of them."""
+    importlib.import_module("re2").purge()
 
 
-class Pattern:
-    """A regular expression as an automaton, which begins in state 0. ValueError if it is too large."""
+def matching(pattern: str, names: Iterable[str]) -> Generator[None, None, list[str]]:
+    """Return those of `names` that match the pattern; yields after each name. InvalidRegularExpression."""
+    matches = compile_pattern(pattern)
+    found = []
+    took_s = 0.0
+    try:
+        for count, name in enumerate(names, 1):
+            began_s = time.thread_time()
+            if matches(name):
+                found.append(name)
+            took_s += time.thread_time() - began_s
+            if took_s > time_limit_s(count):
+                raise _refused(pattern, f"it took {took_s:.3f} s for the first {count} names of topics")
+            yield
+    finally:
+        forget_compiled()
+    return found
 
-    def __init__(self, expression: _Alternatives) -> None:
-        self._edges: list[list[tuple[re.Pattern[str] | None, int]]] = [[]]
-        """By state: where it leads with a character that matches, or without one (None)."""
-        self._steps = 0
-        self._end = self._append(expression, 0)
-        self._first = self._closure([0])
-        self._moves: dict[tuple[frozenset[int], str], frozenset[int]] = {}
 
-    def fullmatch(self, name: str) -> bool:
-        """Return whether the whole of `name` matches."""
-        states = self._first
-        for character in name:
-            move = (states, character)
-            if move not in self._moves:
-                if len(self._moves) >= MAX_CACHED_MOVES:
-                    self._moves.clear()
-                self._moves[move] = self._moved(states, character)
-            states = self._moves[move]
-        return self._end in states
+def _refused(pattern: str, reason: str) -> InvalidRegularExpression:
+    return InvalidRegularExpression(
+        f"the pattern {pattern!r} is not one that this broker takes: {reason}; use a simpler one"
+    )
 
-    def _moved(self, states: Iterable[int], character: str) -> frozenset[int]:
-        edges = (edge for state in states for edge in self._edges[state])
-        return self._closure(to for accepted, to in edges if accepted is not None and accepted.match(character))
 
-    def _closure(self, states: Iterable[int]) -> frozenset[int]:
-        """Return the states that are reached without a further character."""
-        reached = set(states)
-        left = list(reached)
-        while left:
-            for accepted, to in self._edges[left.pop()]:
-                if accepted is None and to not in reached:
-                    reached.add(to)
-                    left.append(to)
-        return frozenset(reached)
+class Patterns:
+    """Matches the patterns that members use: against all topics when they join, later against new ones."""
 
-    def _append(self, what: re.Pattern[str] | _Alternatives, start: int) -> int:
-        """Add what matches `what` after state `start`, and return the state after it."""
-        self._steps += 1
-        if self._steps > MAX_STEPS:
-            raise ValueError(f"with its repetitions it has more than {MAX_STEPS} parts")
-        end = self._state()
-        if isinstance(what, re.Pattern):
-            self._edges[start].append((what, end))
-            return end
-        for sequence in what.sequences:
-            last = self._linked(start, self._state())
-            for part in sequence:
-                last = self._append_repeated(part, last)
-            self._linked(last, end)
-        return end
+    def __init__(self, subscriptions: Subscriptions, slices: Slices) -> None:
+        self._subscriptions = subscriptions
+        self._slices = slices
+        self._matching = asyncio.Lock()
 
-    def _append_repeated(self, part: _Repeated, start: int) -> int:
-        last = start
-        for _ in range(part.least):
-            last = self._append(part.what, last)
-        if part.most is None:
-            loop = self._linked(last, self._state())
-            self._linked(self._append(part.what, loop), loop)
-            return self._linked(loop, self._state())
-        end = self._state()
-        for _ in range(part.most - part.least):
-            self._linked(last, end)
-            last = self._append(part.what, last)
-        return self._linked(last, end)
+    def find(self, text: str) -> Pattern | None:
+        """Return the pattern if it is known what it stands for. InvalidRegularExpression if that was refused."""
+        pattern = self._subscriptions.pattern(text)
+        if pattern.problem:
+            raise InvalidRegularExpression(pattern.problem)
+        return pattern if pattern.is_known else None
 
-    def _state(self) -> int:
-        self._edges.append([])
-        return len(self._edges) - 1
-
-    def _linked(self, start: int, end: int) -> int:
-        self._edges[start].append((None, end))
-        return end
+    async def match(self, pattern: Pattern) -> None:
+        """Compare the pattern with the topics that it was not compared with; what goes wrong is its `problem`."""
+        async with self._matching:
+            if pattern.problem or (pattern.is_known and not pattern.unmatched):
+                return
+            topics = [topic for _, topic in self._subscriptions.topics(pattern.unmatched)]
+            found: list[str] = []
+            try:
+                found = await self._slices.run(matching(pattern.text, [topic.name for topic in topics]))
+            except InvalidRegularExpression as error:
+                pattern.problem = str(error)
+            self._subscriptions.compared(pattern, topics, frozenset(found))

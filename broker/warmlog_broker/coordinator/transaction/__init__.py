@@ -1,1 +1,1 @@
-"""Transactions as a pure state machine over the topic `__transactions`; `coordinator/transactions` is the service."""
+"""Transactions as a service; `decisions` is the state machine that it makes durable."""

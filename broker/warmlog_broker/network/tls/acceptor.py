@@ -1,8 +1,6 @@
-"""Accepts the connections of a TLS listener: the handshake comes first, then a session begins.
+"""Accepts the connections of a TLS listener: asyncio shakes hands, then a session begins.
 
-Until its handshake is done a connection costs a descriptor and a task; there are at most `tls.max.handshakes` of them
-on one listener. Above that nothing more is accepted until one ends, and one that has taken longer than PATIENCE_S is
-ended to make room: a handshake takes milliseconds, unless the peer does not mean to finish it.
+asyncio's own server would not say why a handshake failed, nor limit how many there are at once.
 """
 
 import asyncio
@@ -10,17 +8,15 @@ import logging
 import socket
 import ssl
 from collections.abc import Callable, Sequence
-from functools import partial
 
-from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import format_address
 from warmlog_broker.network.tls.certificate import Certificate
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
 
-PATIENCE_S = 1.0
-ACCEPTS_A_TURN = 64
-"""After this many, other connections get their turn of the event loop."""
+MOST_HANDSHAKES = 256
+"""On one listener; each has a descriptor and a task. One more ends the oldest: a handshake takes milliseconds, unless
+the peer does not mean to finish it."""
 PAUSE_S = 0.5
 """How long nothing is accepted after an error of the system, such as a lack of descriptors."""
 FAREWELL_S = 2.0
@@ -45,58 +41,64 @@ class TlsAcceptor:
         self,
         sockets: Sequence[socket.socket],
         *,
-        config: BrokerConfig,
         certificate: Certificate,
+        handshake_timeout_s: float,
         make_session: Callable[[], asyncio.BaseProtocol],
         tasks: Tasks,
         lines: RepeatedLines,
     ) -> None:
         """Accept connections from now on; the sockets listen already."""
         self._sockets = sockets
-        self._limit = config.tls_max_handshakes
-        self._timeout_s = config.handshake_timeout_ms / 1000
         self._certificate = certificate
+        self._timeout_s = handshake_timeout_s
         self._make_session = make_session
         self._tasks = tasks
         self._lines = lines
         self._loop = asyncio.get_running_loop()
-        self._handshakes: dict[asyncio.Task[None], float] = {}
-        """Those under way with their beginnings, the oldest first."""
-        self._pausing: asyncio.TimerHandle | None = None
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        """Those under way, the oldest first."""
         self._is_closed = False
         for each in sockets:
             each.setblocking(False)
-        self._accept_again()
+        self._watch_sockets()
 
     def close(self) -> None:
         """Accept nothing more, and end the handshakes; sessions go on."""
         if self._is_closed:
             return
-        self._pause()
         self._is_closed = True
         for each in self._sockets:
+            self._loop.remove_reader(each)
             each.close()
         for handshake in self._handshakes:
             handshake.cancel()
 
+    def _watch_sockets(self) -> None:
+        if not self._is_closed:
+            for each in self._sockets:
+                self._loop.add_reader(each, self._accept, each)
+
     def _accept(self, listening: socket.socket) -> None:
-        for _ in range(ACCEPTS_A_TURN):
-            if len(self._handshakes) >= self._limit and not self._make_room():
-                return
-            try:
-                accepted, peer = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                message = f"no connection is accepted for {PAUSE_S:g} s: {error}"
-                self._lines.write(logging.ERROR, "failed accepts", message, self._loop.time())
-                self._pause(PAUSE_S)
-                return
-            accepted.setblocking(False)
-            name = format_address(peer[0], peer[1])
-            handshake = self._tasks.start(self._shake_hands(accepted, name), name=f"TLS handshake with {name}")
-            self._handshakes[handshake] = self._loop.time()
-            handshake.add_done_callback(partial(self._ended, accepted))
+        try:
+            accepted, peer = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            message = f"no connection is accepted for {PAUSE_S:g} s: {error}"
+            self._lines.write(logging.ERROR, "failed accepts", message, self._loop.time())
+            for each in self._sockets:
+                self._loop.remove_reader(each)
+            self._loop.call_later(PAUSE_S, self._watch_sockets)
+            return
+        if len(self._handshakes) >= MOST_HANDSHAKES:
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.cancel()
+        accepted.setblocking(False)
+        name = format_address(peer[0], peer[1])
+        handshake = self._tasks.start(self._shake_hands(accepted, name), name=f"TLS handshake with {name}")
+        self._handshakes[handshake] = None
+        handshake.add_done_callback(lambda done: self._ended(done, accepted))
 
     async def _shake_hands(self, accepted: socket.socket, peer: str) -> None:
         try:
@@ -112,48 +114,14 @@ class TlsAcceptor:
             self._lines.write(logging.INFO, "failed TLS handshakes", message, self._loop.time())
         except asyncio.CancelledError:
             if not self._is_closed:
-                message = f"TLS handshake with {peer} ended: it was the oldest of {self._limit} (tls.max.handshakes)"
+                message = f"TLS handshake with {peer} ended: it was the oldest of {MOST_HANDSHAKES} on its listener"
                 self._lines.write(logging.WARNING, "TLS handshakes ended", message, self._loop.time())
             raise
 
-    def _make_room(self) -> bool:
-        """End the oldest handshake if it takes too long; if not, accept again when it will have taken too long."""
-        oldest, since_s = next(iter(self._handshakes.items()))
-        left_s = since_s + PATIENCE_S - self._loop.time()
-        if left_s > 0:
-            self._pause(left_s)
-            return False
-        del self._handshakes[oldest]
-        oldest.cancel()
-        return True
-
-    def _ended(self, accepted: socket.socket, handshake: "asyncio.Task[None]") -> None:
+    def _ended(self, handshake: "asyncio.Task[None]", accepted: socket.socket) -> None:
+        self._handshakes.pop(handshake, None)
         if handshake.cancelled():  # maybe before its first step
             accepted.close()
-        was_full = len(self._handshakes) >= self._limit
-        self._handshakes.pop(handshake, None)
-        if was_full:
-            self._accept_again()
-
-    def _pause(self, time_s: float | None = None) -> None:
-        """Accept nothing, for `time_s` or until a call of `_accept_again`."""
-        self._stop_pausing()
-        if not self._is_closed:
-            for each in self._sockets:
-                self._loop.remove_reader(each)
-        if time_s is not None:
-            self._pausing = self._loop.call_later(time_s, self._accept_again)
-
-    def _accept_again(self) -> None:
-        self._stop_pausing()
-        if not self._is_closed:
-            for each in self._sockets:
-                self._loop.add_reader(each, self._accept, each)
-
-    def _stop_pausing(self) -> None:
-        if self._pausing is not None:
-            self._pausing.cancel()
-            self._pausing = None
 
 
 def why_failed(error: OSError) -> str:

@@ -15,7 +15,7 @@ from warmlog_broker.storage.cleaner.throttle import Throttle, Turns
 from warmlog_broker.storage.config import UNLIMITED
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
-from warmlog_broker.storage.record.batch_scan import scan_checked
+from warmlog_broker.storage.record.batch_chain import chain, pread_exactly
 from warmlog_protocol.batch import RecordBatch, read_batch
 from warmlog_protocol.errors import WarmlogError
 
@@ -84,8 +84,9 @@ class SourceSegment:
         except FileNotFoundError as error:
             raise CleaningAborted(f"{self.path} is gone") from error
         pace.check()
-        for _, _, read in scan_checked(file, self.path, 0, self.size_bytes):
-            yield read_batch(read(), verify_crc=False, max_decompressed_bytes=max_decompressed_bytes)
+        for header, position in chain(file, self.path, 0, self.size_bytes, checks_crc=True):
+            batch = pread_exactly(file, self.path, position, header.size_bytes)
+            yield read_batch(batch, verify_crc=False, max_decompressed_bytes=max_decompressed_bytes)
 
 
 def read_aborted(paths: Iterable[Path], open_files: OpenFiles) -> list[AbortedTxn]:

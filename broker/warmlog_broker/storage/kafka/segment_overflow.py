@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
-from warmlog_broker.storage.record.batch_scan import DamagedLog
+from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.recovery.loader import SegmentFactory
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_swap import CLEANED_SUFFIX

@@ -11,6 +11,8 @@ A partial batch at the end of the buffer, which a fetch with a size limit return
 
 from typing import NamedTuple
 
+from crc32c import crc32c
+
 from warmlog_broker.storage.directory.gap_marker import note_gaps
 from warmlog_broker.storage.log.appender import AppendInfo
 from warmlog_broker.storage.log.bounds import LogBounds
@@ -24,7 +26,6 @@ from warmlog_protocol.batch.header import (
     Buffer,
     read_header,
 )
-from warmlog_protocol.codec.crc import crc32c
 from warmlog_protocol.errors import CorruptBatch, FencedLeaderEpoch, WarmlogError
 
 

@@ -25,7 +25,7 @@ from warmlog_broker.storage.io.os_errors import (
 )
 from warmlog_broker.storage.log.flush_plan import Unsynced, sync_directory_if_there
 from warmlog_broker.storage.producer.txn_index_recovery import verify_transaction_index
-from warmlog_broker.storage.record.damage import Damage
+from warmlog_broker.storage.record.scan import Damage
 from warmlog_broker.storage.recovery.loader import LoadedLog, SegmentFactory
 from warmlog_broker.storage.segment.delayed_deletion import DelayedDeletions
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata

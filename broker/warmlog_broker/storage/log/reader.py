@@ -15,7 +15,7 @@ from warmlog_broker.storage.io.open_files import ClosedFile
 from warmlog_broker.storage.log.bounds import LogBounds, ReadBound
 from warmlog_broker.storage.log.compaction import LogCompaction
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.record.batch_scan import DamagedLog
+from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead, TimeSearch, TimestampAndOffset

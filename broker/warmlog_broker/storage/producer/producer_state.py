@@ -225,8 +225,6 @@ class ProducerStates:
         """Validate a coordinator's marker; return whether it is to be appended, and False for a repeated one.
 
         A marker has a higher epoch than the batches of the transaction that it ends: each decision raises it (KIP-890).
-        A repeated one ends pending verifications, as the first one did: a new coordinator repeats it, and does not know
-        which partitions the last one had promised to the producer's next transaction.
         InvalidProducerEpoch if it is for an older incarnation of the producer, InvalidTxnState if a transaction is open
         that it does not end: of its own epoch, or for a commit of another than the one before, as an old copy of the
         log may have; TransactionCoordinatorFenced if a newer coordinator has written a marker for it.
@@ -247,10 +245,7 @@ class ProducerStates:
                 f"producer {entry.producer_id}: a transaction of epoch {entry.epoch} is open since offset "
                 f"{entry.transaction_first_offset}, and a marker of epoch {header.producer_epoch} cannot end it"
             )
-        if header.producer_epoch > entry.epoch:
-            return True
-        self.verifications.clear(header.producer_id)
-        return False
+        return header.producer_epoch > entry.epoch
 
     def aborted_by(self, header: BatchHeader, control_type: ControlType) -> AbortedTxn | None:
         """The transaction index entry for a marker with its final base offset.

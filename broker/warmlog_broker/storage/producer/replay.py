@@ -13,9 +13,9 @@ from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
-from warmlog_broker.storage.record.batch_scan import DamagedLog
-from warmlog_broker.storage.record.damage import Damage, resume_after_damage
+from warmlog_broker.storage.record.scan import Damage, scan
 from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_broker.storage.segment.segment_indexes import place_in_segment
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.batch import EndTxnMarker, read_batch
 from warmlog_protocol.batch.header import BatchHeader
@@ -42,18 +42,12 @@ def walk_batches(
     """Yield each batch with offsets from `from_offset` on that is not damaged."""
     damaged: set[tuple[Path, int]] = {(each.path, each.position) for each in damage}
     for segment in segments.values(from_offset, log_end_offset + 1):
-        end_offset = segment.base_offset
-        position: int | None = 0
-        while position is not None:
-            try:
-                for header, at in segment.records.batches(position):
-                    end_offset = header.next_offset
-                    if header.last_offset >= from_offset and (segment.path, at) not in damaged:
-                        yield WalkedBatch(segment, header, at)
-                position = None
-            except DamagedLog as error:
-                following = resume_after_damage(segment.records, error.position, end_offset, log_end_offset)
-                position = following[0] if following else None
+        for found in scan(segment.records, 0, place_in_segment(segment.base_offset)):
+            if isinstance(found, Damage):
+                continue
+            header, position = found
+            if header.last_offset >= from_offset and (segment.path, position) not in damaged:
+                yield WalkedBatch(segment, header, position)
 
 
 def restore_producers(

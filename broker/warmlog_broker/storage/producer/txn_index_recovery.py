@@ -20,7 +20,7 @@ from warmlog_broker.storage.index.abstract_index import CorruptIndex
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.producer.replay import aborted_in_segment
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
-from warmlog_broker.storage.record.damage import Damage
+from warmlog_broker.storage.record.scan import Damage
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.errors import CorruptBatch

@@ -22,15 +22,7 @@ from warmlog_broker.storage.io.copy_bytes import copy_bytes
 from warmlog_broker.storage.io.durable_files import sync_directory, write_all
 from warmlog_broker.storage.io.managed_file import ManagedFile
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
-from warmlog_broker.storage.record.batch_scan import (
-    BatchPosition,
-    DamagedLog,
-    ReadBatch,
-    find_batch,
-    pread_exactly,
-    scan_checked,
-    scan_headers,
-)
+from warmlog_broker.storage.record.batch_chain import BatchPosition, DamagedLog, chain, find_batch, pread_exactly
 from warmlog_protocol.batch.header import BatchHeader
 
 MAX_LOG_BYTES = 2**31 - 1
@@ -187,19 +179,14 @@ class FileRecords(ManagedFile):
         return FileSlice(file, position, _clip(position, size_bytes, self.size_bytes))
 
     def batches(
-        self, start_position: int = 0, end_position: int | None = None, *, allow_partial_end: bool = False
+        self, start_position: int = 0, end_position: int | None = None, *, checks_crc: bool = False
     ) -> Iterator[tuple[BatchHeader, int]]:
-        """Yield (header, position) of each batch from `start_position` on, without bodies and CRCs.
+        """Yield (header, position) of each batch from `start_position` on; DamagedLog at the first that is not valid.
 
-        DamagedLog for bytes that cannot be the next batch. A crash may leave a part of a batch at the end: tools that
-        read files before recovery allow it, and the scan ends there.
+        Bodies are read only with `checks_crc`, which verifies them; see `chain`.
         """
         end = self.size_bytes if end_position is None else min(end_position, self.size_bytes)
-        return scan_headers(self.open_file(), self.path, start_position, end, allow_partial_end=allow_partial_end)
-
-    def checked_batches(self, start_position: int = 0) -> Iterator[tuple[BatchHeader, int, ReadBatch]]:
-        """Yield (header, position, read_batch) of each batch, verified; DamagedLog at the first invalid one."""
-        return scan_checked(self.open_file(), self.path, start_position, self.size_bytes)
+        return chain(self.open_file(), self.path, start_position, end, checks_crc=checks_crc)
 
     def search_for_offset(self, target_offset: int, start_position: int = 0) -> BatchPosition | None:
         return find_batch(self.open_file(), self.path, target_offset, start_position, self.size_bytes)

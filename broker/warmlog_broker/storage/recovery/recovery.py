@@ -11,20 +11,26 @@ of that segment in `<base offset>.log.tail.cut`, later segments, renamed, in `<b
 """
 
 import logging
-from collections.abc import Callable
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
+from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
+from warmlog_broker.storage.io.open_files import OpenFile
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
-from warmlog_broker.storage.record.batch_scan import DamagedLog
-from warmlog_broker.storage.record.damage import Damage, find_after_damage, header_at
-from warmlog_broker.storage.segment.segment import LogSegment, SegmentRecovery
+from warmlog_broker.storage.record.batch_chain import DamagedLog
+from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.record.scan import Damage, Place, header_at, scan
+from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_protocol.batch.header import MAGIC_COLUMNS, BatchHeader
 
 logger = logging.getLogger(__name__)
 
 CUT_SUFFIX = ".cut"
+
+_COPY_BYTES = 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -72,80 +78,66 @@ class RecoveryRules:
     """No batch can have been written under a later epoch."""
 
 
-class SegmentCheck:
-    """Checks the batches of one segment for `LogSegment.recover`."""
+class RecoveryPlace(Place):
+    """Where recovery is in a log: below the recovery point damage is stepped over, above it the log is cut."""
 
-    def __init__(
-        self,
-        segment: LogSegment,
-        expected_offset: int,
-        rules: RecoveryRules,
-        epochs: LeaderEpochs,
-        report: RecoveryReport,
-    ) -> None:
-        self.segment = segment
-        self.expected_offset = expected_offset
-        """Where the next batch should begin; after the check, where the segment ends."""
-        self.rules = rules
-        self.epochs = epochs
-        self.report = report
+    def __init__(self, next_offset: int, rules: RecoveryRules, epochs: LeaderEpochs, report: RecoveryReport) -> None:
+        super().__init__(next_offset, rules.recovery_point)
         self.wants_dense_offsets = rules.has_dense_offsets
         """Whether a gap below the recovery point is damage: not after rows, which Kafka may have compacted."""
+        self._rules = rules
+        self._epochs = epochs
+        self._report = report
+        self._base_offset = 0
 
-    def on_batch(self, header: BatchHeader, position: int, _read_batch: Callable[[], bytes]) -> None:
-        """Accept a batch whose CRC is right; DamagedLog if it cannot be at this position."""
-        reason = self._why_out_of_place(header)
-        if reason:
-            if not self._follows_hole(header, position):
-                raise DamagedLog(str(self.segment.path), position, reason)
-            self._note_damage(position, position, header.base_offset, reason)
-        self.epochs.learn(header.partition_leader_epoch, header.base_offset, self.rules.max_leader_epoch)
-        self.expected_offset = header.next_offset
-        self.wants_dense_offsets = self.rules.has_dense_offsets and header.magic == MAGIC_COLUMNS
-        self.report.checked_batches += 1
-        self.report.checked_bytes += header.size_bytes
+    def enter(self, segment: LogSegment) -> None:
+        """Note that the next batch is in `segment`."""
+        self._base_offset = segment.base_offset
 
-    def step_over(self, error: DamagedLog) -> int | None:
-        """The position at which the check continues after damage below the recovery point; None to cut there."""
-        recovery_point = self.rules.recovery_point
-        if self.expected_offset >= recovery_point:
-            return None
-        records = self.segment.records
-        following = find_after_damage(records, error.position, self.expected_offset, recovery_point)
-        position, offset = following or (records.size_bytes, recovery_point)
-        self._note_damage(error.position, position, offset, error.reason)
-        self.expected_offset = offset
-        return position
+    @property
+    def is_above_recovery_point(self) -> bool:
+        return self.next_offset >= self.end_offset
 
-    def _note_damage(self, position: int, end_position: int, next_offset: int, reason: str) -> None:
-        self.report.damage.append(
-            Damage(self.segment.path, position, end_position, self.expected_offset, next_offset, reason)
+    def why_not(self, header: BatchHeader, records: FileRecords, position: int, /) -> str:
+        base_offset, expected = header.base_offset, self.next_offset
+        if not 0 <= base_offset - self._base_offset <= header.last_offset - self._base_offset <= MAX_RELATIVE_OFFSET:
+            return f"offsets {base_offset} to {header.last_offset} are outside of this segment"
+        reason = "" if base_offset == expected else f"base offset {base_offset}, expected {expected}"
+        if base_offset < expected:
+            return reason
+        if reason and self._is_gap_damage(header):
+            if not self._follows_hole(records, header, position):
+                return reason
+            self._report.damage.append(Damage(records.path, position, position, expected, base_offset, reason))
+        return self._why_epoch_impossible(header.partition_leader_epoch) if self.is_above_recovery_point else ""
+
+    def accept(self, header: BatchHeader) -> None:
+        self._epochs.learn(header.partition_leader_epoch, header.base_offset, self._rules.max_leader_epoch)
+        self.next_offset = header.next_offset
+        self.wants_dense_offsets = self._rules.has_dense_offsets and header.magic == MAGIC_COLUMNS
+
+    def take_back(self, next_offset: int) -> None:
+        self._epochs.truncate_from_end(next_offset)
+        self.next_offset = next_offset
+
+    def _is_gap_damage(self, header: BatchHeader) -> bool:
+        crosses_recovery_point = self.next_offset < self.end_offset < header.base_offset
+        return self._rules.has_dense_offsets and (
+            self.is_above_recovery_point or crosses_recovery_point or header.magic == MAGIC_COLUMNS
         )
 
-    def _follows_hole(self, header: BatchHeader, position: int) -> bool:
+    def _follows_hole(self, records: FileRecords, header: BatchHeader, position: int) -> bool:
         """Whether batches are missing below the recovery point and this one comes after them.
 
         The next batch has to confirm that, as no CRC covers the base offset.
         """
-        if not self.expected_offset < header.base_offset <= self.rules.recovery_point:
+        if not self.next_offset < header.base_offset <= self.end_offset:
             return False
-        following = header_at(self.segment.records, position + header.size_bytes)
+        following = header_at(records, position + header.size_bytes)
         return following is not None and following.base_offset == header.next_offset
 
-    def _why_out_of_place(self, header: BatchHeader) -> str:
-        base_offset, expected, rules = header.base_offset, self.expected_offset, self.rules
-        if base_offset < expected:
-            return f"base offset {base_offset}, expected {expected}"
-        if base_offset > expected and rules.has_dense_offsets:
-            crosses_recovery_point = expected < rules.recovery_point < base_offset
-            if expected >= rules.recovery_point or crosses_recovery_point or header.magic == MAGIC_COLUMNS:
-                return f"base offset {base_offset}, expected {expected}"
-        if expected >= rules.recovery_point:
-            return self._why_epoch_impossible(header.partition_leader_epoch)
-        return ""
-
     def _why_epoch_impossible(self, epoch: int) -> str:
-        latest, most = self.epochs.latest_epoch, self.rules.max_leader_epoch
+        latest, most = self._epochs.latest_epoch, self._rules.max_leader_epoch
         if epoch < latest:
             return f"leader epoch {epoch} after {latest}"
         if most is not None and epoch > most:
@@ -173,32 +165,32 @@ def recover_segments(
     report.was_clean = False
     for segment in segments:
         segment.records.drop_cache()
-    expected_offset = segments[0].base_offset
-    check: SegmentCheck | None = None
+    place = RecoveryPlace(segments[0].base_offset, rules, epochs, report)
     for number, segment in enumerate(segments):
+        expected_offset = place.next_offset
         if segment.base_offset != expected_offset:
             reason = f"segment {segment.base_offset} does not follow offset {expected_offset}"
-            must_follow = expected_offset >= rules.recovery_point and rules.has_dense_offsets
+            must_follow = place.is_above_recovery_point and rules.has_dense_offsets
             if must_follow or (segment.base_offset > rules.recovery_point and not _begin_as_named(segments[number:])):
                 set_aside(segments[number:], reason, report)
-                if expected_offset < rules.recovery_point:
+                if not place.is_above_recovery_point:
                     _note_hole(segments[number - 1], expected_offset, rules.recovery_point, report)
                 return Recovered(segments[:number], expected_offset)
-            if check is None or check.wants_dense_offsets:
+            if place.wants_dense_offsets:
                 _note_hole(segments[number - 1], expected_offset, segment.base_offset, report)
-            expected_offset = segment.base_offset
-        check, result = _check_and_cut(segment, expected_offset, rules, epochs, report)
-        expected_offset = check.expected_offset
+            place.next_offset = segment.base_offset
+        kept_in = free_path(segment.path.with_name(f"{segment.path.name}.tail{CUT_SUFFIX}"))
+        result = recover_segment(segment, place, report, kept_in)
         if result.cut_bytes:
             report.cut_bytes += result.cut_bytes
             report.cut_reasons.append(result.reason)
             if result.kept_in is not None:
                 report.kept_aside.append(result.kept_in)
-            set_aside(segments[number + 1 :], f"they follow a cut at offset {expected_offset}", report)
-            return Recovered(segments[: number + 1], expected_offset)
-    if expected_offset < rules.recovery_point:
-        _note_hole(segments[-1], expected_offset, rules.recovery_point, report)
-    return Recovered(segments, expected_offset)
+            set_aside(segments[number + 1 :], f"they follow a cut at offset {place.next_offset}", report)
+            return Recovered(segments[: number + 1], place.next_offset)
+    if not place.is_above_recovery_point:
+        _note_hole(segments[-1], place.next_offset, rules.recovery_point, report)
+    return Recovered(segments, place.next_offset)
 
 
 def _begin_as_named(segments: list[LogSegment]) -> bool:
@@ -214,25 +206,83 @@ def _begin_as_named(segments: list[LogSegment]) -> bool:
     return header is not None and header.base_offset >= segment.base_offset
 
 
-def _check_and_cut(
-    segment: LogSegment, expected_offset: int, rules: RecoveryRules, epochs: LeaderEpochs, report: RecoveryReport
-) -> tuple[SegmentCheck, SegmentRecovery]:
-    """Recover one segment and keep what is cut, unless the disk is too full for that."""
-    kept_in = free_path(segment.path.with_name(f"{segment.path.name}.tail{CUT_SUFFIX}"))
-    checked_bytes, checked_batches, damage_count = report.checked_bytes, report.checked_batches, len(report.damage)
-    check = SegmentCheck(segment, expected_offset, rules, epochs, report)
-    try:
-        return check, segment.recover(check.on_batch, step_over=check.step_over, keep_cut_bytes_in=kept_in)
-    except OSError as error:
-        if not is_resource_exhaustion(error):
-            raise
-        logger.warning("%s: what is cut there cannot be kept: %s", segment.path, error)
-        kept_in.unlink(missing_ok=True)
-    report.checked_bytes, report.checked_batches = checked_bytes, checked_batches
-    del report.damage[damage_count:]
-    epochs.truncate_from_end(expected_offset)
-    check = SegmentCheck(segment, expected_offset, rules, epochs, report)
-    return check, segment.recover(check.on_batch, step_over=check.step_over)
+class SegmentRecovery(NamedTuple):
+    valid_bytes: int
+    cut_bytes: int
+    reason: str = ""
+    """Why the log was cut at `valid_bytes`; empty if it was not."""
+    kept_in: Path | None = None
+    """Where the cut bytes are; None if they were not to be kept, or were all zeros."""
+
+
+def recover_segment(
+    segment: LogSegment, place: RecoveryPlace, report: RecoveryReport, keep_cut_bytes_in: Path | None = None
+) -> SegmentRecovery:
+    """Check every batch, rebuild both indexes, and cut the log before the first batch above the recovery point that is
+    not valid.
+
+    Damage below that is added to `report` and stays. The transaction index is emptied, because its entries depend on
+    earlier segments too. What is cut is copied to the new file `keep_cut_bytes_in`, if given and unless the disk is too
+    full. Only that copy is synced on return.
+    """
+    records, builder = segment.records, segment.begin_recovery()
+    place.enter(segment)
+    valid_bytes, reason = records.size_bytes, ""
+    for found in scan(records, 0, place, checks_crc=True):
+        if not isinstance(found, Damage):
+            header, position = found
+            builder.add(header, position)
+            report.checked_batches += 1
+            report.checked_bytes += header.size_bytes
+        elif found.first_offset < place.end_offset:
+            report.damage.append(found)
+            builder.must_index_next_batch()
+        else:
+            valid_bytes, reason = found.position, str(found.cause())
+    kept_in = None
+    if reason and keep_cut_bytes_in is not None:
+        try:
+            kept_in = keep_bytes(records.open_file(), valid_bytes, records.size_bytes, keep_cut_bytes_in)
+        except OSError as error:
+            if not is_resource_exhaustion(error):
+                raise
+            logger.warning("%s: what is cut there cannot be kept: %s", segment.path, error)
+            keep_cut_bytes_in.unlink(missing_ok=True)
+    cut_bytes = records.truncate_to(valid_bytes)
+    segment.end_recovery(builder)
+    return SegmentRecovery(valid_bytes, cut_bytes, reason, kept_in)
+
+
+def keep_bytes(file: OpenFile, start: int, end: int, copy: Path) -> Path | None:
+    """Copy `[start, end)` of `file`, without zeros at its end, to the new file `copy`, and sync that.
+
+    None, and no file, if there are only zeros. FileExistsError if `copy` exists.
+    """
+    end = _without_zeros(file, start, end)
+    if end == start:
+        return None
+    with copy.open("xb") as target:
+        while start < end:
+            piece = os.pread(file.fd, min(_COPY_BYTES, end - start), start)
+            if not piece:
+                break
+            target.write(piece)
+            start += len(piece)
+        target.flush()
+        os.fsync(target.fileno())
+    return copy
+
+
+def _without_zeros(file: OpenFile, start: int, end: int) -> int:
+    """The end of the last byte in `[start, end)` that is not zero."""
+    while end > start:
+        piece_start = max(start, end - _COPY_BYTES)
+        piece = os.pread(file.fd, end - piece_start, piece_start)
+        rest = piece.rstrip(b"\0")
+        if rest:
+            return piece_start + len(rest)
+        end = piece_start
+    return start
 
 
 def set_aside(segments: list[LogSegment], reason: str, report: RecoveryReport) -> None:

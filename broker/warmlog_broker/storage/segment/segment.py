@@ -28,27 +28,24 @@ from warmlog_broker.storage.index.time_index import TimeIndex, TimestampOffset
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
-from warmlog_broker.storage.record.batch_scan import BatchPosition, DamagedLog
+from warmlog_broker.storage.record.batch_chain import BatchPosition, DamagedLog
 from warmlog_broker.storage.record.file_records import FileRecords, FileSlice
 from warmlog_broker.storage.segment.delayed_deletion import run_deletions
 from warmlog_broker.storage.segment.segment_files import (
     KINDS,
     segment_file_name,
 )
-from warmlog_broker.storage.segment.segment_indexes import SegmentConfig, SegmentIndexes
+from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, SegmentConfig, SegmentIndexes
 from warmlog_broker.storage.segment.segment_lookup import SegmentLookup, TimeSearch, TimestampAndOffset
-from warmlog_broker.storage.segment.segment_recovery import OnBatch, SegmentRecovery, StepOver, check_and_index
 from warmlog_protocol.batch.header import NO_TIMESTAMP
 from warmlog_protocol.errors import WarmlogError
 
 __all__ = [
     "MAX_RELATIVE_OFFSET",
     "LogSegment",
-    "OnBatch",
     "SegmentConfig",
     "SegmentOffsetOverflow",
     "SegmentRead",
-    "SegmentRecovery",
     "TimeSearch",
     "TimestampAndOffset",
     "Unflushed",
@@ -326,33 +323,24 @@ class LogSegment:
 
     # Recovery and truncation
 
-    def recover(
-        self, on_batch: OnBatch, *, step_over: StepOver | None = None, keep_cut_bytes_in: Path | None = None
-    ) -> SegmentRecovery:
-        """Check every batch, rebuild both indexes, and cut the log before the first batch that is not valid.
+    def begin_recovery(self) -> IndexBuilder:
+        """Empty both indexes, whatever their files hold, and return what adds entries for the log's batches."""
+        self.indexes.reset()
+        return IndexBuilder(self.indexes, self._index_interval_bytes)
 
-        The transaction index is emptied, because its entries depend on earlier segments too.
+    def end_recovery(self, builder: IndexBuilder) -> None:
+        """Take over what `builder`, to which each batch was added, knows; the transaction index must be rebuilt.
 
-        `on_batch(header, position, read_batch)` is called for each valid batch; `read_batch()` returns the whole batch.
-        With `step_over`, damage for which it returns a position is left in place, and the check continues there. Bytes
-        to be cut are first copied to the new file `keep_cut_bytes_in`, if given. Only that copy is synced on return.
+        Its entries depend on earlier segments too.
         """
-        recovery, builder = check_and_index(
-            self.records,
-            self.indexes,
-            on_batch,
-            index_interval_bytes=self._index_interval_bytes,
-            step_over=step_over,
-            keep_cut_bytes_in=keep_cut_bytes_in,
-        )
+        builder.finish()
         self.transactions.reset()
-        self.transactions.is_verified = not recovery.has_control_batches
-        self.transactions.needs_rebuild = recovery.has_control_batches
+        self.transactions.is_verified = not builder.has_control_batches
+        self.transactions.needs_rebuild = builder.has_control_batches
         self._largest = builder.largest
         self.bytes_since_last_index_entry = builder.bytes_since_last_entry
         self._first_batch_timestamp_ms = _NOT_READ
         self._is_ready_for_appends = False
-        return recovery
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Drop the batch that holds `offset` and all after it; returns the number of bytes dropped. Nothing is synced.

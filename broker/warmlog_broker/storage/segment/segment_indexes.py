@@ -20,10 +20,10 @@ from warmlog_broker.storage.index.lazy_index import LazyIndex
 from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex, TimestampOffset
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.batch_scan import DamagedLog
-from warmlog_broker.storage.record.damage import walk_around_damage
+from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_protocol.batch.header import NO_TIMESTAMP
+from warmlog_broker.storage.record.scan import Damage, Place, scan
+from warmlog_protocol.batch.header import NO_TIMESTAMP, BatchHeader
 from warmlog_protocol.errors import StorageError
 
 logger = logging.getLogger(__name__)
@@ -232,12 +232,12 @@ class SegmentIndexes:
         self.was_rebuilt = True
         self.reset()
         builder = IndexBuilder(self, self._config.index_interval_bytes)
-        max_offset = self.base_offset + MAX_RELATIVE_OFFSET
-        for header, position, damage in walk_around_damage(self._records, 0, self.base_offset, max_offset):
-            if damage is not None:
-                logger.error("no index entries for damage: %s", damage)
+        for found in scan(self._records, 0, place_in_segment(self.base_offset)):
+            if isinstance(found, Damage):
+                logger.error("no index entries for damage: %s", found.cause())
                 builder.must_index_next_batch()
-            builder.add(header.last_offset, header.max_timestamp_ms, position, header.size_bytes)
+            else:
+                builder.add(*found)
         builder.finish()
         for index in (self.offset.get(), self.time.get()):
             os.fdatasync(index.open_file())
@@ -279,7 +279,7 @@ class SegmentIndexes:
             builder = IndexBuilder(self, self._config.index_interval_bytes)
             builder.largest = self._time_index.last_entry
             for header, position in self._records.batches(end_position):
-                builder.add(header.last_offset, header.max_timestamp_ms, position, header.size_bytes)
+                builder.add(header, position)
 
     def remove(self) -> None:
         """Unlink both files, if they exist. OSError if the disk refuses."""
@@ -399,24 +399,27 @@ class IndexBuilder:
     def __init__(self, indexes: SegmentIndexes, index_interval_bytes: int) -> None:
         self.largest = TimestampOffset(NO_TIMESTAMP, indexes.base_offset)
         """The largest timestamp so far, and the last offset of the batch that has it."""
-        self.next_offset = indexes.base_offset
         self.bytes_since_last_entry = 0
+        self.has_control_batches = False
+        """If so, the transaction index may need entries."""
         self._indexes = indexes
         self._interval_bytes = index_interval_bytes
         self._has_failed = False
 
-    def add(self, last_offset: int, max_timestamp_ms: int, position: int, size_bytes: int) -> None:
+    def add(self, header: BatchHeader, position: int) -> None:
         """Add the next batch: it gets an entry if enough bytes are between it and the last one that has an entry."""
-        if max_timestamp_ms > self.largest.timestamp_ms:
-            self.largest = TimestampOffset(max_timestamp_ms, last_offset)
-        self.next_offset = last_offset + 1
+        last_offset = header.last_offset
+        if header.max_timestamp_ms > self.largest.timestamp_ms:
+            self.largest = TimestampOffset(header.max_timestamp_ms, last_offset)
+        if header.is_control:
+            self.has_control_batches = True
         if self.bytes_since_last_entry > self._interval_bytes and not self._has_failed:
             try:
                 self._indexes.add(last_offset, position, self.largest)
                 self.bytes_since_last_entry = 0
             except OSError as error:
                 self._fail(error)
-        self.bytes_since_last_entry += size_bytes
+        self.bytes_since_last_entry += header.size_bytes
 
     def must_index_next_batch(self) -> None:
         """Give the next batch an entry, because it cannot be reached from the batch before it."""
@@ -432,6 +435,11 @@ class IndexBuilder:
         """A full disk must not prevent reads: without entries, lookups scan the log."""
         logger.warning("%s: index entries are missing: %s", self._indexes.offset.path, error)
         self._has_failed = True
+
+
+def place_in_segment(base_offset: int) -> Place:
+    """Return the place at the start of a segment of which only the base offset is known."""
+    return Place(base_offset, base_offset + MAX_RELATIVE_OFFSET + 1)
 
 
 def _extend(index: OffsetIndex | TimeIndex) -> None:

@@ -11,13 +11,12 @@ batches in another thread.
 from collections.abc import Callable
 from typing import NamedTuple
 
-from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.index.offset_index import OffsetIndex, OffsetPosition
 from warmlog_broker.storage.index.time_index import TimestampOffset
-from warmlog_broker.storage.record.batch_scan import BatchPosition, DamagedLog, scan_headers
-from warmlog_broker.storage.record.damage import is_intact, walk_around_damage
+from warmlog_broker.storage.record.batch_chain import BatchPosition, DamagedLog, chain
 from warmlog_broker.storage.record.file_records import FileRecords, FileSlice
-from warmlog_broker.storage.segment.segment_indexes import SegmentIndexes
+from warmlog_broker.storage.record.scan import Damage, is_intact, scan
+from warmlog_broker.storage.segment.segment_indexes import SegmentIndexes, place_in_segment
 from warmlog_protocol.batch import BatchHeader, NeedsMemory, RecordBatch, read_batch
 from warmlog_protocol.batch.header import NO_TIMESTAMP
 
@@ -51,7 +50,7 @@ class TimeSearch(NamedTuple):
         (`slice.is_cut`). `rest` is called after some thousand records, and after each batch.
         """
         file, start = self.slice.file, self.slice.position
-        for header, position in scan_headers(file, file.path, start, start + self.slice.size_bytes):
+        for header, position in chain(file, file.path, start, start + self.slice.size_bytes):
             if header.max_timestamp_ms >= self.timestamp_ms and header.last_offset >= self.starting_offset:
                 batch = self._open(header, position, memory_bytes, max_decompressed_bytes)
                 found = batch.find_time(self.timestamp_ms, self.starting_offset, rest)
@@ -196,15 +195,16 @@ class SegmentLookup:
 
     def _walk_to(self, offset: int, start: int) -> tuple[DamagedLog | None, BatchPosition | None]:
         """The batch that holds `offset`, or the first one after it, and the damage directly before that batch."""
-        position = start
-        max_offset = self._base_offset + MAX_RELATIVE_OFFSET
-        for header, at, damage in walk_around_damage(self._records, start, self._base_offset, max_offset):
+        damage: DamagedLog | None = None
+        for found in scan(self._records, start, place_in_segment(self._base_offset)):
+            if isinstance(found, Damage):
+                damage = found.cause()
+                continue
+            header, position = found
             if header.last_offset >= offset:
-                return damage, BatchPosition(header.base_offset, header.last_offset, at, header.size_bytes)
-            position = at + header.size_bytes
-        if position < self._records.size_bytes:
-            return DamagedLog(self._records.path, position, "no intact batch follows"), None
-        return None, None
+                return damage, BatchPosition(header.base_offset, header.last_offset, position, header.size_bytes)
+            damage = None
+        return damage, None
 
     def _from_batch_of(self, offset: int) -> FileSlice:
         """From the batch that holds `offset`, or the next one, to the end of the segment."""

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from warmlog_broker.storage.io.open_files import ClosedFile
-from warmlog_broker.storage.record.batch_scan import scan_headers
+from warmlog_broker.storage.record.batch_chain import chain
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment
@@ -143,7 +143,7 @@ def read_timestamps(piece: FileSlice) -> TimestampRange:
     largest: int | None = None
     is_smallest_known = True
     end = piece.position + piece.size_bytes
-    for header, _ in scan_headers(piece.file, piece.file.path, piece.position, end):
+    for header, _ in chain(piece.file, piece.file.path, piece.position, end):
         if header.is_control or header.record_count == 0:
             continue
         last_ms = header.max_timestamp_ms

@@ -13,15 +13,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.producer.snapshots import pack_snapshot
-from warmlog_broker.storage.record.batch_scan import DamagedLog
-from warmlog_broker.storage.record.damage import resume_after_damage
 from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.record.scan import Damage, scan
 from warmlog_broker.storage.segment.segment_files import (
     LOG_KIND,
     OFFSET_INDEX_KIND,
@@ -30,11 +28,16 @@ from warmlog_broker.storage.segment.segment_files import (
     base_offsets_in,
     segment_file_name,
 )
-from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX, IndexBuilder, SegmentConfig, SegmentIndexes
-from warmlog_broker.storage.segment.segment_recovery import walk_valid_batches
+from warmlog_broker.storage.segment.segment_indexes import (
+    REBUILT_SUFFIX,
+    IndexBuilder,
+    SegmentConfig,
+    SegmentIndexes,
+    place_in_segment,
+)
 from warmlog_broker.storage.verify.producers import ProducerReplay, read_snapshot
 from warmlog_broker.storage.verify.segment import is_zero_from
-from warmlog_protocol.batch import BatchHeader, read_batch
+from warmlog_protocol.batch import read_batch
 from warmlog_protocol.errors import CorruptBatch, StorageError
 
 
@@ -146,30 +149,19 @@ class _SegmentRebuild:
             self._rename_rebuilt(kind)
 
     def _index_batches(self, records: FileRecords, builder: IndexBuilder) -> None:
-        max_offset = self.base_offset + MAX_RELATIVE_OFFSET
-
-        def index_batch(header: BatchHeader, position: int) -> None:
-            builder.add(header.last_offset, header.max_timestamp_ms, position, header.size_bytes)
+        for found in scan(records, 0, place_in_segment(self.base_offset), checks_crc=True):
+            if isinstance(found, Damage):
+                if self.is_newest and is_zero_from(records, found.position):
+                    return  # preallocated by a broker
+                self._find_damage(str(found.cause()))
+                self.producers.lose_track()
+                builder.must_index_next_batch()
+                continue
+            header, position = found
+            builder.add(header, position)
+            self._follow_producers(records.read(position, header.size_bytes))
             self.next_offset = header.next_offset
             self.result.batches += 1
-
-        def step_over(error: DamagedLog) -> int | None:
-            if self.is_newest and is_zero_from(records, error.position):
-                return None  # preallocated by a broker
-            self._find_damage(str(error))
-            self.producers.lose_track()
-            builder.must_index_next_batch()
-            following = resume_after_damage(records, error.position, self.next_offset, max_offset)
-            return None if following is None else following[0]
-
-        walk_valid_batches(
-            records,
-            self.base_offset,
-            max_offset + 1,
-            lambda _header, _position, read: self._follow_producers(read()),
-            index_batch,
-            step_over,
-        )
 
     def _follow_producers(self, data: bytes) -> None:
         batch = read_batch(data, verify_crc=False)

@@ -23,9 +23,9 @@ from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.index.transaction_index import TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.batch_scan import DamagedLog, ReadBatch
-from warmlog_broker.storage.record.damage import resume_after_damage
+from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.record.scan import Damage, Place, scan
 from warmlog_broker.storage.segment.segment_files import (
     KINDS,
     LOG_KIND,
@@ -92,6 +92,13 @@ class LogWalk:
         self.producers.lose_track()
         self.is_after_damage = True
         self.is_end_known = not is_newest
+
+
+class _AnyPlace(Place):
+    """Accepts any batch: the verification reports its offsets, and still checks the rest of it."""
+
+    def why_not(self, _header: BatchHeader, _records: FileRecords, _position: int, /) -> str:
+        return ""
 
 
 class SegmentVerification:
@@ -172,20 +179,19 @@ class SegmentVerification:
     # Walking
 
     def _walk_log(self, records: FileRecords) -> int:
-        position = 0
-        while True:
-            try:
-                for header, at, read in records.checked_batches(position):
-                    self._on_batch(header, at, read)
-                    position = at + header.size_bytes
-                return position
-            except DamagedLog as error:
-                if self.is_newest and self._is_being_written(error.position):
-                    return error.position
-                following = self._step_over(records, error)
-                if following is None:
-                    return error.position
-                position = following
+        """Check each batch; return where the last one ends."""
+        end_position = 0
+        place = _AnyPlace(max(self.walk.next_offset, self.base_offset), self._end_offset)
+        for found in scan(records, 0, place, checks_crc=True):
+            if not isinstance(found, Damage):
+                header, position = found
+                self._on_batch(records, header, position)
+                end_position = position + header.size_bytes
+            elif self.is_newest and self._is_being_written(found.position):
+                break
+            else:
+                self._find_damage(found, is_at_end=found.end_position >= records.size_bytes)
+        return end_position
 
     def _is_being_written(self, position: int) -> bool:
         """Whether the newest log may end at `position`: by now a batch, nothing or preallocated zeros are there.
@@ -199,31 +205,25 @@ class SegmentVerification:
                 if is_zero_from(records, position):
                     return True
                 try:
-                    next(records.checked_batches(position))
+                    next(records.batches(position, checks_crc=True))
                 except DamagedLog:
                     continue
                 return True
         return False
 
-    def _step_over(self, records: FileRecords, error: DamagedLog) -> int | None:
-        """Report damage; returns the position after it at which the log continues, if it does."""
+    def _find_damage(self, damage: Damage, *, is_at_end: bool) -> None:
         walk = self.walk
-        offset = max(walk.next_offset, self.base_offset)
-        following = resume_after_damage(records, error.position, offset, self._end_offset)
-        end = records.size_bytes if following is None else following[0]
         self.report.find(
-            records.path,
-            position=error.position,
-            offset=offset,
+            damage.path,
+            position=damage.position,
+            offset=damage.first_offset,
             expected="a valid batch",
-            found=f"{error.reason} ({end - error.position} bytes cannot be read)",
+            found=f"{damage.reason} ({damage.end_position - damage.position} bytes cannot be read)",
         )
         walk.producers.lose_track()
         walk.is_after_damage = True
-        if following is None:
-            return None
-        self._skip_indexes(*following)
-        return following[0]
+        if not is_at_end:
+            self._skip_indexes(damage.end_position, damage.next_offset)
 
     def _skip_indexes(self, position: int, offset: int) -> None:
         if self._offsets is not None:
@@ -233,11 +233,11 @@ class SegmentVerification:
         if self._transactions is not None:
             self._transactions.skip_to(offset)
 
-    def _on_batch(self, header: BatchHeader, position: int, read: ReadBatch) -> None:
+    def _on_batch(self, records: FileRecords, header: BatchHeader, position: int) -> None:
         self._check_offsets(header, position)
         self.walk.before_batch(header.base_offset)
         self._check_epoch(header, position)
-        batch = read_batch(read(), verify_crc=False)
+        batch = read_batch(records.read(position, header.size_bytes), verify_crc=False)
         self._check_body(batch, position)
         self._follow_producers(batch, position)
         if self._offsets is not None:

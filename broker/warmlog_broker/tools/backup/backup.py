@@ -9,7 +9,7 @@ again, and with them all that comes later, until nothing has changed. So leader 
 are never above those in its metadata log, and checkpoints never above the ends of the logs. Internal topics come first:
 a group's committed offset is at most the end of the partition that it is for. The coordinator of transactions comes
 last: no partition has a newer epoch of a producer than it has, and a broker that starts with the backup ends what is
-open (`coordinator/transaction/strays`).
+open (`coordinator/transaction/decisions/state`).
 
 Everything that was acknowledged with acks=all before the backup began is in it. Partitions are copied one after the
 other, so the backup is not of one moment.
@@ -24,7 +24,7 @@ from typing import NamedTuple, NoReturn
 
 import msgspec
 
-from warmlog_broker.coordinator.transactions import TOPIC as TRANSACTIONS
+from warmlog_broker.coordinator.transaction.coordinator import TOPIC as TRANSACTIONS
 from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, TopicCreated, read_records
 from warmlog_broker.storage.directory.data_dir import (
     CLEANER_OFFSETS_NAME,

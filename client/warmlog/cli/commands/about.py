@@ -1,48 +1,74 @@
-"""`warmlog version`, `help` and `profile`: the command line about itself."""
+"""`warmlog version`, `help`, `profile` and `completion`: the command line about itself."""
 
-from typing import Annotated, Any
+import os
+from typing import Any
 
-import typer
+import click
 
-from warmlog.cli.terminal.exits import ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, broker_choice
+from warmlog.cli.terminal.options import broker_choice, client_options
 from warmlog.cli.terminal.output import json_line, line, table
 from warmlog.cli.terminal.profile import PASSWORD_FILE_KEY, chosen_profile
 
-PROGRAM = "warmlog"
-PROFILE_HELP = """Show the broker and the connection options that commands use, and where they come from.
-
-    broker = "127.0.0.1:7400"
-    [production]
-    broker = "logs.example.org:7400"
-    request_timeout_ms = 60000
-
-is a profile with one table: warmlog --profile production, or WARMLOG_PROFILE=production, takes it.
-The file is ~/.config/warmlog/config.toml; WARMLOG_CONFIG names another. An option takes precedence
-over the environment, and that over the profile."""
+COMPLETION_VARIABLE = "_WARMLOG_COMPLETE"
+"""What the shell's script sets to have words completed; `SHELL_source` prints the script."""
 
 
-@ends_cleanly
+@click.command()
 def version() -> None:
     """Print the version."""
+    print_version()
+
+
+def print_version() -> None:
+    """Print the program's name and version."""
     from warmlog_transport.options import client_version
 
-    line(f"{PROGRAM} {client_version()}")
+    line(f"warmlog {client_version()}")
 
 
-def help_command(
-    context: typer.Context,
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="[COMMAND]...", help="The command, such as topic create.")
-    ] = None,
-) -> None:
+@click.command()
+@click.pass_context
+@click.argument("command", nargs=-1, metavar="[COMMAND]...", help="The command, such as topic create.")
+def help_command(context: click.Context, command: tuple[str, ...]) -> None:
     """Show the help of a command, or of the program."""
-    program = context.find_root().command
-    program.main([*(command or ()), "--help"], prog_name=PROGRAM)
+    root = context.find_root()
+    root.command.main([*command, "--help"], prog_name=root.info_name)
 
 
-@ends_cleanly
-def profile(context: typer.Context, broker: Broker = DEFAULT_BROKER, as_json: AsJson = False) -> None:
+@click.command()
+@click.pass_context
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), help="The shell.")
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that completes commands, options, topics and groups in a shell.
+
+    \b
+        bash    echo 'source <(warmlog completion bash)' >> ~/.bashrc
+        zsh     echo 'source <(warmlog completion zsh)' >> ~/.zshrc
+        fish    warmlog completion fish > ~/.config/fish/completions/warmlog.fish
+
+    In zsh the line must come after compinit. Open a new shell afterwards.
+    """
+    os.environ[COMPLETION_VARIABLE] = f"{shell}_source"
+    root = context.find_root()
+    root.command.main([], prog_name=root.info_name)
+
+
+@click.command()
+@click.pass_context
+@client_options
+def profile(context: click.Context, broker: str, as_json: bool) -> None:
+    """Show the broker and the connection options that commands use, and where they come from.
+
+    \b
+        broker = "127.0.0.1:7400"
+        [production]
+        broker = "logs.example.org:7400"
+        request_timeout_ms = 60000
+
+    is a profile with one table: warmlog --profile production, or WARMLOG_PROFILE=production, takes it. The file is
+    ~/.config/warmlog/config.toml; WARMLOG_CONFIG names another. An option takes precedence over the environment, and
+    that over the profile.
+    """
     from dataclasses import fields
 
     from warmlog_transport.options import SECRETS, ConnectionOptions

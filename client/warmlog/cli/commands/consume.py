@@ -9,22 +9,20 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from warmlog.cli.commands.topic.waiting import CommittedWatch
-from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
+from warmlog.cli.commands.topic.open_transactions import CommittedWatch
+from warmlog.cli.terminal.exits import CommandFailed, checked
 from warmlog.cli.terminal.options import (
-    DEFAULT_BROKER,
-    AsJson,
-    Broker,
-    OnePartition,
-    To,
-    Topics,
+    client_options,
     connection,
+    partition_option,
     run_client,
     show_warnings,
+    to_option,
+    topics_argument,
 )
 from warmlog.cli.terminal.output import output_watched, write
 from warmlog.cli.terminal.times import note_if_past_end, parse_end, parse_seconds, parse_start
@@ -37,30 +35,6 @@ if TYPE_CHECKING:
 
 RAW, JSON = "raw", "json"
 
-HELP = """Print the records of topics, from --from to --to, or without end.
-
-    raw        each value as it is, and a newline; null is an empty line
-    json       one object a line, which produce --format json reads; bytes
-               that are not UTF-8 are base64, and "value_encoding" says so
-    '%k %v'    a template: %t topic, %p partition, %o offset, %k key,
-               %v value, %T timestamp in ISO 8601, %s timestamp in ms,
-               %h headers, %% a percent sign; escapes are backslash and
-               n, t, r, 0 or backslash; a newline follows unless it ends
-               in one
-
-    --from -10       the last ten offsets of each partition, and then
-                     new records
-    --tail 10        the last ten offsets of each partition, and nothing
-                     after them
-    --from -1h --to -5m
-                     a time ago: ms, s, m, h or d
-    --from 2013-07-01T06:30
-                     a time; local time unless it ends in Z or an offset
-                     such as +02:00
-
-Records of a partition come in order; partitions are interleaved as they arrive. Offsets that are lost or
-damaged on the broker's disk are reported on stderr and skipped; then the exit code is 1."""
-
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -72,58 +46,92 @@ class Range:
     timeout_s: float | None
 
 
-@ends_cleanly
+@click.command()
+@topics_argument
+@click.option(
+    "--regex", "is_pattern", is_flag=True, help="Each TOPIC is a regular expression for whole names, as of now."
+)
+@click.option(
+    "--from",
+    "start",
+    metavar="earliest|latest|OFFSET|-N|-1h|TIME",
+    help="Where to begin; earliest if not given. A TIME without UTC offset is local time.",
+)
+@to_option()
+@click.option(
+    "--tail",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Only the last N offsets of each partition, unless --follow.",
+)
+@click.option("--follow", "-f", "is_following", is_flag=True, help="After --tail, go on with new records.")
+@click.option("--count", "-n", type=click.IntRange(min=1), metavar="N", help="Stop after so many records.")
+@click.option(
+    "--timeout",
+    metavar="DURATION",
+    help="Stop, with exit code 0, when nothing has arrived for so long, such as 10s, 500ms or 2m, "
+    "and the broker has no more.",
+)
+@click.option("--format", "template", metavar="raw|json|TEMPLATE", help=f"What to print; {RAW} if not given.")
+@partition_option
+@click.option(
+    "--committed",
+    "is_committed",
+    is_flag=True,
+    help="Leave out aborted transactions, and wait for the end of open ones.",
+)
+@client_options
 def consume(
-    topics: Topics,
-    is_pattern: Annotated[
-        bool,
-        typer.Option("--regex", help="Each TOPIC is a regular expression for whole names, as of now."),
-    ] = False,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="earliest|latest|OFFSET|-N|-1h|TIME",
-            help="Where to begin; earliest if not given. A TIME without UTC offset is local time.",
-        ),
-    ] = None,
-    end: Annotated[str | None, To] = None,
-    tail: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Only the last N offsets of each partition, unless --follow."),
-    ] = None,
-    is_following: Annotated[bool, typer.Option("--follow", "-f", help="After --tail, go on with new records.")] = False,
-    count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="Stop after so many records.")
-    ] = None,
-    timeout: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DURATION",
-            help="Stop, with exit code 0, when nothing has arrived for so long, such as 10s, 500ms or 2m, "
-            "and the broker has no more.",
-        ),
-    ] = None,
-    template: Annotated[
-        str | None, typer.Option("--format", metavar="raw|json|TEMPLATE", help=f"What to print; {RAW} if not given.")
-    ] = None,
-    partition: OnePartition = None,
-    is_committed: Annotated[
-        bool, typer.Option("--committed", help="Leave out aborted transactions, and wait for the end of open ones.")
-    ] = False,
-    broker: Broker = DEFAULT_BROKER,
-    as_json: AsJson = False,
+    topics: tuple[str, ...],
+    is_pattern: bool,
+    start: str | None,
+    end: str | None,
+    tail: int | None,
+    is_following: bool,
+    count: int | None,
+    timeout: str | None,
+    template: str | None,
+    partition: int | None,
+    is_committed: bool,
+    broker: str,
+    as_json: bool,
 ) -> None:
+    """Print the records of topics, from --from to --to, or without end.
+
+    \b
+        raw        each value as it is, and a newline; null is an empty line
+        json       one object a line, which produce --format json reads; bytes
+                   that are not UTF-8 are base64, and "value_encoding" says so
+        '%k %v'    a template: %t topic, %p partition, %o offset, %k key,
+                   %v value, %T timestamp in ISO 8601, %s timestamp in ms,
+                   %h headers, %% a percent sign; escapes are backslash and
+                   n, t, r, 0 or backslash; a newline follows unless it ends
+                   in one
+
+    \b
+        --from -10       the last ten offsets of each partition, and then
+                         new records
+        --tail 10        the last ten offsets of each partition, and nothing
+                         after them
+        --from -1h --to -5m
+                         a time ago: ms, s, m, h or d
+        --from 2013-07-01T06:30
+                         a time; local time unless it ends in Z or an offset
+                         such as +02:00
+
+    Records of a partition come in order; partitions are interleaved as they arrive. Offsets that are lost or
+    damaged on the broker's disk are reported on stderr and skipped; then the exit code is 1.
+    """
     if tail is not None and (start is not None or end not in (None, "latest")):
-        raise typer.BadParameter("--tail says where to begin and stop: leave out --from and --to", param_hint="--tail")
+        raise click.BadParameter("--tail says where to begin and stop: leave out --from and --to", param_hint="--tail")
     if is_following and end is not None:
-        raise typer.BadParameter("go on, or stop at --to: leave out one of them", param_hint="--follow")
+        raise click.BadParameter("go on, or stop at --to: leave out one of them", param_hint="--follow")
     if is_following and tail is None:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             "without --tail, records are printed without end unless --to says where", param_hint="--follow"
         )
     if as_json and template not in (None, JSON):
-        raise typer.BadParameter(f"--json and --format {template} contradict each other", param_hint="--json")
+        raise click.BadParameter(f"--json and --format {template} contradict each other", param_hint="--json")
     first = ("earliest" if tail is None else f"-{tail}") if start is None else start
     last = "latest" if tail is not None and not is_following else end
     begin = checked("--from", parse_start, first)

@@ -4,14 +4,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import typer
+import click
 
-from warmlog.cli.terminal.exits import CommandFailed, ends_cleanly
-from warmlog.cli.terminal.options import AsJson
+from warmlog.cli.terminal.exits import CommandFailed
+from warmlog.cli.terminal.options import json_option
 from warmlog.cli.terminal.output import json_line, line, note
 
 if TYPE_CHECKING:
@@ -20,13 +19,6 @@ if TYPE_CHECKING:
     from warmlog_broker.storage.index.time_index import TimeIndex
 
 LINE_WIDTH = 100
-
-
-class IndexKind(StrEnum):
-    """Which index of a segment."""
-
-    OFFSET = "offset"
-    TIME = "time"
 
 
 class Subject(NamedTuple):
@@ -38,36 +30,45 @@ class Subject(NamedTuple):
     target_name: str
 
 
-@ends_cleanly
+@click.command()
+@click.argument(
+    "directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=False,
+    metavar="[DIR]",
+    help="A partition's directory.",
+)
+@click.option(
+    "--target",
+    type=click.IntRange(min=0, max=2**63 - 1),
+    metavar="N",
+    help="The offset, or with --index time the timestamp in ms; the last entry if not given.",
+)
+@click.option("--segment", type=click.IntRange(min=0), metavar="BASE", help="Use the segment with this base offset.")
+@click.option("--index", "kind", type=click.Choice(["offset", "time"]), default="offset", help="Which index.")
+@click.option(
+    "--entries",
+    type=click.IntRange(min=1, max=2**31 - 1),
+    metavar="N",
+    help="Without DIR: an index of N entries, numbered from 0.",
+)
+@click.option(
+    "--png",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Draw a picture too (needs the extra picture).",
+)
+@click.option("--page-bytes", type=click.IntRange(min=64, max=2**30), default=4096, help="The size of a page.")
+@json_option
 def trace(
-    directory: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="DIR", exists=True, file_okay=False, show_default=False, help="A partition's directory."
-        ),
-    ] = None,
-    target: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=0,
-            max=2**63 - 1,
-            help="The offset, or with --index time the timestamp in ms; the last entry if not given.",
-        ),
-    ] = None,
-    segment: Annotated[
-        int | None, typer.Option(metavar="BASE", min=0, help="Use the segment with this base offset.")
-    ] = None,
-    kind: Annotated[IndexKind, typer.Option("--index", help="Which index.")] = IndexKind.OFFSET,
-    entries: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, max=2**31 - 1, help="Without DIR: an index of N entries, numbered from 0."),
-    ] = None,
-    png: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Draw a picture too (needs the extra picture).")
-    ] = None,
-    page_bytes: Annotated[int, typer.Option(min=64, max=2**30, help="The size of a page.")] = 4096,
-    as_json: AsJson = False,
+    directory: Path | None,
+    target: int | None,
+    segment: int | None,
+    kind: str,
+    entries: int | None,
+    png: Path | None,
+    page_bytes: int,
+    as_json: bool,
 ) -> None:
     """Show which pages of an index a classic binary search reads, and which the warm/cold search of this broker.
 
@@ -79,7 +80,7 @@ def trace(
     from warmlog.cli.index_trace.trace import trace_both
 
     if (directory is None) == (entries is None):
-        raise typer.BadParameter("give a partition's directory or --entries, not both", param_hint="DIR")
+        raise click.BadParameter("give a partition's directory or --entries, not both", param_hint="DIR")
     if png is not None:
         _check_writable(png)
         check_pillow()
@@ -99,9 +100,9 @@ def trace(
 def _check_writable(path: Path) -> None:
     """Raise a usage error if a picture cannot be written to `path`."""
     if not path.parent.is_dir():
-        raise typer.BadParameter(f"{path.parent} is not a directory", param_hint="--png")
+        raise click.BadParameter(f"{path.parent} is not a directory", param_hint="--png")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise typer.BadParameter(f"{path} is not writable", param_hint="--png")
+        raise click.BadParameter(f"{path} is not writable", param_hint="--png")
 
 
 @contextmanager
@@ -109,7 +110,7 @@ def _subject(
     directory: Path | None,
     target: int | None,
     segment: int | None,
-    kind: IndexKind,
+    kind: str,
     entries: int | None,
     page_bytes: int,
 ) -> Iterator[Subject]:
@@ -117,8 +118,8 @@ def _subject(
     from warmlog_broker.storage.index.offset_index import OffsetIndex
     from warmlog_broker.storage.index.time_index import TimeIndex
 
-    index_class = OffsetIndex if kind is IndexKind.OFFSET else TimeIndex
-    word = "offset" if kind is IndexKind.OFFSET else "timestamp"
+    index_class = OffsetIndex if kind == "offset" else TimeIndex
+    word = "offset" if kind == "offset" else "timestamp"
     if directory is None:
         assert entries is not None
         shape = IndexShape(
@@ -127,7 +128,7 @@ def _subject(
         number = entries - 1 if target is None else target
         yield Subject(shape, number, f"{word} {number}")
         return
-    with _open_index(directory, target if kind is IndexKind.OFFSET else None, segment, index_class) as index:
+    with _open_index(directory, target if kind == "offset" else None, segment, index_class) as index:
         shape = IndexShape(
             str(index.path),
             index.entries,
@@ -136,7 +137,7 @@ def _subject(
             page_bytes,
             index.probe(index.key),
         )
-        base = index.base_offset if kind is IndexKind.OFFSET else 0
+        base = index.base_offset if kind == "offset" else 0
         raw_target = shape.probe(index.entries - 1) if target is None else target - base
         yield Subject(shape, raw_target, f"{word} {raw_target + base}")
 

@@ -1,30 +1,25 @@
 """`warmlog offsets`: the first and last offsets of a topic's partitions, and those at a time."""
 
-from typing import Annotated
+import click
 
-import typer
-
-from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, OnePartition, Topic, run_admin
+from warmlog.cli.terminal.exits import CommandFailed, checked
+from warmlog.cli.terminal.options import client_options, partition_option, run_admin, topic_argument
 from warmlog.cli.terminal.output import is_terminal, json_line, line, note, table
 from warmlog.cli.terminal.tables import Instant
 from warmlog.cli.terminal.times import nothing_after, parse_edge_or_time
 
 
-@ends_cleanly
-def offsets(
-    topic: Topic,
-    at: Annotated[
-        str,
-        typer.Option(
-            metavar="earliest|latest|-1h|TIME",
-            help="A TIME is like 2013-07-01T00:00; without UTC offset it is local time.",
-        ),
-    ] = "latest",
-    partition: OnePartition = None,
-    broker: Broker = DEFAULT_BROKER,
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@topic_argument
+@click.option(
+    "--at",
+    default="latest",
+    metavar="earliest|latest|-1h|TIME",
+    help="A TIME is like 2013-07-01T00:00; without UTC offset it is local time.",
+)
+@partition_option
+@client_options
+def offsets(topic: str, at: str, partition: int | None, broker: str, as_json: bool) -> None:
     """Show an offset of each partition.
 
     earliest is the first record that is kept, latest the end of the durable records, a TIME the first record at or

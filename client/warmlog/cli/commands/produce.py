@@ -5,12 +5,12 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import typer
+import click
 
-from warmlog.cli.terminal.exits import CommandFailed, checked, describe, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, connection, run_client, show_warnings
+from warmlog.cli.terminal.exits import CommandFailed, checked, describe
+from warmlog.cli.terminal.options import client_options, connection, run_client, show_warnings, topic_argument
 from warmlog.cli.terminal.output import json_line, note
 from warmlog.cli.terminal.templates import unescape
 from warmlog.cli.terminal.times import parse_time_ms
@@ -25,86 +25,101 @@ if TYPE_CHECKING:
 MAX_ROUND_BYTES = 1024 * 1024
 """How much is sent at once, and so the most that is unacknowledged after an error."""
 
-HELP = r"""Send the lines of standard input as records, or one record with --value.
-
-    raw     each line is a value; --key-separator begins it with a key;
-            --key, --header and --timestamp apply to every line; an empty
-            line is a record with an empty value
-    json    each line is an object as consume --format json prints it, with
-            "value" and, if wanted, "key", "headers", "timestamp_ms",
-            "partition" and the "…_encoding" marks of base64; "topic",
-            "offset" and "timestamp_type" have no effect
-
-A copy with keys, headers, timestamps and partitions (topic copy does the same):
-
-    consume a --committed --to latest --format json |
-      produce b --format json
-
-Sending stops at the first record that fails."""
-
-
-Compression = Annotated[
-    Literal["none", "gzip", "snappy", "lz4", "zstd"], typer.Option(help="What batches are compressed with.")
-]
 Parse = Callable[[Sequence[bytes], int], "Sequence[Parcel]"]
 """Makes records of some lines; the second argument is how many lines were before."""
 
 
-@ends_cleanly
+@click.command()
+@topic_argument
+@click.option("--format", "input_format", type=click.Choice(["raw", "json"]), default="raw", help="What a line is.")
+@click.option("--value", metavar="TEXT", help="Send this value, and read nothing from standard input.")
+@click.option("--key", "-k", metavar="TEXT", help="The key of every record.")
+@click.option("--key-separator", metavar="TEXT", help="Separator between key and value of a line, such as : or \\t.")
+@click.option(
+    "--header",
+    "-H",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A header of every record; NAME alone is null. Repeatable.",
+)
+@click.option(
+    "--timestamp", metavar="TIME|MS", help="The timestamp of every record; a TIME without UTC offset is local time."
+)
+@click.option(
+    "--null-empty",
+    "-Z",
+    "is_empty_null",
+    is_flag=True,
+    help="Empty values and keys are null; a null value deletes its key when compacted.",
+)
+@click.option(
+    "--acks",
+    type=click.Choice(["all", "1", "0"]),
+    default="all",
+    help="When a record counts as sent: on disk (all), received (1), handed over (0).",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    help="What batches are compressed with.",
+)
+@click.option(
+    "--partition",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="The partition of every record; chosen by key, or by the JSON line.",
+)
+@click.option("--by-key", is_flag=True, help="Let keys choose the partitions, whatever the JSON lines say.")
+@click.option(
+    "--expired",
+    type=click.Choice(["warn", "error", "accept"]),
+    default="warn",
+    help="What happens to records that are older than retention.ms of the topic: the broker deletes them soon.",
+)
+@client_options
 def produce(
-    topic: Topic,
-    input_format: Annotated[Literal["raw", "json"], typer.Option("--format", help="What a line is.")] = "raw",
-    value: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Send this value, and read nothing from standard input.")
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", metavar="TEXT", help="The key of every record.")] = None,
-    key_separator: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help="Separator between key and value of a line, such as : or \\t."),
-    ] = None,
-    header: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--header", "-H", metavar="NAME=VALUE", help="A header of every record; NAME alone is null. Repeatable."
-        ),
-    ] = None,
-    timestamp: Annotated[
-        str | None,
-        typer.Option(metavar="TIME|MS", help="The timestamp of every record; a TIME without UTC offset is local time."),
-    ] = None,
-    is_empty_null: Annotated[
-        bool,
-        typer.Option(
-            "--null-empty", "-Z", help="Empty values and keys are null; a null value deletes its key when compacted."
-        ),
-    ] = False,
-    acks: Annotated[
-        Literal["all", "1", "0"],
-        typer.Option(help="When a record counts as sent: on disk (all), received (1), handed over (0)."),
-    ] = "all",
-    compression: Compression = "none",
-    partition: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="The partition of every record; chosen by key, or by the JSON line."),
-    ] = None,
-    by_key: Annotated[
-        bool, typer.Option("--by-key", help="Let keys choose the partitions, whatever the JSON lines say.")
-    ] = False,
-    expired: Annotated[
-        Literal["warn", "error", "accept"],
-        typer.Option(
-            help="What happens to records that are older than retention.ms of the topic: the broker deletes them soon."
-        ),
-    ] = "warn",
-    broker: Broker = DEFAULT_BROKER,
-    as_json: AsJson = False,
+    topic: str,
+    input_format: str,
+    value: str | None,
+    key: str | None,
+    key_separator: str | None,
+    header: tuple[str, ...],
+    timestamp: str | None,
+    is_empty_null: bool,
+    acks: str,
+    compression: str,
+    partition: int | None,
+    by_key: bool,
+    expired: Literal["warn", "error", "accept"],
+    broker: str,
+    as_json: bool,
 ) -> None:
+    """Send the lines of standard input as records, or one record with --value.
+
+    \b
+        raw     each line is a value; --key-separator begins it with a key;
+                --key, --header and --timestamp apply to every line; an empty
+                line is a record with an empty value
+        json    each line is an object as consume --format json prints it, with
+                "value" and, if wanted, "key", "headers", "timestamp_ms",
+                "partition" and the "…_encoding" marks of base64; "topic",
+                "offset" and "timestamp_type" have no effect
+
+    A copy with keys, headers, timestamps and partitions (topic copy does the same):
+
+    \b
+        consume a --committed --to latest --format json |
+          produce b --format json
+
+    Sending stops at the first record that fails.
+    """
     if input_format == "json":
         plain = {
             "--value": value,
             "--key": key,
             "--key-separator": key_separator,
-            "--header": header,
+            "--header": header or None,
             "--timestamp": timestamp,
             "--null-empty": is_empty_null,
         }
@@ -117,7 +132,7 @@ def produce(
         parse = LineFormat(
             None if key is None else _bytes(key),
             None if key_separator is None else checked("--key-separator", parse_separator, key_separator),
-            [checked("--header", parse_header, text) for text in header or ()],
+            [checked("--header", parse_header, text) for text in header],
             None if timestamp is None else checked("--timestamp", parse_timestamp_ms, timestamp),
             is_empty_null=is_empty_null,
             partition=partition,
@@ -161,7 +176,7 @@ def _refuse(why: str, **options: object) -> None:
     """Raise a usage error for the first of these options that was given."""
     for name, given in options.items():
         if given not in (None, False):
-            raise typer.BadParameter(why, param_hint=name)
+            raise click.BadParameter(why, param_hint=name)
 
 
 async def _send(

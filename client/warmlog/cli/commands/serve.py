@@ -1,52 +1,53 @@
 """`warmlog serve`: run a broker."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
+from click.exceptions import Exit
 
-from warmlog.cli.terminal.exits import checked, ends_cleanly
+from warmlog.cli.terminal.exits import checked
 from warmlog.cli.terminal.options import parse_setting
 
 if TYPE_CHECKING:
     from warmlog_broker.config.broker_config import BrokerConfig
 
 
-@ends_cleanly
+@click.command()
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="DIR",
+    help="The directory for all data; created if missing. Repeatable: one for each disk.",
+)
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="Where to listen; 127.0.0.1:7400 if not given; with port 0 the system chooses one.",
+)
+@click.option(
+    "--admin-listen", metavar="HOST:PORT", help="Where to serve metrics and health over HTTP; nowhere if not given."
+)
+@click.option(
+    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help="Settings as TOML."
+)
+@click.option(
+    "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting, such as flush.threads=8. Repeatable."
+)
 def serve(
-    data_dir: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="DIR",
-            help="The directory for all data; created if missing. Repeatable: one for each disk.",
-            show_default=False,
-        ),
-    ] = None,
-    listen: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Where to listen; 127.0.0.1:7400 if not given; with port 0 the system chooses one.",
-        ),
-    ] = None,
-    admin_listen: Annotated[
-        str | None,
-        typer.Option(metavar="HOST:PORT", help="Where to serve metrics and health over HTTP; nowhere if not given."),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Settings as TOML.", exists=True, dir_okay=False)
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting, such as flush.threads=8. Repeatable."),
-    ] = None,
+    data_dir: tuple[Path, ...],
+    listen: str | None,
+    admin_listen: str | None,
+    config: Path | None,
+    settings: tuple[str, ...],
 ) -> None:
     """Run a broker until SIGTERM or Ctrl-C.
 
     Settings come from --config, then from the environment (flush.threads is WARMLOG_FLUSH_THREADS), then from here;
     the later wins. A topic's setting given to the broker is the default of all topics.
     """
-    given = dict(checked("--set", parse_setting, text) for text in settings or ())
+    given = dict(checked("--set", parse_setting, text) for text in settings)
     if data_dir:
         given["data.dir" if len(data_dir) == 1 else "data.dirs"] = ",".join(map(str, data_dir))
     if listen is not None:
@@ -57,7 +58,7 @@ def serve(
 
     from warmlog_broker.server.process import serve as serve_until_stopped
 
-    raise typer.Exit(serve_until_stopped(broker_config))
+    raise Exit(serve_until_stopped(broker_config))
 
 
 def _load(given: dict[str, str], file: Path | None) -> "BrokerConfig":
@@ -68,4 +69,4 @@ def _load(given: dict[str, str], file: Path | None) -> "BrokerConfig":
     try:
         return load_settings(given, file=file)
     except InvalidConfig as error:
-        raise typer.BadParameter(str(error), param_hint="settings") from None
+        raise click.BadParameter(str(error), param_hint="settings") from None

@@ -1,12 +1,12 @@
 """`warmlog spark-export`: copy a topic to Parquet with Spark, each record once."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, connection
+from warmlog.cli.terminal.exits import CommandFailed, checked
+from warmlog.cli.terminal.options import client_options, connection, topic_argument
 from warmlog.cli.terminal.output import counted, json_line, line, note
 from warmlog.cli.terminal.status import Progress
 from warmlog.extras import install_hint
@@ -14,57 +14,68 @@ from warmlog.extras import install_hint
 if TYPE_CHECKING:
     from warmlog.spark.export.export import ExportOptions
 
-HELP = """Copy a topic to Parquet files with Spark, each record once.
 
-    PATH/date=2013-01-01/part-….parquet
-                     Kafka's columns, by the day of the timestamp in UTC
-    PATH/_warmlog/   what is copied; Spark ignores it when it reads PATH
-
-Run it again to copy newer records, or to continue after a crash; a second export to PATH at the same time
-is refused. PATH must be a directory that the driver and all executors share.
-
-To run it on a cluster: spark-submit …/warmlog/cli/export_job.py TOPIC PATH. Otherwise it runs on all cores of
-this machine, with four attempts for each task, as on a cluster."""
-
-
-@ends_cleanly
+@click.command()
+@topic_argument
+@click.argument("path", metavar="PATH", help="Where to write the files.")
+@click.option("--follow", is_flag=True, help="Continue with new records until Ctrl-C.")
+@click.option(
+    "--interval",
+    "interval_s",
+    type=click.FloatRange(min=0.1),
+    default=10.0,
+    metavar="SECONDS",
+    help="With --follow: how long to wait before copying again.",
+)
+@click.option("--headers", is_flag=True, help="Copy the headers too; the same in every run.")
+@click.option(
+    "--isolation",
+    type=click.Choice(["read_uncommitted", "read_committed"]),
+    default="read_committed",
+    help="read_committed leaves out records of aborted transactions, and stops at the first open one; "
+    "read_uncommitted copies all.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "snappy", "lz4", "zstd"]),
+    default="snappy",
+    help="How the files are compressed.",
+)
+@click.option("--task-bytes", default="256m", metavar="SIZE", help="About how much of the log a task copies, like 64m.")
+@click.option(
+    "--allow-data-loss",
+    is_flag=True,
+    help="Skip records that retention deleted before they were copied, and those lost or damaged on disk.",
+)
+@click.option("--master", default="local[*,4]", metavar="URL", help="Spark's master, unless spark-submit sets it.")
+@client_options
 def spark_export(
-    topic: Topic,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Where to write the files.", show_default=False)],
-    follow: Annotated[bool, typer.Option("--follow", help="Continue with new records until Ctrl-C.")] = False,
-    interval_s: Annotated[
-        float,
-        typer.Option(
-            "--interval", min=0.1, metavar="SECONDS", help="With --follow: how long to wait before copying again."
-        ),
-    ] = 10.0,
-    headers: Annotated[bool, typer.Option("--headers", help="Copy the headers too; the same in every run.")] = False,
-    isolation: Annotated[
-        Literal["read_uncommitted", "read_committed"],
-        typer.Option(
-            help="read_committed leaves out records of aborted transactions, and stops at the first open one; "
-            "read_uncommitted copies all."
-        ),
-    ] = "read_committed",
-    compression: Annotated[
-        Literal["none", "snappy", "lz4", "zstd"], typer.Option(help="How the files are compressed.")
-    ] = "snappy",
-    task_bytes: Annotated[
-        str, typer.Option(metavar="SIZE", help="About how much of the log a task copies, like 64m.")
-    ] = "256m",
-    allow_data_loss: Annotated[
-        bool,
-        typer.Option(
-            "--allow-data-loss",
-            help="Skip records that retention deleted before they were copied, and those lost or damaged on disk.",
-        ),
-    ] = False,
-    master: Annotated[
-        str, typer.Option(metavar="URL", help="Spark's master, unless spark-submit sets it.")
-    ] = "local[*,4]",
-    broker: Broker = DEFAULT_BROKER,
-    as_json: AsJson = False,
+    topic: str,
+    path: str,
+    follow: bool,
+    interval_s: float,
+    headers: bool,
+    isolation: str,
+    compression: str,
+    task_bytes: str,
+    allow_data_loss: bool,
+    master: str,
+    broker: str,
+    as_json: bool,
 ) -> None:
+    """Copy a topic to Parquet files with Spark, each record once.
+
+    \b
+        PATH/date=2013-01-01/part-….parquet
+                         Kafka's columns, by the day of the timestamp in UTC
+        PATH/_warmlog/   what is copied; Spark ignores it when it reads PATH
+
+    Run it again to copy newer records, or to continue after a crash; a second export to PATH at the same time
+    is refused. PATH must be a directory that the driver and all executors share.
+
+    To run it on a cluster: spark-submit …/warmlog/cli/export_job.py TOPIC PATH. Otherwise it runs on all cores of
+    this machine, with four attempts for each task, as on a cluster.
+    """
     directory = checked("PATH", _local_path, path)
     from warmlog.spark.export.export import ExportOptions, check_topic
     from warmlog.spark.export.manifest import Manifest

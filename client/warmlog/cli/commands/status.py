@@ -4,14 +4,14 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from warmlog.cli.commands.group.lag import TotalLag, age_cell, total_lag
-from warmlog.cli.commands.topic.figures import figures_of, sizes_on_disk, total
-from warmlog.cli.terminal.exits import CommandFailed, checked, describe, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, connection, run_admin
+from warmlog.cli.commands.group import TotalLag, age_cell, total_lag
+from warmlog.cli.commands.topic.describe import figures_of, sizes_on_disk, total
+from warmlog.cli.terminal.exits import CommandFailed, checked, describe
+from warmlog.cli.terminal.options import client_options, connection, run_admin
 from warmlog.cli.terminal.output import counted, facts, is_terminal, json_line, line, note, table, write
 from warmlog.cli.terminal.tables import Cell, Count, Size, human_size
 from warmlog.cli.terminal.times import parse_seconds
@@ -30,25 +30,24 @@ OTHER_LINES = 16
 """Lines of the terminal that are not for topics or data directories: facts, headings, the last two, a problem."""
 
 
-@ends_cleanly
-def status(
-    every: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="SECONDS",
-            show_default=False,
-            help=f"With --watch: how often; {DEFAULT_PERIOD_S:g} if omitted. Also a duration such as 500ms.",
-        ),
-    ] = None,
-    is_watching: Annotated[
-        bool, typer.Option("--watch", help="Show it again every SECONDS until Ctrl-C, also while the broker is away.")
-    ] = False,
-    interval: Annotated[
-        str, typer.Option(metavar="DURATION", help="How long to measure the rates, such as 500ms or 10s; 0s: not.")
-    ] = "1s",
-    broker: Broker = DEFAULT_BROKER,
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@click.argument(
+    "every",
+    required=False,
+    metavar="[SECONDS]",
+    help=f"With --watch: how often; {DEFAULT_PERIOD_S:g} if omitted. Also a duration such as 500ms.",
+)
+@click.option(
+    "--watch",
+    "is_watching",
+    is_flag=True,
+    help="Show it again every SECONDS until Ctrl-C, also while the broker is away.",
+)
+@click.option(
+    "--interval", default="1s", metavar="DURATION", help="How long to measure the rates, such as 500ms or 10s; 0s: not."
+)
+@client_options
+def status(every: str | None, is_watching: bool, interval: str, broker: str, as_json: bool) -> None:
     """Show the broker, its disks, its topics by size with the rates of new records, and groups by their lag.
 
     Lag counts the records that a group has not read, behind is the age of the first of them, in milliseconds outside
@@ -62,7 +61,7 @@ def status(
             _watch(broker, interval_s, period_s, as_json=as_json)
         return
     if every is not None:
-        raise typer.BadParameter(f"{every!r} is how often to show it again: only with --watch", param_hint="SECONDS")
+        raise click.BadParameter(f"{every!r} is how often to show it again: only with --watch", param_hint="SECONDS")
     found = run_admin(broker, lambda admin: _ask(admin, interval_s), warns=True)
     if as_json:
         json_line(_document(found))

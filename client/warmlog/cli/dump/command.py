@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import typer
+import click
 
-from warmlog.cli.dump.decoders import DecoderName
-from warmlog.cli.terminal.exits import ends_cleanly
+from warmlog.cli.dump.decoders import DECODERS, decoder_of
 from warmlog.cli.terminal.output import remark, write
 
 if TYPE_CHECKING:
@@ -19,67 +18,63 @@ LINES_A_WRITE = 1000
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 
 
-Files = Annotated[
-    list[Path] | None,
-    typer.Argument(
-        metavar="FILE",
-        exists=True,
-        dir_okay=False,
-        show_default=False,
-        help=".log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, checkpoint files, partition.metadata.",
-    ),
-]
-MoreFiles = Annotated[
-    str | None,
-    typer.Option(
-        "--files", metavar="A,B", help="More files, separated by commas as for Kafka's tool.", show_default=False
-    ),
-]
-ShowsData = Annotated[bool, typer.Option("--print-data-log", help="Print keys and payloads, one line for each record.")]
-IsDeep = Annotated[bool, typer.Option("--deep-iteration", help="Also print one line for each record.")]
-IsCheckOnly = Annotated[
-    bool, typer.Option("--verify-index-only", help="Compare indexes with their log without printing them.")
-]
-IsSanityOnly = Annotated[
-    bool, typer.Option("--index-sanity-check", help="Only check an index as a broker does at its start.")
-]
-SkipsMetadata = Annotated[
-    bool, typer.Option("--skip-record-metadata", help="Omit offset, timestamp and sizes from record lines.")
-]
-MaxBytes = Annotated[int | None, typer.Option(min=0, metavar="N", help="Read only the first N bytes of a .log file.")]
-MaxMessageBytes = Annotated[
-    int,
-    typer.Option("--max-message-size", min=1, metavar="N", help="The largest batch to check an index entry against."),
-]
-KeyDecoder = Annotated[
-    DecoderName | None, typer.Option(help="How to show keys (string); implies --print-data-log.", show_default=False)
-]
-ValueDecoder = Annotated[
-    DecoderName | None,
-    typer.Option(help="How to show payloads (string); implies --print-data-log.", show_default=False),
-]
-
-
-@ends_cleanly
+@click.command()
+@click.argument(
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    nargs=-1,
+    metavar="[FILE]...",
+    help=".log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, checkpoint files, partition.metadata.",
+)
+@click.option("--files", "more_files", metavar="A,B", help="More files, separated by commas as for Kafka's tool.")
+@click.option("--print-data-log", "shows_data", is_flag=True, help="Print keys and payloads, one line for each record.")
+@click.option("--deep-iteration", "is_deep", is_flag=True, help="Also print one line for each record.")
+@click.option(
+    "--verify-index-only", "is_check_only", is_flag=True, help="Compare indexes with their log without printing them."
+)
+@click.option(
+    "--index-sanity-check", "is_sanity_only", is_flag=True, help="Only check an index as a broker does at its start."
+)
+@click.option(
+    "--skip-record-metadata", "skips_metadata", is_flag=True, help="Omit offset, timestamp and sizes from record lines."
+)
+@click.option(
+    "--max-bytes", type=click.IntRange(min=0), metavar="N", help="Read only the first N bytes of a .log file."
+)
+@click.option(
+    "--max-message-size",
+    "max_message_bytes",
+    type=click.IntRange(min=1),
+    default=DEFAULT_MAX_MESSAGE_BYTES,
+    metavar="N",
+    help="The largest batch to check an index entry against.",
+)
+@click.option(
+    "--key-decoder", type=click.Choice(list(DECODERS)), help="How to show keys (string); implies --print-data-log."
+)
+@click.option(
+    "--value-decoder",
+    type=click.Choice(list(DECODERS)),
+    help="How to show payloads (string); implies --print-data-log.",
+)
 def dump(
-    file: Files = None,
-    more_files: MoreFiles = None,
-    shows_data: ShowsData = False,
-    is_deep: IsDeep = False,
-    is_check_only: IsCheckOnly = False,
-    is_sanity_only: IsSanityOnly = False,
-    skips_metadata: SkipsMetadata = False,
-    max_bytes: MaxBytes = None,
-    max_message_bytes: MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
-    key_decoder: KeyDecoder = None,
-    value_decoder: ValueDecoder = None,
+    file: tuple[Path, ...],
+    more_files: str | None,
+    shows_data: bool,
+    is_deep: bool,
+    is_check_only: bool,
+    is_sanity_only: bool,
+    skips_metadata: bool,
+    max_bytes: int | None,
+    max_message_bytes: int,
+    key_decoder: str | None,
+    value_decoder: str | None,
 ) -> None:
     """Print log segments and the other files of a partition, in the words of Kafka's DumpLogSegments.
 
     Records in directories of __groups and __transactions are decoded, with --print-data-log.
     Files are only read, and may be in use. Contradictions between them are reported on stderr.
     """
-    from warmlog.cli.dump.decoders import decoder_named, decoder_of
     from warmlog.cli.dump.findings import Findings
     from warmlog.cli.dump.log_file import LogView
 
@@ -89,14 +84,12 @@ def dump(
         shows_data=shows_data or is_decoder_named,
         skips_metadata=skips_metadata,
         max_bytes=max_bytes,
-        decode=decoder_of(
-            decoder_named(key_decoder or DecoderName.STRING), decoder_named(value_decoder or DecoderName.STRING)
-        ),
+        decode=decoder_of(DECODERS[key_decoder or "string"], DECODERS[value_decoder or "string"]),
     )
     how_to_check = IndexCheck(is_check_only, is_sanity_only, max_message_bytes)
     findings = Findings()
     try:
-        for path in _all_files(file or [], more_files):
+        for path in _all_files(list(file), more_files):
             own = view if is_decoder_named else _view_of(path, view)
             _print_lines(_lines_of(path, own, how_to_check, findings), heading=f"Dumping {path}")
     finally:
@@ -125,9 +118,9 @@ def _all_files(named: list[Path], joined: str | None) -> list[Path]:
     more = [Path(name.strip()) for name in (joined or "").split(",") if name.strip()]
     for path in more:
         if not path.is_file():
-            raise typer.BadParameter(f"File {str(path)!r} does not exist.", param_hint="--files")
+            raise click.BadParameter(f"File {str(path)!r} does not exist.", param_hint="--files")
     if not named and not more:
-        raise typer.BadParameter("name at least one file", param_hint="FILE")
+        raise click.BadParameter("name at least one file", param_hint="FILE")
     return named + more
 
 

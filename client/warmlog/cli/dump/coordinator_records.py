@@ -13,14 +13,14 @@ from uuid import UUID
 
 import msgspec
 
-from warmlog.cli.dump.decoders import DecoderName, RecordDecoder, decoder_named
+from warmlog.cli.dump.decoders import DECODERS, RecordDecoder
 from warmlog_broker.coordinator.framework.decision import Record
 from warmlog_broker.coordinator.readers import READERS
 
 _DIRECTORY = re.compile(r"(\w+)-[0-9]+")
 _TOPIC_ID_BYTES = 16
 
-_decode_any = decoder_named(DecoderName.MSGPACK)
+_decode_any = DECODERS["msgpack"]
 
 
 def decoder_of_directory(directory: str) -> RecordDecoder | None:

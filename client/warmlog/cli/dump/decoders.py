@@ -2,7 +2,6 @@
 
 import base64
 from collections.abc import Callable
-from enum import StrEnum
 
 import msgspec
 
@@ -11,26 +10,9 @@ RecordDecoder = Callable[[bytes | None, bytes | None], tuple[str | None, str | N
 """Returns a record's key and value as text; None stays None."""
 
 
-class DecoderName(StrEnum):
-    """The values of --key-decoder and --value-decoder."""
-
-    STRING = "string"
-    INTEGER = "integer"
-    LONG = "long"
-    HEX = "hex"
-    BASE64 = "base64"
-    JSON = "json"
-    MSGPACK = "msgpack"
-
-
 def decoder_of(keys: Decoder, values: Decoder) -> RecordDecoder:
     """Return what decodes keys and values each in its way."""
     return lambda key, value: (None if key is None else keys(key), None if value is None else values(value))
-
-
-def decoder_named(name: DecoderName) -> Decoder:
-    """Return the decoder; it shows bytes that it cannot decode (another length, not JSON) as hex after 0x."""
-    return _DECODERS[name]
 
 
 def decode_string(data: bytes) -> str:
@@ -66,12 +48,13 @@ def _undecoded(data: bytes) -> str:
     return "0x" + data.hex()
 
 
-_DECODERS: dict[DecoderName, Decoder] = {
-    DecoderName.STRING: decode_string,
-    DecoderName.INTEGER: _number_of(4),
-    DecoderName.LONG: _number_of(8),
-    DecoderName.HEX: lambda data: data.hex(),
-    DecoderName.BASE64: lambda data: base64.b64encode(data).decode(),
-    DecoderName.JSON: _as_json(msgspec.json.decode),
-    DecoderName.MSGPACK: _as_json(msgspec.msgpack.decode),
+DECODERS: dict[str, Decoder] = {
+    "string": decode_string,
+    "integer": _number_of(4),
+    "long": _number_of(8),
+    "hex": lambda data: data.hex(),
+    "base64": lambda data: base64.b64encode(data).decode(),
+    "json": _as_json(msgspec.json.decode),
+    "msgpack": _as_json(msgspec.msgpack.decode),
 }
+"""The values of --key-decoder and --value-decoder. Bytes that one cannot decode are hex after 0x."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.batch_scan import DamagedLog
+from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_protocol.batch import HEADER_BYTES, BatchHeader, RecordBatch, read_batch, read_header
 from warmlog_protocol.errors import CorruptBatch
@@ -45,7 +45,7 @@ def headers_of(file: FileRecords, position: int = 0, end: int | None = None) -> 
     while 0 <= position < end and position != next_position:
         next_position = position
         try:
-            for header, at in file.batches(position, end, allow_partial_end=True):
+            for header, at in file.batches(position, end):
                 yield PlacedHeader(at, header)
                 position = at + header.size_bytes
         except DamagedLog:

@@ -10,13 +10,13 @@
 With `--debug`, or WARMLOG_DEBUG=1 in the environment, a failure also shows its traceback.
 """
 
-import functools
 import os
 import sys
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
-import typer
+import click
+from click.exceptions import Abort, ClickException, Exit
 
 from warmlog.cli.terminal.output import OutputClosed, flush_output, forget_output, note
 
@@ -25,7 +25,6 @@ DEBUG_VARIABLE = "WARMLOG_DEBUG"
 FAILED = 1
 INTERRUPTED = 130
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -38,26 +37,22 @@ def is_debug() -> bool:
     return os.environ.get(DEBUG_VARIABLE, "") not in ("", "0")
 
 
-def ends_cleanly(command: Callable[P, None]) -> Callable[P, None]:
-    """Wrap `command` so that it ends as the table above says, whatever it raises."""
-
-    @functools.wraps(command)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        try:
-            command(*args, **kwargs)
-            flush_output()
-        except OutputClosed:
-            forget_output()
-            raise typer.Exit(0) from None
-        except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
-        except (typer.Exit, typer.Abort, typer.BadParameter):
-            raise
-        except Exception as error:
-            report(error)
-            raise typer.Exit(FAILED) from None
-
-    return run
+def run_cleanly(command: Callable[[], T]) -> T:
+    """Return the result of `command`; whatever it raises ends the program as the table above says."""
+    try:
+        result = command()
+        flush_output()
+    except OutputClosed:
+        forget_output()
+        raise Exit(0) from None
+    except KeyboardInterrupt:
+        raise Exit(INTERRUPTED) from None
+    except (Exit, Abort, ClickException):
+        raise
+    except Exception as error:
+        report(error)
+        raise Exit(FAILED) from None
+    return result
 
 
 def checked(option: str, parse: Callable[[str], T], text: str) -> T:
@@ -65,7 +60,7 @@ def checked(option: str, parse: Callable[[str], T], text: str) -> T:
     try:
         return parse(text)
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from None
+        raise click.BadParameter(str(error), param_hint=option) from None
 
 
 def report(error: Exception) -> None:

@@ -1,17 +1,18 @@
-"""Options that several commands take, and the event loop that they run in."""
+"""Options and arguments that several commands take, and the event loop that they run in."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import typer
+import click
+from click.core import ParameterSource
 
 from warmlog.cli.terminal.exits import is_debug
 from warmlog.cli.terminal.profile import chosen_profile, login_options
 
 if TYPE_CHECKING:
     from logging import LogRecord
-    from types import FrameType
 
     from warmlog import Admin
 
@@ -21,6 +22,7 @@ COMPLETION_TIMEOUT_MS = 1000
 """How long a shell waits for names of topics or groups."""
 
 T = TypeVar("T")
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class BrokerChoice(NamedTuple):
@@ -30,16 +32,15 @@ class BrokerChoice(NamedTuple):
     origin: str
 
 
-def broker_choice(context: typer.Context, text: str) -> BrokerChoice:
+def broker_choice(context: click.Context, text: str) -> BrokerChoice:
     """Return the broker in force for a command whose option --broker has the value `text`."""
     source = context.get_parameter_source("broker")
-    given = "DEFAULT" if source is None else source.name
     before_command = context.find_root().params.get("broker")
-    if given == "COMMANDLINE":
+    if source is ParameterSource.COMMANDLINE:
         return BrokerChoice(text, "--broker")
     if before_command:
         return BrokerChoice(before_command, "--broker")
-    if given == "ENVIRONMENT":
+    if source is ParameterSource.ENVIRONMENT:
         return BrokerChoice(text, BROKER_VARIABLE)
     profile = chosen_profile()
     if profile.broker is not None:
@@ -47,7 +48,7 @@ def broker_choice(context: typer.Context, text: str) -> BrokerChoice:
     return BrokerChoice(text, "default")
 
 
-def choose_broker(context: typer.Context, text: str) -> str:
+def choose_broker(context: click.Context, _: click.Parameter, text: str) -> str:
     """Return the broker in force; a usage error unless it is HOST:PORT, or several separated by commas."""
     if context.resilient_parsing:
         return text
@@ -61,7 +62,7 @@ def check_broker(text: str) -> str:
     try:
         parse_addresses(text)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise click.BadParameter(str(error)) from None
     return text
 
 
@@ -73,81 +74,93 @@ def connection(*, asks: bool = True) -> dict[str, Any]:
     return login_options(chosen_profile().connection, asks=asks)
 
 
-def topic_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the topics whose names begin with `incomplete`, for a shell's completion; none if the broker is away."""
-    return _names(context, incomplete, lambda admin: admin.topic_names())
+# --- names that a shell completes -----------------------------------------------------------------------------------
 
 
-def group_names(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the consumer groups whose names begin with `incomplete`, as `topic_names` does."""
+def _completed_by(ask: "Callable[[Admin], Awaitable[list[str]]]") -> Callable[..., list[str]]:
+    """Return what completes the names that the broker gives; it completes none if the broker is away."""
 
-    async def names(admin: "Admin") -> list[str]:
-        return [group.name for group in await admin.list_groups()]
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        timeouts = {"connect_timeout_ms": COMPLETION_TIMEOUT_MS, "request_timeout_ms": COMPLETION_TIMEOUT_MS}
+        with suppress(Exception):
+            broker = broker_choice(context, context.params.get("broker") or DEFAULT_BROKER).address
+            names = run_admin(broker, ask, **{**connection(asks=False), **timeouts})
+            return [name for name in names if name.startswith(incomplete)]
+        return []
 
-    return _names(context, incomplete, names)
-
-
-def transactional_ids(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the transactional ids that begin with `incomplete`, as `topic_names` does."""
-
-    async def names(admin: "Admin") -> list[str]:
-        return [each.transactional_id for each in await admin.list_transactions()]
-
-    return _names(context, incomplete, names)
+    return complete
 
 
-def _names(context: typer.Context, incomplete: str, ask: "Callable[[Admin], Awaitable[list[str]]]") -> list[str]:
-    with suppress(Exception):
-        found = run_admin(
-            broker_choice(context, context.params.get("broker") or DEFAULT_BROKER).address,
-            ask,
-            **{
-                **connection(asks=False),
-                "connect_timeout_ms": COMPLETION_TIMEOUT_MS,
-                "request_timeout_ms": COMPLETION_TIMEOUT_MS,
-            },
-        )
-        return [name for name in found if name.startswith(incomplete)]
-    return []
+async def _group_names(admin: "Admin") -> list[str]:
+    return [group.name for group in await admin.list_groups()]
 
 
-Broker = Annotated[
-    str,
-    typer.Option(
-        "--broker",
-        metavar="HOST:PORT",
-        envvar=BROKER_VARIABLE,
-        callback=choose_broker,
-        help="The broker to connect to.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-IsCertain = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-Topic = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False, autocompletion=topic_names)
-]
-Topics = Annotated[
-    list[str],
-    typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False, autocompletion=topic_names),
-]
-Group = Annotated[
-    str, typer.Argument(metavar="GROUP", help="The group's name.", show_default=False, autocompletion=group_names)
-]
-TransactionalId = Annotated[
-    str,
-    typer.Argument(metavar="ID", help="The transactional id.", show_default=False, autocompletion=transactional_ids),
-]
-Groups = Annotated[
-    list[str],
-    typer.Argument(metavar="GROUP", help="Names of groups.", show_default=False, autocompletion=group_names),
-]
+async def _transactional_ids(admin: "Admin") -> list[str]:
+    return [each.transactional_id for each in await admin.list_transactions()]
 
-OnePartition = Annotated[
-    int | None, typer.Option("--partition", min=0, metavar="N", help="Only this partition.", show_default=False)
-]
-To = typer.Option(
-    "--to", metavar="latest|OFFSET|-N|-1h|TIME", help="Where to stop, exclusive; latest is the end as it is now."
+
+topic_names = _completed_by(lambda admin: admin.topic_names())
+
+# --- options and arguments ------------------------------------------------------------------------------------------
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+broker_option = click.option(
+    "--broker",
+    default=DEFAULT_BROKER,
+    metavar="HOST:PORT",
+    envvar=BROKER_VARIABLE,
+    show_envvar=True,
+    callback=choose_broker,
+    help="The broker to connect to.",
 )
+certain_option = click.option("--yes", "-y", "is_certain", is_flag=True, help="Do not ask for confirmation.")
+partition_option = click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Change the data directory of a broker that does not run, instead of asking a broker.",
+)
+compression_option = click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    default="none",
+    help="What batches are compressed with.",
+)
+topic_argument = click.argument("topic", metavar="TOPIC", shell_complete=topic_names, help="The topic's name.")
+topics_argument = click.argument(
+    "topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=topic_names, help="Names of topics."
+)
+group_argument = click.argument(
+    "group", metavar="GROUP", shell_complete=_completed_by(_group_names), help="The group's name."
+)
+groups_argument = click.argument(
+    "groups",
+    nargs=-1,
+    required=True,
+    metavar="GROUP...",
+    shell_complete=_completed_by(_group_names),
+    help="Names of groups.",
+)
+transactional_id_argument = click.argument(
+    "transactional_id", metavar="ID", shell_complete=_completed_by(_transactional_ids), help="The transactional id."
+)
+
+
+def client_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --broker and --json, which end the options of each command that asks a broker."""
+    return broker_option(json_option(command))
+
+
+def to_option(default: str | None = None) -> Decorator:
+    """Return the option --to, which is called `end`."""
+    return click.option(
+        "--to",
+        "end",
+        default=default,
+        metavar="latest|OFFSET|-N|-1h|TIME",
+        help="Where to stop, exclusive; latest is the end as it is now.",
+    )
 
 
 def parse_setting(text: str) -> tuple[str, str]:
@@ -156,6 +169,9 @@ def parse_setting(text: str) -> tuple[str, str]:
     if not equals or not name.strip():
         raise ValueError(f"{text!r} is not NAME=VALUE, such as segment.bytes=16777216")
     return name.strip(), value.strip()
+
+
+# --- the event loop -------------------------------------------------------------------------------------------------
 
 
 def run_admin(broker: str, ask: "Callable[[Admin], Awaitable[T]]", *, warns: bool = False, **options: Any) -> T:
@@ -190,17 +206,6 @@ def run_client(main: Callable[[], Coroutine[Any, Any, T]], *, is_bulk: bool = Fa
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
-
-
-def take_sigterm_as_ctrl_c() -> None:
-    """Make SIGTERM interrupt the command as Ctrl-C does, even if a shell in the background ignores SIGINT."""
-    import signal
-
-    def interrupt(_: int, frame: "FrameType | None") -> None:
-        handler = signal.getsignal(signal.SIGINT)
-        (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
-
-    signal.signal(signal.SIGTERM, interrupt)
 
 
 def show_warnings() -> None:

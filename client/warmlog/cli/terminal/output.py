@@ -106,9 +106,9 @@ def confirmed(question: str) -> bool:
     """Return whether the user agrees; only a terminal is asked, elsewhere the command line is the agreement."""
     if not sys.stdin.isatty():
         return True
-    import typer
+    import click
 
-    return typer.confirm(question, err=True)
+    return click.confirm(question, err=True)
 
 
 def flush_output() -> None:

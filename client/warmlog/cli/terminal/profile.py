@@ -20,45 +20,70 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import typer
+import click
 
 from warmlog.cli.terminal.exits import CommandFailed
-from warmlog_protocol.errors import did_you_mean
 
 CONFIG_VARIABLE = "WARMLOG_CONFIG"
 PROFILE_VARIABLE = "WARMLOG_PROFILE"
 BROKER_KEY = "broker"
 PASSWORD_FILE_KEY = "password_file"  # noqa: S105
-SSL_VARIABLES = {
-    "ssl": "WARMLOG_SSL",
-    "ssl_cafile": "WARMLOG_SSL_CAFILE",
-    "ssl_certfile": "WARMLOG_SSL_CERTFILE",
-    "ssl_keyfile": "WARMLOG_SSL_KEYFILE",
-    "ssl_keypassword": "WARMLOG_SSL_KEYPASSWORD",
-    "ssl_check_hostname": "WARMLOG_SSL_CHECK_HOSTNAME",
-}
-"""Options of TLS, and the environment variables that set them."""
-
-USERNAME_VARIABLE = "WARMLOG_USERNAME"
-PASSWORD_VARIABLE = "WARMLOG_PASSWORD"  # noqa: S105
-PASSWORD_FILE_VARIABLE = "WARMLOG_PASSWORD_FILE"  # noqa: S105
-MECHANISM_VARIABLE = "WARMLOG_SASL_MECHANISM"
-_VARIABLES = {
-    **SSL_VARIABLES,
-    "username": USERNAME_VARIABLE,
-    "password": PASSWORD_VARIABLE,
-    PASSWORD_FILE_KEY: PASSWORD_FILE_VARIABLE,
-    "sasl_mechanism": MECHANISM_VARIABLE,
-}
 STDIN = Path("-")
 
-_SWITCHES = frozenset({"ssl", "ssl_check_hostname"})
+
+class ConnectionSetting(NamedTuple):
+    """An option of connections that the environment can set, and an option before the command if it has a `flag`."""
+
+    name: str
+    """A field of ConnectionOptions, or PASSWORD_FILE_KEY."""
+    variable: str
+    flag: str = ""
+    metavar: str | None = None
+    """None for a switch."""
+    help: str = ""
+
+    @property
+    def is_switch(self) -> bool:
+        return "/" in self.flag
+
+
+CONNECTION_SETTINGS = (
+    ConnectionSetting("username", "WARMLOG_USERNAME", "--username", "NAME", "The user to connect as"),
+    ConnectionSetting(
+        PASSWORD_FILE_KEY, "WARMLOG_PASSWORD_FILE", "--password-file", "FILE", "A file with that user's password"
+    ),
+    ConnectionSetting("password", "WARMLOG_PASSWORD"),
+    ConnectionSetting("sasl_mechanism", "WARMLOG_SASL_MECHANISM"),
+    ConnectionSetting("ssl", "WARMLOG_SSL", "--ssl/--no-ssl", None, "Connect by TLS"),
+    ConnectionSetting(
+        "ssl_cafile", "WARMLOG_SSL_CAFILE", "--ssl-cafile", "FILE", "The issuers of brokers' certificates, as PEM"
+    ),
+    ConnectionSetting(
+        "ssl_certfile", "WARMLOG_SSL_CERTFILE", "--ssl-certfile", "FILE", "The client's certificate, as PEM"
+    ),
+    ConnectionSetting(
+        "ssl_keyfile",
+        "WARMLOG_SSL_KEYFILE",
+        "--ssl-keyfile",
+        "FILE",
+        "Its key, if not in the same file; the key's password: WARMLOG_SSL_KEYPASSWORD",
+    ),
+    ConnectionSetting("ssl_keypassword", "WARMLOG_SSL_KEYPASSWORD"),
+    ConnectionSetting(
+        "ssl_check_hostname",
+        "WARMLOG_SSL_CHECK_HOSTNAME",
+        "--ssl-check-hostname/--ssl-no-check-hostname",
+        None,
+        "Whether the broker's certificate must be for its host",
+    ),
+)
+
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
-class ProfileError(typer.BadParameter):
+class ProfileError(click.BadParameter):
     """The file cannot be used; the message names it."""
 
     def __init__(self, message: str) -> None:
@@ -106,32 +131,33 @@ def _path() -> Path:
 
 def chosen_profile() -> Profile:
     """Return the profile in force. ProfileError, a usage error, if its file or the environment cannot be used."""
-    profile, given = _from_file(), _from_environment()
+    profile, given = profile_named(os.environ.get(PROFILE_VARIABLE, "")), _from_environment()
     settings = {**profile.settings, **given}
     if "password" in given and PASSWORD_FILE_KEY not in given:
         settings.pop(PASSWORD_FILE_KEY, None)
     if PASSWORD_FILE_KEY in settings:  # takes precedence over a password in the same place
         settings.pop("password", None)
-    return replace(profile, settings=settings, variables={name: _VARIABLES[name] for name in given})
+    variables = {each.name: each.variable for each in CONNECTION_SETTINGS if each.name in given}
+    return replace(profile, settings=settings, variables=variables)
 
 
 def _from_environment() -> dict[str, str | bool]:
     """Return the options of connections that the environment sets. Variables that are empty set nothing."""
     given: dict[str, str | bool] = {}
-    for name, variable in _VARIABLES.items():
-        if not (text := os.environ.get(variable, "")):
-            continue
-        if name not in _SWITCHES:
-            given[name] = text
+    for setting in CONNECTION_SETTINGS:
+        text = os.environ.get(setting.variable, "")
+        if text and not setting.is_switch:
+            given[setting.name] = text
         elif text.lower() in _BOOLEANS:
-            given[name] = _BOOLEANS[text.lower()]
-        else:
-            raise ProfileError(f"{variable}={text}: true or false expected")
+            given[setting.name] = _BOOLEANS[text.lower()]
+        elif text:
+            raise ProfileError(f"{setting.variable}={text}: true or false expected")
     return given
 
 
-def _from_file() -> Profile:
-    path, name = _path(), os.environ.get(PROFILE_VARIABLE, "")
+def profile_named(name: str) -> Profile:
+    """Return what the file says for the profile `name`, "" for none, without the environment. ProfileError."""
+    path = _path()
     if not os.access(path, os.F_OK):
         if os.environ.get(CONFIG_VARIABLE):
             raise ProfileError(f"{CONFIG_VARIABLE}={path}: there is no such file")
@@ -142,6 +168,8 @@ def _from_file() -> Profile:
     shared = {key: value for key, value in document.items() if not isinstance(value, dict)}
     profiles = {key: value for key, value in document.items() if isinstance(value, dict)}
     if name and name not in profiles:
+        from warmlog_protocol.errors import did_you_mean
+
         raise ProfileError(f"{path} has no profile {name!r}{did_you_mean(name, profiles, 'it has')}")
     for table, settings in (("", shared), *profiles.items()):
         _check(path, table, settings)
@@ -163,6 +191,7 @@ def _check(path: Path, table: str, settings: Mapping[str, Any]) -> None:
     from dataclasses import fields
 
     from warmlog.errors import InvalidConfig
+    from warmlog_protocol.errors import did_you_mean
     from warmlog_transport.address import parse_addresses
     from warmlog_transport.options import ConnectionOptions, check_types
 
@@ -196,7 +225,7 @@ def login_options(profile: Mapping[str, Any], *, asks: bool = True) -> dict[str,
     if file is not None:
         options["password"] = read_password(Path(file).expanduser())
     if options.get("username") and not options.get("password") and asks and sys.stdin.isatty():
-        options["password"] = str(typer.prompt(f"Password of user {options['username']}", hide_input=True, err=True))
+        options["password"] = str(click.prompt(f"Password of user {options['username']}", hide_input=True, err=True))
     return options
 
 

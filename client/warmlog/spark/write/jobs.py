@@ -12,8 +12,10 @@ several of its micro-batch: they are not used there.
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from uuid import uuid4
 
@@ -22,9 +24,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from warmlog.arrow_write.job import Job, abort_job_members, commit_job
 from warmlog.errors import ApiError, ClientError, DeliveryTimeout, InvalidTxnState
-from warmlog.sockets.cluster import BlockingCluster
 from warmlog.spark.options.write_options import WriteOptions
 from warmlog_protocol.messages import JobMember
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.loop_thread import LoopThread
 
 ABORT_TIMEOUT_MS = 10_000
 """How long an abort is retried. If it fails, the next run or the timeout aborts."""
@@ -102,10 +105,11 @@ def commit_written(options: WriteOptions, messages: Messages, when_unknown: str)
         return
     job = _only_job(written)
     records = sum(message.records for message in written)
-    with BlockingCluster(options.bootstrap, options.connection) as cluster:
+    patience_ms = options.delivery_timeout_ms
+    with _connected(options) as (thread, cluster):
         try:
-            committed = commit_job(
-                cluster, job, _members(written), records=records, patience_ms=options.delivery_timeout_ms
+            committed = thread.call(
+                lambda: commit_job(cluster, job, _members(written), records=records, patience_ms=patience_ms)
             )
         except DeliveryTimeout as error:
             raise DeliveryTimeout(f"{error}. {when_unknown}") from error
@@ -134,17 +138,26 @@ def abort_written(options: WriteOptions, messages: Messages, unnamed: Job | None
     patience_ms = min(ABORT_TIMEOUT_MS, options.delivery_timeout_ms)
     is_committed = False
     try:
-        with BlockingCluster(options.bootstrap, options.connection) as cluster:
+        with _connected(options) as (thread, cluster):
             if unnamed is not None:
-                is_committed = commit_job(cluster, job, [], records=0, patience_ms=patience_ms).records > 0
+                committed = thread.call(lambda: commit_job(cluster, job, [], records=0, patience_ms=patience_ms))
+                is_committed = committed.records > 0
             else:
-                abort_job_members(cluster, job, members, patience_ms=patience_ms)
+                thread.call(lambda: abort_job_members(cluster, job, members, patience_ms=patience_ms))
     except InvalidTxnState:
         is_committed = True
     except (ApiError, ClientError) as error:
         _log.warning("%s: the abort is left to the next run or to transactionTimeoutMs: %s", job, error)
     if is_committed:
         _log.warning("%s is committed: its records stay in the log, and are not written again under this version", job)
+
+
+@contextmanager
+def _connected(options: WriteOptions) -> Iterator[tuple[LoopThread, Cluster]]:
+    """The cluster of a write's brokers, and the thread that it runs in."""
+    make = partial(Cluster, options.bootstrap, options.connection)
+    with LoopThread("warmlog commit") as thread, thread.entered(make) as cluster:
+        yield thread, cluster
 
 
 def _of_jobs(messages: Messages) -> list[AttemptWritten]:

@@ -4,24 +4,28 @@ An attempt uses one idempotent producer with an id of its own, so that a retry a
 twice. The attempt is done when everything is acknowledged, and so on disk. In a transaction its producer is a member of
 the write's job, and what it has written counts once the driver commits it.
 
-Before the first row of a topic its metadata is requested over another connection, and while the broker is away that is
-retried for as long as the producer would retry: a missing response should not end the attempt.
+Before the first row of a topic its metadata is requested, and while the broker is away that is retried for as long as
+the producer would retry: a missing response should not end the attempt.
+
+The caller's thread reads what Spark passes; meanwhile batches are encoded and sent in the thread of an event loop.
 """
 
 import logging
 import random
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
-from itertools import chain
-from typing import Any, NamedTuple
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
+from types import TracebackType
+from typing import NamedTuple, Self
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from warmlog.arrow_write.batching import TopicBatches
+from warmlog.arrow_write.batching import BatchOfRows, TopicBatches
 from warmlog.arrow_write.job import Job, Membership
-from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
+from warmlog.arrow_write.producer import ArrowProducer
 from warmlog.arrow_write.rows import ArrowRows, with_offsets
 from warmlog.errors import (
     ApiError,
@@ -31,11 +35,9 @@ from warmlog.errors import (
     OutOfOrderSequence,
     UnknownTopicOrPartition,
 )
-from warmlog.producer.producer_batch import NO_PRODUCER
-from warmlog.sockets.cluster import BlockingCluster
-from warmlog.sockets.retrying import retrying
 from warmlog.spark.options.write_options import WriteOptions
-from warmlog_protocol.messages import JobMember
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.loop_thread import LoopThread
 
 CHECK_TIMEOUT_MS = 10_000
 """How long the driver retries to look up the topic: enough for a restart of the broker, and not long for a wrong
@@ -59,98 +61,110 @@ def write_batches(
 
     With `job`, as a member of it: the first row joins. If the version is committed, the rows are only counted.
     """
-    with BlockingCluster(options.bootstrap, options.connection) as cluster, ExitStack() as stack:
-        membership = None
-        if job is not None:
-            membership = stack.enter_context(Membership(cluster, job, patience_ms=options.delivery_timeout_ms))
-        first = next((batch for batch in batches if batch.num_rows), None)
-        if first is None:
-            return TaskWritten(0, *NO_PRODUCER)
-        batches = chain([first], batches)
-        member = None if membership is None else membership.join()
-        if membership is not None and member is None:
-            return TaskWritten(sum(batch.num_rows for batch in batches), *NO_PRODUCER)
-        producer = stack.enter_context(_producer(cluster, options, job, member))
-        task = _Task(producer, columns, options)
-        try:
-            for batch in batches:
-                task.write(batch)
-            task.finish()
-        except OutOfOrderSequence:
-            task.check_topics(cluster)  # a recreated topic refuses a transaction whose beginning it does not have
-            raise
-        if membership is not None:
-            cluster.patiently(lambda: task.check_topics(cluster), options.delivery_timeout_ms)
-            membership.confirm()
-        if cluster.throttled_ms:
-            _log.info("brokers have delayed writing by %.1f s because of quotas", cluster.throttled_ms / 1000)
-        return TaskWritten(producer.records, *producer.producer)
+    with LoopThread("warmlog write") as thread, thread.entered(lambda: _Attempt(columns, options, job)) as attempt:
+        for batch in batches:
+            if batch.num_rows:
+                thread.call(partial(attempt.write, batch))
+        return thread.call(attempt.finish)
 
 
-def _producer(
-    cluster: BlockingCluster, options: WriteOptions, job: Job | None, member: JobMember | None
-) -> BlockingProducer:
-    return BlockingProducer(
-        cluster,
-        codec=options.codec,
-        delivery_timeout_ms=options.delivery_timeout_ms,
-        options=options.connection,
-        transactional_id=None if job is None else job.transactional_id,
-        producer=NO_PRODUCER if member is None else (member.producer_id, member.producer_epoch),
-    )
+class _Attempt:
+    """One attempt of a task. An error in its `async with` block aborts what a member of a job has written."""
 
-
-class _Task:
-    def __init__(self, producer: BlockingProducer, columns: Mapping[str, int], options: WriteOptions) -> None:
-        self._producer = producer
+    def __init__(self, columns: Mapping[str, int], options: WriteOptions, job: Job | None) -> None:
         self._columns = columns
         self._options = options
+        self._producer = ArrowProducer(
+            options.bootstrap,
+            options.connection,
+            codec=options.codec,
+            delivery_timeout_ms=options.delivery_timeout_ms,
+            transactional_id=None if job is None else job.transactional_id,
+        )
+        self._membership: Membership | None = None
+        if job is not None:
+            self._membership = Membership(self._producer.cluster, job, patience_ms=options.delivery_timeout_ms)
+        self._stack = AsyncExitStack()
         self._topics: dict[str, TopicBatches] = {}
-        self._ids: dict[str, bytes] = {}
+        self._ids: dict[str, UUID] = {}
+        self._rows = 0
+        self._is_committed = False
+        """Whether the version was committed before."""
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    async def __aenter__(self) -> Self:
+        await self._stack.enter_async_context(self._producer)
+        if self._membership is not None:
+            await self._stack.enter_async_context(self._membership)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if isinstance(error, OutOfOrderSequence):
+                await self._check_topics()  # a recreated topic refuses a transaction whose beginning it does not have
+        finally:
+            await self._stack.__aexit__(kind, error, trace)
+
+    async def write(self, batch: pa.RecordBatch) -> None:
         """Add the rows of one Arrow batch, and send the batches that are full."""
-        if not batch.num_rows:
+        if not self._rows and self._membership is not None:
+            member = await self._membership.join()
+            self._is_committed = member is None
+            if member is not None:
+                self._producer.become((member.producer_id, member.producer_epoch))
+        self._rows += batch.num_rows
+        if self._is_committed:
             return
         found = {name: with_offsets(batch.column(index)) for name, index in self._columns.items()}
         rows = ArrowRows(found["value"], found.get("key"), found.get("headers"), found.get("timestamp"))
         chosen = found.get("partition")
         if self._options.topic is not None:
-            self._add(self._options.topic, rows, chosen)
+            await self._add(self._options.topic, rows, chosen)
             return
         for topic, numbers in _rows_by_topic(found["topic"]):
             own = None if chosen is None or numbers is None else chosen.take(numbers)
-            self._add(topic, rows if numbers is None else rows.take(numbers), chosen if numbers is None else own)
+            await self._add(topic, rows if numbers is None else rows.take(numbers), chosen if numbers is None else own)
 
-    def finish(self) -> None:
-        """Send the rest; return when everything is acknowledged."""
+    async def finish(self) -> TaskWritten:
+        """Send the rest; return when everything is acknowledged, and the driver can commit it."""
         for topic, batches in self._topics.items():
-            self._send(topic, batches.flush())
-        self._producer.flush()
+            await self._send(topic, batches.flush())
+        await self._producer.flush()
+        if self._membership is not None and self._topics:
+            await self._check_topics()
+            await self._membership.confirm()
+        throttled_s = self._producer.cluster.throttled_s()
+        if throttled_s:
+            _log.info("brokers have delayed writing by %.1f s because of quotas", throttled_s)
+        return TaskWritten(self._rows, *self._producer.producer)
 
-    def check_topics(self, cluster: BlockingCluster) -> None:
+    async def _check_topics(self) -> None:
         """Raise InconsistentTopicId if a topic was recreated since its first row: earlier rows are gone with it."""
-        for topic, found in cluster.topics(list(self._ids)).items():
-            if found.topic_id != self._ids[topic]:
-                raise InconsistentTopicId(f"topic {topic} was deleted and recreated while a task wrote it")
+        timeout_ms = self._options.delivery_timeout_ms
+        for found in await self._producer.cluster.topics(list(self._ids), timeout_ms=timeout_ms):
+            if found.topic_id != self._ids[found.name]:
+                raise InconsistentTopicId(f"topic {found.name} was deleted and recreated while a task wrote it")
 
-    def _add(self, topic: str, rows: ArrowRows, chosen: pa.Array | None) -> None:
+    async def _add(self, topic: str, rows: ArrowRows, chosen: pa.Array | None) -> None:
         batches = self._topics.get(topic)
         if batches is None:
-            batches = self._topics[topic] = self._learn(topic)
-        self._send(topic, batches.add(rows, chosen))
+            batches = self._topics[topic] = await self._learn(topic)
+        await self._send(topic, batches.add(rows, chosen))
 
-    def _send(self, topic: str, made: Iterator[Any]) -> None:
+    async def _send(self, topic: str, made: Iterator[BatchOfRows]) -> None:
         now_ms = time.time_ns() // 1_000_000
         for batch in made:
-            self._producer.send(ArrowBatch(topic, batch.partition, batch.spans, batch.size_bytes, now_ms))
+            await self._producer.send(topic, batch.partition, batch.spans, batch.size_bytes, now_ms)
 
-    def _learn(self, topic: str) -> TopicBatches:
-        found = _ask(topic, self._options, self._options.delivery_timeout_ms)
+    async def _learn(self, topic: str) -> TopicBatches:
+        with _explained(topic, self._options):
+            found = await self._producer.topic(topic)
+        assert found.topic_id is not None
         self._ids[topic] = found.topic_id
         return TopicBatches(
             topic,
-            found.partitions,
+            len(found.queues),
             limit_bytes=self._options.batch_bytes,
             max_message_bytes=found.max_message_bytes,
             first_sticky=random.randrange(1 << 16),  # noqa: S311 - so that tasks begin with different partitions
@@ -175,33 +189,25 @@ def check_topic(options: WriteOptions) -> None:
 
     Raises BrokerUnavailable if no broker responds within CHECK_TIMEOUT_MS, or delivery.timeout.ms if that is shorter.
     """
-    if options.topic is not None:
-        _ask(options.topic, options, min(CHECK_TIMEOUT_MS, options.delivery_timeout_ms))
+    topic = options.topic
+    if topic is None:
+        return
+
+    async def look_up() -> None:
+        async with Cluster(options.bootstrap, options.connection) as cluster:
+            with _explained(topic, options):
+                await cluster.topics([topic], timeout_ms=min(CHECK_TIMEOUT_MS, options.delivery_timeout_ms))
+
+    with LoopThread("warmlog check") as thread:
+        thread.call(look_up)
 
 
-class _Topic(NamedTuple):
-    topic_id: bytes
-    partitions: int
-    max_message_bytes: int
-
-
-def _ask(topic: str, options: WriteOptions, timeout_ms: int) -> _Topic:
-    """Look up `topic`; retry on a new connection, with growing pauses, until `timeout_ms`."""
-
-    def question() -> _Topic:
-        with BlockingCluster(options.bootstrap, options.connection) as cluster:
-            found = cluster.topics([topic])[topic]
-            return _Topic(found.topic_id, len(found.partitions), cluster.max_message_bytes(topic))
-
+@contextmanager
+def _explained(topic: str, options: WriteOptions) -> Iterator[None]:
+    """Add to errors about `topic` where it was looked up, and what to do."""
     brokers = ", ".join(options.bootstrap)
     try:
-        return retrying(
-            question,
-            retries=0,
-            interval_ms=options.connection.retry_backoff_max_ms,
-            patience_s=timeout_ms / 1000,
-            first_interval_ms=options.connection.retry_backoff_ms,
-        )
+        yield
     except UnknownTopicOrPartition:
         raise UnknownTopicOrPartition(
             f"topic {topic} does not exist: create it first (warmlog topic create {topic})"

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -19,10 +20,11 @@ from faults.history.member import GIVE_UP_MS
 from faults.history.transactional.jobs import Row, next_version, rows_of
 from warmlog.arrow_write.job import Job, abort_job_members, commit_job
 from warmlog.errors import WarmlogError
-from warmlog.sockets.cluster import BlockingCluster
 from warmlog.spark.options.write_options import WriteOptions
 from warmlog.spark.write.task import TaskWritten, write_batches
 from warmlog_protocol.messages import JobMember
+from warmlog_transport.cluster import Cluster
+from warmlog_transport.loop_thread import LoopThread
 
 TASKS = 3
 TIMEOUT_MS = 10_000
@@ -49,15 +51,17 @@ class Driver:
         """Run all tasks of the next version and commit it."""
         job = Job(self._name, next_version(self._log), TIMEOUT_MS)
         written: list[TaskWritten] = []
-        with BlockingCluster(self._options.bootstrap, self._options.connection) as cluster:
+        make = partial(Cluster, self._options.bootstrap, self._options.connection)
+        with LoopThread("driver") as thread, thread.entered(make) as cluster:
             try:
                 tasks = [self._begin(job, task) for task in range(TASKS)]
                 written += [self._finish(job, task, running) for task, running in enumerate(tasks)]
                 winners = _members(written)
-                commit_job(cluster, job, winners, records=sum(each.records for each in written), patience_ms=GIVE_UP_MS)
+                records = sum(each.records for each in written)
+                thread.call(partial(commit_job, cluster, job, winners, records=records, patience_ms=GIVE_UP_MS))
             except WarmlogError:
                 with suppress(WarmlogError):
-                    abort_job_members(cluster, job, _members(written), patience_ms=0)
+                    thread.call(partial(abort_job_members, cluster, job, _members(written), patience_ms=1_000))
                 raise
         (self._log / str(job.version)).touch(exist_ok=False)
 

@@ -16,7 +16,7 @@ from warmlog_protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from warmlog_protocol.wire.received_batch import ReceivedBatch
+from warmlog_protocol.wire.connection import ReceivedBatch
 from wire_client import batch_of
 
 BATCH = memoryview(bytes(batch_of([b"x"])))

@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -364,7 +365,6 @@ def test_an_entry_of_a_newer_version_is_refused() -> None:
     record = bytearray(pack_record(UncleanStart(1), 0))
     newer = pack_file([CLUSTER])
     body = bytes(record[16:]).replace(b"\x92\x06", b"\x92\x7f")
-    from warmlog_protocol.codec.crc import crc32c
 
     crc = crc32c(bytes(record[:4]) + bytes(record[8:16]) + body)
     record[4:8] = crc.to_bytes(4, "big")

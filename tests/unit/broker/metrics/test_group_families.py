@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from warmlog_broker.coordinator.group.records import OffsetValue
-from warmlog_broker.coordinator.group.state import Group, Partition
+from warmlog_broker.coordinator.group.decisions.records import OffsetValue
+from warmlog_broker.coordinator.group.decisions.state import Group, Partition
 from warmlog_broker.metrics import group_families
 from warmlog_broker.metrics.group_families import LOOKUPS_A_TURN, OTHER_GROUPS, GroupMetrics, Lags, Unread
 from warmlog_broker.storage.record.file_records import FileSlice

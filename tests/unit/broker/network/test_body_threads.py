@@ -125,7 +125,10 @@ async def test_requests_wait_for_memory_that_is_borrowed_but_never_it_for_them(m
     assert memory.try_claim(holder, 60 * MIB)
     with memory.borrowed(60 * MIB):
         assert memory.claimed_bytes == 120 * MIB
-        assert memory.claim(Claim(), 30 * MIB, is_quick=False, on_granted=lambda: None), "for who has waited longest"
-        assert not memory.claim(waiter, 7 * MIB, is_quick=False, on_granted=lambda: served.append(1))
+        oldest = Claim()
+        memory.claim(oldest, 30 * MIB, frame_bytes=30 * MIB, on_granted=lambda: None)
+        assert not oldest.is_waiting, "it has the reserved frame"
+        memory.claim(waiter, 7 * MIB, frame_bytes=7 * MIB, on_granted=lambda: served.append(1))
+        assert waiter.is_waiting
     assert served == [1]
     assert memory.claimed_bytes == (60 + 30 + 7) * MIB

@@ -1,17 +1,15 @@
 """When a connection has to be closed, by a clock that the test sets."""
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.network.deadlines import ConnectionState, Deadlines
+from warmlog_broker.network.deadlines import PRESSED_BYTES_PER_S, SLOW_BYTES_PER_S, ConnectionState, Deadlines
 
 CONFIG = BrokerConfig(
     data_dir="unused",
     handshake_timeout_ms=10_000,
-    request_receive_timeout_ms=60_000,
-    stall_timeout_ms=1000,
-    stall_min_bytes_per_second=1000,
-    send_stall_timeout_ms=20_000,
+    connections_stall_timeout_ms=20_000,
     connections_max_idle_ms=600_000,
 )
+STALLED = "connections.stall.timeout.ms"
 RESTING = ConnectionState(
     is_open=True,
     is_receiving=False,
@@ -41,21 +39,26 @@ def test_a_peer_without_a_handshake_is_cut() -> None:
 
 def test_a_request_that_comes_byte_by_byte_ends_at_its_deadline_however_regular_the_bytes() -> None:
     deadlines = Deadlines(CONFIG, 0.0)
-    for second in range(61):
+    for second in range(20):
         assert rule(deadlines, float(second), RECEIVING._replace(received_bytes=second)) == ""
-    assert rule(deadlines, 60.1, RECEIVING._replace(received_bytes=61)) == "request.receive.timeout.ms"
+    assert rule(deadlines, 20.0, RECEIVING._replace(received_bytes=20)) == STALLED
 
 
-def test_the_deadline_of_a_request_begins_with_its_first_byte() -> None:
+def test_a_slow_request_may_take_as_long_as_it_likes_if_it_is_faster_than_the_pace() -> None:
     deadlines = Deadlines(CONFIG, 0.0)
-    for second, has_requests in ((0.0, False), (50.0, False), (55.0, True)):
-        deadlines.received(second, has_requests, True)
-    assert rule(deadlines, 114.9, RECEIVING) == ""
-    assert rule(deadlines, 115.1, RECEIVING) == "request.receive.timeout.ms"
-    deadlines.received(116.0, True, False)
-    deadlines.received(200.0, False, True)
-    assert rule(deadlines, 259.9, RECEIVING) == ""
-    assert rule(deadlines, 260.1, RECEIVING) == "request.receive.timeout.ms"
+    for second in range(1000):
+        now = RECEIVING._replace(received_bytes=SLOW_BYTES_PER_S * second)
+        assert rule(deadlines, float(second), now) == ""
+    assert rule(deadlines, 1000.0, RECEIVING._replace(received_bytes=SLOW_BYTES_PER_S * 1000 - 1)) == STALLED
+
+
+def test_the_deadline_of_a_request_begins_when_the_one_before_it_is_complete() -> None:
+    deadlines = Deadlines(CONFIG, 0.0)
+    for second in range(0, 100, 10):
+        deadlines.received_requests(float(second))
+        assert rule(deadlines, float(second), RECEIVING) == ""
+    assert rule(deadlines, 109.9, RECEIVING) == ""
+    assert rule(deadlines, 110.1, RECEIVING) == STALLED
 
 
 def test_the_time_in_which_it_is_not_read_does_not_count() -> None:
@@ -70,55 +73,60 @@ def test_a_peer_that_stalls_is_cut_soon_if_others_wait_for_its_memory_and_only_t
     deadlines = Deadlines(CONFIG, 0.0)
     assert rule(deadlines, 5.0, RECEIVING) == ""
     assert rule(deadlines, 5.5, RECEIVING._replace(blocks_requests=True)) == ""
-    assert rule(deadlines, 6.0, RECEIVING._replace(blocks_requests=True)) == "stall.timeout.ms"
+    overdue = deadlines.overdue(6.0, RECEIVING._replace(blocks_requests=True))
+    assert overdue is not None
+    assert overdue.reason.startswith("others wait for memory that it holds, and it sent less than 65536 bytes a second")
 
 
 def test_a_peer_that_sends_enough_may_stay_although_others_wait() -> None:
     deadlines = Deadlines(CONFIG, 0.0)
     for second in range(1, 50):
-        now = RECEIVING._replace(blocks_requests=True, received_bytes=1000 * second)
+        now = RECEIVING._replace(blocks_requests=True, received_bytes=PRESSED_BYTES_PER_S * second)
         assert rule(deadlines, float(second), now) == ""
-    assert rule(deadlines, 50.0, RECEIVING._replace(blocks_requests=True, received_bytes=49_900)) == "stall.timeout.ms"
+    too_few = PRESSED_BYTES_PER_S * 50 - 1
+    assert rule(deadlines, 50.0, RECEIVING._replace(blocks_requests=True, received_bytes=too_few)) == STALLED
 
 
 def test_a_request_that_has_just_begun_is_not_blamed_for_the_rest_before_it() -> None:
     deadlines = Deadlines(CONFIG, 0.0)
-    deadlines.rest_ended(300.0)
-    deadlines.received(300.3, False, True)
+    deadlines.rest_ended(300.3, RECEIVING)
     assert rule(deadlines, 300.4, RECEIVING._replace(blocks_requests=True)) == ""
-    assert rule(deadlines, 301.5, RECEIVING._replace(blocks_requests=True)) == "stall.timeout.ms"
+    assert rule(deadlines, 301.5, RECEIVING._replace(blocks_requests=True)) == STALLED
 
 
 def test_a_peer_that_takes_none_of_its_responses_is_cut() -> None:
     deadlines = Deadlines(CONFIG, 0.0)
-    deadlines.rest_ended(100.2)
+    deadlines.rest_ended(100.2, SENDING)
     assert rule(deadlines, 100.2, SENDING) == ""
     assert rule(deadlines, 120.1, SENDING) == ""
-    assert rule(deadlines, 120.3, SENDING) == "send.stall.timeout.ms"
+    assert rule(deadlines, 120.3, SENDING) == STALLED
 
 
-def test_a_peer_that_takes_a_byte_now_and_then_may_stay_until_responses_take_too_much_memory() -> None:
+def test_a_peer_that_takes_its_responses_slowly_may_stay_until_they_take_too_much_memory() -> None:
     deadlines = Deadlines(CONFIG, 0.0)
     for second in range(1, 100):
-        assert rule(deadlines, float(second), SENDING._replace(taken_bytes=second)) == ""
-    assert rule(deadlines, 100.1, SENDING._replace(taken_bytes=100, blocks_responses=True)) == "stall.timeout.ms"
+        assert rule(deadlines, float(second), SENDING._replace(taken_bytes=SLOW_BYTES_PER_S * second)) == ""
+    pressed = SENDING._replace(taken_bytes=SLOW_BYTES_PER_S * 100, blocks_responses=True)
+    overdue = deadlines.overdue(100.1, pressed)
+    assert overdue is not None
+    assert overdue.reason.startswith("responses take more than queued.max.response.bytes, and it read less than")
 
 
 def test_a_peer_that_is_not_read_as_it_does_not_read_is_cut_if_others_wait_for_its_memory() -> None:
     deadlines = Deadlines(CONFIG, 0.0)
     assert rule(deadlines, 2.0, SENDING) == ""
     assert rule(deadlines, 2.9, SENDING._replace(blocks_requests=True)) == ""
-    assert rule(deadlines, 3.1, SENDING._replace(blocks_requests=True)) == "stall.timeout.ms"
-    assert rule(deadlines, 4.2, SENDING._replace(blocks_requests=True, taken_bytes=2000)) == ""
+    assert rule(deadlines, 3.1, SENDING._replace(blocks_requests=True)) == STALLED
+    assert rule(deadlines, 4.2, SENDING._replace(blocks_requests=True, taken_bytes=10**6)) == ""
 
 
 def test_a_peer_that_sends_and_does_not_read_keeps_its_deadline_for_reading() -> None:
     deadlines = Deadlines(CONFIG, 0.0)
     for second in range(20):
-        deadlines.received(float(second), True, True)
+        deadlines.received_requests(float(second))
         assert rule(deadlines, float(second), SENDING._replace(is_receiving=True, received_bytes=10**6 * second)) == ""
     both = SENDING._replace(is_receiving=True, received_bytes=10**8)
-    assert rule(deadlines, 20.0, both) == "send.stall.timeout.ms"
+    assert rule(deadlines, 20.0, both) == STALLED
 
 
 def test_idling_ends_and_waiting_for_a_response_is_no_idling() -> None:

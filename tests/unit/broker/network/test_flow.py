@@ -21,11 +21,3 @@ def test_after_a_restart_the_window_begins_again() -> None:
     flow.restart(5000, 20.0)
     assert not slow(flow, 5000, 20.9)
     assert slow(flow, 5500, 21.0)
-
-
-def test_one_byte_is_enough_not_to_idle() -> None:
-    flow = Flow(0.0)
-    assert flow.idle_s(0, 4.9) < 5
-    assert flow.idle_s(1, 9.0) < 5
-    assert flow.idle_s(1, 13.9) < 5
-    assert flow.idle_s(1, 14.0) >= 5

@@ -2,15 +2,14 @@
 
 from random import Random
 
-from warmlog_broker.network.memory_pool import QUICK_BYTES, Claim, MemoryPool, window
+from warmlog_broker.network.memory_pool import SMALL_FRAME_BYTES, Claim, MemoryPool, window
 
 MIB = 2**20
 
 
 def memory_of(shared_bytes: int, *, largest_frame_bytes: int = 1000) -> MemoryPool:
-    """A budget with so much for everybody: a quarter beside the largest frame is for small requests."""
-    rest_bytes = shared_bytes * 4 // 3
-    return MemoryPool(rest_bytes + largest_frame_bytes, largest_frame_bytes)
+    """A budget with so much for everybody beside the reserved frame."""
+    return MemoryPool(shared_bytes + largest_frame_bytes, largest_frame_bytes)
 
 
 class Claimant:
@@ -21,11 +20,19 @@ class Claimant:
         self.name = name
         self._memory = memory
         self._served = served
+        self._asks = False
 
-    def ask(self, size_bytes: int, *, is_quick: bool = False) -> bool:
-        return self._memory.claim(
-            self.claim, size_bytes, is_quick=is_quick, on_granted=lambda: self._served.append(self.name)
-        )
+    def ask(self, size_bytes: int, *, is_small: bool = False) -> bool:
+        """Whether it is granted at once; if later, its name is added to `served`."""
+        frame_bytes = SMALL_FRAME_BYTES if is_small else SMALL_FRAME_BYTES + 1
+        self._asks = True
+        self._memory.claim(self.claim, size_bytes, frame_bytes=frame_bytes, on_granted=self._granted)
+        self._asks = False
+        return not self.claim.is_waiting
+
+    def _granted(self) -> None:
+        if not self._asks:
+            self._served.append(self.name)
 
     def end(self) -> None:
         self._memory.give_back(self.claim, self.claim.size_bytes)
@@ -72,25 +79,37 @@ def test_nobody_overtakes_who_waits() -> None:
     assert served == ["large", "next"]
 
 
-def test_small_requests_need_not_wait_behind_large_ones() -> None:
+def test_what_becomes_free_goes_to_small_requests_first() -> None:
     memory, served = memory_of(90), list[str]()
     holders = [Claimant(memory, "holder", served), Claimant(memory, "oldest", served)]
     assert holders[0].ask(90)
     assert holders[1].ask(500)
     assert not Claimant(memory, "large", served).ask(60)
     small = [Claimant(memory, f"small {number}", served) for number in range(4)]
-    assert [asker.ask(10, is_quick=True) for asker in small] == [True, True, True, False]
+    assert [asker.ask(10, is_small=True) for asker in small] == [False] * 4
+    holders[0].end()
+    assert served == ["small 0", "small 1", "small 2", "small 3"]
     small[1].end()
-    assert served == ["small 3"]
+    assert served[4:] == ["large"]
+
+
+def test_a_large_request_gets_the_reserved_frame_although_small_ones_come_again_and_again() -> None:
+    memory, served = memory_of(90), list[str]()
+    holders = [Claimant(memory, "holder", served), Claimant(memory, "oldest", served)]
+    assert holders[0].ask(90)
+    assert holders[1].ask(500)
+    assert not Claimant(memory, "large", served).ask(60)
+    for number in range(3):
+        assert not Claimant(memory, f"small {number}", served).ask(60, is_small=True)
     holders[1].end()
-    assert served == ["small 3", "large"]
+    assert served == ["large"]
 
 
 def test_small_requests_do_not_wait_for_good_where_there_is_no_part_for_them() -> None:
     memory, served = MemoryPool(1000, 1000), list[str]()
     large = [Claimant(memory, "large", served) for _ in range(2)]
     assert large[0].ask(900)
-    assert not Claimant(memory, "small", served).ask(10, is_quick=True)
+    assert not Claimant(memory, "small", served).ask(10, is_small=True)
     for number in range(10):
         asking, ending = large[1 - number % 2], large[number % 2]
         assert not asking.ask(900)
@@ -130,7 +149,7 @@ def test_with_room_for_one_request_they_come_one_after_another() -> None:
 
 def test_of_a_large_frame_as_much_again_as_has_come_may_come() -> None:
     assert window(1000, 8) == 1000
-    assert window(100 * MIB, 8) == QUICK_BYTES
+    assert window(100 * MIB, 8) == SMALL_FRAME_BYTES
     assert window(100 * MIB, 30 * MIB) == 60 * MIB
     assert window(100 * MIB, 70 * MIB) == 100 * MIB
 
@@ -160,10 +179,8 @@ def test_requests_that_come_bit_by_bit_all_become_whole_in_the_end() -> None:
                 continue
             step = luck.randint(1, sizes[number] - granted[number])
             wanted[number] = granted[number] + step
-            if memory.claim(
-                claims[number], step, is_quick=sizes[number] < 20, on_granted=lambda number=number: grant(number)
-            ):
-                grant(number)
+            frame_bytes = SMALL_FRAME_BYTES + (sizes[number] >= 20)
+            memory.claim(claims[number], step, frame_bytes=frame_bytes, on_granted=lambda number=number: grant(number))
             assert memory.claimed_bytes <= memory.limit_bytes
         assert not left
         assert memory.claimed_bytes == 0

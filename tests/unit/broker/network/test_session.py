@@ -50,9 +50,8 @@ from warmlog_protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from warmlog_protocol.wire.connection import ClientConnection
+from warmlog_protocol.wire.connection import ClientConnection, ReceivedBatch
 from warmlog_protocol.wire.frames import pack_frame
-from warmlog_protocol.wire.received_batch import ReceivedBatch
 
 FILE_BYTES = 1024 * 1024
 TIMEOUT_S = 20

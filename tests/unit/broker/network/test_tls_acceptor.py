@@ -52,8 +52,8 @@ async def test_connections_are_accepted_again_after_a_lack_of_descriptors(
 
     accepting = TlsAcceptor(
         [listening],
-        config=config,
         certificate=Certificate(config),
+        handshake_timeout_s=TIMEOUT_S,
         make_session=Protocol,
         tasks=tasks,
         lines=RepeatedLines(logging.getLogger("warmlog_broker")),

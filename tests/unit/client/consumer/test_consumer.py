@@ -430,6 +430,7 @@ async def test_a_record_read_one_by_one_before_a_gap_is_not_lost_to_whoever_read
             assert [(await anext(records)).offset for _ in range(4)] == [0, 1, 2, 3]
             await asyncio.sleep(0.1)
             assert client.position(TOPIC, 0) == 4
+            await records.aclose()
             assert await values_until(client) == numbers(range(4, 10))
             assert client.position(TOPIC, 0) == 20
 

@@ -172,6 +172,7 @@ async def test_commits_by_hand_of_a_batch_a_record_a_mapping_and_everything(
         await client.commit()
         assert len(coordinator.commits) == sent
         await take(batches, 1)
+        await batches.aclose()
         records = client.records()
         fill(broker, 0, 3)
         assert (await anext(records)).offset == 8

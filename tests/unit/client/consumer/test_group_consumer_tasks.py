@@ -1,4 +1,4 @@
-"""One consumer of a group that several tasks read at the same time, as threads do with the blocking one."""
+"""One consumer of a group that is read by one task and closed, or asked, by another or by its own callbacks."""
 
 import asyncio
 import threading
@@ -25,24 +25,12 @@ async def broker() -> AsyncIterator[FakeBroker]:
         yield broker
 
 
-async def test_each_batch_is_delivered_to_one_of_them(broker: FakeBroker) -> None:
-    taken: list[list[tuple[str, int]]] = []
-    async with consumer(broker, on_assigned=taken.append) as client, asyncio.timeout(10):
-
-        async def read() -> list[warmlog.Batch]:
-            return [batch async for batch in client.batches(until="latest")]
-
-        found = await asyncio.gather(read(), read(), read())
-    assert sorted(place(batch) for batches in found for batch in batches) == [(0, 4), (0, 8), (1, 4), (1, 8)]
-    assert taken == [[("t", 0), ("t", 1)]]
-
-
 async def test_a_callback_that_reads_is_told_that_it_cannot(broker: FakeBroker) -> None:
     async def assigned(_: list[tuple[str, int]]) -> None:
         await anext(client.batches())
 
     async with consumer(broker, on_assigned=assigned) as client, asyncio.timeout(10):
-        with pytest.raises(warmlog.ClientError, match="on_assigned, on_revoked and on_lost cannot read"):
+        with pytest.raises(warmlog.ConsumerBusy, match="on_assigned, on_revoked and on_lost cannot read"):
             await anext(client.batches())
         assert place(await anext(client.batches())) in {(0, 4), (1, 4)}
 
@@ -65,7 +53,7 @@ async def test_a_callback_that_waits_for_a_task_or_a_thread_that_reads_is_told_s
         await asyncio.create_task(anext(client.batches()))  # type: ignore[arg-type]
 
     async with consumer(broker, on_assigned=assigned) as client, asyncio.timeout(10):
-        with pytest.raises(warmlog.ClientError, match="cannot read"):
+        with pytest.raises(warmlog.ConsumerBusy, match="cannot read"):
             await anext(client.batches())
 
     def read_blocking() -> None:
@@ -73,7 +61,7 @@ async def test_a_callback_that_waits_for_a_task_or_a_thread_that_reads_is_told_s
         with warmlog.blocking.Consumer(broker.address, **options) as client:
             next(client.batches())
 
-    with pytest.raises(warmlog.ClientError, match="cannot read"):
+    with pytest.raises(warmlog.ConsumerBusy, match="cannot read"):
         await asyncio.to_thread(read_blocking)
 
 

@@ -231,6 +231,7 @@ async def test_a_user_that_reads_nothing_for_too_long_leaves_the_group_and_is_to
         with pytest.raises(warmlog.MembershipLost, match=r"nothing was read for 0.15 s, which is max_poll_interval_ms"):
             await anext(records)
         assert (await anext(records)).offset == 0
+        await records.aclose()
         waiting = asyncio.ensure_future(take(client.batches(), 9))
         await asyncio.sleep(0.4)
         assert coordinator.left == [-1]

@@ -106,14 +106,14 @@ class User:
         if batch is not None and len(batch):
             kept = list(zip(batch.offsets, batch.values, strict=True))[:count]
             self.had.update(kept)
-            self.reader.put_back(kept[-1][0] + 1 if kept else batch.base_offset)
+            self.reader.put_back((kept[-1][0] + 1 if kept else batch.base_offset, self.reader.epoch))
 
     def take_put_back_later(self, count: int) -> None:
         """The same, and a fetch comes back meanwhile."""
         batch = self.reader.take()
         if batch is not None and len(batch):
             self.fetch(count)
-            self.reader.put_back(batch.base_offset)
+            self.reader.put_back((batch.base_offset, self.reader.epoch))
 
     def take_up_to(self, count: int) -> None:
         self.reader.until = self.reader.position + count
@@ -181,7 +181,7 @@ def test_records_in_hand_when_the_log_is_cut_are_fetched_again_if_they_are_put_b
     user.cut(1)
     assert user.reader.take() is not None
     user.fetch(3)
-    user.reader.put_back(0)
+    user.reader.put_back((0, user.reader.epoch))
     for _ in range(3):
         user.fetch(3)
         user.take(0)

@@ -89,13 +89,24 @@ def test_what_was_taken_last_can_be_put_back_from_any_of_its_records_on() -> Non
     add(reader, batch_at(0, 3), batch_at(3, 3))
     size_bytes = reader.buffered_bytes
     reader.take()
-    reader.put_back(1)
+    reader.put_back((1, -1))
     assert reader.position == 1
     assert reader.buffered_bytes == size_bytes
     assert take_all(reader) == [1, 2, 3, 4, 5]
     assert reader.buffered_bytes == 0
-    reader.put_back(5)
+    reader.put_back((5, -1))
     assert take_all(reader) == [5]
+
+
+def test_what_was_taken_before_the_last_batch_is_fetched_again_when_it_is_put_back() -> None:
+    reader = reader_at(0)
+    add(reader, batch_at(0, 3), batch_at(3, 3))
+    reader.take()
+    reader.take()
+    reader.put_back((1, -1))
+    assert (reader.position, reader.fetch_offset, reader.buffered_bytes) == (1, 1, 0)
+    add(reader, batch_at(0, 3), batch_at(3, 3))
+    assert take_all(reader) == [1, 2, 3, 4, 5]
 
 
 def test_seeking_forgets_what_was_fetched() -> None:
@@ -229,7 +240,7 @@ def test_a_batch_before_a_gap_can_be_put_back() -> None:
     add(reader, batch_at(0, 3))
     reader.skip_to(9, 0)
     assert reader.take() is not None
-    reader.put_back(1)
+    reader.put_back((1, -1))
     assert take_all(reader) == [1, 2]
     assert reader.position == 9
 

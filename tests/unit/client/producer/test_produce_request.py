@@ -1,10 +1,13 @@
 """What a Produce request takes, and what its response means for each batch: decisions only, no broker."""
 
+from functools import partial
+
 import warmlog
 from warmlog.errors import BrokerUnavailable, MessageTooLarge, RemoteProtocolError, StorageError
+from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES
 from warmlog.producer.partition_queue import PartitionQueue
 from warmlog.producer.produce_request import MAX_REQUEST_BYTES, fitting, outcomes, produce_request
-from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch
+from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch, encode_rows
 from warmlog_protocol.batch import NO_SEQUENCE
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import ErrorCode
@@ -19,8 +22,7 @@ def batches_of(*sizes: int) -> list[Sending]:
     batches = []
     for partition, size in enumerate(sizes):
         batch = ProducerBatch("t", partition, 0.0, lambda _: None)
-        batch.fill([bytes(size)], None, None, 5, size)
-        batch.close()
+        batch.fill(partial(encode_rows, [bytes(size)], None, None, 5), 1, size + BATCH_OVERHEAD_BYTES)
         batches.append((PartitionQueue("t", partition, is_idempotent=True), batch))
     return batches
 

@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from crc32c import crc32c
 from msgspec.structs import replace as replace_fields
 
 from unit.client.ranges.fake_broker import TOPIC_ID, Answer, FakeBroker, Step
@@ -35,7 +36,6 @@ from warmlog_protocol.batch import (
     to_rows,
 )
 from warmlog_protocol.codec.compression import Codec
-from warmlog_protocol.codec.crc import crc32c
 from warmlog_protocol.messages import AbortedTransaction, DivergingEpoch, FetchPartition, IsolationLevel
 from warmlog_transport.options import ConnectionOptions
 

@@ -29,8 +29,7 @@ from warmlog_protocol.batch import (
     to_columns,
     to_rows,
 )
-from warmlog_protocol.batch.rows import BYTES_A_ROW
-from warmlog_protocol.batch.varint import pack_varint, read_varint
+from warmlog_protocol.batch.rows import BYTES_A_ROW, pack_varint, read_varint
 from warmlog_protocol.codec.compression import Codec, compress, compress_rows
 from warmlog_protocol.errors import CorruptBatch
 

@@ -1,14 +1,14 @@
 """`warmlog log adopt`: take over the topics of a stopped Kafka."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
+from warmlog.cli.terminal.exits import CommandFailed, checked
 from warmlog.cli.terminal.output import counted, line, note
 from warmlog.cli.terminal.status import Status
 from warmlog.cli.terminal.tables import human_size
@@ -18,72 +18,63 @@ if TYPE_CHECKING:
     from warmlog_broker.tools.adoption.adoption import AdoptedTopic, Adoption, AdoptionOptions
     from warmlog_broker.tools.adoption.topic_configs import TopicConfigs
 
-KafkaDirs = Annotated[
-    list[Path],
-    typer.Argument(
-        metavar="KAFKA_DIR",
-        exists=True,
-        file_okay=False,
-        show_default=False,
-        help="A data directory of a stopped Kafka; all of them, if it has several.",
-    ),
-]
-DataDir = Annotated[
-    Path,
-    typer.Option(
-        metavar="DIR",
-        file_okay=False,
-        show_default=False,
-        help="Our data directory: a new one, or one of a stopped broker.",
-    ),
-]
-IsLinked = Annotated[
-    bool, typer.Option("--link", help="Hard-link closed .log files, which are never written, instead of copying them.")
-]
-Topics = Annotated[
-    list[str] | None, typer.Option(metavar="TOPIC", help="Only this topic. Repeatable.", show_default=False)
-]
-IsDryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and change nothing.")]
-MustRecover = Annotated[
-    bool, typer.Option("--recover", help="Accept a Kafka that was not stopped cleanly: the copies are recovered.")
-]
-FillsMissing = Annotated[bool, typer.Option("--empty-partitions", help="Create missing partitions, empty.")]
-TopicConfigsFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--topic-configs",
-        metavar="FILE",
-        exists=True,
-        dir_okay=False,
-        show_default=False,
-        help='Topic settings: JSON {"topic": {"name": "value"}}, or the output of Kafka\'s '
-        "kafka-configs.sh --describe --entity-type topics [--all].",
-    ),
-]
-KafkaAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--kafka",
-        metavar="HOST:PORT",
-        show_default=False,
-        help="Ask a running Kafka for topic settings and partition counts. If it uses KAFKA_DIR, it has to be stopped "
-        "after that: the command waits.",
-    ),
-]
 KAFKA_POLL_S = 0.5
 
 
-@ends_cleanly
+@click.command()
+@click.argument(
+    "kafka_dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    nargs=-1,
+    required=True,
+    metavar="KAFKA_DIR...",
+    help="A data directory of a stopped Kafka; all of them, if it has several.",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="Our data directory: a new one, or one of a stopped broker.",
+)
+@click.option(
+    "--link",
+    "is_linked",
+    is_flag=True,
+    help="Hard-link closed .log files, which are never written, instead of copying them.",
+)
+@click.option("--topic", multiple=True, metavar="TOPIC", help="Only this topic. Repeatable.")
+@click.option("--dry-run", "is_dry_run", is_flag=True, help="Check everything and change nothing.")
+@click.option(
+    "--recover",
+    "must_recover",
+    is_flag=True,
+    help="Accept a Kafka that was not stopped cleanly: the copies are recovered.",
+)
+@click.option("--empty-partitions", "fills_missing", is_flag=True, help="Create missing partitions, empty.")
+@click.option(
+    "--topic-configs",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help='Topic settings: JSON {"topic": {"name": "value"}}, or the output of Kafka\'s '
+    "kafka-configs.sh --describe --entity-type topics [--all].",
+)
+@click.option(
+    "--kafka",
+    metavar="HOST:PORT",
+    help="Ask a running Kafka for topic settings and partition counts. If it uses KAFKA_DIR, it has to be stopped "
+    "after that: the command waits.",
+)
 def adopt(
-    kafka_dir: KafkaDirs,
-    data_dir: DataDir,
-    is_linked: IsLinked = False,
-    topic: Topics = None,
-    is_dry_run: IsDryRun = False,
-    must_recover: MustRecover = False,
-    fills_missing: FillsMissing = False,
-    topic_configs: TopicConfigsFile = None,
-    kafka: KafkaAddress = None,
+    kafka_dir: tuple[Path, ...],
+    data_dir: Path,
+    is_linked: bool,
+    topic: tuple[str, ...],
+    is_dry_run: bool,
+    must_recover: bool,
+    fills_missing: bool,
+    topic_configs: Path | None,
+    kafka: str | None,
 ) -> None:
     """Take over the topics of a stopped Kafka with their offsets, timestamps, keys, headers and transactions.
 
@@ -94,25 +85,27 @@ def adopt(
 
     _refuse_within(kafka_dir, data_dir)
     if kafka is not None and topic_configs is not None:
-        raise typer.BadParameter("give --kafka or --topic-configs, not both", param_hint="--kafka")
-    topics = frozenset(topic or ())
+        raise click.BadParameter("give --kafka or --topic-configs, not both", param_hint="--kafka")
+    topics = frozenset(topic)
     configs = _read_configs(topic_configs) if kafka is None else _ask(kafka, kafka_dir, topics)
     options = AdoptionOptions(topics, is_linked, must_recover, fills_missing, configs)
     take_over = partial(_take_over, kafka_dir, data_dir, options, is_dry_run=is_dry_run)
     _print(take_over() if kafka is None else _once_stopped(take_over), configs, is_dry_run=is_dry_run)
 
 
-def _take_over(kafka_dir: list[Path], data_dir: Path, options: "AdoptionOptions", *, is_dry_run: bool) -> "Adoption":
+def _take_over(
+    kafka_dirs: Sequence[Path], data_dir: Path, options: "AdoptionOptions", *, is_dry_run: bool
+) -> "Adoption":
     from warmlog_broker.tools.adoption import adopt as engine
 
     status = Status()
     try:
         if is_dry_run:
             return engine.plan_adoption(
-                kafka_dir, data_dir, options, on_checked=lambda name: status.tell(f"checked {name}")
+                kafka_dirs, data_dir, options, on_checked=lambda name: status.tell(f"checked {name}")
             )
         return engine.adopt(
-            kafka_dir,
+            kafka_dirs,
             data_dir,
             options,
             now_ms=time.time_ns() // 1_000_000,
@@ -140,7 +133,7 @@ def _once_stopped(take_over: Callable[[], "Adoption"]) -> "Adoption":
             time.sleep(KAFKA_POLL_S)
 
 
-def _ask(address: str, kafka_dir: list[Path], topics: frozenset[str]) -> "TopicConfigs":
+def _ask(address: str, kafka_dirs: Sequence[Path], topics: frozenset[str]) -> "TopicConfigs":
     """Return what the Kafka at `address` says of the topics; an address that is none is a usage error."""
     from warmlog_protocol.errors import InvalidConfig
     from warmlog_transport.address import parse_addresses
@@ -151,7 +144,7 @@ def _ask(address: str, kafka_dir: list[Path], topics: frozenset[str]) -> "TopicC
     except ModuleNotFoundError as error:
         raise CommandFailed(f"{error}; --kafka needs it: {install_hint('adopt')}") from None
     try:
-        return ask_kafka(address, kafka_dir, topics)
+        return ask_kafka(address, kafka_dirs, topics)
     except InvalidConfig as error:
         raise CommandFailed(f"{error}. Give settings by --topic-configs") from None
 
@@ -164,14 +157,14 @@ def _read_configs(file: Path | None) -> "TopicConfigs":
     try:
         return TopicConfigs() if file is None else read_topic_configs(file)
     except InvalidConfig as error:
-        raise typer.BadParameter(str(error), param_hint="--topic-configs") from None
+        raise click.BadParameter(str(error), param_hint="--topic-configs") from None
 
 
-def _refuse_within(kafka_dirs: list[Path], data_dir: Path) -> None:
+def _refuse_within(kafka_dirs: Sequence[Path], data_dir: Path) -> None:
     """Raise a usage error if files would be written inside Kafka's directories."""
     for path in kafka_dirs:
         if data_dir.resolve().is_relative_to(path.resolve()):
-            raise typer.BadParameter(
+            raise click.BadParameter(
                 f"{data_dir} is inside Kafka's {path}: give another directory", param_hint="--data-dir"
             )
 

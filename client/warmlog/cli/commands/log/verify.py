@@ -1,13 +1,14 @@
-"""`warmlog log verify`: check the files of data directories, batch by batch, without changing them."""
+"""`warmlog log verify` and `rebuild-index`: check the files of data directories, and rebuild indexes."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
+from click.exceptions import Exit
 
-from warmlog.cli.terminal.exits import FAILED, ends_cleanly
-from warmlog.cli.terminal.options import AsJson
+from warmlog.cli.terminal.exits import FAILED
+from warmlog.cli.terminal.options import json_option
 from warmlog.cli.terminal.output import counted, json_line, line, note
 from warmlog.cli.terminal.status import Status
 from warmlog.cli.terminal.tables import human_size
@@ -16,20 +17,17 @@ if TYPE_CHECKING:
     from warmlog_broker.storage.verify.report import Report
 
 
-@ends_cleanly
-def verify(
-    directory: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="DIR",
-            exists=True,
-            file_okay=False,
-            show_default=False,
-            help="A data directory of warmlog or Kafka, or the directory of a partition.",
-        ),
-    ],
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@click.argument(
+    "directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    nargs=-1,
+    required=True,
+    metavar="DIR...",
+    help="A data directory of warmlog or Kafka, or the directory of a partition.",
+)
+@json_option
+def verify(directory: tuple[Path, ...], as_json: bool) -> None:
     """Check every batch, index entry and other file of a partition.
 
     Files are only read, and a broker may be using them. The exit code is 1 if anything is wrong.
@@ -51,7 +49,7 @@ def verify(
     else:
         _print(report)
     if not report.is_clean:
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
 
 
 def check_directories(paths: Sequence[Path]) -> None:
@@ -60,7 +58,7 @@ def check_directories(paths: Sequence[Path]) -> None:
 
     for path in paths:
         if kind_of(path) is None:
-            raise typer.BadParameter(f"{path} is not a data directory or that of a partition", param_hint="DIR")
+            raise click.BadParameter(f"{path} is not a data directory or that of a partition", param_hint="DIR")
 
 
 def _print(report: "Report") -> None:
@@ -96,3 +94,39 @@ def _document(report: "Report") -> dict[str, object]:
         "notes": report.notes,
         "counts": report.counts,
     }
+
+
+@click.command()
+@click.argument(
+    "directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="A data directory, or the directory of a partition, that no broker uses.",
+)
+@click.option(
+    "--index-interval-bytes",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Bytes between entries; the topic's index.interval.bytes if not given.",
+)
+@click.option("--snapshots", "with_snapshots", is_flag=True, help="Rebuild the producer snapshots too.")
+def rebuild_index(directory: Path, index_interval_bytes: int | None, with_snapshots: bool) -> None:
+    """Rebuild .index, .timeindex and .txnindex files from the .log files; each is replaced atomically.
+
+    A broker rebuilds missing or damaged index files by itself. The exit code is 1 if a log is damaged: its indexes then
+    leave out the damage.
+    """
+    from warmlog_broker.tools.rebuild import RebuildOptions, rebuild_directory
+
+    check_directories([directory])
+    results = rebuild_directory(directory, RebuildOptions(index_interval_bytes, with_snapshots))
+    for path, result in results.items():
+        for remark in result.remarks:
+            note(remark)
+        damaged = f", damaged: {', '.join(log.name for log in result.damaged)}" if result.damaged else ""
+        line(
+            f"{path}: {counted(result.segments, 'segment')}, {counted(result.batches, 'batch', 'batches')}, "
+            f"{counted(len(result.written), 'file')} written{damaged}"
+        )
+    if any(result.damaged for result in results.values()):
+        raise Exit(FAILED)

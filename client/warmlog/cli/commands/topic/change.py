@@ -1,37 +1,49 @@
-"""`warmlog topic create`, `alter` and `add-partitions`."""
+"""`warmlog topic create`, `alter`, `add-partitions` and `delete`."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
 from warmlog.cli.commands.topic.describe import described, document
-from warmlog.cli.terminal.exits import checked, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, parse_setting, run_admin
-from warmlog.cli.terminal.output import counted, json_line, note
+from warmlog.cli.terminal.exits import CommandFailed, checked
+from warmlog.cli.terminal.options import (
+    certain_option,
+    client_options,
+    parse_setting,
+    run_admin,
+    topic_argument,
+    topics_argument,
+)
+from warmlog.cli.terminal.output import confirmed, counted, json_line, note
 from warmlog.cli.terminal.tables import setting_text
 
 if TYPE_CHECKING:
     from warmlog import Admin, TopicDescription
 
 
-@ends_cleanly
+@click.command()
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", help="Names of topics.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), help="The number of partitions; the broker's default if not given."
+)
+@click.option(
+    "--config",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the topics, such as retention.ms=7d. Repeatable.",
+)
+@click.option("--if-not-exists", is_flag=True, help="Leave a topic that exists as it is, without an error.")
+@client_options
 def create(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False)],
-    partitions: Annotated[
-        int | None, typer.Option(min=1, help="The number of partitions; the broker's default if not given.")
-    ] = None,
-    config: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A setting of the topics, such as retention.ms=7d. Repeatable."),
-    ] = None,
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Leave a topic that exists as it is, without an error.")
-    ] = False,
-    broker: Broker = DEFAULT_BROKER,
-    as_json: AsJson = False,
+    topics: tuple[str, ...],
+    partitions: int | None,
+    config: tuple[str, ...],
+    if_not_exists: bool,
+    broker: str,
+    as_json: bool,
 ) -> None:
     """Create topics. They are on disk when the command returns."""
-    configs = dict(checked("--config", parse_setting, text) for text in config or ())
+    configs = dict(checked("--config", parse_setting, text) for text in config)
 
     async def create_one(admin: "Admin", name: str) -> dict[str, object]:
         from warmlog import TopicAlreadyExists
@@ -56,27 +68,24 @@ def create(
         json_line(documents[0] if len(topics) == 1 else documents)
 
 
-@ends_cleanly
-def alter(
-    topic: Topic,
-    given: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", "--config", metavar="NAME=VALUE", help="A new value, such as retention.ms=7d. Repeatable."
-        ),
-    ] = None,
-    unset: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Return a setting to the broker's default. Repeatable."),
-    ] = None,
-    broker: Broker = DEFAULT_BROKER,
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@topic_argument
+@click.option(
+    "--set",
+    "--config",
+    "given",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A new value, such as retention.ms=7d. Repeatable.",
+)
+@click.option("--unset", multiple=True, metavar="NAME", help="Return a setting to the broker's default. Repeatable.")
+@client_options
+def alter(topic: str, given: tuple[str, ...], unset: tuple[str, ...], broker: str, as_json: bool) -> None:
     """Change settings of a topic. They are on disk and in force when the command returns."""
-    changed = dict(checked("--set / --config", parse_setting, text) for text in given or ())
-    removed = unset or []
+    changed = dict(checked("--set / --config", parse_setting, text) for text in given)
+    removed = list(unset)
     if not changed and not removed:
-        raise typer.BadParameter("give --set NAME=VALUE or --unset NAME, such as --set retention.ms=7d")
+        raise click.BadParameter("give --set NAME=VALUE or --unset NAME, such as --set retention.ms=7d")
 
     async def change(admin: "Admin") -> "TopicDescription | None":
         await admin.alter_topic(topic, set=changed, unset=removed)
@@ -91,15 +100,13 @@ def alter(
     note(f"altered topic {topic}: {', '.join(settings)}")
 
 
-@ends_cleanly
-def add_partitions(
-    topic: Topic,
-    total: Annotated[
-        int, typer.Option(min=1, metavar="N", help="The number of partitions afterwards.", show_default=False)
-    ],
-    broker: Broker = DEFAULT_BROKER,
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@topic_argument
+@click.option(
+    "--total", type=click.IntRange(min=1), required=True, metavar="N", help="The number of partitions afterwards."
+)
+@client_options
+def add_partitions(topic: str, total: int, broker: str, as_json: bool) -> None:
     """Add partitions to a topic. They are on disk when the command returns.
 
     Records stay where they are; keys may belong to other partitions from then on.
@@ -118,3 +125,39 @@ def add_partitions(
 
 def _document(name: str, found: "TopicDescription | None") -> dict[str, object]:
     return {"name": name} if found is None else document(found)
+
+
+@click.command()
+@topics_argument
+@certain_option
+@client_options
+def delete(topics: tuple[str, ...], is_certain: bool, broker: str, as_json: bool) -> None:
+    """Delete topics and all their records. Asks for confirmation on a terminal.
+
+    Nothing is deleted if one of the topics does not exist.
+    """
+    names = list(dict.fromkeys(topics))
+
+    async def check(admin: "Admin") -> None:
+        for name in names:
+            await described(admin, name)
+
+    async def delete_all(admin: "Admin") -> None:
+        for name in names:
+            await admin.delete_topic(name)
+            if not as_json:
+                note(f"deleted topic {name}")
+
+    run_admin(broker, check)
+    if not is_certain and not confirmed(_question(names)):
+        raise CommandFailed(f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} not deleted")
+    run_admin(broker, delete_all)
+    documents = [{"name": name, "deleted": True} for name in names]
+    if as_json:
+        json_line(documents[0] if len(names) == 1 else documents)
+
+
+def _question(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"Delete {names[0]} and all its records?"
+    return f"Delete {counted(len(names), 'topic')} ({', '.join(names)}) and all their records?"

@@ -4,22 +4,20 @@ import asyncio
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from warmlog.cli.commands.produce import Compression
-from warmlog.cli.commands.topic.waiting import CommittedWatch
-from warmlog.cli.terminal.exits import CommandFailed, checked, describe, ends_cleanly
+from warmlog.cli.commands.topic.open_transactions import CommittedWatch
+from warmlog.cli.terminal.exits import CommandFailed, checked, describe
 from warmlog.cli.terminal.options import (
-    DEFAULT_BROKER,
-    AsJson,
-    Broker,
-    To,
     check_broker,
+    client_options,
+    compression_option,
     connection,
     run_client,
     show_warnings,
+    to_option,
 )
 from warmlog.cli.terminal.output import counted, json_line, note
 from warmlog.cli.terminal.times import parse_end, parse_start
@@ -37,22 +35,16 @@ ROUND_BYTES = 4 * 1024 * 1024
 TIMESTAMP_TYPE = "message.timestamp.type"
 
 
-@ends_cleanly
+@click.command()
+@click.argument("source", metavar="SOURCE", help="The topic to read.")
+@click.argument("target", metavar="TARGET", help="The topic to write; created if missing.")
+@click.option("--to-broker", metavar="HOST:PORT", help="The broker of TARGET; that of SOURCE if not given.")
+@click.option("--from", "start", default="earliest", metavar="earliest|OFFSET|-N|-1h|TIME", help="Where to begin.")
+@to_option(default="latest")
+@compression_option
+@client_options
 def copy(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The topic to read.", show_default=False)],
-    target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="The topic to write; created if missing.", show_default=False)
-    ],
-    to_broker: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="The broker of TARGET; that of SOURCE if not given.")
-    ] = None,
-    start: Annotated[
-        str, typer.Option("--from", metavar="earliest|OFFSET|-N|-1h|TIME", help="Where to begin.")
-    ] = "earliest",
-    end: Annotated[str, To] = "latest",
-    compression: Compression = "none",
-    broker: Broker = DEFAULT_BROKER,
-    as_json: AsJson = False,
+    source: str, target: str, to_broker: str | None, start: str, end: str, compression: str, broker: str, as_json: bool
 ) -> None:
     """Copy the committed records of SOURCE, up to its end as it is now, to TARGET.
 

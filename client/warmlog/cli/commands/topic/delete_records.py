@@ -8,12 +8,12 @@ The file, and the output outside of terminals, are those of kafka-delete-records
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+import click
 
-from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, IsCertain, run_admin, topic_names
+from warmlog.cli.terminal.exits import CommandFailed, checked
+from warmlog.cli.terminal.options import certain_option, client_options, run_admin, topic_names
 from warmlog.cli.terminal.output import confirmed, counted, is_terminal, json_line, line, note, table
 from warmlog.cli.terminal.times import parse_time_ms
 
@@ -31,34 +31,33 @@ EVERYTHING = -1
 """As an offset: delete all that can be read."""
 
 
-@ends_cleanly
+@click.command()
+@click.argument("topic", required=False, metavar="[TOPIC]", shell_complete=topic_names, help="The topic's name.")
+@click.option("--partition", type=click.IntRange(min=0), help="The partition; all of them if not given.")
+@click.option(
+    "--offset",
+    type=click.IntRange(min=EVERYTHING),
+    help="The first offset to keep; -1: delete all that can be read now.",
+)
+@click.option("--before", metavar="TIME", help="Delete the records before the first one at or after TIME.")
+@click.option(
+    FILE_OPTION,
+    "offset_json_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Offsets of many partitions, as JSON of kafka-delete-records.",
+)
+@certain_option
+@client_options
 def delete_records(
-    topic: Annotated[
-        str | None,
-        typer.Argument(metavar="[TOPIC]", help="The topic's name.", show_default=False, autocompletion=topic_names),
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option(min=0, help="The partition; all of them if not given.", show_default=False)
-    ] = None,
-    offset: Annotated[
-        int | None,
-        typer.Option(min=EVERYTHING, help="The first offset to keep; -1: delete all that can be read now."),
-    ] = None,
-    before: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Delete the records before the first one at or after TIME.")
-    ] = None,
-    offset_json_file: Annotated[
-        Path | None,
-        typer.Option(
-            FILE_OPTION,
-            metavar="FILE",
-            help="Offsets of many partitions, as JSON of kafka-delete-records.",
-            dir_okay=False,
-        ),
-    ] = None,
-    is_certain: IsCertain = False,
-    broker: Broker = DEFAULT_BROKER,
-    as_json: AsJson = False,
+    topic: str | None,
+    partition: int | None,
+    offset: int | None,
+    before: str | None,
+    offset_json_file: Path | None,
+    is_certain: bool,
+    broker: str,
+    as_json: bool,
 ) -> None:
     """Delete the oldest records of a topic. Asks for confirmation on a terminal.
 
@@ -88,16 +87,16 @@ def _finder(
     before_ms = None
     if file is not None:
         if any(option is not None for option in (topic, partition, offset, before)):
-            raise typer.BadParameter(
+            raise click.BadParameter(
                 "leave out TOPIC, --partition, --offset and --before with it", param_hint=FILE_OPTION
             )
         known = checked(FILE_OPTION, parse_offsets, file.read_text("utf-8"))
     elif topic is None or (offset is None) == (before is None):
-        raise typer.BadParameter(f"give TOPIC and either --offset or --before, or {FILE_OPTION}")
+        raise click.BadParameter(f"give TOPIC and either --offset or --before, or {FILE_OPTION}")
     elif before is not None:
         before_ms = checked("--before", parse_time_ms, before)
     elif partition is None and offset != EVERYTHING:
-        raise typer.BadParameter(
+        raise click.BadParameter(
             f"an offset counts in one partition: give --partition, too, or --offset {EVERYTHING} for all records",
             param_hint="--offset",
         )

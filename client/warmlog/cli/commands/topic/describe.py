@@ -1,14 +1,14 @@
-"""`warmlog topic list` and `warmlog topic describe`."""
+"""`warmlog topic list` and `describe`, and how many records a topic has, how large it is, when it was last written."""
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from warmlog.cli.commands.topic.figures import Figures, figures_of, figures_with_times, sizes_on_disk, total
-from warmlog.cli.commands.topic.holding import Held, held_back, held_documents, show_held
-from warmlog.cli.terminal.exits import CommandFailed, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_admin
+from warmlog.cli.commands.topic.open_transactions import Held, held_back, held_documents, show_held
+from warmlog.cli.terminal.exits import CommandFailed
+from warmlog.cli.terminal.options import client_options, run_admin, topic_argument
 from warmlog.cli.terminal.output import counted, facts, is_terminal, json_line, line, table
 from warmlog.cli.terminal.tables import (
     NO_LIMIT,
@@ -26,14 +26,79 @@ if TYPE_CHECKING:
     from warmlog import Admin, ConfigValue, PartitionDescription, TopicDescription
 
 BY_DEFAULT = "default"
+NO_TIME = -1
+UNKNOWN = -1
 
 
-@ends_cleanly
-def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="List the broker's internal topics, too.")] = False,
-    broker: Broker = DEFAULT_BROKER,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one partition, or sums over a topic's. An offline partition has no records; its size is unknown."""
+
+    records: int
+    """Offsets from the log start to the high watermark: those that compaction removed count, too."""
+    size_bytes: int
+    last_record_ms: int = NO_TIME
+    """The latest timestamp of a record."""
+
+
+def total(figures: Collection[Figures]) -> Figures:
+    """Return the sums, and the latest of the times; an unknown size counts as none, unless all are."""
+    sizes = [each.size_bytes for each in figures if each.size_bytes != UNKNOWN]
+    return Figures(
+        sum(each.records for each in figures),
+        sum(sizes) if sizes or not figures else UNKNOWN,
+        max((each.last_record_ms for each in figures), default=NO_TIME),
+    )
+
+
+async def sizes_on_disk(admin: "Admin", topics: list[str] | None = None) -> dict[tuple[str, int], int]:
+    """Return the size of each partition's log; without those that are offline and copies that are being moved.
+
+    Empty if the user has no right to see the data directories.
+    """
+    from warmlog.errors import ClusterAuthorizationFailed
+
+    try:
+        directories = await admin.describe_log_dirs(topics)
+    except ClusterAuthorizationFailed:
+        return {}
+    return {
+        (replica.topic, replica.partition): replica.size_bytes
+        for directory in directories
+        for replica in directory.replicas
+        if not replica.is_future and replica.offset_lag >= 0
+    }
+
+
+def figures_of(topic: "TopicDescription", sizes: dict[tuple[str, int], int]) -> dict[int, Figures]:
+    """Return the figures of each partition, without times."""
+    return {
+        each.partition: Figures(
+            0 if each.error is not None else each.high_watermark - each.log_start_offset,
+            sizes.get((topic.name, each.partition), UNKNOWN),
+        )
+        for each in topic.partitions
+    }
+
+
+async def figures_with_times(admin: "Admin", topic: "TopicDescription") -> dict[int, Figures]:
+    """Return the figures of each partition, with the time of its last record."""
+    sizes = await sizes_on_disk(admin, [topic.name])
+    latest = await admin.look_up_offsets(topic.name, "max_timestamp")
+    times = {number: NO_TIME if isinstance(at, Exception) else at.timestamp_ms for number, at in latest.items()}
+    return {
+        number: Figures(each.records, each.size_bytes, times.get(number, NO_TIME))
+        for number, each in figures_of(topic, sizes).items()
+    }
+
+
+# --- commands -------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.option("--internal", is_flag=True, help="List the broker's internal topics, too.")
+@client_options
+def list_topics(internal: bool, broker: str, as_json: bool) -> None:
     """List all topics: one name a line; on a terminal with partitions, records and size on disk."""
     if not as_json and not is_terminal():
         for name in run_admin(broker, lambda admin: admin.topic_names(internal=internal)):
@@ -67,15 +132,13 @@ def list_topics(
         table(("topic", "partitions", "records", "size"), rows)
 
 
-@ends_cleanly
-def describe(
-    topic: Topic,
-    show_all: Annotated[
-        bool, typer.Option("--all", help="Show every setting, and each partition's leader epoch and offsets.")
-    ] = False,
-    broker: Broker = DEFAULT_BROKER,
-    as_json: AsJson = False,
-) -> None:
+@click.command()
+@topic_argument
+@click.option(
+    "--all", "show_all", is_flag=True, help="Show every setting, and each partition's leader epoch and offsets."
+)
+@client_options
+def describe(topic: str, show_all: bool, broker: str, as_json: bool) -> None:
     """Show a topic's records, size, retention, partitions and settings, and transactions that hold readers back.
 
     The exit code is 1 if a partition is offline.

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from unit.broker.coordinator.group.topics import Topics
+from unit.broker.coordinator.group.topics import Topics, follow_topics, know_pattern, run_steps
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group import membership, offsets, target
-from warmlog_broker.coordinator.group.records import Partition
-from warmlog_broker.coordinator.group.state import Groups, Limits, Member
+from warmlog_broker.coordinator.group.decisions import membership, offsets, target
+from warmlog_broker.coordinator.group.decisions.records import Partition
+from warmlog_broker.coordinator.group.decisions.state import Groups, Limits, Member
+from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_protocol.messages.coordinators.groups import (
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,
@@ -24,6 +25,7 @@ class Machine:
     def __init__(self, topics: Topics, limits: Limits | None = None) -> None:
         self.topics = topics
         self.limits = limits or Limits()
+        self.subscriptions = Subscriptions(topics)
         self.groups = Groups()
         self.log: list[Record] = []
         self.now_ms = 1000
@@ -40,20 +42,34 @@ class Machine:
     ) -> GroupHeartbeatResponse:
         """Send a heartbeat; `owned` is a response's assignment, or partitions."""
         request = GroupHeartbeatRequest(GROUP, member_id, epoch, owned=as_message(owned), **fields)
+        pattern = know_pattern(self.subscriptions, request.pattern)
         decision = membership.heartbeat(
             self.groups, request, host="host", principal=principal, now_ms=self.now_ms, limits=self.limits
         )
         self.decided(decision)
         self.groups.heard(GROUP, member_id, now_ms=self.now_ms, epoch=epoch, owned=request.owned)
+        if pattern is not None:
+            assert self.subscriptions.of(self.member(member_id)).pattern is pattern
         return decision.result
 
     def join(self, member_id: str, *topics: str, **fields: Any) -> GroupHeartbeatResponse:
         """Join with a subscription."""
         return self.heartbeat(member_id, 0, [], topics=list(topics), **fields)
 
+    def compute(self) -> target.Target | None:
+        """Compute a new target, for topics and subscriptions as they are now."""
+        follow_topics(self.subscriptions, self.topics)
+        group = self.groups.get(GROUP)
+        if group is None or not target.needs_target(group, self.subscriptions):
+            return None
+        return run_steps(target.compute(group, self.subscriptions))
+
     def assign(self) -> bool:
-        """Compute a new target."""
-        result: bool = self.decided(target.assign(self.groups, GROUP, self.topics))
+        """Compute a new target and assign it; return whether one was needed."""
+        computed = self.compute()
+        if computed is None:
+            return False
+        result: bool = self.decided(target.assign(self.groups, computed, self.subscriptions))
         return result
 
     def settle(self, *member_ids: str) -> None:

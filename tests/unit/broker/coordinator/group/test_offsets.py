@@ -6,9 +6,9 @@ import pytest
 
 from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import LOG_END, Topics
-from warmlog_broker.coordinator.group import offsets
-from warmlog_broker.coordinator.group.records import Partition
-from warmlog_broker.coordinator.group.state import Limits
+from warmlog_broker.coordinator.group.decisions import offsets
+from warmlog_broker.coordinator.group.decisions.records import Partition
+from warmlog_broker.coordinator.group.decisions.state import Limits
 from warmlog_protocol.errors import (
     ErrorCode,
     FencedMemberEpoch,
@@ -218,7 +218,9 @@ class TestDeletion:
             offsets.delete_group(machine.groups, GROUP)
 
     def delete(self, machine: Machine, *topics: TopicPartitions) -> list[int]:
-        decision = offsets.delete_offsets(machine.groups, DeleteOffsetsRequest(GROUP, list(topics)))
+        decision = offsets.delete_offsets(
+            machine.groups, DeleteOffsetsRequest(GROUP, list(topics)), machine.subscriptions
+        )
         return [result.error_code for result in machine.decided(decision).partitions]
 
     def test_offsets_are_deleted_by_id_or_by_name(self, machine: Machine, orders: list[Partition]) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import pytest
 
 from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.group.pending_offsets import add_pending, check_stable, end_pending
-from warmlog_broker.coordinator.group.records import OffsetValue, Partition
-from warmlog_broker.coordinator.group.state import Groups
+from warmlog_broker.coordinator.group.decisions.pending_offsets import add_pending, check_stable, end_pending
+from warmlog_broker.coordinator.group.decisions.records import OffsetValue, Partition
+from warmlog_broker.coordinator.group.decisions.state import Groups
 from warmlog_protocol.errors import InvalidProducerEpoch, OffsetMetadataTooLarge, UnstableOffsetCommit
 
 PART = Partition(b"t" * 16, 0)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.group.records import (
+from warmlog_broker.coordinator.group.decisions.records import (
     AssignmentKey,
     AssignmentValue,
     GroupKey,
@@ -28,7 +28,7 @@ from warmlog_broker.coordinator.group.records import (
     unpack_epochs,
     unpack_share,
 )
-from warmlog_broker.coordinator.group.state import Groups
+from warmlog_broker.coordinator.group.decisions.state import Groups
 
 ENTRIES = [
     (GroupKey("g"), GroupValue(3, 17)),

@@ -9,10 +9,12 @@ import pytest
 
 from unit.broker.coordinator.group.simulation.checks import Violation
 from unit.broker.coordinator.group.simulation.world import simulate
-from warmlog_broker.coordinator.group import membership, offsets, reconciliation, state, target
-from warmlog_broker.coordinator.group.reconciliation import Holding
-from warmlog_broker.coordinator.group.records import GroupKey, GroupValue, MemberKey, remove
-from warmlog_broker.coordinator.group.state import Group, Member
+from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.group.decisions import membership, offsets, reconciliation, state, target
+from warmlog_broker.coordinator.group.decisions.reconciliation import Holding
+from warmlog_broker.coordinator.group.decisions.records import MemberKey, remove
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Member
+from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_protocol.errors import StaleMemberEpoch, UnknownMemberId
 
 EVENTS = 10_000
@@ -123,16 +125,16 @@ def live_groups_take_commits_from_outside(patch: pytest.MonkeyPatch) -> None:
 
 
 def changed_partitions_need_no_target(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(target, "_topics_changed", lambda *_: False)
+    patch.setattr(target, "needs_target", lambda group, _: group.target_epoch < group.epoch)
 
 
-def a_group_forgets_that_it_has_members(patch: pytest.MonkeyPatch) -> None:
-    put = membership.put
+def a_target_that_was_computed_earlier_counts_for_later_members(patch: pytest.MonkeyPatch) -> None:
+    assign = target.assign
 
-    def since_ever(key: Any, value: Any) -> Any:
-        return put(key, GroupValue(value.epoch, 0) if isinstance(key, GroupKey) else value)
+    def for_all(groups: Groups, found: target.Target, subscriptions: Subscriptions) -> Decision[bool]:
+        return assign(groups, replace(found, epoch=found.group.epoch), subscriptions)
 
-    patch.setattr(membership, "put", since_ever)
+    patch.setattr(target, "assign", for_all)
 
 
 def a_slow_revocation_is_waited_for(patch: pytest.MonkeyPatch) -> None:
@@ -155,6 +157,7 @@ RULES: list[Patch] = [
     late_commits_are_accepted,
     live_groups_take_commits_from_outside,
     changed_partitions_need_no_target,
+    a_target_that_was_computed_earlier_counts_for_later_members,
     a_slow_revocation_is_waited_for,
 ]
 

@@ -1,8 +1,14 @@
-"""Topics for the tests of groups: a TopicsView that the test changes."""
+"""Topics for the tests of groups: a TopicsView that the test changes, and what follows it as the service does."""
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from typing import TypeVar
 
-from warmlog_broker.coordinator.group.records import KnownTopic, Partition
+from warmlog_broker.coordinator.group.decisions.records import KnownTopic, Partition
+from warmlog_broker.coordinator.group.decisions.state import Pattern
+from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
+from warmlog_broker.coordinator.group.patterns import matching
+
+R = TypeVar("R")
 
 LOG_END = 1 << 40
 
@@ -16,6 +22,8 @@ class Topics:
         """Principals and topics that they may not describe."""
         self._by_name: dict[str, KnownTopic] = {}
         self._by_id: dict[bytes, KnownTopic] = {}
+        self.seen: set[str] = set()
+        """The names of all topics that there ever were."""
         for name, count in partitions.items():
             self.create(name, count)
 
@@ -36,6 +44,7 @@ class Topics:
             del self._by_id[topic.topic_id]
 
     def _put(self, topic: KnownTopic) -> KnownTopic:
+        self.seen.add(topic.name)
         self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
         return topic
 
@@ -59,3 +68,37 @@ class Topics:
     def log_end(self, partition: Partition) -> int | None:
         topic = self._by_id.get(partition.topic_id)
         return LOG_END if topic and partition.number < topic.partitions else None
+
+
+def run_steps(steps: Generator[None, None, R]) -> R:
+    """Return what a computation returns, without any pause."""
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+
+
+def follow_topics(subscriptions: Subscriptions, topics: Topics) -> None:
+    """Take in all changes of topics, and compare patterns with new ones."""
+    subscriptions.changed([*topics.seen])
+    subscriptions.rights_changed()
+    for pattern in subscriptions.patterns():
+        match(subscriptions, pattern)
+
+
+def match(subscriptions: Subscriptions, pattern: Pattern) -> None:
+    """Compare a pattern with the topics that it was not compared with."""
+    topics = [topic for _, topic in subscriptions.topics(pattern.unmatched)]
+    subscriptions.compared(pattern, topics, run_steps(matching(pattern.text, [topic.name for topic in topics])))
+
+
+def know_pattern(subscriptions: Subscriptions, text: str | None) -> Pattern | None:
+    """Return the pattern of a request, after it was compared with all topics."""
+    if not text:
+        return None
+    pattern = subscriptions.pattern(text)
+    if not pattern.is_known:
+        match(subscriptions, pattern)
+    return pattern

@@ -10,12 +10,13 @@ from unit.broker.coordinator.group.simulation.checks import Violation
 from unit.broker.coordinator.transaction.simulation.coordinator import Coordinator, Shard
 from unit.broker.coordinator.transaction.simulation.world import simulate
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group import offsets, pending_offsets
-from warmlog_broker.coordinator.group.records import PendingKey, PendingValue
-from warmlog_broker.coordinator.group.records import read as read_of_group
-from warmlog_broker.coordinator.group.records import remove as remove_of_group
-from warmlog_broker.coordinator.transaction import decisions, jobs, state
-from warmlog_broker.coordinator.transaction.records import (
+from warmlog_broker.coordinator.group.decisions import offsets, pending_offsets
+from warmlog_broker.coordinator.group.decisions.records import PendingKey, PendingValue
+from warmlog_broker.coordinator.group.decisions.records import read as read_of_group
+from warmlog_broker.coordinator.group.decisions.records import remove as remove_of_group
+from warmlog_broker.coordinator.transaction.decisions import jobs, state
+from warmlog_broker.coordinator.transaction.decisions import producers as decisions
+from warmlog_broker.coordinator.transaction.decisions.records import (
     NO_VERSION,
     End,
     JobKey,
@@ -26,7 +27,7 @@ from warmlog_broker.coordinator.transaction.records import (
     put,
     read,
 )
-from warmlog_broker.coordinator.transaction.state import Job, Member, Outcome, Producer, Transactions
+from warmlog_broker.coordinator.transaction.decisions.state import Job, Member, Outcome, Producer, Transactions
 from warmlog_broker.storage.producer import producer_state
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.transactions import CompletedTxn
@@ -188,16 +189,6 @@ def enrolments_are_kept_after_the_end(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def what_has_begun_without_a_record_is_forgotten(patch: pytest.MonkeyPatch) -> None:
-    complete = decisions.complete
-    patch.setattr(decisions, "complete", lambda *args, begun, now_ms: complete(*args, now_ms=now_ms))
-
-
-def a_decision_leaves_out_what_has_begun_without_a_record(patch: pytest.MonkeyPatch) -> None:
-    parted = decisions._parted
-    patch.setattr(decisions, "_parted", lambda found, _: parted(found, ()))
-
-
 def compaction_loses_what_comes_before_its_header(patch: pytest.MonkeyPatch) -> None:
     replay = Transactions.replay
 
@@ -297,19 +288,6 @@ def any_guard_verifies(patch: pytest.MonkeyPatch) -> None:
 
 def a_marker_leaves_the_guard(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Verifications, "clear", lambda *_: None)
-
-
-def a_repeated_marker_leaves_the_guard(patch: pytest.MonkeyPatch) -> None:
-    check_marker = ProducerStates.check_marker
-
-    def kept(self: ProducerStates, header: BatchHeader, marker: EndTxnMarker) -> bool:
-        pending = self.verifications._pending.get(header.producer_id)
-        is_new = check_marker(self, header, marker)
-        if not is_new and pending is not None:
-            self.verifications._pending[header.producer_id] = pending
-        return is_new
-
-    patch.setattr(ProducerStates, "check_marker", kept)
 
 
 def older_epochs_are_appended(patch: pytest.MonkeyPatch) -> None:

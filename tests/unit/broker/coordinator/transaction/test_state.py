@@ -7,14 +7,34 @@ import pytest
 
 from warmlog_broker.coordinator.framework.coordinator import SEGMENT_BYTES
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.transaction.decisions import NOBODY, abort, complete, end, enrol, initialise
-from warmlog_broker.coordinator.transaction.decisions import expire as decide_expiry
-from warmlog_broker.coordinator.transaction.jobs import abort_members, commit, join
-from warmlog_broker.coordinator.transaction.limits import MAX_NAME_BYTES, MAX_PARTS, Limits
-from warmlog_broker.coordinator.transaction.records import End, GroupKey, GroupValue, IdKey, IdValue, Status, put
-from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Producer, Transactions
+from warmlog_broker.coordinator.transaction.decisions.jobs import abort_members, commit, join
+from warmlog_broker.coordinator.transaction.decisions.limits import MAX_NAME_BYTES, MAX_PARTS, Limits
+from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY, abort, complete, end, enrol, initialise
+from warmlog_broker.coordinator.transaction.decisions.producers import expire as decide_expiry
+from warmlog_broker.coordinator.transaction.decisions.records import (
+    End,
+    GroupKey,
+    GroupValue,
+    IdKey,
+    IdValue,
+    Status,
+    put,
+)
+from warmlog_broker.coordinator.transaction.decisions.state import (
+    Enrolled,
+    Job,
+    Outcome,
+    Producer,
+    Transaction,
+    Transactions,
+)
 from warmlog_protocol.batch import encode_batch
-from warmlog_protocol.errors import InvalidProducerIdMapping, InvalidTxnState
+from warmlog_protocol.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    TransactionAbortable,
+)
 
 NAME = "name"
 PLACE = Enrolled(b"t" * 16, 0)
@@ -93,13 +113,34 @@ def test_compaction_keeps_what_is_decided_and_not_carried_out(happen: Callable[[
     assert machine.compacted() == machine.state
 
 
-def test_a_transaction_that_is_decided_before_the_last_record_of_the_one_before_has_its_own_beginning() -> None:
+def test_a_transaction_that_began_before_the_last_record_of_the_one_before_is_aborted() -> None:
     machine = Machine()
     a_plain_producer_commits(machine)
-    following = Producer(7, 1)
-    machine.decided(end(machine.state, NAME, following, commits=True, begun=[PLACE], fresh_id=None, now_ms=9))
     (found,) = machine.state
-    assert found.value.began_ms == 9
+    assert isinstance(found, Transaction)
+    marker = found.producer
+    decision = complete(machine.state, NAME, found.outcomes, left_open=[PLACE], fresh_id=None, now_ms=9)
+    machine.decided(decision)
+    assert found.outcomes == [Outcome(Producer(marker.producer_id, marker.epoch + 1), False, (PLACE,), ())]
+    with pytest.raises(TransactionAbortable):
+        end(machine.state, NAME, marker, commits=True, fresh_id=None, now_ms=10)
+    machine.decided(complete(machine.state, NAME, found.outcomes, fresh_id=None, now_ms=11))
+    assert found.value.status is Status.EMPTY
+    assert machine.compacted() == machine.state
+
+
+def test_a_producer_that_comes_before_the_last_record_is_told_to_come_again() -> None:
+    machine = Machine()
+    a_plain_producer_commits(machine)
+    (found,) = machine.state
+    assert isinstance(found, Transaction)
+    with pytest.raises(ConcurrentTransactions):
+        machine.enrol(found.producer)
+    with pytest.raises(ConcurrentTransactions):
+        end(machine.state, NAME, found.producer, commits=True, fresh_id=None, now_ms=10)
+    machine.decided(complete(machine.state, NAME, found.outcomes, fresh_id=None, now_ms=11))
+    machine.enrol(found.producer)
+    assert found.value.status is Status.ONGOING
 
 
 def test_a_job_that_rests_keeps_its_last_version_and_no_slots() -> None:
@@ -117,7 +158,7 @@ def test_a_job_that_rests_keeps_its_last_version_and_no_slots() -> None:
     job = machine.state.get(NAME)
     assert isinstance(job, Job)
     assert len(job.members) == 20, "markers are not written yet"
-    machine.decided(complete(machine.state, NAME, job.outcomes, now_ms=4))
+    machine.decided(complete(machine.state, NAME, job.outcomes, fresh_id=None, now_ms=4))
     expire(LIMITS.slot_expiration_ms - 1)
     assert len(job.members) == 20
     expire(LIMITS.slot_expiration_ms)
@@ -145,6 +186,6 @@ def test_a_transaction_has_at_most_as_many_partitions_and_groups_as_one_decision
     enrol(machine.state, name, producer, group=groups[0], now_ms=2)
     machine.decided(end(machine.state, name, producer, commits=True, fresh_id=None, now_ms=3))
     (found,) = machine.state
-    closing = complete(machine.state, name, found.outcomes, now_ms=4).records
+    closing = complete(machine.state, name, found.outcomes, fresh_id=None, now_ms=4).records
     batch = encode_batch([value for _, value in closing], keys=[key for key, _ in closing], timestamps_ms=4)
     assert len(batch) < SEGMENT_BYTES

@@ -68,7 +68,7 @@ def test_a_log_is_recovered_and_served_without_a_snapshot_and_without_keeping_wh
     path.write_bytes(path.read_bytes() + b"torn")
     with monkeypatch.context() as full:
         full.setattr("warmlog_broker.storage.producer.snapshots.write_file", refuse)
-        full.setattr("warmlog_broker.storage.segment.segment_recovery.keep_bytes", refuse)
+        full.setattr("warmlog_broker.storage.recovery.recovery.keep_bytes", refuse)
         room.crash()
     report = room.log.recovery_report
     assert (report.cut_bytes, report.kept_aside) == (len(b"torn"), [])

@@ -21,7 +21,7 @@ from warmlog_broker.storage.directory.truncation_marker import (
 )
 from warmlog_broker.storage.io import durable_files
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.record.batch_scan import DamagedLog
+from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange, StorageError
 

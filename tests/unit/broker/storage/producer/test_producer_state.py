@@ -288,18 +288,6 @@ def test_a_transaction_is_ended_by_its_own_marker_and_nothing_is_appended_behind
     assert states.check_marker(marker(epoch=1), EndTxnMarker(ControlType.COMMIT, 0))
 
 
-def test_a_repeated_marker_ends_a_verification_of_the_next_transaction() -> None:
-    states = Producers()
-    states.append(batch(0, attributes=TRANSACTIONAL))
-    states.end(ControlType.COMMIT, epoch=1)
-    following = batch(0, epoch=1, attributes=TRANSACTIONAL)
-    guard = states.start_verification(1, 1, 0)
-    assert not states.check_marker(marker(epoch=1), EndTxnMarker(ControlType.COMMIT, 0))
-    with pytest.raises(InvalidTxnState):
-        states.check(following, guard)
-    states.append(following)
-
-
 def test_a_marker_of_a_lower_coordinator_epoch_is_replayed_as_it_lies() -> None:
     states = Producers()
     states.end(ControlType.COMMIT, coordinator_epoch=15)

@@ -9,7 +9,7 @@ import pytest
 
 from unit.broker.storage.log_files import batch_of, no_file_grows_beyond, offsets_in, overwrite
 from warmlog_broker.storage.io.open_files import ClosedFile, OpenFiles
-from warmlog_broker.storage.record.batch_scan import DamagedLog
+from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileRecords, FileSlice
 from warmlog_protocol.batch import encode_batch, iter_batches
 
@@ -73,21 +73,27 @@ def test_a_log_may_not_grow_beyond_what_an_index_can_point_at(tmp_path: Path) ->
         opened(path)
 
 
-@pytest.mark.parametrize("garbage", [0, 2, 4, 5, 6, 60])
-def test_iteration_ends_silently_before_bytes_that_cannot_hold_a_header(records: FileRecords, garbage: int) -> None:
+@pytest.mark.parametrize("garbage", [2, 4, 5, 6, 60])
+def test_iteration_yields_all_before_bytes_that_cannot_hold_a_header(records: FileRecords, garbage: int) -> None:
     with records.path.open("ab") as file:
         file.write(bytes(garbage))
     again = opened(records.path)
     assert again.size_bytes == sum(SIZES) + garbage
-    assert [header.base_offset for header, _ in again.batches(allow_partial_end=True)] == [0, 1, 2]
+    assert offsets_before_damage(again) == ([0, 1, 2], sum(SIZES))
 
 
-def test_iteration_ends_silently_at_a_partial_batch_only_when_that_is_allowed(records: FileRecords) -> None:
+def test_iteration_yields_all_before_a_partial_batch(records: FileRecords) -> None:
     for missing in (1, SIZES[2] - 61, SIZES[2] - 60, SIZES[2] - 1):
         records.truncate_to(sum(SIZES) - missing)
-        assert [header.base_offset for header, _ in records.batches(allow_partial_end=True)] == [0, 1]
-        with pytest.raises(DamagedLog, match=f"position {SIZES[0] + SIZES[1]}"):
-            offsets_in(records)
+        assert offsets_before_damage(records) == ([0, 1], SIZES[0] + SIZES[1])
+
+
+def offsets_before_damage(records: FileRecords) -> tuple[list[int], int]:
+    """The base offsets of the batches before the first damage, and its position."""
+    offsets: list[int] = []
+    with pytest.raises(DamagedLog) as damaged:
+        offsets.extend(header.base_offset for header, _ in records.batches())
+    return offsets, damaged.value.position
 
 
 def test_iteration_refuses_offsets_that_go_back(records: FileRecords) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from unit.broker.storage.log_files import append, append_batch, batch_of, open_segment, read_offsets, reopened
+from unit.broker.storage.recovery_room import recover
 from unit.broker.storage.time_lookups import record_in
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.io.open_files import ClosedFile, OpenFiles
@@ -194,7 +195,7 @@ def test_threads_with_segments_of_their_own_may_share_a_few_descriptors(tmp_path
             for offset in range(segment.base_offset, segment.base_offset + 10):
                 assert read_offsets(segment, offset) == [offset]
                 assert record_in(segment, 10 * offset, 0) == (10 * offset, offset, 0)
-            segment.recover(lambda header, position, read_batch: None)
+            recover(segment)
             segment.close()
 
     interval = sys.getswitchinterval()
@@ -264,7 +265,7 @@ def test_truncation_and_recovery_must_be_flushed(tmp_path: Path) -> None:
     segment.truncate_to(5, 0)
     assert segment.unflushed() is not None
     segment.flush()
-    segment.recover(lambda header, position, read_batch: None)
+    recover(segment)
     unflushed = segment.unflushed()
     assert unflushed is not None
     assert [Path(file.path).suffix for file in unflushed.files] == [".index", ".timeindex"]

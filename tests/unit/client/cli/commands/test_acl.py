@@ -1,6 +1,6 @@
 """The words of `warmlog acl`, which are written out so that a command starts without the protocol's messages."""
 
-from warmlog.cli.commands.acl.options import OPERATIONS
+from warmlog.cli.commands.access.acl import OPERATIONS
 from warmlog_protocol.messages import Operation
 
 

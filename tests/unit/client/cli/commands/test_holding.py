@@ -1,7 +1,7 @@
 """What commands say of the transactions that hold readers back."""
 
 from warmlog import TransactionDescription
-from warmlog.cli.commands.topic.holding import Held, held_text
+from warmlog.cli.commands.topic.open_transactions import Held, held_text
 
 
 def test_a_transactional_id_with_control_characters_cannot_write_to_the_terminal() -> None:

@@ -4,11 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-from typer.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from kafka_sample import copy_sample
-from warmlog.cli.app import build_app
+from warmlog.cli.app import build_program
 
 
 @pytest.mark.parametrize("inside", [".", "ours", "flights-0/ours", "../link/ours"])
@@ -18,7 +17,7 @@ def test_a_data_directory_within_kafkas_is_misuse(tmp_path: Path, inside: str, o
     (tmp_path / "link").symlink_to(kafka)
     before = sorted(kafka.rglob("*"))
     arguments = ["log", "adopt", str(kafka), "--data-dir", str(kafka / inside), *options]
-    done = CliRunner().invoke(build_app(is_terminal=False), arguments)
+    done = CliRunner().invoke(build_program(), arguments)
     assert done.exit_code == 2
     assert sorted(kafka.rglob("*")) == before
 
@@ -26,7 +25,7 @@ def test_a_data_directory_within_kafkas_is_misuse(tmp_path: Path, inside: str, o
 def invoke(tmp_path: Path, *options: str) -> Result:
     kafka = copy_sample(tmp_path / "kafka")
     arguments = ["log", "adopt", str(kafka), "--data-dir", str(tmp_path / "data"), *options]
-    return CliRunner().invoke(build_app(is_terminal=False), arguments)
+    return CliRunner().invoke(build_program(), arguments)
 
 
 def test_without_aiokafka_the_command_that_installs_it_is_named(

@@ -9,11 +9,11 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from kafka_sample import SAMPLE
 from unit.broker.data_directories import open_directory
-from warmlog.cli.app import build_app
+from warmlog.cli.app import build_program
 from warmlog_broker.metadata.metadata_log import ClusterCreated, TopicCreated, pack_file
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.directory.dir_lock import exclusive_lock, shared_lock
@@ -27,7 +27,7 @@ def kafka(tmp_path: Path) -> Path:
 
 
 def rebuild(*arguments: object) -> Result:
-    return CliRunner().invoke(build_app(is_terminal=False), ["log", "rebuild-index", *map(str, arguments)])
+    return CliRunner().invoke(build_program(), ["log", "rebuild-index", *map(str, arguments)])
 
 
 def test_the_settings_of_each_topic_say_how_dense(kafka: Path) -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from kafka_sample import SAMPLE
 from other_user import NOBODY, copy_open_to_all, directory_open_to_all
-from warmlog.cli.app import build_app
+from warmlog.cli.app import build_program
 from warmlog.cli.terminal import status
 from warmlog_broker.metadata.metadata_log import (
     ClusterCreated,
@@ -35,7 +35,7 @@ def kafka(tmp_path: Path) -> Path:
 
 
 def verify(*arguments: object) -> Result:
-    return CliRunner().invoke(build_app(is_terminal=False), ["log", "verify", *map(str, arguments)])
+    return CliRunner().invoke(build_program(), ["log", "verify", *map(str, arguments)])
 
 
 def flip_last_byte(path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from unit.client.cli.dump.test_log_dump import LOG, batch_at, dump
 from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.group.records import (
+from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,
     GroupValue,
     KnownTopic,

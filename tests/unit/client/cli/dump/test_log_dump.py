@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from kafka_sample import SAMPLE
 from other_user import copy_open_to_all, directory_open_to_all
-from warmlog.cli.app import build_app
+from warmlog.cli.app import build_program
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
@@ -37,7 +37,7 @@ LOG = "00000000000000000000.log"
 def dump(*arguments: object, cwd: Path = SAMPLE) -> Result:
     """The command, with its output."""
     with contextlib.chdir(cwd):
-        return CliRunner().invoke(build_app(is_terminal=False), ["log", "dump", *map(str, arguments)])
+        return CliRunner().invoke(build_program(), ["log", "dump", *map(str, arguments)])
 
 
 def expected(name: str) -> str:
@@ -425,8 +425,8 @@ def test_the_second_file_of_a_log_says_where_it_starts_dl_07(tmp_path: Path) -> 
 
 AS_NOBODY = """
 import os, sys
-from warmlog.cli.app import build_app
-dump = lambda: build_app(is_terminal=False)(["log", "dump", *sys.argv[1:]], standalone_mode=False)
+from warmlog.cli.app import build_program
+dump = lambda: build_program()(["log", "dump", *sys.argv[1:]], standalone_mode=False)
 dump()  # whatever is imported late is imported now: the interpreter may lie where nobody may read
 print("now as nobody", flush=True)
 os.setgroups([])

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
+from click.testing import CliRunner, Result
 
 from kafka_sample import SAMPLE
-from warmlog.cli.app import build_app
+from warmlog.cli.app import build_program
 from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
@@ -17,7 +17,7 @@ FLIGHTS = SAMPLE / "flights-0"
 
 
 def trace(*arguments: object) -> Result:
-    return CliRunner().invoke(build_app(is_terminal=False), ["index", "trace", *map(str, arguments)])
+    return CliRunner().invoke(build_program(), ["index", "trace", *map(str, arguments)])
 
 
 def searches(*arguments: object) -> dict[str, dict[str, list[int]]]:

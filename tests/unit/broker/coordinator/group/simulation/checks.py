@@ -5,8 +5,8 @@ from collections.abc import Iterable
 
 from unit.broker.coordinator.group.simulation.process import Process
 from unit.broker.coordinator.group.topics import Topics
-from warmlog_broker.coordinator.group.records import Partition
-from warmlog_broker.coordinator.group.state import Group, Member
+from warmlog_broker.coordinator.group.decisions.records import Partition
+from warmlog_broker.coordinator.group.decisions.state import Group, Member
 
 
 class Violation(Exception):

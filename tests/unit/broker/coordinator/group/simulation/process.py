@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from warmlog_broker.coordinator.group.records import Partition
-from warmlog_broker.coordinator.group.state import as_partitions
+from warmlog_broker.coordinator.group.decisions.records import Partition
+from warmlog_broker.coordinator.group.decisions.state import as_partitions
 from warmlog_protocol.errors import FencedInstanceId, WarmlogError
 from warmlog_protocol.messages.coordinators.groups import (
     JOINING,

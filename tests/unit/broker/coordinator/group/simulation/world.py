@@ -11,11 +11,12 @@ from typing import Any
 
 from unit.broker.coordinator.group.simulation.checks import Violation, Watch, check_beliefs, check_target, require
 from unit.broker.coordinator.group.simulation.process import Process
-from unit.broker.coordinator.group.topics import Topics
+from unit.broker.coordinator.group.topics import Topics, follow_topics, know_pattern, run_steps
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group import membership, offsets, target
-from warmlog_broker.coordinator.group.records import Partition
-from warmlog_broker.coordinator.group.state import Group, Groups, Limits
+from warmlog_broker.coordinator.group.decisions import membership, offsets, target
+from warmlog_broker.coordinator.group.decisions.records import Partition
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits
+from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_protocol.errors import ApiError, FencedInstanceId, NonEmptyGroup
 from warmlog_protocol.messages.coordinators.groups import (
     GroupHeartbeatRequest,
@@ -43,6 +44,9 @@ class World:
         self.latest: dict[bytes, Record] = {}
         """The log as compaction leaves it: the last record of each key, in their order."""
         self.topics = Topics(orders=4, payments=3)
+        self.subscriptions = Subscriptions(self.topics)
+        self.target: target.Target | None = None
+        """That was computed, and is assigned later."""
         self.processes: list[Process] = []
         self.started = 0
         self.requests: list[tuple[Process, int, int, Any, dict[Partition, int]]] = []
@@ -194,13 +198,30 @@ class World:
         for member in list(group.members.values()) if group else ():
             if self.now_ms >= member.deadline_ms():
                 self._expire(member.member_id)
-        if self.random.random() < 0.5 and target.needs_target(self.groups, GROUP, self.topics):
+        if self.random.random() < 0.5:
             self.make_durable()
-            require(
-                self._decided(target.assign(self.groups, GROUP, self.topics)), "needs_target, and nothing to assign"
-            )
+            self._assign(has_time=self.random.random() < 0.3)
+
+    def _assign(self, *, has_time: bool) -> None:
+        """Assign the target that was computed, or one that is computed now; if it `has_time`, at a later event."""
+        is_fresh = self.target is None
+        if self.target is None:
+            self.target = self._compute()
+        if self.target is None or has_time:
+            return
+        is_assigned = self._decided(target.assign(self.groups, self.target, self.subscriptions))
+        self.target = None
+        if is_fresh:
+            require(is_assigned, "a group needs a target, and none was assigned")
             assert self.group is not None
             check_target(self.group, self.topics)
+
+    def _compute(self) -> target.Target | None:
+        follow_topics(self.subscriptions, self.topics)
+        group = self.group
+        if group is None or not target.needs_target(group, self.subscriptions):
+            return None
+        return run_steps(target.compute(group, self.subscriptions))
 
     def expire_offsets(self) -> None:
         """Remove what is out of use: never an offset of a live group, except of deleted topics."""
@@ -251,6 +272,10 @@ class World:
                 loaded.replay(record)
         require(loaded == self.groups, "the state is not what a replay of the compacted log gives")
         self.groups = loaded
+        self.target = None
+        for member in self.group.members.values() if self.group else ():
+            know_pattern(self.subscriptions, member.settings.pattern)
+            self.subscriptions.of(member)
         self.groups.start_timers(self.now_ms)
 
     # What the events are made of.
@@ -296,6 +321,7 @@ class World:
         twin = self._twin(request.member_id, request.instance_id)
         before = self.groups.member(GROUP, request.member_id)
         held = {*before.assigned, *before.revoking} if before else set()
+        pattern = know_pattern(self.subscriptions, request.pattern)
         try:
             decision = membership.heartbeat(self.groups, request, host="host", now_ms=self.now_ms, limits=LIMITS)
         except ApiError as error:
@@ -314,6 +340,8 @@ class World:
         elif request.member_epoch == 0 and twin is not None:
             self._disown(twin)
         response = self._decided(decision)
+        if pattern is not None and (member := self.groups.member(GROUP, request.member_id)) is not None:
+            self.subscriptions.of(member)
         self.groups.heard(GROUP, request.member_id, now_ms=self.now_ms, epoch=request.member_epoch, owned=request.owned)
         return response
 
@@ -437,7 +465,7 @@ class World:
         live = [process for process in self.processes if not process.is_final]
         if group is None or not live:
             return not live and not self._member_count()
-        if group.state != "stable" or target.needs_target(self.groups, GROUP, self.topics):
+        if group.state != "stable" or self.target is not None or self._compute() is not None:
             return False
         if group.members.keys() != {process.member_id for process in live}:
             return False

@@ -11,13 +11,21 @@ from unit.broker.coordinator.group.topics import Topics
 from unit.broker.coordinator.transaction.simulation.partition import Partition
 from unit.broker.coordinator.transaction.simulation.truth import Token, Truth
 from warmlog_broker.coordinator.framework.decision import Decision, Record, State
-from warmlog_broker.coordinator.group import offsets, pending_offsets
-from warmlog_broker.coordinator.group.state import Groups
-from warmlog_broker.coordinator.group.state import Limits as GroupLimits
-from warmlog_broker.coordinator.transaction import decisions, jobs
-from warmlog_broker.coordinator.transaction.limits import Limits, NeedsProducerId
-from warmlog_broker.coordinator.transaction.records import Status
-from warmlog_broker.coordinator.transaction.state import Enrolled, Job, Outcome, Producer, Transaction, Transactions
+from warmlog_broker.coordinator.group.decisions import offsets, pending_offsets
+from warmlog_broker.coordinator.group.decisions.state import Groups
+from warmlog_broker.coordinator.group.decisions.state import Limits as GroupLimits
+from warmlog_broker.coordinator.transaction.decisions import jobs
+from warmlog_broker.coordinator.transaction.decisions import producers as decisions
+from warmlog_broker.coordinator.transaction.decisions.limits import Limits, NeedsProducerId
+from warmlog_broker.coordinator.transaction.decisions.records import Status
+from warmlog_broker.coordinator.transaction.decisions.state import (
+    Enrolled,
+    Job,
+    Outcome,
+    Producer,
+    Transaction,
+    Transactions,
+)
 from warmlog_broker.storage.producer.verification import NO_GUARD
 from warmlog_protocol.batch import BatchHeader
 from warmlog_protocol.errors import (
@@ -110,15 +118,10 @@ class Shard(Generic[S]):
 
 @dataclass(slots=True)
 class Ending:
-    """How far the end of a transaction has been carried out, and what follows it at once."""
+    """How far the end of a transaction has been carried out."""
 
     done: set[tuple[Producer, object]] = field(default_factory=set)
     """What of it is durable."""
-    lingers: bool = False
-    """Whether the next transaction may begin without a record."""
-    begun: set[Enrolled] = field(default_factory=set)
-    """Where it has begun."""
-    is_superseded: bool = False
     is_completing: bool = False
 
     def completed(self, _: Any) -> None:
@@ -193,22 +196,13 @@ class Coordinator:
 
     def end(self, name: str, producer: Producer, commits: bool, then: Then) -> None:
         """EndTransaction."""
-        ending = self._endings.get(name)
-        begun: set[Enrolled] = set()
-        if ending is not None and ending.lingers and ending.begun and self._turn(name) == producer:
-            ending.lingers, ending.is_superseded = False, True
-            begun = ending.begun
         self.decide(
             name,
             lambda state, fresh_id: decisions.end(
-                state, name, producer, commits=commits, begun=begun, fresh_id=fresh_id, now_ms=self.now_ms
+                state, name, producer, commits=commits, fresh_id=fresh_id, now_ms=self.now_ms
             ),
             then,
         )
-
-    def _turn(self, name: str) -> tuple[int, int] | None:
-        found = self.ids.state.get(name)
-        return None if found is None else found.turn
 
     def commit_offsets(self, name: str, producer: Producer, request: OffsetCommitRequest, then: Then) -> None:
         """TxnOffsetCommit."""
@@ -257,9 +251,6 @@ class Coordinator:
             append()
             return
         producer = Producer(header.producer_id, header.producer_epoch)
-        if self._may_begin(name, producer, partition):
-            self._admit(append)
-            return
         self.decide(
             name,
             lambda state, _: decisions.enrol(
@@ -267,16 +258,6 @@ class Coordinator:
             ),
             enrolled,
         )
-
-    def _may_begin(self, name: str, producer: Producer, partition: Partition) -> bool:
-        """Make a partition of the ended transaction part of the next one, for which there is no record yet."""
-        ending, found = self._endings.get(name), self.ids.state.get(name)
-        if ending is None or not ending.lingers or not isinstance(found, Transaction) or found.producer != producer:
-            return False
-        if partition.enrolled not in found.partitions:
-            return False
-        ending.begun.add(partition.enrolled)
-        return True
 
     def join(self, name: str, version: int, timeout_ms: int, then: Then) -> None:
         """JoinJob."""
@@ -356,7 +337,7 @@ class Coordinator:
             self.timers.pop(name, None)
         if not found.outcomes:
             self._endings.pop(name, None)
-        elif name not in self._endings or self._endings[name].is_superseded:
+        elif name not in self._endings:
             self._endings[name] = Ending()
 
     def _admit(self, append: Callable[[], None]) -> None:
@@ -387,21 +368,20 @@ class Coordinator:
         left = [(each, place) for each, place in left if (each.marker, place) not in ending.done]
         if left:
             self._write(*self.random.choice(left), ending)
-        elif not ending.lingers and not ending.begun and decisions.may_go_on(found) and self.random.random() < 0.7:
-            ending.lingers = True
         else:
-            ending.lingers, ending.is_completing = False, True
+            ending.is_completing = True
             self.decide(
                 name,
-                lambda state, _: decisions.complete(state, name, outcomes, begun=ending.begun, now_ms=self.now_ms),
+                lambda state, fresh_id: decisions.complete(
+                    state, name, outcomes, fresh_id=fresh_id, now_ms=self.now_ms
+                ),
                 ending.completed,
             )
 
     def _write(self, outcome: Outcome, place: str | Enrolled, ending: "Ending") -> None:
         def written(result: Any) -> None:
-            if isinstance(result, InvalidTxnState) and isinstance(place, Enrolled):
-                ending.begun.add(place)
-            if result is None or isinstance(result, InvalidTxnState):
+            require(not isinstance(result, InvalidTxnState), "{}: the next transaction began before the end", place)
+            if result is None:
                 ending.done.add((outcome.marker, place))
 
         if isinstance(place, str):

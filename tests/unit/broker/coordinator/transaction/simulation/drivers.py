@@ -6,8 +6,8 @@ from unit.broker.coordinator.transaction.simulation.coordinator import Coordinat
 from unit.broker.coordinator.transaction.simulation.network import Client, Network
 from unit.broker.coordinator.transaction.simulation.producers import STEADY, TIMEOUTS_MS, Writer
 from unit.broker.coordinator.transaction.simulation.truth import Token
-from warmlog_broker.coordinator.transaction.decisions import NOBODY
-from warmlog_broker.coordinator.transaction.state import Producer
+from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY
+from warmlog_broker.coordinator.transaction.decisions.state import Producer
 from warmlog_protocol.errors import ApiError, InconsistentTopicId, StaleJobVersion, TransactionAbortable
 
 TASKS = 3

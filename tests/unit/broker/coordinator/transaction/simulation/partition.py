@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from unit.broker.coordinator.group.simulation.checks import require
 from unit.broker.coordinator.transaction.simulation.truth import Token, Truth
-from warmlog_broker.coordinator.transaction.state import Enrolled, Producer
+from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Producer
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.verification import VerificationGuard

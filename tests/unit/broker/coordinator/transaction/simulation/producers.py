@@ -9,10 +9,10 @@ from unit.broker.coordinator.transaction.simulation.coordinator import GROUP_LIM
 from unit.broker.coordinator.transaction.simulation.network import Client, Network
 from unit.broker.coordinator.transaction.simulation.partition import make_header
 from unit.broker.coordinator.transaction.simulation.truth import Note, Token
-from warmlog_broker.coordinator.group import membership, offsets
-from warmlog_broker.coordinator.group.records import Partition as InputPartition
-from warmlog_broker.coordinator.transaction.decisions import NOBODY
-from warmlog_broker.coordinator.transaction.state import Producer
+from warmlog_broker.coordinator.group.decisions import membership, offsets
+from warmlog_broker.coordinator.group.decisions.records import Partition as InputPartition
+from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY
+from warmlog_broker.coordinator.transaction.decisions.state import Producer
 from warmlog_protocol.batch import BatchHeader
 from warmlog_protocol.errors import (
     ApiError,

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from unit.broker.coordinator.group.simulation.checks import require
-from warmlog_broker.coordinator.transaction.records import NO_VERSION
-from warmlog_broker.coordinator.transaction.state import Job, Producer, Transaction
+from warmlog_broker.coordinator.transaction.decisions.records import NO_VERSION
+from warmlog_broker.coordinator.transaction.decisions.state import Job, Producer, Transaction
 
 Token = tuple[object, ...]
 """A record: whose it is, and its number."""

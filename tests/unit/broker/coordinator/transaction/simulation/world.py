@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 
 from unit.broker.coordinator.group.simulation.checks import Violation, require
-from unit.broker.coordinator.group.topics import Topics
+from unit.broker.coordinator.group.topics import Topics, run_steps
 from unit.broker.coordinator.transaction.simulation.coordinator import Coordinator
 from unit.broker.coordinator.transaction.simulation.drivers import Driver
 from unit.broker.coordinator.transaction.simulation.network import Client, Network
@@ -23,8 +23,9 @@ from unit.broker.coordinator.transaction.simulation.producers import (
     PlainProducer,
 )
 from unit.broker.coordinator.transaction.simulation.truth import Token, Truth
-from warmlog_broker.coordinator.group import membership, target
-from warmlog_broker.coordinator.transaction.records import (
+from warmlog_broker.coordinator.group.decisions import membership, target
+from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
+from warmlog_broker.coordinator.transaction.decisions.records import (
     NO_VERSION,
     End,
     IdKey,
@@ -54,6 +55,7 @@ class World:
         self.topics = Topics(**{INPUT: 2})
         self.partitions = {number: Partition(number) for number in (*STEADY, VOLATILE)}
         self.created = len(self.partitions)
+        self.subscriptions = Subscriptions(self.topics)
         self.coordinator = Coordinator(self.random, self.truth, self.topics, self.partitions)
         self.network = Network(self.random)
         self.serial = 0
@@ -147,8 +149,10 @@ class World:
                 name = member.member_id
                 shard.run(GROUP, lambda groups, name=name: _expired(groups, name, now_ms), lambda _: None)
         shard.make_durable()
-        if target.needs_target(shard.state, GROUP, self.topics):
-            shard.run(GROUP, lambda groups: target.assign(groups, GROUP, self.topics), lambda _: None)
+        group = shard.state.get(GROUP)
+        computed = run_steps(target.compute(group, self.subscriptions)) if group else None
+        if computed is not None:
+            shard.run(GROUP, lambda groups: target.assign(groups, computed, self.subscriptions), lambda _: None)
             shard.make_durable()
 
     def make_durable(self) -> None:

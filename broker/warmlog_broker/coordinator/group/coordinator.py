@@ -1,0 +1,466 @@
+"""Consumer groups as a service: requests, and what no request asks for (`group_duties`).
+
+The state is kept in the internal topic `__groups`, a shard for each of its partitions; `group` decides about it, and
+`framework` makes that durable. Changes of one group run one at a time; commits run side by side, and wait for a change
+that came before them. A heartbeat that changes nothing writes nothing and gets its response in the same turn.
+"""
+
+import asyncio
+import dataclasses
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import suppress
+from functools import partial
+
+from msgspec.structs import replace
+
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.framework.coordinator import Coordinator
+from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.framework.shard import Surroundings
+from warmlog_broker.coordinator.group.decisions.membership import check_request, heartbeat
+from warmlog_broker.coordinator.group.decisions.offsets import (
+    check_commit,
+    check_sequence,
+    commit,
+    delete_group,
+    delete_offsets,
+    existing_group,
+    expire_offsets,
+    fetch_offsets,
+)
+from warmlog_broker.coordinator.group.decisions.pending_offsets import add_pending, end_pending
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, KnownTopic, Limits, Partition
+from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
+from warmlog_broker.coordinator.group.duties import GroupShard, Sessions, Targets, Waits, run_unasked
+from warmlog_broker.coordinator.group.patterns import Patterns
+from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_broker.runtime.tasks import Slices, Tasks, in_turns
+from warmlog_broker.runtime.timer_wheel import TimerWheel
+from warmlog_broker.security.authorizer import Authorizer
+from warmlog_broker.topics.topics import Topic, Topics
+from warmlog_protocol.errors import ApiError, InvalidRegularExpression
+from warmlog_protocol.messages import (
+    DeleteOffsetsRequest,
+    DeleteOffsetsResponse,
+    GroupHeartbeatRequest,
+    GroupHeartbeatResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    Operation,
+    ResourceType,
+)
+
+TOPIC = "__groups"
+GROUPS_A_TURN = 20
+"""Groups that are looked at in one turn of the event loop."""
+UNSETTLED_MS = 300
+"""How soon a member sends the next heartbeat while it has not got what the target gives to it."""
+OFFSETS_EXPIRATION_INTERVAL_S = 600.0
+"""How often committed offsets to forget are looked for: they are kept for days."""
+TOPIC_CHANGES_S = 0.2
+"""How long changes of topics are collected before the groups are looked at."""
+
+
+def has_news(request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> bool:
+    """Return whether `response` tells the member anything that it has not said in `request`."""
+    return response.assignment is not None or response.member_epoch != request.member_epoch
+
+
+class BrokerTopics:
+    """The topics of the broker as groups see them, as a `TopicsView`."""
+
+    def __init__(self, topics: Topics, authorizer: Authorizer) -> None:
+        self._topics = topics
+        self._authorizer = authorizer
+
+    def names(self) -> list[str]:
+        return [topic.name for topic in self._topics if not topic.is_internal]
+
+    def may_describe(self, principal: str, name: str) -> bool:
+        authorizer = self._authorizer
+        return not authorizer.is_on or authorizer.may(principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
+
+    def by_name(self, name: str) -> KnownTopic | None:
+        return _known(self._topics.find(name))
+
+    def by_id(self, topic_id: bytes) -> KnownTopic | None:
+        return _known(self._topics.find_by_id(topic_id))
+
+    def log_end(self, partition: Partition) -> int | None:
+        """Return the log end offset; None if the partition is unknown or offline."""
+        topic = self._topics.find_by_id(partition.topic_id)
+        if topic is None or not 0 <= partition.number < len(topic.partitions):
+            return None
+        try:
+            return topic.partitions[partition.number].log.log_end_offset
+        except ApiError:
+            return None
+
+
+def _known(topic: Topic | None) -> KnownTopic | None:
+    if topic is None or topic.is_internal:
+        return None
+    return KnownTopic(topic.topic_id, topic.name, len(topic.partitions))
+
+
+class GroupCoordinator:
+    """The consumer groups of one broker."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        config: BrokerConfig,
+        *,
+        authorizer: Authorizer,
+        timers: TimerWheel,
+        lines: RepeatedLines,
+        threads: Executor,
+        now_ms: Callable[[], int],
+        retention_now_ms: Callable[[], int],
+    ) -> None:
+        """`threads` read files. `retention_now_ms` is the clock by which offsets expire."""
+        loop = asyncio.get_running_loop()
+        self._now_ms = now_ms
+        self._retention_now_ms = retention_now_ms
+        self._config = config
+        self._limits = _limits_of(config)
+        self._asks_for_rights = authorizer.is_on
+        self._tasks = Tasks()
+        self._topics_changed = asyncio.Event()
+        self._topics = BrokerTopics(topics, authorizer)
+        self._subscriptions = Subscriptions(self._topics)
+        slices = Slices()
+        self._patterns = Patterns(self._subscriptions, slices)
+        topics.on_changed.append(self._topic_changed)
+        authorizer.on_changed.append(self._rights_changed)
+        self._started_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
+        self._now_s = loop.time
+        self._sessions = Sessions(timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms, lines=lines)
+        self._targets = Targets(config, self._subscriptions, slices, self._tasks)
+        self._commits: dict[tuple[str, str], deque[int]] = {}
+        """By group and member id: the numbers of the commits that are not decided or not durable yet, rising."""
+        self.waits = Waits()
+        """Heartbeats that had nothing to tell, and wait for that."""
+        self._coordinator = Coordinator(
+            TOPIC,
+            config.group_coordinator_partitions,
+            topics,
+            Surroundings(Groups, self, threads, now_ms),
+        )
+
+    def take_settings(self) -> None:
+        """Use the limits of the configuration as they are now."""
+        self._limits = _limits_of(self._config)
+
+    def start(self) -> None:
+        """Load what is there, and begin the duties."""
+        self._coordinator.start()
+        self._tasks.start(self._follow_topics(), "group subscriptions")
+        self._tasks.start(self._expire_offsets(), "offset expiry")
+
+    def close(self) -> None:
+        """Fail the requests that wait, and end all duties. Idempotent."""
+        self._coordinator.close()
+        self.waits.close()
+        self._tasks.cancel()
+
+    async def stop(self) -> None:
+        """As `close`; on return all duties have ended."""
+        self.close()
+        await self._tasks.finish(0)
+
+    def active_groups(self) -> list[Group]:
+        """Return the groups of all shards that are loaded, to be looked at."""
+        return [group for shard in self._coordinator.active for group in shard.state]
+
+    @property
+    def target_count(self) -> int:
+        """How many targets of groups were computed, since the start."""
+        return self._targets.count
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def heartbeat(
+        self, request: GroupHeartbeatRequest, *, host: str, principal: str, is_waiting: bool = False
+    ) -> GroupHeartbeatResponse | Awaitable[GroupHeartbeatResponse]:
+        """Carry out one heartbeat; an awaitable, if that changes the group. `principal` is the peer's.
+
+        `is_waiting`: it arrived earlier, and is decided again. If there is still no news, that is no sign of life.
+        """
+        if request.pattern and self._patterns.find(request.pattern) is None:
+            check_request(request)
+            return self._heartbeat_with_pattern(request, host, principal)
+        outcome = self._decide_heartbeat(request, host, principal)
+        if isinstance(outcome, GroupHeartbeatResponse):
+            return self._heard(request, outcome, is_waiting)
+        return self._heard_when_done(request, outcome, is_waiting)
+
+    async def _heartbeat_with_pattern(
+        self, request: GroupHeartbeatRequest, host: str, principal: str
+    ) -> GroupHeartbeatResponse:
+        """Decide a heartbeat once it is known what its pattern stands for."""
+        pattern = self._subscriptions.pattern(request.pattern or "")
+        await self._patterns.match(pattern)
+        if pattern.problem:
+            raise InvalidRegularExpression(pattern.problem)
+        outcome = self._decide_heartbeat(request, host, principal)
+        return self._heard(request, await outcome if isinstance(outcome, Awaitable) else outcome, False)
+
+    def _decide_heartbeat(
+        self, request: GroupHeartbeatRequest, host: str, principal: str
+    ) -> GroupHeartbeatResponse | Awaitable[GroupHeartbeatResponse]:
+        def decide(groups: Groups) -> Decision[GroupHeartbeatResponse]:
+            limits, member = self._limits_for(groups, request.group), principal if self._asks_for_rights else ""
+            return heartbeat(groups, request, host=host, principal=member, now_ms=self._now_ms(), limits=limits)
+
+        outcome = self._coordinator.run(request.group, decide)
+        self._count_beginning(request.group, outcome)
+        return outcome
+
+    async def _heard_when_done(
+        self, request: GroupHeartbeatRequest, outcome: Awaitable[GroupHeartbeatResponse], is_waiting: bool
+    ) -> GroupHeartbeatResponse:
+        return self._heard(request, await outcome, is_waiting)
+
+    def _heard(
+        self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse, is_waiting: bool
+    ) -> GroupHeartbeatResponse:
+        """Note that the member is alive, and what it owns; return the response with the time to the next one."""
+        name, member_id = request.group, request.member_id
+        shard = self._coordinator.find(name)
+        if shard is None:
+            return response
+        group = shard.state.get(name)
+        if not is_waiting or has_news(request, response):
+            if group is not None and member_id in group.away:
+                self.waits.changed(name)  # others may be settled again
+            shard.state.heard(
+                name, member_id, now_ms=self._steady_ms(), epoch=request.member_epoch, owned=request.owned
+            )
+            self._sessions.watch(shard, name, member_id)
+        if group is not None and member_id in group.members:
+            self._subscriptions.of(group.members[member_id])
+        return _with_progress(group, member_id, response)
+
+    def with_progress(self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> GroupHeartbeatResponse:
+        """Return `response` with whether the member has all that it is to get, and the time to its next heartbeat."""
+        return _with_progress(self._coordinator.state_of(request.group).get(request.group), request.member_id, response)
+
+    def went_away(self, name: str, member_id: str) -> None:
+        """Note that the connection of a member that waited has ended: its process may have been killed."""
+        group = self._coordinator.state_of(name).get(name)
+        if group is None or member_id not in group.members:
+            return
+        were_all_there = not group.away
+        group.away.add(member_id)
+        if were_all_there:
+            self.waits.end(name)  # a read with an end waits then
+
+    def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+        """Commit offsets; an awaitable, unless all are refused."""
+
+        def decide(groups: Groups) -> Decision[OffsetCommitResponse]:
+            limits = self._limits_for(groups, request.group)
+            return commit(groups, request, self._topics, now_ms=self._now_ms(), limits=limits)
+
+        under_way = self._commits.get((request.group, request.member_id))
+        if under_way:
+            check_sequence(request, under_way[-1])
+        outcome = self._coordinator.run(request.group, decide, is_shared=True)
+        self._count_beginning(request.group, outcome)
+        if isinstance(outcome, OffsetCommitResponse):
+            self._heard_commit(request)
+        elif isinstance(outcome, asyncio.Future) and request.member_id and request.sequence > 0:
+            self._commits.setdefault((request.group, request.member_id), deque()).append(request.sequence)
+            outcome.add_done_callback(partial(self._commit_ended, request))
+        return outcome
+
+    async def add_pending(
+        self, request: OffsetCommitRequest, producer_id: int, epoch: int, check: Callable[[], None]
+    ) -> OffsetCommitResponse:
+        """Keep the offsets of `request` until the transaction of this producer ends. `check` raises if it has ended."""
+
+        def decide(groups: Groups) -> Decision[OffsetCommitResponse]:
+            check()
+            limits = self._limits_for(groups, request.group)
+            now_ms = self._now_ms()
+            accepted, response = check_commit(groups, request, self._topics, now_ms=now_ms, limits=limits)
+            records = add_pending(groups, request.group, producer_id, epoch, accepted, now_ms=now_ms)
+            return Decision(records, response)
+
+        outcome = self._coordinator.run(request.group, decide)
+        return await outcome if isinstance(outcome, Awaitable) else outcome
+
+    def pending(self) -> Iterator[tuple[str, int, int]]:
+        """Iterate over group, producer id and epoch of offsets that wait for a transaction. As `Coordinator.states`."""
+        for groups in self._coordinator.states():
+            for group in groups:
+                for producer_id, value in group.pending.items():
+                    if value.offsets:
+                        yield group.name, producer_id, value.epoch
+
+    async def end_pending(self, group: str, producer_id: int, epoch: int, *, commits: bool) -> None:
+        """End a transaction that commits offsets of `group`, with the epoch of its markers."""
+
+        def decide(groups: Groups) -> Decision[None]:
+            return end_pending(groups, group, producer_id, epoch, commits=commits, now_ms=self._now_ms())
+
+        outcome = self._coordinator.run(group, decide)
+        if outcome is not None:
+            await outcome
+
+    def _commit_ended(self, request: OffsetCommitRequest, outcome: "asyncio.Future[OffsetCommitResponse]") -> None:
+        under_way = self._commits[request.group, request.member_id]
+        under_way.remove(request.sequence)
+        if not under_way:
+            del self._commits[request.group, request.member_id]
+        if outcome.cancelled() or outcome.exception() is None:  # cancelled: no request waits for it, but it goes on
+            self._heard_commit(request)
+
+    def _heard_commit(self, request: OffsetCommitRequest) -> None:
+        """Note that the member is alive, and the number of its commit."""
+        with suppress(ApiError):  # the shard may be loaded again meanwhile
+            groups = self._coordinator.state_of(request.group)
+            groups.heard(request.group, request.member_id, now_ms=self._steady_ms(), commit_sequence=request.sequence)
+
+    def fetch_offsets(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+        """Return committed offsets."""
+        return fetch_offsets(self._coordinator.state_of(request.group), request)
+
+    async def groups(self) -> AsyncIterator[Group]:
+        """Iterate over all groups, those of one shard in each turn of the event loop."""
+        for groups in self._coordinator.states():
+            for group in list(groups):
+                yield group
+            await asyncio.sleep(0)
+
+    def group(self, name: str) -> Group:
+        """Return a group, to be looked at. GroupIdNotFound, or InvalidGroupId if there can be none."""
+        return existing_group(self._coordinator.state_of(name), name)
+
+    def delete_group(self, group: str) -> Awaitable[None] | None:
+        """Delete a group without members, and its offsets. GroupIdNotFound, NonEmptyGroup."""
+        return self._coordinator.run(group, lambda groups: delete_group(groups, group))
+
+    def delete_offsets(self, request: DeleteOffsetsRequest) -> DeleteOffsetsResponse | Awaitable[DeleteOffsetsResponse]:
+        """Remove committed offsets."""
+        return self._coordinator.run(request.group, lambda groups: delete_offsets(groups, request, self._subscriptions))
+
+    def _limits_for(self, groups: Groups, group: str) -> Limits:
+        """Return the limits for a group. A new one in `groups` must leave all shards within `group.max.groups`."""
+        if groups.get(group) is not None:
+            return self._limits
+        states = [shard.state for shard in self._coordinator.active]
+        counted = len(groups) + (group in groups.beginning)
+        others = sum(len(state) + len(state.beginning) for state in states) - counted
+        return dataclasses.replace(self._limits, max_groups=max(0, self._limits.max_groups - others))
+
+    def _count_beginning(self, group: str, outcome: object) -> None:
+        """Let a group that `outcome` may create count as existing until that is decided."""
+        if isinstance(outcome, asyncio.Future):
+            groups = self._coordinator.state_of(group)
+            if groups.get(group) is None:
+                groups.beginning.add(group)
+                outcome.add_done_callback(lambda _: groups.beginning.discard(group))
+
+    def _steady_ms(self) -> int:
+        """The time of day, as it goes on from the start: timers must not follow a clock that is set."""
+        return self._started_ms + int(self._now_s() * 1000)
+
+    # --- duties -------------------------------------------------------------------------------------------------------
+
+    def loaded(self, shard: GroupShard) -> None:
+        """As `ShardWatcher`: start all timers in full."""
+        shard.state.start_timers(self._steady_ms())
+        self._tasks.start(self._begin(shard), "group timers")
+
+    def unloaded(self, shard: GroupShard) -> None:
+        """As `ShardWatcher`."""
+        self._sessions.forget(shard)
+        self._targets.forget(shard)
+        self.waits.wake_all()
+
+    def changed(self, shard: GroupShard, key: str) -> None:
+        """As `ShardWatcher`."""
+        self._targets.changed(shard, key)
+        self.waits.changed(key)
+
+    async def _begin(self, shard: GroupShard) -> None:
+        state = shard.state
+        async for name in in_turns([group.name for group in state if group.members], GROUPS_A_TURN):
+            if shard not in self._coordinator.active or shard.state is not state:
+                return
+            group = state.get(name)
+            if group is not None:
+                for member_id, member in group.members.items():
+                    self._sessions.watch(shard, name, member_id)
+                    self._subscriptions.of(member)
+        self._topics_changed.set()
+
+    def _topic_changed(self, name: str) -> None:
+        self._subscriptions.changed([name])
+        self._topics_changed.set()
+
+    def _rights_changed(self) -> None:
+        self._subscriptions.rights_changed()
+        self._topics_changed.set()
+
+    async def _follow_topics(self) -> None:
+        """After topics or rights have changed, compute the targets of groups that subscribe to them."""
+        while True:
+            await self._topics_changed.wait()
+            await asyncio.sleep(TOPIC_CHANGES_S)
+            self._topics_changed.clear()
+            for pattern in self._subscriptions.patterns():
+                await self._patterns.match(pattern)
+            for shard in self._coordinator.active:
+                async for name in in_turns([group.name for group in shard.state if group.members], GROUPS_A_TURN):
+                    if shard not in self._coordinator.active:
+                        break
+                    self._targets.consider(shard, name)
+
+    async def _expire_offsets(self) -> None:
+        while True:
+            await asyncio.sleep(OFFSETS_EXPIRATION_INTERVAL_S)
+            for shard in self._coordinator.active:
+                async for name in in_turns([group.name for group in shard.state], GROUPS_A_TURN):
+                    if shard not in self._coordinator.active:
+                        break
+                    run_unasked(shard, name, partial(self._expired, name), lambda _: None)
+
+    def _expired(self, name: str, groups: Groups) -> Decision[int]:
+        return expire_offsets(
+            groups,
+            name,
+            now_ms=self._retention_now_ms(),
+            retention_ms=self._config.offsets_retention_ms,
+            topics=self._topics,
+        )
+
+
+def _with_progress(group: Group | None, member_id: str, response: GroupHeartbeatResponse) -> GroupHeartbeatResponse:
+    member = None if group is None else group.members.get(member_id)
+    if group is None or member is None:
+        return response
+    if group.target_epoch != group.epoch or not member.is_settled(group.epoch):
+        interval_ms = min(UNSETTLED_MS, response.heartbeat_interval_ms)
+        return replace(response, heartbeat_interval_ms=interval_ms, is_settled=False)
+    return replace(response, is_settled=not group.away)  # others may get what one that is away holds
+
+
+def _limits_of(config: BrokerConfig) -> Limits:
+    return Limits(
+        max_groups=config.group_max_groups,
+        max_members=config.group_max_size,
+        session_timeout_ms=config.group_session_timeout_ms,
+        min_session_timeout_ms=config.group_min_session_timeout_ms,
+        max_session_timeout_ms=config.group_max_session_timeout_ms,
+        rebalance_timeout_ms=config.group_rebalance_timeout_ms,
+        heartbeat_interval_ms=config.group_heartbeat_interval_ms,
+        metadata_max_bytes=config.offset_metadata_max_bytes,
+    )

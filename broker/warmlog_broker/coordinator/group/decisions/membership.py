@@ -1,0 +1,322 @@
+"""Membership: heartbeats that join, confirm, and leave, and the removal of members that are silent or too slow."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.group.decisions.assignors import ASSIGNORS
+from warmlog_broker.coordinator.group.decisions.reconciliation import Holding, advanced, rejoined, released
+from warmlog_broker.coordinator.group.decisions.records import (
+    AssignmentKey,
+    GroupKey,
+    GroupValue,
+    MemberKey,
+    MemberValue,
+    Partition,
+    ShareKey,
+    pack_share,
+    put,
+    remove,
+)
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits, Member, as_partitions
+from warmlog_protocol.errors import (
+    FencedInstanceId,
+    FencedMemberEpoch,
+    GroupMaxSizeReached,
+    InvalidGroupId,
+    InvalidRequest,
+    InvalidSessionTimeout,
+    TooManyGroups,
+    UnknownMemberId,
+    UnsupportedAssignor,
+)
+from warmlog_protocol.messages.coordinators.groups import (
+    JOINING,
+    LEAVING,
+    LEAVING_FOR_A_WHILE,
+    GroupHeartbeatRequest,
+    GroupHeartbeatResponse,
+)
+
+MAX_NAME_BYTES = 249
+"""Of a group, a member id, an instance id, a client id and a pattern: as of topics."""
+
+MAX_TOPICS = 1000
+"""Names in a subscription; a pattern may stand for more topics. Bounds the record of a member."""
+PREDECESSORS = 8
+"""So many member ids that a static member has replaced are known, so that late copies of their joins are refused."""
+
+Heartbeat = Decision[GroupHeartbeatResponse]
+
+
+def heartbeat(
+    groups: Groups,
+    request: GroupHeartbeatRequest,
+    *,
+    host: str,
+    principal: str = "",
+    now_ms: int,
+    limits: Limits,
+) -> Decision[GroupHeartbeatResponse]:
+    """Decide a heartbeat. One that changes nothing has no records. Call `groups.heard` once its records are applied.
+
+    The caller knows what a pattern in the request stands for (`Subscriptions.pattern`). The response has the assignment
+    if the member joins, gets a new epoch, or does not say that it owns exactly that.
+    """
+    check_request(request)
+    group = groups.get(request.group)
+    if request.member_epoch == JOINING:
+        check_room(groups, group, limits)
+        return _join(group or Group(request.group), request, host, principal, limits)
+    if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
+        return _leave(group, request, now_ms)
+    if request.member_epoch < LEAVING_FOR_A_WHILE:
+        raise InvalidRequest(f"a member epoch of {request.member_epoch}: expected -2 or more")
+    member = valid_member(group, request.group, request.member_id, request.instance_id)
+    assert group is not None
+    return _continue(group, member, request, principal, limits)
+
+
+def expire_member(groups: Groups, group: str, member_id: str, *, now_ms: int) -> Decision[bool]:
+    """Remove a member whose deadline has passed. The result is False if there is no such member."""
+    member = groups.member(group, member_id)
+    found = groups.get(group)
+    if member is None or found is None:
+        return Decision((), False)
+    return Decision(_removal(found, member, now_ms), True)
+
+
+def check_group_id(group: str) -> None:
+    """Raise InvalidGroupId if `group` cannot be the name of a group."""
+    if not group:
+        raise InvalidGroupId("the name of the group is empty")
+    size = len(group.encode())
+    if size > MAX_NAME_BYTES:
+        raise InvalidGroupId(f"a group's name of {size} bytes: at most {MAX_NAME_BYTES} are allowed")
+
+
+def check_room(groups: Groups, group: Group | None, limits: Limits) -> None:
+    """Raise TooManyGroups if `group`, None for a new one, would be one too many."""
+    if group is None and len(groups) >= limits.max_groups:
+        raise TooManyGroups("the broker has as many groups as group.max.groups allows: delete unused ones")
+
+
+def valid_member(group: Group | None, name: str, member_id: str, instance_id: str) -> Member:
+    """Return the member; FencedInstanceId if another one has its instance id, UnknownMemberId if there is none."""
+    holder = group.instances.get(instance_id) if group and instance_id else None
+    if holder is not None and holder != member_id:
+        raise _fenced(name, instance_id)
+    member = group.members.get(member_id) if group else None
+    if member is None:
+        raise UnknownMemberId(f"group {name!r} has no member {member_id!r}: its session has expired, or it has left")
+    return member
+
+
+def _fenced(group: str, instance_id: str) -> FencedInstanceId:
+    return FencedInstanceId(f"another process has joined group {group!r} with instance id {instance_id!r}")
+
+
+def check_request(request: GroupHeartbeatRequest) -> None:
+    """Raise InvalidGroupId or InvalidRequest if a name in the request is missing or too long."""
+    check_group_id(request.group)
+    if not request.member_id:
+        raise InvalidRequest("the member id is empty: each consumer chooses one for itself")
+    names = {"member id": request.member_id, "instance id": request.instance_id, "client id": request.client_id}
+    for what, name in {**names, "pattern": request.pattern or ""}.items():
+        size = len(name.encode())
+        if size > MAX_NAME_BYTES:
+            raise InvalidRequest(f"the {what} has {size} bytes: at most {MAX_NAME_BYTES} are allowed")
+
+
+def _join(group: Group, request: GroupHeartbeatRequest, host: str, principal: str, limits: Limits) -> Heartbeat:
+    """Add a member, or let it take the place of the one with its instance id. Of a member it changes the settings."""
+    old = group.members.get(request.member_id)
+    holder = group.instances.get(request.instance_id) if request.instance_id else None
+    replaced = group.members[holder] if holder is not None and holder != request.member_id else None
+    if old is not None and old.settings.instance_id != request.instance_id:
+        raise InvalidRequest(
+            f"member {request.member_id!r} joined with instance id {old.settings.instance_id!r}, and not with "
+            f"{request.instance_id!r}: choose another member id"
+        )
+    if old is None and replaced is None and len(group.members) >= limits.max_members:
+        raise GroupMaxSizeReached(f"group {group.name!r} has {len(group.members)} members, as many as are allowed")
+    defaults = MemberValue(
+        request.instance_id,
+        rebalance_timeout_ms=limits.rebalance_timeout_ms,
+        session_timeout_ms=limits.session_timeout_ms,
+    )
+    settings = _settings(old.settings if old else defaults, request, principal, limits)
+    settings = msgspec.structs.replace(settings, host=host, client_id=request.client_id)
+    if old is not None:
+        return _rejoin(group, old, settings, limits)
+    if replaced is not None:
+        return _replace(group, replaced, request.member_id, settings, limits)
+    epoch = group.epoch + 1
+    holding = Holding(epoch, epoch, {}, {})
+    records = [
+        put(GroupKey(group.name), GroupValue(epoch)),
+        put(MemberKey(group.name, request.member_id), settings),
+        put(AssignmentKey(group.name, request.member_id), holding.value()),
+    ]
+    return Decision(records, _response(group, holding, settings, limits, is_resent=True))
+
+
+def _rejoin(group: Group, member: Member, settings: MemberValue, limits: Limits) -> Heartbeat:
+    """Respond to a member that joins again. It keeps what it holds, since this may be a late copy of its first join.
+
+    But it holds it from a new epoch on: commits that it sent before it joined again are refused.
+    """
+    records = _settings_records(group, member, settings)
+    holding = Holding.of(member)
+    if member.assigned or member.revoking:
+        epoch = group.epoch + 1
+        holding = rejoined(member, epoch)
+        records.append(put(AssignmentKey(group.name, member.member_id), holding.value()))
+        records.append(put(GroupKey(group.name), GroupValue(epoch + 1)))
+    return Decision(records, _response(group, holding, settings, limits, is_resent=True))
+
+
+def _replace(group: Group, old: Member, member_id: str, settings: MemberValue, limits: Limits) -> Heartbeat:
+    """Let a new process have the place of the static member `old`: its epoch, its assignment and its target."""
+    if member_id in old.settings.predecessors:
+        raise _fenced(group.name, settings.instance_id)
+    predecessors = (*old.settings.predecessors, old.member_id)[-PREDECESSORS:]
+    holding = Holding.of(old)
+    records = [
+        put(MemberKey(group.name, member_id), msgspec.structs.replace(settings, predecessors=predecessors)),
+        put(ShareKey(group.name, member_id), pack_share(old.target)),
+    ]
+    records.append(put(AssignmentKey(group.name, member_id), holding.value()))
+    records += _tombstones(group, old)
+    if _subscription(old.settings) != _subscription(settings):
+        records.append(put(GroupKey(group.name), GroupValue(group.epoch + 1)))
+    return Decision(records, _response(group, holding, settings, limits, is_resent=True))
+
+
+def _continue(
+    group: Group, member: Member, request: GroupHeartbeatRequest, principal: str, limits: Limits
+) -> Heartbeat:
+    """Decide the heartbeat of a member that knows its epoch, or the one before: then the last response was lost."""
+    claimed = None if request.owned is None else as_partitions(request.owned)
+    _check_claim(group, member, request.member_epoch, claimed)
+    owned = member.owned if claimed is None else claimed
+    settings = _settings(member.settings, request, principal, limits)
+    before = holding = Holding.of(member)
+    if request.member_epoch != member.epoch:
+        return Decision((), _response(group, holding, member.settings, limits, is_resent=True))
+    if claimed is not None:
+        holding = released(holding, claimed)
+    holding = advanced(group, member, holding)
+    records = _settings_records(group, member, settings)
+    if holding != before:
+        records.append(put(AssignmentKey(group.name, member.member_id), holding.value()))
+    is_resent = holding.epoch != member.epoch or owned is None or owned != holding.assigned.keys()
+    return Decision(records, _response(group, holding, settings, limits, is_resent=is_resent))
+
+
+def _check_claim(group: Group, member: Member, epoch: int, claimed: frozenset[Partition] | None) -> None:
+    """Raise FencedMemberEpoch for an epoch that is neither the member's nor the one before, whose response may have
+    been lost, and for partitions that the member does not hold."""
+    if epoch not in (member.epoch, member.previous_epoch):
+        raise FencedMemberEpoch(
+            f"member {member.member_id!r} of group {group.name!r} has epoch {member.epoch}, the request {epoch}: "
+            f"it has lost its partitions; join again"
+        )
+    foreign = [partition for partition in claimed or () if not member.holds(partition)]
+    if foreign:
+        topic_id, number = min(foreign)
+        raise FencedMemberEpoch(
+            f"member {member.member_id!r} of group {group.name!r} claims partition {number} of topic {topic_id.hex()}, "
+            f"which it was not assigned: it has lost its partitions; join again"
+        )
+
+
+def _leave(group: Group | None, request: GroupHeartbeatRequest, now_ms: int) -> Heartbeat:
+    """Remove a member, or let a static one go for a while: then it keeps its partitions until its session ends."""
+    response = GroupHeartbeatResponse(request.member_epoch, 0, 0)
+    member = group.members.get(request.member_id) if group else None
+    if group is None or member is None:
+        holder = group.instances.get(request.instance_id) if group and request.instance_id else None
+        if holder is not None:
+            valid_member(group, request.group, request.member_id, request.instance_id)
+        return Decision((), response)
+    if request.left_epoch and request.left_epoch not in (member.epoch, member.previous_epoch):
+        return Decision((), response)  # it has joined again since
+    if request.member_epoch == LEAVING:
+        return Decision(_removal(group, member, now_ms), response)
+    if not member.settings.instance_id:
+        raise InvalidRequest("only a member with an instance id can leave for a while: leave with -1 instead")
+    if not member.revoking:
+        return Decision((), response)
+    holding = released(Holding.of(member), frozenset())
+    return Decision([put(AssignmentKey(group.name, member.member_id), holding.value())], response)
+
+
+def _removal(group: Group, member: Member, now_ms: int) -> list[Record]:
+    empty_since_ms = now_ms if len(group.members) == 1 else -1
+    return [*_tombstones(group, member), put(GroupKey(group.name), GroupValue(group.epoch + 1, empty_since_ms))]
+
+
+def _tombstones(group: Group, member: Member) -> list[Record]:
+    name, member_id = group.name, member.member_id
+    return [remove(key(name, member_id)) for key in (AssignmentKey, ShareKey, MemberKey)]
+
+
+def _settings(old: MemberValue, request: GroupHeartbeatRequest, principal: str, limits: Limits) -> MemberValue:
+    """Return the member's settings with what the request changes of them."""
+    if request.assignor and request.assignor not in ASSIGNORS:
+        raise UnsupportedAssignor(f"there is no assignor {request.assignor!r}: expected one of {', '.join(ASSIGNORS)}")
+    session_ms = request.session_timeout_ms
+    if session_ms != -1 and not limits.min_session_timeout_ms <= session_ms <= limits.max_session_timeout_ms:
+        raise InvalidSessionTimeout(
+            f"a session timeout of {session_ms} ms: expected {limits.min_session_timeout_ms} to "
+            f"{limits.max_session_timeout_ms}"
+        )
+    if request.rebalance_timeout_ms < -1 or request.rebalance_timeout_ms == 0:
+        raise InvalidRequest(f"a rebalance timeout of {request.rebalance_timeout_ms} ms: expected 1 or more, or -1")
+    return msgspec.structs.replace(
+        old,
+        topics=old.topics if request.topics is None else _checked_topics(request.topics),
+        pattern=old.pattern if request.pattern is None else request.pattern,
+        assignor=old.assignor if request.assignor is None else request.assignor,
+        rebalance_timeout_ms=_given(request.rebalance_timeout_ms, old.rebalance_timeout_ms),
+        session_timeout_ms=_given(session_ms, old.session_timeout_ms),
+        principal=principal,
+    )
+
+
+def _checked_topics(names: Iterable[str]) -> tuple[str, ...]:
+    topics = tuple(sorted(set(names)))
+    if len(topics) > MAX_TOPICS:
+        raise InvalidRequest(f"a subscription to {len(topics)} names: at most {MAX_TOPICS} are allowed; use a pattern")
+    for name in topics:
+        if len(name) > MAX_NAME_BYTES:
+            raise InvalidRequest(f"a topic's name of {len(name)} characters: at most {MAX_NAME_BYTES} are allowed")
+    return topics
+
+
+def _given(value: int, old: int) -> int:
+    return old if value == -1 else value
+
+
+def _subscription(settings: MemberValue) -> tuple[tuple[str, ...], str, str, str]:
+    return settings.topics, settings.pattern, settings.assignor, settings.principal if settings.pattern else ""
+
+
+def _settings_records(group: Group, member: Member, settings: MemberValue) -> list[Record]:
+    """Return the records that give `member` these settings; a new subscription begins a new epoch of the group."""
+    if settings == member.settings:
+        return []
+    records = [put(MemberKey(group.name, member.member_id), settings)]
+    if _subscription(settings) != _subscription(member.settings):
+        records.append(put(GroupKey(group.name), GroupValue(group.epoch + 1)))
+    return records
+
+
+def _response(
+    group: Group, holding: Holding, settings: MemberValue, limits: Limits, *, is_resent: bool
+) -> GroupHeartbeatResponse:
+    interval_ms = min(limits.heartbeat_interval_ms, settings.session_timeout_ms // 3)
+    assignment = group.topic_partitions(holding.assigned) if is_resent else None
+    return GroupHeartbeatResponse(holding.epoch, interval_ms, settings.session_timeout_ms, assignment)

@@ -1,0 +1,261 @@
+"""Committed offsets: commit, fetch, delete and expire. They are kept by topic id: a recreated topic has none."""
+
+from functools import reduce
+from operator import or_
+
+from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.group.decisions.membership import check_group_id, check_room, valid_member
+from warmlog_broker.coordinator.group.decisions.pending_offsets import check_stable
+from warmlog_broker.coordinator.group.decisions.records import (
+    GroupKey,
+    KnownTopic,
+    OffsetKey,
+    OffsetValue,
+    Partition,
+    PendingKey,
+    TargetKey,
+    put,
+    remove,
+)
+from warmlog_broker.coordinator.group.decisions.state import NO_TOPICS, Group, Groups, Limits, Member, TopicsView
+from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
+from warmlog_protocol.errors import (
+    ApiError,
+    ErrorCode,
+    FencedMemberEpoch,
+    GroupIdNotFound,
+    GroupSubscribedToTopic,
+    NonEmptyGroup,
+    OffsetMetadataTooLarge,
+    OffsetOutOfRange,
+    StaleMemberEpoch,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from warmlog_protocol.messages.base import NO_LEADER_EPOCH
+from warmlog_protocol.messages.coordinators.groups import (
+    NO_COMMITTED_OFFSET,
+    NO_MEMBER_EPOCH,
+    CommittedPartition,
+    DeletedOffset,
+    DeleteOffsetsRequest,
+    DeleteOffsetsResponse,
+    FetchedOffset,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+
+def commit(
+    groups: Groups, request: OffsetCommitRequest, topics: TopicsView, *, now_ms: int, limits: Limits
+) -> Decision[OffsetCommitResponse]:
+    """Decide a commit. Each partition is committed or refused by itself, in the order of the request.
+
+    UnstableOffsetCommit for one from outside while an open transaction commits an offset of a partition in it, which
+    would undo this when it ends.
+
+    Call `groups.heard` with the sequence number of the request once its records are applied; `check_sequence` refuses
+    meanwhile what must not be decided after it.
+    """
+    accepted, response = check_commit(groups, request, topics, now_ms=now_ms, limits=limits)
+    group = groups.get(request.group)
+    if group is not None and not request.member_id:
+        check_stable(group, accepted)
+    records = [put(OffsetKey(request.group, *partition), value) for partition, value in accepted.items()]
+    return Decision(records, response)
+
+
+def check_commit(
+    groups: Groups, request: OffsetCommitRequest, topics: TopicsView, *, now_ms: int, limits: Limits
+) -> tuple[dict[Partition, OffsetValue], OffsetCommitResponse]:
+    """Return the offsets of `request` that may be committed, and the result for each."""
+    check_group_id(request.group)
+    group = groups.get(request.group)
+    member = _committer(group, request)
+    check_room(groups, group, limits)
+    accepted: dict[Partition, OffsetValue] = {}
+    results = []
+    for item in request.partitions:
+        error: ApiError | None = None
+        try:
+            topic = _topic_of(item, topics)
+            _check_commit(item, topic, topics, limits)
+            partition = Partition(topic.topic_id, item.partition)
+            if member is not None:
+                _check_ownership(member, partition, request.member_epoch)
+            accepted[partition] = OffsetValue(item.offset, item.leader_epoch, item.metadata, topic.name, now_ms)
+        except ApiError as raised:
+            error = raised
+        results.append(CommittedPartition(item.topic_id, item.topic, item.partition, *_outcome(error)))
+    return accepted, OffsetCommitResponse(results)
+
+
+def _outcome(error: ApiError | None) -> tuple[int, str]:
+    return (int(ErrorCode.NONE), "") if error is None else (int(error.code), str(error))
+
+
+def _committer(group: Group | None, request: OffsetCommitRequest) -> Member | None:
+    """Return the member that commits; None from outside, which a group without members allows."""
+    if not request.member_id and request.member_epoch == NO_MEMBER_EPOCH:
+        if group is not None and group.members:
+            raise NonEmptyGroup(
+                f"group {group.name!r} has members, and only they may commit: stop them first, or use another group"
+            )
+        return None
+    member = valid_member(group, request.group, request.member_id, request.instance_id)
+    if request.member_epoch > member.epoch:
+        raise FencedMemberEpoch(
+            f"member {member.member_id!r} of group {request.group!r} has epoch {member.epoch}, the request "
+            f"{request.member_epoch}: join again"
+        )
+    check_sequence(request, member.commit_sequence)
+    return member
+
+
+def check_sequence(request: OffsetCommitRequest, latest: int) -> None:
+    """Raise StaleMemberEpoch for a commit whose number is below the `latest` of its member."""
+    if 0 < request.sequence < latest:
+        raise StaleMemberEpoch(f"a late copy of a commit: number {request.sequence}, after {latest}")
+
+
+def _topic_of(item: OffsetCommitPartition, topics: TopicsView) -> KnownTopic:
+    if item.topic_id:
+        topic = topics.by_id(item.topic_id)
+        if topic is None:
+            raise UnknownTopicId(f"topic {item.topic!r} with id {item.topic_id.hex()} was deleted")
+        return topic
+    topic = topics.by_name(item.topic)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"there is no topic {item.topic!r}")
+    return topic
+
+
+def _check_commit(item: OffsetCommitPartition, topic: KnownTopic, topics: TopicsView, limits: Limits) -> None:
+    if not 0 <= item.partition < topic.partitions:
+        raise UnknownTopicOrPartition(f"topic {topic.name!r} has {topic.partitions} partitions, none {item.partition}")
+    end = topics.log_end(Partition(topic.topic_id, item.partition))
+    if item.offset < 0 or (end is not None and item.offset > end):
+        bounds = "0 or more" if end is None else f"0 to {end}, the log end"
+        raise OffsetOutOfRange(f"offset {item.offset} of {topic.name}-{item.partition}: expected {bounds}")
+    size = len(item.metadata.encode())
+    if size > limits.metadata_max_bytes:
+        raise OffsetMetadataTooLarge(f"metadata of {size} bytes: at most {limits.metadata_max_bytes} are allowed")
+
+
+def _check_ownership(member: Member, partition: Partition, epoch: int) -> None:
+    since = member.assigned.get(partition, member.revoking.get(partition))
+    if since is None:
+        raise StaleMemberEpoch(f"member {member.member_id!r} does not own the partition")
+    if epoch < since:
+        raise StaleMemberEpoch(
+            f"member {member.member_id!r} owns the partition since its epoch {since}, the commit is of epoch {epoch}"
+        )
+
+
+def fetch_offsets(groups: Groups, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    """Return committed offsets: of the partitions asked for, or of all that have one."""
+    check_group_id(request.group)
+    group = groups.get(request.group)
+    if request.member_id or request.member_epoch != NO_MEMBER_EPOCH:
+        member = valid_member(group, request.group, request.member_id, "")
+        if request.member_epoch not in (member.epoch, member.previous_epoch):
+            raise StaleMemberEpoch(
+                f"member {member.member_id!r} of group {request.group!r} has epoch {member.epoch}, the request "
+                f"{request.member_epoch}"
+            )
+    offsets = group.offsets if group else {}
+    if request.partitions is None:
+        by_name = sorted(offsets.items(), key=lambda item: (item[1].topic, item[0]))
+        return OffsetFetchResponse([_fetched(partition, value) for partition, value in by_name])
+    wanted = [(Partition(t.topic_id, number), t.topic) for t in request.partitions for number in t.partitions]
+    if group is not None and (request.member_id or request.needs_stable):
+        check_stable(group, (partition for partition, _ in wanted))
+    return OffsetFetchResponse([_fetched(each, offsets.get(each) or _nothing(topic)) for each, topic in wanted])
+
+
+def _fetched(partition: Partition, value: OffsetValue) -> FetchedOffset:
+    topic_id, number = partition
+    return FetchedOffset(
+        topic_id, value.topic, number, value.offset, value.leader_epoch, value.metadata, value.committed_at_ms
+    )
+
+
+def _nothing(topic: str) -> OffsetValue:
+    return OffsetValue(NO_COMMITTED_OFFSET, NO_LEADER_EPOCH, "", topic, -1)
+
+
+def delete_offsets(
+    groups: Groups, request: DeleteOffsetsRequest, subscriptions: Subscriptions
+) -> Decision[DeleteOffsetsResponse]:
+    """Remove committed offsets of partitions that no member subscribes to; GroupIdNotFound."""
+    group = existing_group(groups, request.group)
+    by_topic: dict[bytes | str, dict[int, list[Partition]]] = {}
+    names: dict[bytes, set[str]] = {}
+    for partition, value in group.offsets.items():
+        for topic_key in (partition.topic_id, value.topic):
+            by_topic.setdefault(topic_key, {}).setdefault(partition.number, []).append(partition)
+        names.setdefault(partition.topic_id, set()).add(value.topic)
+    subscribed = {name for member in group.members.values() for name in member.settings.topics}
+    topics = reduce(or_, map(subscriptions.topics_of, group.members.values()), NO_TOPICS)
+    subscribed |= {topic.name for _, topic in subscriptions.topics(topics)}
+    records: dict[Record, None] = {}
+    results = []
+    for topic in request.partitions:
+        meant = by_topic.get(topic.topic_id or topic.topic, {})
+        used = sorted((names.get(topic.topic_id, set()) | {topic.topic}) & subscribed)
+        error = _subscription_error(group, used[0]) if used else None
+        for number in topic.partitions:
+            if error is None:
+                records.update((remove(OffsetKey(group.name, *each)), None) for each in meant.get(number, ()))
+            results.append(DeletedOffset(topic.topic_id, topic.topic, number, *_outcome(error)))
+    return Decision(list(records), DeleteOffsetsResponse(results))
+
+
+def existing_group(groups: Groups, name: str) -> Group:
+    """Return the group; GroupIdNotFound, or InvalidGroupId if there can be none."""
+    check_group_id(name)
+    group = groups.get(name)
+    if group is None:
+        raise GroupIdNotFound(f"there is no group {name!r}")
+    return group
+
+
+def _subscription_error(group: Group, topic: str) -> ApiError:
+    return GroupSubscribedToTopic(f"members of group {group.name!r} subscribe to {topic!r}: stop them first")
+
+
+def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int, topics: TopicsView) -> Decision[int]:
+    """Remove the offsets of deleted topics, and those of a group that has been without members and commits for
+    `retention_ms`: all at once, with the group, since a partition without new records is not committed again.
+
+    The result is the number of offsets.
+    """
+    found = groups.get(group)
+    if found is None:
+        return Decision((), 0)
+    oldest_ms = now_ms - retention_ms
+    is_pending = any(value.offsets for value in found.pending.values())
+    used_ms = max([found.empty_since_ms, *(value.committed_at_ms for value in found.offsets.values())])
+    if not found.members and not is_pending and used_ms <= oldest_ms:
+        return Decision(_all_tombstones(found), len(found.offsets))
+    expired = [partition for partition in found.offsets if topics.by_id(partition.topic_id) is None]
+    ended = [key for key, value in found.pending.items() if not value.offsets and value.at_ms <= oldest_ms]
+    records = [remove(OffsetKey(group, *partition)) for partition in expired]
+    return Decision([*records, *(remove(PendingKey(group, producer_id)) for producer_id in ended)], len(expired))
+
+
+def delete_group(groups: Groups, group: str) -> Decision[None]:
+    """Remove a group with its offsets; GroupIdNotFound, NonEmptyGroup."""
+    found = existing_group(groups, group)
+    if found.members:
+        raise NonEmptyGroup(f"group {group!r} has {len(found.members)} members: stop them first")
+    return Decision(_all_tombstones(found), None)
+
+
+def _all_tombstones(group: Group) -> list[Record]:
+    offsets = [remove(OffsetKey(group.name, *partition)) for partition in group.offsets]
+    pending = [remove(PendingKey(group.name, producer_id)) for producer_id in group.pending]
+    return [*offsets, *pending, remove(TargetKey(group.name)), remove(GroupKey(group.name))]

@@ -1,0 +1,377 @@
+"""What the records of one partition of `__groups` result in: groups with members, targets and committed offsets.
+
+Fields that are not in the records are *soft*: they are set by `Groups.heard` and `Groups.start_timers`, are rebuilt
+after a load, and do not count when two states are compared.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from warmlog_broker.coordinator.framework.decision import Record
+from warmlog_broker.coordinator.group.decisions.records import (
+    AssignmentKey,
+    AssignmentValue,
+    GroupKey,
+    GroupValue,
+    KnownTopic,
+    MemberKey,
+    MemberValue,
+    OffsetKey,
+    OffsetValue,
+    Partition,
+    PendingKey,
+    PendingValue,
+    ShareKey,
+    ShareValue,
+    TargetKey,
+    TargetValue,
+    by_topic,
+    read,
+    unpack_epochs,
+    unpack_share,
+)
+from warmlog_protocol.messages.coordinators.groups import TopicPartitions
+
+__all__ = ["Group", "Groups", "KnownTopic", "Limits", "Member", "Partition", "TopicsView"]
+
+NO_TOPICS = 0
+"""A set of topics is an integer, see `decisions/subscriptions`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The broker's settings for groups."""
+
+    max_groups: int = 100_000
+    """Of one `Groups`."""
+    max_members: int = 1000
+    session_timeout_ms: int = 45_000
+    min_session_timeout_ms: int = 2000
+    max_session_timeout_ms: int = 600_000
+    rebalance_timeout_ms: int = 300_000
+    heartbeat_interval_ms: int = 5000
+    metadata_max_bytes: int = 4096
+
+
+class TopicsView(Protocol):
+    """The topics of the cluster, without internal ones."""
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all topics."""
+        ...
+
+    def may_describe(self, principal: str, name: str) -> bool:
+        """Return whether the principal of a member may know of the topic."""
+        ...
+
+    def by_name(self, name: str) -> KnownTopic | None:
+        """Return the topic that has this name now."""
+        ...
+
+    def by_id(self, topic_id: bytes) -> KnownTopic | None:
+        """Return the topic with this id; None if it was deleted."""
+        ...
+
+    def log_end(self, partition: Partition) -> int | None:
+        """Return the log end offset of a partition that exists; None if it is not known now."""
+        ...
+
+
+class Pattern:
+    """A pattern that members or requests use, and what it stands for so far."""
+
+    def __init__(self, text: str, unmatched: int) -> None:
+        self.text = text
+        self.matched = NO_TOPICS
+        self.unmatched = unmatched
+        """Topics that it was not compared with yet."""
+        self.is_known = False
+        """Whether it was compared with all topics that existed when it was first used."""
+        self.problem = ""
+        """Why it is not matched any more: it stands for what it has matched until then."""
+
+
+class Subscription:
+    """What members with the same names, pattern and principal stand for: `decisions/subscriptions`."""
+
+    def __init__(self, names: tuple[str, ...], pattern: Pattern | None, principal: str) -> None:
+        self.names = names
+        self.pattern = pattern
+        self.principal = principal
+        self.topics = NO_TOPICS
+        """As of `version`: see `Subscriptions.topics_of`."""
+        self.version = -1
+
+
+@dataclass(slots=True)
+class Member:
+    """A member. It holds what it is assigned and what it is revoking: these belong to it and to no other member."""
+
+    member_id: str
+    settings: MemberValue = field(default_factory=MemberValue)
+    """As it gave them: its ids, subscription and timeouts."""
+    target: frozenset[Partition] = frozenset()
+    """What the target of the group gives to it; a part may still be held by others."""
+    epoch: int = 0
+    """The epoch of the last target that it was told of. Each change that takes partitions away raises it."""
+    previous_epoch: int = 0
+    assigned: dict[Partition, int] = field(default_factory=dict)
+    """What it may own, with the member epochs in which it was assigned."""
+    revoking: dict[Partition, int] = field(default_factory=dict)
+    """What it was told to give up in `epoch`, until it has confirmed that."""
+
+    owned: frozenset[Partition] | None = field(default=None, compare=False)
+    """Soft: what it said in a heartbeat of `epoch` that it owns; None if it has not, since the load."""
+    heard_ms: int = field(default=0, compare=False)
+    """Soft: the time of the last heartbeat, or of the load."""
+    revoking_since_ms: int | None = field(default=None, compare=False)
+    """Soft: since when it has something to give up."""
+    commit_sequence: int = field(default=0, compare=False)
+    """Soft: the highest sequence number of its commits."""
+    subscription: Subscription | None = field(default=None, compare=False)
+    """Soft: what `settings` stand for; None if that was not asked for yet. See `Subscriptions.of`."""
+
+    def holds(self, partition: Partition) -> bool:
+        return partition in self.assigned or partition in self.revoking
+
+    def is_settled(self, target_epoch: int) -> bool:
+        """Return whether it has exactly what the target of `target_epoch` gives to it."""
+        return self.epoch >= target_epoch and not self.revoking and self.assigned.keys() == self.target
+
+    def deadline_ms(self) -> int:
+        """Return the time at which it is to be removed, if it is not heard of before: `expire_member`."""
+        deadline = self.heard_ms + self.settings.session_timeout_ms
+        if self.revoking_since_ms is not None:
+            deadline = min(deadline, self.revoking_since_ms + self.settings.rebalance_timeout_ms)
+        return deadline
+
+
+@dataclass(slots=True)
+class Group:
+    """A group. One that has committed offsets only, from outside, has the epoch 0."""
+
+    name: str
+    epoch: int = 0
+    """Rises with each change of the members, their subscriptions, or the partitions that these stand for."""
+    empty_since_ms: int = -1
+    target_epoch: int = 0
+    """The group's epoch when the target was computed."""
+    assignor: str = ""
+    topics: dict[bytes, KnownTopic] = field(default_factory=dict)
+    """By id: the topics that the target was computed for, and deleted ones of which members still hold partitions."""
+    members: dict[str, Member] = field(default_factory=dict)
+    offsets: dict[Partition, OffsetValue] = field(default_factory=dict)
+    pending: dict[int, PendingValue] = field(default_factory=dict)
+    """By producer id: what open transactions commit, and the epochs in which ended ones have."""
+
+    instances: dict[str, str] = field(default_factory=dict)
+    """Index: member ids of static members by their instance ids."""
+    owners: dict[Partition, str] = field(default_factory=dict)
+    """Index: the id of the member that holds a partition. A partition that is not in it is free."""
+    away: set[str] = field(default_factory=set, compare=False)
+    """Soft: the ids of members of which nothing was heard since the load, or since the connection ended in which one
+    waited for news."""
+    target_version: int = field(default=-1, compare=False)
+    """Soft: `Subscriptions.version` as of which the target is up to date, if the members are the same."""
+
+    @property
+    def state(self) -> str:
+        """Return "empty", "assigning", "reconciling" or "stable"."""
+        if not self.members:
+            return "empty"
+        if self.target_epoch < self.epoch:
+            return "assigning"
+        if all(member.is_settled(self.target_epoch) for member in self.members.values()):
+            return "stable"
+        return "reconciling"
+
+    def topic_partitions(self, partitions: Iterable[Partition]) -> list[TopicPartitions]:
+        """Return partitions that members hold or the target names as a message has them."""
+        return [
+            TopicPartitions(topic_id, self.topics[topic_id].name, numbers)
+            for topic_id, numbers in by_topic(partitions).items()
+        ]
+
+    def is_bare(self) -> bool:
+        """Return whether no record of it is left."""
+        return not (self.epoch or self.target_epoch or self.members or self.offsets or self.pending)
+
+
+class Groups:
+    """The groups of one partition of `__groups`: what a replay of its records results in."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, Group] = {}
+        self.beginning: set[str] = set()
+        """Soft: names of groups whose first records are not durable yet. They count for the limit."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Groups) and self._groups == other._groups
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups.values())
+
+    def get(self, name: str) -> Group | None:
+        """Return the group of this name."""
+        return self._groups.get(name)
+
+    def member(self, group: str, member_id: str) -> Member | None:
+        """Return the member of this id."""
+        found = self._groups.get(group)
+        return found.members.get(member_id) if found else None
+
+    def replay(self, record: Record) -> None:
+        """Change the state by the next record of the log. ValueError for a damaged record."""
+        entry = read(record)
+        if entry is None:
+            return
+        key, value = entry
+        group = self._groups.get(key.group)
+        if group is None:
+            if value is None:
+                return
+            group = self._groups[key.group] = Group(key.group)
+            self.beginning.discard(key.group)
+        match key:
+            case OffsetKey():
+                _replay_offset(group, Partition(key.topic_id, key.partition), value)
+            case PendingKey():
+                _replay_pending(group, key.producer_id, value)
+            case GroupKey():
+                _replay_group(group, value or GroupValue())
+            case TargetKey():
+                _replay_target(group, value or TargetValue())
+            case MemberKey():
+                _replay_member(group, key.member_id, value)
+            case ShareKey():
+                _replay_share(group, key.member_id, value)
+            case AssignmentKey():
+                _replay_assignment(group, key.member_id, value)
+        if value is None and group.is_bare():
+            del self._groups[key.group]
+
+    def heard(
+        self,
+        group: str,
+        member_id: str,
+        *,
+        now_ms: int,
+        epoch: int = 0,
+        owned: Iterable[TopicPartitions] | None = None,
+        commit_sequence: int = 0,
+    ) -> None:
+        """Note a heartbeat or commit that was accepted, once its records are applied.
+
+        `epoch`, `owned`: of the heartbeat's request. `commit_sequence`: of a commit.
+        """
+        member = self.member(group, member_id)
+        if member is None:
+            return
+        member.heard_ms = max(member.heard_ms, now_ms)
+        self._groups[group].away.discard(member_id)
+        member.commit_sequence = max(member.commit_sequence, commit_sequence)
+        if owned is not None and epoch == member.epoch:
+            member.owned = as_partitions(owned)
+        _watch_revocation(member, now_ms)
+
+    def start_timers(self, now_ms: int) -> None:
+        """Start the timers of all members, in full: after a load."""
+        for group in self:
+            for member in group.members.values():
+                member.heard_ms = now_ms
+                member.revoking_since_ms = now_ms if member.revoking else None
+
+
+def as_partitions(topics: Iterable[TopicPartitions]) -> frozenset[Partition]:
+    """Return the partitions that a message names."""
+    return frozenset(Partition(topic.topic_id, number) for topic in topics for number in topic.partitions)
+
+
+def _watch_revocation(member: Member, now_ms: int) -> None:
+    if not member.revoking:
+        member.revoking_since_ms = None
+    elif member.revoking_since_ms is None:
+        member.revoking_since_ms = now_ms
+
+
+def _replay_group(group: Group, value: GroupValue) -> None:
+    group.epoch, group.empty_since_ms = value.epoch, value.empty_since_ms
+
+
+def _replay_target(group: Group, value: TargetValue) -> None:
+    group.target_epoch, group.assignor = value.epoch, value.assignor
+    group.topics = {topic.topic_id: topic for topic in value.topics}
+
+
+def _replay_member(group: Group, member_id: str, value: MemberValue | None) -> None:
+    old = group.members.get(member_id)
+    if old is not None and group.instances.get(old.settings.instance_id) == member_id:
+        del group.instances[old.settings.instance_id]
+    if value is None:
+        if old is not None:
+            _hold(group, old, {}, {})
+            del group.members[member_id]
+            group.away.discard(member_id)
+        return
+    member = _member(group, member_id)
+    member.settings, member.subscription = value, None
+    if value.instance_id:
+        group.instances[value.instance_id] = member_id
+
+
+def _member(group: Group, member_id: str) -> Member:
+    """Return the member; in a compacted log what belongs to one may come before its settings."""
+    found = group.members.get(member_id)
+    if found is None:
+        found = group.members[member_id] = Member(member_id)
+        group.away.add(member_id)
+    return found
+
+
+def _replay_share(group: Group, member_id: str, value: ShareValue | None) -> None:
+    if value is None:
+        if member_id in group.members:
+            group.members[member_id].target = frozenset()
+        return
+    _member(group, member_id).target = unpack_share(value)
+
+
+def _replay_assignment(group: Group, member_id: str, value: AssignmentValue | None) -> None:
+    if value is None:
+        if member_id in group.members:
+            _hold(group, group.members[member_id], {}, {})
+        return
+    member = _member(group, member_id)
+    if value.epoch != member.epoch:
+        member.owned = member.revoking_since_ms = None
+    member.epoch, member.previous_epoch = value.epoch, value.previous_epoch
+    _hold(group, member, unpack_epochs(value.assigned), unpack_epochs(value.revoking))
+
+
+def _replay_offset(group: Group, partition: Partition, value: OffsetValue | None) -> None:
+    if value is None:
+        group.offsets.pop(partition, None)
+    else:
+        group.offsets[partition] = value
+
+
+def _replay_pending(group: Group, producer_id: int, value: PendingValue | None) -> None:
+    if value is None:
+        group.pending.pop(producer_id, None)
+    else:
+        group.pending[producer_id] = value
+
+
+def _hold(group: Group, member: Member, assigned: dict[Partition, int], revoking: dict[Partition, int]) -> None:
+    """Let `member` hold these partitions, and no others."""
+    for partition in (*member.assigned, *member.revoking):
+        if group.owners.get(partition) == member.member_id:
+            del group.owners[partition]
+    member.assigned, member.revoking = assigned, revoking
+    group.owners.update(dict.fromkeys((*assigned, *revoking), member.member_id))

@@ -1,0 +1,453 @@
+"""Transactions as a service: requests, the timeouts of open transactions, and the ends of decided ones.
+
+The state is kept in the internal topic `__transactions`, a shard for each of its partitions; `transaction` decides
+about it. A decision is one durable record. After it the markers of all partitions and the offsets of all groups are
+written, again and again until each is durable; then one more record says that the transactional id is free, and the
+producer gets its response: transactions of one id never overlap. After a start this goes on where it was, and open
+transactions get their full time again.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.framework.coordinator import Coordinator
+from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
+from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
+from warmlog_broker.coordinator.transaction.decisions.jobs import Committed, abort_members, check_member, commit, join
+from warmlog_broker.coordinator.transaction.decisions.limits import Limits, NeedsProducerId
+from warmlog_broker.coordinator.transaction.decisions.producers import (
+    abort,
+    check_open,
+    complete,
+    end,
+    enrol,
+    expire,
+    has_expired_slots,
+    initialise,
+    is_expired,
+    time_out,
+)
+from warmlog_broker.coordinator.transaction.decisions.records import End, Status
+from warmlog_broker.coordinator.transaction.decisions.state import (
+    Enrolled,
+    Job,
+    Outcome,
+    Place,
+    Producer,
+    Transaction,
+    Transactions,
+    hanging,
+)
+from warmlog_broker.coordinator.transaction.markers import EndWriter
+from warmlog_broker.metadata.store import ProducerIds
+from warmlog_broker.runtime.tasks import Tasks, in_turns
+from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
+from warmlog_broker.topics.topics import Topics
+from warmlog_protocol.errors import ApiError, ConcurrentTransactions, CoordinatorNotAvailable, InvalidTxnState
+from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
+
+TOPIC = "__transactions"
+IDS_A_TURN = 100
+WAIT_S = 30.0
+"""How long a request waits for the end of a transaction; after that the producer is told to come again."""
+RETRY_S = 0.2
+"""The pause before a change that the log did not take is decided again."""
+EXPIRY_CHECK_S = 600.0
+RECORDS_A_DECISION = 10_000
+"""About the most that close outcomes: those of a job with thousands of members must fit into segments of the log."""
+
+TransactionShard = Shard[Transactions]
+R = TypeVar("R")
+
+_log = logging.getLogger(__name__)
+
+
+class TransactionCoordinator:
+    """The transactional ids of one broker."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        groups: GroupCoordinator,
+        producer_ids: ProducerIds,
+        config: BrokerConfig,
+        *,
+        timers: TimerWheel,
+        threads: Executor,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`threads` read files."""
+        self._topics = topics
+        self._groups = groups
+        self._producer_ids = producer_ids
+        self._limits = Limits(
+            max_ids=config.transaction_max_ids,
+            max_timeout_ms=config.transaction_max_timeout_ms,
+            expiration_ms=config.transactional_id_expiration_ms,
+            max_job_timeout_ms=config.transaction_job_max_timeout_ms,
+            job_expiration_ms=config.transaction_job_expiration_ms,
+        )
+        self._timers = timers
+        self._now_ms = now_ms
+        self._tasks = Tasks()
+        self._deadlines: dict[str, tuple[TransactionShard, Timer]] = {}
+        """The timers of open transactions."""
+        self._endings: dict[str, tuple[TransactionShard, asyncio.Task[None]]] = {}
+        """What carries out the decided transactions."""
+        self._offsets_added: dict[str, tuple[Producer, int]] = {}
+        """The open transactions with offsets, and the number of the last request that had some."""
+        self._ends = EndWriter(topics, groups, now_ms)
+        self.ended: Counter[End] = Counter()
+        """The transactions whose markers this process has written, by how they were decided."""
+        self._coordinator = Coordinator(
+            TOPIC,
+            config.transaction_coordinator_partitions,
+            topics,
+            Surroundings(Transactions, self, threads, now_ms),
+        )
+
+    def start(self) -> None:
+        """Load what is there, finish what was decided, and begin the duties."""
+        self._coordinator.start()
+        self._tasks.start(self._abort_hanging(), "abort of hanging transactions")
+        self._tasks.start(self._expire(), "expiry of transactional ids")
+
+    def close(self) -> None:
+        """Fail the requests that wait, and end all duties. Idempotent."""
+        self._coordinator.close()
+        self._tasks.cancel()
+
+    async def stop(self) -> None:
+        """As `close`; on return all duties have ended."""
+        self.close()
+        await self._tasks.finish(0)
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    async def initialise(self, transactional_id: str, timeout_ms: int, expected: Producer) -> Producer:
+        """Give the transactional id to a producer, as `decisions.initialise`, after the end of an open transaction."""
+        while True:
+            await self._wait_for_end(transactional_id)
+            producer = await self._decide(
+                transactional_id,
+                lambda fresh_id, state: initialise(
+                    state,
+                    transactional_id,
+                    timeout_ms=timeout_ms,
+                    expected=expected,
+                    fresh_id=fresh_id,
+                    now_ms=self._now_ms(),
+                    limits=self._limits,
+                ),
+            )
+            if producer is not None:
+                return producer
+
+    def enrol_partition(
+        self, transactional_id: str, producer: Producer, topic: str, partition: int
+    ) -> Awaitable[None] | None:
+        """Make a partition part of the producer's transaction, before its first batch is appended there.
+
+        Return what is to be awaited for that; None if the partition is part of it already. ConcurrentTransactions while
+        the last transaction is ending.
+        """
+        enrolled = Enrolled(self._topics.get(topic).topic_id, partition)
+        return self._coordinator.run(
+            transactional_id,
+            lambda state: enrol(
+                state, transactional_id, producer, partition=enrolled, topic=topic, now_ms=self._now_ms()
+            ),
+        )
+
+    async def commit_offsets(
+        self, transactional_id: str, producer: Producer, request: OffsetCommitRequest, sequence: int
+    ) -> OffsetCommitResponse:
+        """Make the offsets part of the producer's transaction: they count when it commits.
+
+        InvalidTxnState for a request with a number below the last one, unless that is 0: a copy that was delayed.
+        """
+        await self._wait_for_end(transactional_id)
+        group = request.group
+        await self._decide(
+            transactional_id,
+            lambda _, state: enrol(state, transactional_id, producer, group=group, now_ms=self._now_ms()),
+        )
+
+        def check() -> None:
+            check_open(self._coordinator.state_of(transactional_id), transactional_id, producer, group)
+            owner, latest = self._offsets_added.get(transactional_id, (producer, 0))
+            if owner == producer and 0 < sequence < latest:
+                raise InvalidTxnState(f"a late copy of a request: number {sequence}, after {latest}")
+            self._offsets_added[transactional_id] = producer, sequence
+
+        return await self._groups.add_pending(request, *producer, check)
+
+    async def end(self, transactional_id: str, producer: Producer, *, commits: bool) -> Producer:
+        """Commit or abort the producer's transaction, and return the producer of the next one.
+
+        On return every record of it can be read by committed readers, or by none. ConcurrentTransactions if a partition
+        has taken no marker for WAIT_S: the decision stands.
+        """
+        await self._wait_for_end(transactional_id)
+        following = await self._decide(
+            transactional_id,
+            lambda fresh_id, state: end(
+                state, transactional_id, producer, commits=commits, fresh_id=fresh_id, now_ms=self._now_ms()
+            ),
+        )
+        await self._wait_for_end(transactional_id)
+        try:
+            self._coordinator.state_of(transactional_id)
+        except ApiError as error:
+            raise CoordinatorNotAvailable(
+                f"the transaction of {transactional_id!r} is decided; its coordinator stopped before the end: retry"
+            ) from error
+        return following
+
+    async def abort(self, transactional_id: str) -> None:
+        """Abort the open transaction of a producer or a job that does not end it."""
+        await self._wait_for_end(transactional_id)
+        await self._decide(
+            transactional_id,
+            lambda fresh_id, state: abort(state, transactional_id, now_ms=self._now_ms(), fresh_id=fresh_id),
+        )
+        await self._wait_for_end(transactional_id)
+
+    async def join_job(self, transactional_id: str, version: int, timeout_ms: int) -> Producer | None:
+        """Return the producer of a new member, as `jobs.join`; None if the version is committed.
+
+        A new member gives the job its full time again.
+        """
+        await self._wait_for_end(transactional_id)
+        producer = await self._decide(
+            transactional_id,
+            lambda fresh_id, state: join(
+                state,
+                transactional_id,
+                version,
+                timeout_ms=timeout_ms,
+                fresh_id=fresh_id,
+                now_ms=self._now_ms(),
+                limits=self._limits,
+            ),
+        )
+        if producer is not None:
+            self._renew(transactional_id)
+        return producer
+
+    def keep_job(self, transactional_id: str, version: int, producer: Producer) -> None:
+        """Give the job its full time again. Raises what `jobs.check_member` does."""
+        check_member(self._coordinator.state_of(transactional_id), transactional_id, version, producer)
+        self._renew(transactional_id)
+
+    def _renew(self, transactional_id: str) -> None:
+        if transactional_id in self._deadlines:
+            shard, deadline = self._deadlines.pop(transactional_id)
+            deadline.cancel()
+            found = shard.state.get(transactional_id)
+            assert found is not None
+            self._watch_time(shard, found)
+
+    async def commit_job(
+        self, transactional_id: str, version: int, winners: Sequence[Producer], records: int
+    ) -> Committed:
+        """Decide the job's transaction, as `jobs.commit`, and wait for the markers, but not longer than WAIT_S."""
+        with suppress(ConcurrentTransactions):  # a repeated request is answered also while that takes long
+            await self._wait_for_end(transactional_id)
+        committed = await self._decide(
+            transactional_id,
+            lambda _, state: commit(
+                state, transactional_id, version, winners, records=records, now_ms=self._now_ms(), limits=self._limits
+            ),
+        )
+        with suppress(ConcurrentTransactions):
+            await self._wait_for_end(transactional_id)
+        return committed
+
+    async def abort_job_members(self, transactional_id: str, version: int, members: Sequence[Producer]) -> None:
+        """Abort what these members have written, as `jobs.abort_members`."""
+        await self._decide(transactional_id, lambda _, state: abort_members(state, transactional_id, version, members))
+
+    def transactions(self) -> list[Transaction | Job]:
+        """Return all transactional ids. Raises what `Shard.state` does."""
+        return list(self._all())
+
+    async def _decide(self, transactional_id: str, decide: Callable[[int | None, Transactions], Decision[R]]) -> R:
+        """Run a decision, again with a new producer id if it needs one."""
+        fresh_id: int | None = None
+        while True:
+            try:
+                outcome = self._coordinator.run(transactional_id, partial(decide, fresh_id))
+                return await outcome if isinstance(outcome, Awaitable) else outcome
+            except NeedsProducerId:
+                fresh_id = await self._producer_ids.give_out()
+
+    async def _wait_for_end(self, transactional_id: str) -> None:
+        """Return when nothing that was decided is left to carry out here; ConcurrentTransactions after WAIT_S."""
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while transactional_id in self._endings:
+                    await asyncio.wait([self._endings[transactional_id][1]])
+        except TimeoutError:
+            raise ConcurrentTransactions(
+                f"the transaction of {transactional_id!r} is decided, and still ending after {WAIT_S:g} s: retry"
+            ) from None
+
+    # --- duties -----------------------------------------------------------------------------------------------------
+
+    def loaded(self, shard: TransactionShard) -> None:
+        """As `ShardWatcher`: go on with what is open or decided."""
+        for transaction in shard.state:
+            self._follow(shard, transaction)
+
+    def unloaded(self, shard: TransactionShard) -> None:
+        """As `ShardWatcher`: what is open or decided goes on after the next load."""
+        for key, (owner, timer) in list(self._deadlines.items()):
+            if owner is shard:
+                timer.cancel()
+                del self._deadlines[key]
+        for key, (owner, task) in list(self._endings.items()):
+            if owner is shard:
+                task.cancel()
+                del self._endings[key]
+
+    def changed(self, shard: TransactionShard, key: str) -> None:
+        """As `ShardWatcher`."""
+        transaction = shard.state.get(key)
+        if transaction is not None:
+            self._follow(shard, transaction)
+
+    def _follow(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
+        """Watch the time of an open transaction, and carry out what is decided."""
+        key = transaction.transactional_id
+        if transaction.value.status is Status.ONGOING:
+            if key not in self._deadlines:
+                self._watch_time(shard, transaction)
+        else:
+            _, deadline = self._deadlines.pop(key, (shard, None))
+            if deadline is not None:
+                deadline.cancel()
+        if transaction.outcomes and key not in self._endings:
+            task = self._tasks.start(self._carry_out(shard, transaction), f"end of {key}")
+            self._endings[key] = shard, task
+
+    def _watch_time(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
+        key = transaction.transactional_id
+        due_s = asyncio.get_running_loop().time() + transaction.value.timeout_ms / 1000
+        self._deadlines[key] = shard, self._timers.schedule(due_s, partial(self._rang, key, transaction.turn))
+
+    def _rang(self, transactional_id: str, turn: tuple[int, int]) -> None:
+        self._deadlines.pop(transactional_id, None)
+        self._tasks.start(self._time_out(transactional_id, turn), "transaction timeout")
+
+    async def _time_out(self, transactional_id: str, turn: tuple[int, int]) -> None:
+        def decide(fresh_id: int | None, state: Transactions) -> Decision[bool]:
+            return time_out(state, transactional_id, turn, now_ms=self._now_ms(), fresh_id=fresh_id)
+
+        if await self._until_durable(transactional_id, decide):
+            _log.warning("transaction of %r aborted: it was open for longer than its timeout", transactional_id)
+
+    async def _carry_out(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
+        """Write what is decided everywhere, then free the transactional id or the slots."""
+        key = transaction.transactional_id
+        self._offsets_added.pop(key, None)
+        try:
+            while outcomes := transaction.outcomes:
+                left_open = await self._ends.write(outcomes, coordinator_epoch=shard.partition.leader_epoch)
+                if transaction.outcomes == outcomes and transaction.is_ending:
+                    self.ended[transaction.value.end] += 1
+                for some in _in_parts(outcomes):
+                    await self._until_durable(key, partial(self._completed, key, some, left_open))
+        finally:
+            if key in self._endings and self._endings[key][1] is asyncio.current_task():
+                del self._endings[key]
+
+    def _completed(
+        self,
+        transactional_id: str,
+        outcomes: Sequence[Outcome],
+        left_open: Collection[Enrolled],
+        fresh_id: int | None,
+        state: Transactions,
+    ) -> Decision[None]:
+        return complete(
+            state, transactional_id, outcomes, left_open=left_open, fresh_id=fresh_id, now_ms=self._now_ms()
+        )
+
+    async def _until_durable(
+        self, transactional_id: str, decide: Callable[[int | None, Transactions], Decision[R]]
+    ) -> R:
+        """Run a decision that no request waits for until the log takes it."""
+        while True:
+            try:
+                return await self._decide(transactional_id, decide)
+            except ApiError:
+                await asyncio.sleep(RETRY_S)
+
+    async def _abort_hanging(self) -> None:
+        """Once all is loaded, abort what `hanging` says. A broker without transactional ids leaves all as it is."""
+        while self._coordinator.exists:
+            try:
+                found = list(hanging(self._all(), self._opened()))
+                break
+            except ApiError:
+                await asyncio.sleep(RETRY_S)
+        else:
+            return
+        if found:
+            _log.warning(
+                "%d open transactions that no transactional id has, as after a restore, are aborted", len(found)
+            )
+            epoch = max(shard.partition.leader_epoch for shard in self._coordinator.active)
+            await self._ends.write(found, coordinator_epoch=epoch)
+
+    def _all(self) -> Iterator[Transaction | Job]:
+        return (transaction for state in self._coordinator.states() for transaction in state)
+
+    def _opened(self) -> Iterator[tuple[Place, Producer]]:
+        """Iterate over the open transactions of all partitions that can be read, and offsets that wait in groups."""
+        for topic in self._topics:
+            for number, partition in enumerate(topic.partitions):
+                for entry in partition.log.producers.in_transactions if partition.allows.read else ():
+                    yield Enrolled(topic.topic_id, number), Producer(entry.producer_id, entry.epoch)
+        yield from ((group, Producer(*producer)) for group, *producer in self._groups.pending())
+
+    async def _expire(self) -> None:
+        """Forget transactional ids, and slots of jobs, that were not used for long."""
+        while True:
+            await asyncio.sleep(EXPIRY_CHECK_S)
+            for shard in self._coordinator.active:
+                now_ms = self._now_ms()
+                old = [
+                    each.transactional_id
+                    for each in shard.state
+                    if is_expired(each, now_ms, self._limits) or has_expired_slots(each, now_ms, self._limits)
+                ]
+                async for transactional_id in in_turns(old, IDS_A_TURN):
+                    with suppress(ApiError):
+                        await self._decide(transactional_id, partial(self._expired, transactional_id))
+
+    def _expired(self, transactional_id: str, _: int | None, state: Transactions) -> Decision[None]:
+        return expire(state, transactional_id, now_ms=self._now_ms(), limits=self._limits)
+
+
+def _in_parts(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:
+    """Divide `outcomes`, so that each decision that closes some of them has about RECORDS_A_DECISION."""
+    part: list[Outcome] = []
+    count = 0
+    for outcome in outcomes:
+        part.append(outcome)
+        count += 1 + len(outcome.partitions)
+        if count >= RECORDS_A_DECISION:
+            yield part
+            part, count = [], 0
+    if part:
+        yield part

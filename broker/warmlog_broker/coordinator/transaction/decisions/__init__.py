@@ -1,0 +1,1 @@
+"""Transactions as a pure state machine over the topic `__transactions`."""

@@ -1,0 +1,345 @@
+"""What a coordinator decides about one transactional id: pure functions from the state to records and a result.
+
+The epoch of the producer rises with each decision about a transaction, and markers carry the new one (KIP-890): a late
+batch or request of an ended transaction can change nothing of the next one. An id belongs to whom it was last given to;
+every other producer that uses it is told that it is fenced.
+"""
+
+from collections.abc import Collection, Sequence
+
+from msgspec.structs import replace
+
+from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.transaction.decisions.jobs import (
+    abort_all,
+    complete_members,
+    enrol_member,
+    forget,
+    forget_slots,
+)
+from warmlog_broker.coordinator.transaction.decisions.limits import (
+    Limits,
+    NeedsProducerId,
+    check_parts,
+    check_timeout,
+    check_transactional_id,
+)
+from warmlog_broker.coordinator.transaction.decisions.records import (
+    End,
+    GroupKey,
+    GroupValue,
+    IdKey,
+    IdValue,
+    PartitionKey,
+    PartitionValue,
+    Status,
+    put,
+    remove,
+)
+from warmlog_broker.coordinator.transaction.decisions.state import (
+    Enrolled,
+    Job,
+    Outcome,
+    Producer,
+    Transaction,
+    Transactions,
+    check_topics,
+)
+from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from warmlog_protocol.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionalIdNotFound,
+)
+
+NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+_MAY_CONTINUE = (End.COMMITTED, End.ABORTED, End.TIMED_OUT, End.FORCED)
+"""After these the producer that had the epoch before may ask for the next one: no other has taken its place."""
+_STATUS = {End.COMMITTED: Status.COMMITTING}
+
+
+def initialise(
+    transactions: Transactions,
+    transactional_id: str,
+    *,
+    timeout_ms: int,
+    expected: Producer,
+    fresh_id: int | None,
+    now_ms: int,
+    limits: Limits,
+) -> Decision[Producer | None]:
+    """Give a transactional id to a producer, fence the one before it, and abort what that has left open.
+
+    `expected` is who asks, if it has the id already; NOBODY for a new producer. `fresh_id`: see NeedsProducerId. None
+    as a result: an open transaction is being aborted; decide again when that is complete. ConcurrentTransactions while
+    one is ending, ProducerFenced.
+    """
+    check_transactional_id(transactional_id)
+    check_timeout(timeout_ms, limits.max_timeout_ms)
+    found = _of_producer(transactions.get(transactional_id))
+    if found is None:
+        limits.check_room(len(transactions))
+        if fresh_id is None:
+            raise NeedsProducerId
+        value = IdValue(fresh_id, 0, Status.EMPTY, End.INITIALISED, *expected, timeout_ms=timeout_ms, changed_ms=now_ms)
+        return Decision([put(IdKey(transactional_id), value)], Producer(fresh_id, 0))
+    if expected != NOBODY:
+        if expected == found.previous and found.value.end is End.INITIALISED:
+            return Decision((), found.producer)
+        is_known = expected == found.producer or (expected == found.previous and found.value.end in _MAY_CONTINUE)
+        if not is_known:
+            raise _fenced(found, expected)
+    if found.value.status is Status.ONGOING:
+        end = End.REPLACED if expected == NOBODY else End.ABORTED
+        return Decision([_decided(found, end, fresh_id, now_ms)], None)
+    _check_at_rest(found)
+    producer = Producer(found.value.producer_id, found.value.epoch + 1)
+    if producer.epoch > LAST_PRODUCER_EPOCH:
+        if fresh_id is None:
+            raise NeedsProducerId
+        producer = Producer(fresh_id, 0)
+    value = IdValue(*producer, Status.EMPTY, End.INITIALISED, *expected, timeout_ms=timeout_ms, changed_ms=now_ms)
+    return Decision([put(IdKey(transactional_id), value)], producer)
+
+
+def enrol(
+    transactions: Transactions,
+    transactional_id: str,
+    producer: Producer,
+    *,
+    partition: Enrolled | None = None,
+    topic: str = "",
+    group: str = "",
+    now_ms: int,
+) -> Decision[None]:
+    """Make a partition, or the offsets of a group, part of the producer's transaction; the first one begins it.
+
+    InconsistentTopicId if another topic of the same name is part of it, InvalidTxnState if it has MAX_PARTS.
+    """
+    job = transactions.get(transactional_id)
+    if isinstance(job, Job):
+        if partition is None:
+            raise InvalidTxnState(f"{transactional_id!r} is a job, whose members commit no offsets")
+        return enrol_member(job, producer, partition, topic)
+    found = _owned(transactions, transactional_id, producer)
+    value = found.value
+    _check_at_rest(found)
+    records: list[Record] = []
+    if value.status is Status.EMPTY:
+        began = replace(value, status=Status.ONGOING, began_ms=now_ms, changed_ms=now_ms)
+        records.append(put(IdKey(transactional_id), began))
+    if partition is not None and partition not in found.partitions:
+        check_parts(transactional_id, found.part_count)
+        check_topics([*found.partitions.items(), (partition, PartitionValue(topic))])
+        records.append(put(PartitionKey(transactional_id, *partition), PartitionValue(topic)))
+    if group and group not in found.groups:
+        check_parts(transactional_id, found.part_count)
+        records.append(put(GroupKey(transactional_id, group), GroupValue()))
+    return Decision(records, None)
+
+
+def end(
+    transactions: Transactions,
+    transactional_id: str,
+    producer: Producer,
+    *,
+    commits: bool,
+    fresh_id: int | None,
+    now_ms: int,
+) -> Decision[Producer]:
+    """Decide the producer's transaction; the result is the producer of the next one. A repeated request has no effect.
+
+    Without a transaction a commit has no effect; an abort raises the epoch, as batches may be on their way that would
+    open one. ConcurrentTransactions while the last one is ending.
+    """
+    found = _found(transactions, transactional_id)
+    value = found.value
+    wanted = End.COMMITTED if commits else End.ABORTED
+    if producer == found.previous and value.end is wanted:
+        return Decision((), _next(value))
+    found = _owned(transactions, transactional_id, producer)
+    _check_at_rest(found)
+    if value.status is Status.EMPTY and commits:
+        return Decision((), producer)
+    return Decision([_decided(found, wanted, fresh_id, now_ms)], _next_after(found, fresh_id))
+
+
+def abort(transactions: Transactions, transactional_id: str, *, now_ms: int, fresh_id: int | None) -> Decision[None]:
+    """Abort the open transaction, as an operator asks for. TransactionalIdNotFound, InvalidTxnState if none is open."""
+    found = _known(transactions, transactional_id)
+    if found.value.status is not Status.ONGOING:
+        raise InvalidTxnState(f"{transactional_id!r} has no open transaction")
+    return Decision([_aborted(found, End.FORCED, fresh_id, now_ms)], None)
+
+
+def time_out(
+    transactions: Transactions, transactional_id: str, turn: tuple[int, int], *, now_ms: int, fresh_id: int | None
+) -> Decision[bool]:
+    """Abort the transaction of this `turn` if it is still open; whether it was."""
+    found = transactions.get(transactional_id)
+    if found is None or found.turn != turn or found.value.status is not Status.ONGOING:
+        return Decision((), False)
+    return Decision([_aborted(found, End.TIMED_OUT, fresh_id, now_ms)], True)
+
+
+def complete(
+    transactions: Transactions,
+    transactional_id: str,
+    outcomes: Sequence[Outcome],
+    *,
+    left_open: Collection[Enrolled] = (),
+    fresh_id: int | None,
+    now_ms: int,
+) -> Decision[None]:
+    """Close what these outcomes were decided for: they are carried out everywhere.
+
+    A broker before 0.2 let the next transaction begin before this record. If it was stopped just then, partitions have
+    one that is not in the log, and it is aborted: `left_open`.
+    """
+    found = transactions.get(transactional_id)
+    if isinstance(found, Job):
+        return Decision(complete_members(found, outcomes, now_ms), None)
+    if found is None or not found.is_ending or [each.marker for each in outcomes] != [found.producer]:
+        return Decision((), None)
+    records = [remove(PartitionKey(transactional_id, *each)) for each in found.partitions if each not in left_open]
+    records += [remove(GroupKey(transactional_id, group)) for group in found.groups]
+    value = found.value
+    if left_open:
+        return Decision([*records, _decided(found, End.FORCED, fresh_id, now_ms)], None)
+    changed = replace(value, status=Status.EMPTY, began_ms=-1, changed_ms=now_ms, next_producer_id=NO_PRODUCER_ID)
+    if value.next_producer_id != NO_PRODUCER_ID:
+        changed = replace(changed, producer_id=value.next_producer_id, epoch=0)
+    return Decision([*records, put(IdKey(transactional_id), changed)], None)
+
+
+def expire(transactions: Transactions, transactional_id: str, *, now_ms: int, limits: Limits) -> Decision[None]:
+    """Forget a transactional id that has not been used for long; the slots of a job sooner."""
+    found = transactions.get(transactional_id)
+    records: Sequence[Record] = ()
+    if found is not None and is_expired(found, now_ms, limits):
+        records = forget(found) if isinstance(found, Job) else [remove(IdKey(transactional_id))]
+    elif isinstance(found, Job) and has_expired_slots(found, now_ms, limits):
+        records = forget_slots(found)
+    return Decision(records, None)
+
+
+def is_expired(found: Transaction | Job, now_ms: int, limits: Limits) -> bool:
+    """Return whether a transactional id may be forgotten."""
+    return _rests(found, now_ms, limits.job_expiration_ms if isinstance(found, Job) else limits.expiration_ms)
+
+
+def has_expired_slots(found: Transaction | Job, now_ms: int, limits: Limits) -> bool:
+    """Return whether there are slots of a job that may be forgotten."""
+    return isinstance(found, Job) and bool(found.members) and _rests(found, now_ms, limits.slot_expiration_ms)
+
+
+def _rests(found: Transaction | Job, now_ms: int, for_ms: int) -> bool:
+    return found.value.status is Status.EMPTY and now_ms - found.value.changed_ms >= for_ms
+
+
+def check_open(transactions: Transactions, transactional_id: str, producer: Producer, group: str) -> None:
+    """Raise what `enrol` raises, or InvalidTxnState, unless `group` is part of the producer's open transaction."""
+    found = _owned(transactions, transactional_id, producer)
+    _check_at_rest(found)
+    if found.value.status is not Status.ONGOING or group not in found.groups:
+        raise InvalidTxnState(f"group {group!r} is not part of the transaction of {transactional_id!r}")
+
+
+def _known(transactions: Transactions, transactional_id: str) -> Transaction | Job:
+    check_transactional_id(transactional_id)
+    found = transactions.get(transactional_id)
+    if found is None:
+        raise TransactionalIdNotFound(
+            f"there is no transactional id {transactional_id!r}: it was never used, or has expired"
+        )
+    return found
+
+
+def _of_producer(found: Transaction | Job | None) -> Transaction | None:
+    if isinstance(found, Job):
+        raise InvalidTxnState(f"transactional id {found.transactional_id!r} belongs to a job, not to a producer")
+    return found
+
+
+def _found(transactions: Transactions, transactional_id: str) -> Transaction:
+    known = _of_producer(_known(transactions, transactional_id))
+    assert known is not None
+    return known
+
+
+def _owned(transactions: Transactions, transactional_id: str, producer: Producer) -> Transaction:
+    """Return the transaction of `producer`."""
+    found = _found(transactions, transactional_id)
+    if producer == found.producer:
+        return found
+    if producer.producer_id not in (found.value.producer_id, found.value.previous_producer_id):
+        raise InvalidProducerIdMapping(
+            f"transactional id {transactional_id!r} belongs to producer id {found.value.producer_id}, not "
+            f"{producer.producer_id}"
+        )
+    if producer == found.previous and found.value.end is End.TIMED_OUT:
+        raise TransactionAbortable(
+            f"the transaction of {transactional_id!r} was aborted: it was open for longer than its timeout, "
+            f"{found.value.timeout_ms} ms"
+        )
+    if producer == found.previous and found.value.end is End.FORCED:
+        raise TransactionAbortable(f"the transaction of {transactional_id!r} was aborted by an operator")
+    if producer == found.previous and found.value.end in (End.COMMITTED, End.ABORTED):
+        raise InvalidTxnState(f"the transaction of {transactional_id!r} has ended with epoch {producer.epoch}")
+    raise _fenced(found, producer)
+
+
+def _check_at_rest(found: Transaction) -> None:
+    if found.is_ending:
+        raise ConcurrentTransactions(f"the last transaction of {found.transactional_id!r} is still ending: retry")
+
+
+def _fenced(found: Transaction, producer: Producer) -> ProducerFenced:
+    return ProducerFenced(
+        f"transactional id {found.transactional_id!r}: producer {producer.producer_id}, epoch {producer.epoch} is "
+        f"fenced by epoch {found.value.epoch}: another producer uses the transactional id"
+    )
+
+
+def _aborted(found: Transaction | Job, end: End, fresh_id: int | None, now_ms: int) -> Record:
+    """Return the record that aborts the transaction, or all members."""
+    return abort_all(found, end, now_ms) if isinstance(found, Job) else _decided(found, end, fresh_id, now_ms)
+
+
+def _decided(found: Transaction, end: End, fresh_id: int | None, now_ms: int) -> Record:
+    """Return the record that decides the transaction."""
+    value = found.value
+    following = _next_after(found, fresh_id)
+    return put(
+        IdKey(found.transactional_id),
+        replace(
+            value,
+            epoch=value.epoch + 1,
+            status=_STATUS.get(end, Status.ABORTING),
+            end=end,
+            previous_producer_id=value.producer_id if end is not End.REPLACED else NO_PRODUCER_ID,
+            previous_epoch=value.epoch if end is not End.REPLACED else NO_PRODUCER_EPOCH,
+            changed_ms=now_ms,
+            next_producer_id=following.producer_id if following.producer_id != value.producer_id else NO_PRODUCER_ID,
+        ),
+    )
+
+
+def _next_after(found: Transaction, fresh_id: int | None) -> Producer:
+    """Return the producer of the next transaction, if this one is decided now."""
+    value = found.value
+    if value.epoch + 1 <= LAST_PRODUCER_EPOCH:
+        return Producer(value.producer_id, value.epoch + 1)
+    if fresh_id is None:
+        raise NeedsProducerId
+    return Producer(fresh_id, 0)
+
+
+def _next(value: IdValue) -> Producer:
+    """Return the producer of the next transaction, after a decision."""
+    if value.next_producer_id != NO_PRODUCER_ID:
+        return Producer(value.next_producer_id, 0)
+    return Producer(value.producer_id, value.epoch)

@@ -1,0 +1,286 @@
+"""What the records of one partition of `__transactions` result in: transactional ids and their transactions."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from warmlog_broker.coordinator.framework.decision import Record
+from warmlog_broker.coordinator.transaction.decisions.records import (
+    GroupKey,
+    GroupValue,
+    IdKey,
+    IdValue,
+    JobKey,
+    JobValue,
+    MemberKey,
+    MemberStatus,
+    MemberValue,
+    OfId,
+    PartitionKey,
+    PartitionValue,
+    Status,
+    read,
+)
+from warmlog_protocol.errors import InconsistentTopicId
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_DECIDED = (Status.COMMITTING, Status.ABORTING)
+
+
+class Producer(NamedTuple):
+    """One incarnation of a producer."""
+
+    producer_id: int
+    epoch: int
+
+
+class Enrolled(NamedTuple):
+    """A partition of the topic with this id."""
+
+    topic_id: bytes
+    number: int
+
+
+class Outcome(NamedTuple):
+    """What is decided about one producer, and where that has to be written."""
+
+    marker: Producer
+    """With the epoch of the markers."""
+    commits: bool
+    partitions: tuple[Enrolled, ...]
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Transaction:
+    """The transactional id of a producer, and what belongs to its transaction until that has ended everywhere."""
+
+    transactional_id: str
+    value: IdValue
+    partitions: dict[Enrolled, PartitionValue] = field(default_factory=dict)
+    groups: dict[str, GroupValue] = field(default_factory=dict)
+
+    def replay(self, key: OfId, value: Any) -> None:
+        """Change what is known by a record; None for a tombstone."""
+        match key:
+            case IdKey():
+                self.value = value
+            case PartitionKey():
+                _set(self.partitions, Enrolled(key.topic_id, key.partition), value)
+            case GroupKey():
+                _set(self.groups, key.group, value)
+
+    @property
+    def producer(self) -> Producer:
+        return Producer(self.value.producer_id, self.value.epoch)
+
+    @property
+    def previous(self) -> Producer:
+        """Whom the last change was made for."""
+        return Producer(self.value.previous_producer_id, self.value.previous_epoch)
+
+    @property
+    def part_count(self) -> int:
+        return len(self.partitions) + len(self.groups)
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """What no other transaction of this id has."""
+        return self.producer
+
+    @property
+    def is_ending(self) -> bool:
+        return self.value.status in _DECIDED
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """What is decided and not carried out."""
+        if not self.is_ending:
+            return []
+        commits = self.value.status is Status.COMMITTING
+        return [Outcome(self.producer, commits, tuple(self.partitions), tuple(self.groups))]
+
+
+@dataclass(slots=True)
+class Member:
+    """A slot of a job, and the partitions that its producer writes to."""
+
+    value: MemberValue
+    partitions: dict[Enrolled, PartitionValue] = field(default_factory=dict)
+
+    @property
+    def producer(self) -> Producer:
+        return Producer(self.value.producer_id, self.value.epoch)
+
+    @property
+    def marker(self) -> Producer:
+        """With the epoch of its markers, and of the next producer with this slot."""
+        return Producer(self.value.producer_id, self.value.epoch + 1)
+
+
+@dataclass(slots=True)
+class Job:
+    """The transactional id of a job: the open transaction of one version, and its members."""
+
+    transactional_id: str
+    value: JobValue
+    members: dict[int, Member] = field(default_factory=dict)
+    """By slot, those that are free included."""
+    slots: dict[int, int] = field(default_factory=dict)
+    """By producer id."""
+    free: dict[int, MemberValue] = field(default_factory=dict)
+    """The slots that belong to no member."""
+    _partitions: dict[int, dict[Enrolled, PartitionValue]] = field(default_factory=dict, compare=False)
+    """Those of the members, by slot: in a compacted log they may come before their member."""
+
+    def replay(self, key: OfId, value: Any) -> None:
+        """Change what is known by a record; None for a tombstone."""
+        match key:
+            case JobKey():
+                self.value = value
+            case MemberKey():
+                self._replay_member(key.slot, value)
+            case PartitionKey():
+                _set(self._partitions.setdefault(key.slot, {}), Enrolled(key.topic_id, key.partition), value)
+
+    def _replay_member(self, slot: int, value: MemberValue | None) -> None:
+        found = self.members.get(slot)
+        _set(self.free, slot, value if value is not None and value.status is MemberStatus.FREE else None)
+        if value is None:
+            if found is not None:
+                del self.members[slot], self.slots[found.value.producer_id]
+                self._partitions.pop(slot, None)
+        elif found is None:
+            self.members[slot] = Member(value, self._partitions.setdefault(slot, {}))
+            self.slots[value.producer_id] = slot
+        else:
+            found.value = value
+
+    @property
+    def partitions(self) -> Mapping[Enrolled, PartitionValue]:
+        """Those of all members."""
+        return {each: value for member in self.members.values() for each, value in member.partitions.items()}
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """What no other transaction of this job has."""
+        return self.value.current_version, self.value.began_ms
+
+    @property
+    def is_ending(self) -> bool:
+        return self.value.status in _DECIDED
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """What is decided and not carried out."""
+        winners = frozenset(self.value.winners if self.value.status is Status.COMMITTING else ())
+        decided = (MemberStatus.WRITING, MemberStatus.ABORTING) if self.is_ending else (MemberStatus.ABORTING,)
+        return [
+            Outcome(member.marker, slot in winners, tuple(member.partitions))
+            for slot, member in self.members.items()
+            if member.value.status in decided
+        ]
+
+
+def check_topics(partitions: Iterable[tuple[Enrolled, PartitionValue]]) -> None:
+    """Raise InconsistentTopicId if a topic was recreated since one of its partitions was enrolled.
+
+    What was written before is gone with the old topic, so the rest must not be committed.
+    """
+    ids: dict[str, bytes] = {}
+    for enrolled, value in partitions:
+        if ids.setdefault(value.topic, enrolled.topic_id) != enrolled.topic_id:
+            raise InconsistentTopicId(
+                f"topic {value.topic} was deleted and recreated within the transaction: "
+                "what was written to it before is lost"
+            )
+
+
+def _set(known: dict[K, V], key: K, value: V | None) -> None:
+    if value is None:
+        known.pop(key, None)
+    else:
+        known[key] = value
+
+
+class Transactions:
+    """The transactional ids of one partition of `__transactions`: what a replay of its records results in."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Transaction | Job] = {}
+        self._early: dict[str, list[tuple[OfId, Any]]] = {}
+        """What belongs to ids that come later: compaction leaves the last record of an id after those of its parts."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Transactions) and self._found == other._found
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[Transaction | Job]:
+        return iter(self._found.values())
+
+    def get(self, transactional_id: str) -> Transaction | Job | None:
+        """Return what is known of a transactional id."""
+        return self._found.get(transactional_id)
+
+    def replay(self, record: Record) -> None:
+        """Change the state by the next record of the log. ValueError for a damaged record."""
+        entry = read(record)
+        if entry is None:
+            return
+        key, value = entry
+        found = self._found.get(key.transactional_id)
+        if isinstance(key, (IdKey, JobKey)) and value is None:
+            self._found.pop(key.transactional_id, None)
+            self._early.pop(key.transactional_id, None)
+        elif isinstance(key, IdKey) and not isinstance(found, Transaction):
+            self._begin(Transaction(key.transactional_id, value))
+        elif isinstance(key, JobKey) and not isinstance(found, Job):
+            self._begin(Job(key.transactional_id, value))
+        elif found is not None:
+            found.replay(key, value)
+        elif value is not None or key.transactional_id in self._early:
+            self._early.setdefault(key.transactional_id, []).append((key, value))
+
+    def _begin(self, found: Transaction | Job) -> None:
+        self._found[found.transactional_id] = found
+        for key, value in self._early.pop(found.transactional_id, ()):
+            found.replay(key, value)
+
+
+Place = Enrolled | str
+"""A partition, or the name of a group."""
+
+
+def hanging(transactions: Iterable[Transaction | Job], opened: Iterable[tuple[Place, Producer]]) -> Iterator[Outcome]:
+    """Yield an abort for each of `opened` that is part of none of `transactions`: all there are, at one moment.
+
+    A backup of a running broker copies one partition after the other, and `__transactions` last: what a partition has
+    as open may have ended by then, and its marker is not in the backup. Nothing would ever end it, and its readers
+    would wait for ever.
+    """
+    known = set(_parts(transactions))
+    for place, producer in opened:
+        if (place, producer) not in known:
+            marker = Producer(producer.producer_id, producer.epoch + 1)
+            partitions, groups = ((), (place,)) if isinstance(place, str) else ((place,), ())
+            yield Outcome(marker, False, partitions, groups)
+
+
+def _parts(transactions: Iterable[Transaction | Job]) -> Iterator[tuple[Place, Producer]]:
+    """Yield what may be open: while a transaction is ending, also with the epoch of its markers, see `complete`."""
+    for transaction in transactions:
+        if isinstance(transaction, Job):
+            for member in transaction.members.values():
+                yield from ((each, member.producer) for each in member.partitions)
+        else:
+            producer_id, epoch = transaction.producer
+            for open_epoch in (epoch - 1, epoch) if transaction.is_ending else (epoch,):
+                producer = Producer(producer_id, open_epoch)
+                yield from ((each, producer) for each in transaction.partitions)
+                yield from ((each, producer) for each in transaction.groups)

@@ -1,0 +1,1 @@
+"""`warmlog user`, `acl` and `quota`: who may do what, and how much."""

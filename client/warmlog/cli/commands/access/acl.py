@@ -1,0 +1,261 @@
+"""`warmlog acl add`, `list`, `delete` and `check`: what principals may do."""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from click.exceptions import Exit
+
+from warmlog.cli.terminal.exits import FAILED, CommandFailed
+from warmlog.cli.terminal.options import certain_option, client_options, data_dir_option, run_admin
+from warmlog.cli.terminal.output import confirmed, counted, json_line, line, note, table
+
+if TYPE_CHECKING:
+    from warmlog.admin.access.acls import Acl, AclFields
+
+
+USER_PREFIX = "User:"
+
+OPERATIONS = (
+    "all",
+    "read",
+    "write",
+    "create",
+    "delete",
+    "alter",
+    "describe",
+    "describe_configs",
+    "alter_configs",
+    "cluster_action",
+    "idempotent_write",
+)
+
+
+def principal_of(text: str) -> str:
+    """Return the principal that an argument means: "alice" is User:alice."""
+    return text if text.startswith(USER_PREFIX) else USER_PREFIX + text
+
+
+principal_argument = click.argument(
+    "principal",
+    metavar="PRINCIPAL",
+    help="User:NAME, or NAME alone; User:ANONYMOUS is a client that has not authenticated, '*' is everyone.",
+)
+of_principal_option = click.option("--principal", metavar="PRINCIPAL", help="Only rules for this one.")
+of_operation_option = click.option(
+    "--operation", type=click.Choice(OPERATIONS), metavar="OPERATION", help="Only rules about this operation."
+)
+
+
+def resource_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that name resources. The command gets them as `resources`."""
+    options = (
+        click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic, or '*' for all of them."),
+        click.option("--group", "groups", multiple=True, metavar="NAME", help="A consumer group, or '*'."),
+        click.option("--transactional-id", "ids", multiple=True, metavar="ID", help="A transactional id, or '*'."),
+        click.option("--cluster", "is_cluster", is_flag=True, help="The cluster: its users, rights, and settings."),
+    )
+
+    @functools.wraps(command)
+    def run(
+        topics: tuple[str, ...], groups: tuple[str, ...], ids: tuple[str, ...], is_cluster: bool, **others: Any
+    ) -> None:
+        kinds = {"topic": topics, "group": groups, "transactional_id": ids, "cluster": [""] if is_cluster else []}
+        command(resources=[Resource(kind, name) for kind, names in kinds.items() for name in names], **others)
+
+    return functools.reduce(lambda inner, add: add(inner), reversed(options), run)
+
+
+class Resource(NamedTuple):
+    """A resource that an option names; `name` is "" for the cluster."""
+
+    resource_type: str
+    name: str
+
+
+def required(resources: list[Resource]) -> list[Resource]:
+    """Return the resources; a usage error if there are none."""
+    if not resources:
+        raise click.BadParameter("name what the rule is about: --topic, --group, --transactional-id or --cluster")
+    return resources
+
+
+def chosen(principal: str | None, operation: str | None, resource: Resource | None) -> "AclFields":
+    """Return what rules must have to be those that the options mean."""
+    return {
+        "principal": None if principal is None else principal_of(principal),
+        "operation": operation,
+        "resource_type": None if resource is None else resource.resource_type,
+        "name": (None if resource is None else resource.name) or None,
+    }
+
+
+def optional(resources: list[Resource]) -> Resource | None:
+    """Return the only resource, if there is one; a usage error if there are several."""
+    if len(resources) > 1:
+        raise click.BadParameter("name one of --topic, --group, --transactional-id and --cluster, once")
+    return resources[0] if resources else None
+
+
+@click.command()
+@of_principal_option
+@of_operation_option
+@resource_options
+@click.option("--matching", "is_matching", is_flag=True, help="Also rules for prefixes of the name, and for all names.")
+@data_dir_option
+@client_options
+def list_acls(
+    principal: str | None,
+    operation: str | None,
+    resources: list[Resource],
+    is_matching: bool,
+    data_dir: Path | None,
+    broker: str,
+    as_json: bool,
+) -> None:
+    """List the rules, or those that all these options fit."""
+    from warmlog.admin.access.acls import acls_of, filter_of
+
+    resource = optional(resources)
+    wanted = chosen(principal, operation, resource)
+    if data_dir is None:
+        acls = run_admin(broker, lambda admin: admin.describe_acls(is_matching=is_matching, **wanted))
+    else:
+        from warmlog_broker.tools.acls import acls_in
+
+        acls = acls_of(acls_in(data_dir, filter_of(is_matching=is_matching, **wanted)))
+    if as_json:
+        json_line(acls)
+    else:
+        rule_table(acls)
+
+
+@click.command()
+@principal_argument
+@click.argument("operation", type=click.Choice(OPERATIONS), metavar="OPERATION")
+@resource_options
+@client_options
+def check(principal: str, operation: str, resources: list[Resource], broker: str, as_json: bool) -> None:
+    """Tell whether a principal may do something, and why. The exit code is 1 if it may not."""
+    resource = optional(required(resources))
+    assert resource is not None
+    decision = run_admin(broker, lambda admin: admin.check_acl(principal_of(principal), operation, *resource))
+    if as_json:
+        json_line(decision)
+    else:
+        line(f"{'allowed' if decision.is_allowed else 'refused'}: {decision.reason}")
+        for acl in decision.acls:
+            line(f"  {text_of(acl)}")
+    if not decision.is_allowed:
+        raise Exit(FAILED)
+
+
+def rule_table(acls: "Sequence[Acl]") -> None:
+    """Print the rules."""
+    rows = [
+        (acl.resource_type, f"{acl.name}…" if acl.is_prefix else acl.name, acl.principal, _verb(acl), acl.operation)
+        for acl in acls
+    ]
+    table(("resource", "name", "principal", "rule", "operation"), rows)
+
+
+def text_of(acl: "Acl") -> str:
+    """Return the rule in words: "allow User:alice read on topic orders"."""
+    named = f"{acl.resource_type} {acl.name}{'…' if acl.is_prefix else ''}"
+    return f"{_verb(acl)} {acl.principal} {acl.operation} on {named.strip()}"
+
+
+def _verb(acl: "Acl") -> str:
+    return "allow" if acl.is_allowed else "deny"
+
+
+@click.command()
+@principal_argument
+@click.argument(
+    "operations", nargs=-1, required=True, metavar="OPERATION...", help=f"What it may do: {', '.join(OPERATIONS)}."
+)
+@resource_options
+@click.option("--prefix", "is_prefix", is_flag=True, help="The names are how names begin.")
+@click.option("--deny", "is_denied", is_flag=True, help="Deny it; that wins over rules that allow it.")
+@data_dir_option
+@client_options
+def add(
+    principal: str,
+    operations: tuple[str, ...],
+    resources: list[Resource],
+    is_prefix: bool,
+    is_denied: bool,
+    data_dir: Path | None,
+    broker: str,
+    as_json: bool,
+) -> None:
+    """Allow a principal operations on topics, groups or the cluster: a rule for each operation and resource."""
+    from warmlog.admin.access.acls import Acl, binding_of
+
+    for operation in operations:
+        if operation not in OPERATIONS:
+            raise click.BadParameter(f"{operation!r}: one of {', '.join(OPERATIONS)}", param_hint="OPERATION")
+    acls = [
+        Acl(principal_of(principal), operation, *resource, is_prefix=is_prefix, is_allowed=not is_denied)
+        for resource in required(resources)
+        for operation in operations
+    ]
+    if data_dir is None:
+        run_admin(broker, lambda admin: admin.create_acls(acls))
+    else:
+        from warmlog_broker.tools.acls import create_acls
+
+        create_acls(data_dir, [binding_of(acl) for acl in acls])
+    for _, name in resources:
+        if name[1:].endswith("*") and not is_prefix:
+            note(f"{name} is one name: for all that begin so give {name[:-1]} and --prefix")
+    if as_json:
+        json_line(acls)
+        return
+    for acl in acls:
+        note(f"added: {text_of(acl)}")
+
+
+@click.command()
+@of_principal_option
+@of_operation_option
+@resource_options
+@click.option("--prefix/--no-prefix", "is_prefix", default=None, help="Only rules for prefixes, or only others.")
+@click.option("--deny/--allow", "is_denied", default=None, help="Only rules that deny, or only those that allow.")
+@certain_option
+@client_options
+def delete(
+    principal: str | None,
+    operation: str | None,
+    resources: list[Resource],
+    is_prefix: bool | None,
+    is_denied: bool | None,
+    is_certain: bool,
+    broker: str,
+    as_json: bool,
+) -> None:
+    """Remove the rules that all these options fit. Shows them, and asks for confirmation on a terminal."""
+    resource = optional(resources)
+    wanted: AclFields = {
+        **chosen(principal, operation, resource),
+        "is_prefix": is_prefix,
+        "is_allowed": None if is_denied is None else not is_denied,
+    }
+    if all(value is None for value in wanted.values()):
+        raise click.BadParameter("say which rules to remove, for example --principal or --topic")
+    if not is_certain and sys.stdin.isatty():
+        found = run_admin(broker, lambda admin: admin.describe_acls(**wanted))
+        rule_table(found)
+        if found and not confirmed(f"Delete {counted(len(found), 'rule')}?"):
+            raise CommandFailed("the rules were not deleted")
+    acls = run_admin(broker, lambda admin: admin.delete_acls(**wanted))
+    if as_json:
+        json_line(acls)
+        return
+    for acl in acls:
+        note(f"deleted: {text_of(acl)}")
+    if not acls:
+        note("no rule fits")

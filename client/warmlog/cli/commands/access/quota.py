@@ -1,0 +1,152 @@
+"""`warmlog quota set`, `list` and `delete`: limits of users and clients."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from warmlog.cli.terminal.exits import checked
+from warmlog.cli.terminal.options import client_options, data_dir_option, parse_setting, run_admin
+from warmlog.cli.terminal.output import json_line, note, table
+
+if TYPE_CHECKING:
+    from warmlog import Admin, QuotaDescription
+
+LIMITS = "producer_byte_rate, consumer_byte_rate, request_rate or connections"
+USER_PREFIX = "User:"
+
+Entity = tuple[str | None, str | None]
+"""User and client id."""
+
+of_user_option = click.option(
+    "--user",
+    metavar="NAME",
+    help="A user; ANONYMOUS is a client that has not authenticated, '*' is each user without a quota.",
+)
+of_client_id_option = click.option("--client-id", metavar="ID", help="A client id, or '*'; with --user: of that user.")
+
+
+def user_of(text: str | None) -> str | None:
+    """Return the user that an option means: "User:alice" is alice."""
+    return None if text is None else text.removeprefix(USER_PREFIX)
+
+
+def required(user: str | None, client_id: str | None) -> tuple[str | None, str | None]:
+    """Return whose quota is meant; a usage error if the options do not say."""
+    if user is None and client_id is None:
+        raise click.BadParameter("say whose quota: --user, --client-id or both")
+    return user_of(user), client_id
+
+
+def text_of(quota: "QuotaDescription") -> str:
+    """Return the quota in words: "user alice: request_rate=100"."""
+    parts = [("user", quota.user), ("client id", quota.client_id)]
+    named = " and ".join(f"{kind} {name}" for kind, name in parts if name is not None)
+    return f"{named}: {limits_text(quota.limits) or 'no quota'}"
+
+
+def limits_text(limits: "Mapping[str, int]") -> str:
+    return ", ".join(f"{key}={value}" for key, value in limits.items())
+
+
+@click.command()
+@of_user_option
+@of_client_id_option
+@data_dir_option
+@client_options
+def list_quotas(user: str | None, client_id: str | None, data_dir: Path | None, broker: str, as_json: bool) -> None:
+    """List the quotas, or those of a user or a client id."""
+    from warmlog.admin.access.quotas import quota_descriptions
+
+    if data_dir is None:
+        quotas = run_admin(broker, lambda admin: admin.describe_quotas())
+    else:
+        from warmlog_broker.tools.quotas import quotas_in
+
+        quotas = quota_descriptions(quotas_in(data_dir))
+    found = [quota for quota in quotas if user_of(user) in (None, quota.user) and client_id in (None, quota.client_id)]
+    if as_json:
+        json_line(found)
+    else:
+        table(
+            ("user", "client id", "limits"),
+            [(quota.user or "", quota.client_id or "", limits_text(quota.limits)) for quota in found],
+        )
+
+
+@click.command()
+@click.argument(
+    "limits",
+    nargs=-1,
+    required=True,
+    metavar="LIMIT=VALUE...",
+    help=f"{LIMITS}: bytes a second (also 10MiB), requests a second, connections.",
+)
+@of_user_option
+@of_client_id_option
+@data_dir_option
+@client_options
+def set_quota(
+    limits: tuple[str, ...], user: str | None, client_id: str | None, data_dir: Path | None, broker: str, as_json: bool
+) -> None:
+    """Set limits of a user, a client id, or a client id of a user; the others stay as they are."""
+    entity = required(user, client_id)
+    values = dict(checked("LIMIT=VALUE", _limit, text) for text in limits)
+    _tell(_changed(entity, values, data_dir, broker), as_json)
+
+
+@click.command()
+@click.argument("limits", nargs=-1, metavar="[LIMIT]...", help=f"{LIMITS}; all of them if none is named.")
+@of_user_option
+@of_client_id_option
+@data_dir_option
+@client_options
+def delete(
+    limits: tuple[str, ...], user: str | None, client_id: str | None, data_dir: Path | None, broker: str, as_json: bool
+) -> None:
+    """Remove limits of a user, a client id, or a client id of a user."""
+    entity = required(user, client_id)
+    _tell(_changed(entity, None if not limits else dict.fromkeys(limits), data_dir, broker), as_json)
+
+
+def _limit(text: str) -> tuple[str, int]:
+    """Return name and value of LIMIT=VALUE; ValueError for anything else."""
+    from warmlog.errors import InvalidConfig
+    from warmlog_broker.storage.config import Setting
+
+    name, value = parse_setting(text)
+    setting = Setting(name, "integer", 0, "", unit="bytes/s" if name.endswith("byte_rate") else "", minimum=1)
+    try:
+        return name, int(setting.parse(value))
+    except InvalidConfig as error:
+        raise ValueError(str(error)) from None
+
+
+def _changed(
+    entity: Entity, limits: Mapping[str, int | None] | None, data_dir: Path | None, broker: str
+) -> "QuotaDescription":
+    """Return the quota after the change; `limits` None: all that it has are removed."""
+    from warmlog.admin.access.quotas import quota_descriptions, quota_of, wanted_quota
+
+    async def ask(admin: "Admin") -> "QuotaDescription":
+        removed = dict.fromkeys(quota_of(entity, await admin.describe_quotas()).limits)
+        if wanted := removed if limits is None else limits:
+            await admin.alter_quotas(wanted, user=entity[0], client_id=entity[1])
+        return quota_of(entity, await admin.describe_quotas())
+
+    if data_dir is None:
+        return run_admin(broker, ask)
+    from warmlog_broker.tools.quotas import change_quota, quotas_in
+
+    removed = {} if limits is not None else quota_of(entity, quota_descriptions(quotas_in(data_dir))).limits
+    if wanted := dict.fromkeys(removed) if limits is None else limits:
+        change_quota(data_dir, wanted_quota(wanted, *entity))
+    return quota_of(entity, quota_descriptions(quotas_in(data_dir)))
+
+
+def _tell(quota: "QuotaDescription", as_json: bool) -> None:
+    if as_json:
+        json_line(quota)
+    else:
+        note(text_of(quota))

@@ -1,1 +1,0 @@
-"""`warmlog acl`: what principals may do."""

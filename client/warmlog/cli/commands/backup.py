@@ -1,0 +1,103 @@
+"""`warmlog backup` and `warmlog restore`."""
+
+import time
+from pathlib import Path
+
+import click
+
+from warmlog.cli.terminal.options import json_option
+from warmlog.cli.terminal.output import counted, json_line, line
+from warmlog.cli.terminal.status import Status
+from warmlog.cli.terminal.tables import human_size
+
+
+@click.command()
+@click.argument(
+    "directory",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="The directory of backups; each gets its own in it.",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    metavar="DIR",
+    help="The broker's data directory; the first, if it has several: the others are backed up too.",
+)
+@click.option("--keep", type=click.IntRange(min=1), metavar="N", help="Afterwards remove all but the newest N.")
+@json_option
+def backup(directory: Path, data_dir: Path, keep: int | None, as_json: bool) -> None:
+    """Back up all data of a broker on this machine, while it runs or not.
+
+    Files that did not change since the last backup in DIR are linked to it, and those that are never written again to
+    the data directory, if it is on the same file system. Otherwise they are copied.
+    """
+    from warmlog_broker.tools.backup.backup import back_up
+
+    status = Status()
+    copied_bytes = 0
+
+    def tell(name: str, count: int) -> None:
+        nonlocal copied_bytes
+        copied_bytes += count
+        status.tell(f"copying {name}: {human_size(copied_bytes)} so far")
+
+    try:
+        made = back_up(data_dir, directory, now_ms=time.time_ns() // 1_000_000, keep=keep, on_copied=tell)
+    finally:
+        status.clear()
+    if as_json:
+        json_line({**made._asdict(), "path": str(made.path), "removed": [str(path) for path in made.removed]})
+        return
+    line(
+        f"{made.path}: {counted(made.partitions, 'partition')}, {counted(made.files, 'file')}, "
+        f"{human_size(made.size_bytes)}: {human_size(made.copied_bytes)} copied, {human_size(made.linked_bytes)} linked"
+    )
+    for path in made.removed:
+        line(f"removed {path}")
+
+
+@click.command()
+@click.argument(
+    "directory",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="A backup, or a directory of backups: then the newest one.",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    multiple=True,
+    required=True,
+    metavar="DIR",
+    help="A new or empty directory for each data directory of the backup, in their order. Repeatable.",
+)
+@json_option
+def restore(directory: Path, data_dir: tuple[Path, ...], as_json: bool) -> None:
+    """Restore a backup made by `warmlog backup`, and compare each file with its checksum.
+
+    The backup is only read. Run it as the broker's user, or change the owner of the directories afterwards.
+    """
+    from warmlog_broker.tools.backup.restore import choose_backup
+    from warmlog_broker.tools.backup.restore import restore as run
+
+    status = Status()
+    copied_bytes = 0
+
+    def tell(name: str, count: int) -> None:
+        nonlocal copied_bytes
+        copied_bytes += count
+        status.tell(f"restoring {name}: {human_size(copied_bytes)} so far")
+
+    try:
+        backup = choose_backup(directory)
+        manifest = run(backup, data_dir, on_copied=tell)
+    finally:
+        status.clear()
+    size_bytes = sum(entry.size_bytes for entry in manifest.files.values())
+    if as_json:
+        paths = [str(path) for path in data_dir]
+        json_line({"backup": str(backup), "data_dirs": paths, "files": len(manifest.files), "size_bytes": size_bytes})
+        return
+    line(f"restored {backup}: {counted(len(manifest.files), 'file')}, {human_size(size_bytes)}")

@@ -1,1 +1,0 @@
-"""`warmlog backup` and `warmlog restore`."""

@@ -1,1 +1,0 @@
-"""`warmlog config`: settings of a broker, checked, shown and altered."""

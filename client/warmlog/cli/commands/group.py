@@ -1,0 +1,303 @@
+"""`warmlog group list`, `describe`, `members`, `reset` and `delete`."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from warmlog.cli.terminal.exits import CommandFailed, checked
+from warmlog.cli.terminal.options import (
+    certain_option,
+    client_options,
+    group_argument,
+    groups_argument,
+    run_admin,
+    topic_names,
+)
+from warmlog.cli.terminal.output import confirmed, counted, escaped, facts, is_terminal, json_line, line, note, table
+from warmlog.cli.terminal.tables import Age, Cell, Count, Instant, human_age
+from warmlog.points import parse_target
+
+if TYPE_CHECKING:
+    from warmlog import Admin, GroupDescription, GroupLag, MemberDescription, OffsetReset
+
+TopicPartition = tuple[str, int]
+
+TIMES = "2013-07-01T00:00 (without UTC offset it is local time)"
+
+
+class TotalLag(NamedTuple):
+    """All unread records of a group, and the age of the oldest; None if it is unknown."""
+
+    records: int
+    seconds: float | None
+
+
+def total_lag(lags: "Collection[GroupLag]") -> TotalLag:
+    """Return the sum over partitions; those whose figures are unknown count as none, but leave no age of 0."""
+    seconds = [lag.seconds for lag in lags]
+    known = [age for age in seconds if age is not None and (age or None not in seconds)]
+    return TotalLag(sum(lag.records or 0 for lag in lags), max(known, default=None))
+
+
+def age_cell(seconds: float | None) -> Cell:
+    """Return a cell with the age; empty if it is unknown."""
+    return "" if seconds is None else Age(round(seconds * 1000))
+
+
+def lag_document(lag: "GroupLag") -> dict[str, Any]:
+    """Return the lag in one partition for scripts."""
+    return {
+        "topic": lag.topic,
+        "partition": lag.partition,
+        "committed": lag.committed,
+        "log_start_offset": lag.log_start_offset,
+        "high_watermark": lag.high_watermark,
+        "lag_records": lag.records,
+        "lag_seconds": lag.seconds,
+        "metadata": lag.metadata,
+        "error": None if lag.error is None else str(lag.error),
+    }
+
+
+@click.command()
+@client_options
+def list_groups(broker: str, as_json: bool) -> None:
+    """List all consumer groups: one name a line; on a terminal with state and number of members."""
+    found = run_admin(broker, lambda admin: admin.list_groups())
+    if as_json:
+        json_line([{"name": each.name, "state": each.state, "members": each.member_count} for each in found])
+    elif is_terminal():
+        table(("group", "state", "members"), [(each.name, each.state, Count(each.member_count)) for each in found])
+    else:
+        for each in found:
+            line(escaped(each.name))
+
+
+@click.command()
+@group_argument
+@client_options
+def describe(group: str, broker: str, as_json: bool) -> None:
+    """Show how far a group is behind in each partition, and which member reads it.
+
+    Lag counts the records that are not read yet; behind is the age of the first of them, in milliseconds outside of
+    terminals. The exit code is 1 if a partition is offline.
+    """
+
+    async def ask(admin: "Admin") -> "tuple[GroupDescription, dict[TopicPartition, GroupLag]]":
+        return await admin.describe_group(group), (await admin.group_lags([group]))[group]
+
+    found, lags = run_admin(broker, ask, warns=True)
+    if as_json:
+        json_line(_document(found, lags))
+    else:
+        _show(found, lags)
+    errors = [str(lag.error) for lag in lags.values() if lag.error is not None]
+    if errors:
+        raise CommandFailed("; ".join(errors))
+
+
+@click.command()
+@group_argument
+@client_options
+def members(group: str, broker: str, as_json: bool) -> None:
+    """Show the members of a group, and the partitions that each of them reads."""
+    found = run_admin(broker, lambda admin: admin.describe_group(group))
+    if as_json:
+        json_line([_member_document(member) for member in found.members])
+        return
+    rows: list[tuple[Cell, ...]] = [
+        (
+            member.instance_id or member.member_id,
+            member.client_id,
+            member.host,
+            member.member_epoch,
+            partitions_text(member.assigned),
+            partitions_text(member.revoking),
+            Instant(member.last_heartbeat_ms),
+        )
+        for member in found.members
+    ]
+    table(("member", "client", "host", "epoch", "reads", "gives up", "last heartbeat"), rows)
+
+
+def _show(found: "GroupDescription", lags: "dict[TopicPartition, GroupLag]") -> None:
+    whole = total_lag(lags.values())
+    behind = "" if whole.seconds is None else f", {human_age(round(whole.seconds * 1000))} behind"
+    state = found.state if found.group_epoch == found.target_epoch else f"{found.state}, a new assignment is due"
+    facts(
+        [
+            ("group", found.name),
+            ("state", state),
+            ("members", counted(len(found.members), "member")),
+            ("lag", f"{counted(whole.records, 'record')}{behind}"),
+            ("assignor", found.assignor or "none"),
+            ("epoch", str(found.group_epoch)),
+        ]
+    )
+    readers = {tp: each.instance_id or each.member_id for each in found.members for tp in each.assigned}
+    headings = ["topic", "partition", "committed", "end", "lag", "behind", "member"]
+    if any(lag.metadata for lag in lags.values()):
+        headings.append("metadata")
+    rows = [_row(tp, lags.get(tp), readers.get(tp, ""))[: len(headings)] for tp in sorted({*lags, *readers})]
+    if rows:
+        line()
+        table(headings, rows)
+
+
+def _row(tp: TopicPartition, lag: "GroupLag | None", reader: str) -> tuple[Cell, ...]:
+    if lag is None:
+        return (*tp, "", "", "", "", reader, "")
+    end: Cell = "" if lag.high_watermark is None else lag.high_watermark
+    records: Cell = "" if lag.records is None else Count(lag.records)
+    return (*tp, lag.committed, end, records, age_cell(lag.seconds), reader, lag.metadata)
+
+
+def partitions_text(partitions: Sequence[TopicPartition]) -> str:
+    """Return partitions, which are sorted, in few words: "orders 0-3,5; flights 1"."""
+    texts = []
+    for topic, own in groupby(partitions, key=lambda tp: tp[0]):
+        numbers = [number for _, number in own]
+        runs = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+        texts.append(f"{topic} {','.join(_run([number for _, number in run]) for _, run in runs)}")
+    return "; ".join(texts)
+
+
+def _run(numbers: list[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
+
+
+def _document(found: "GroupDescription", lags: "dict[TopicPartition, GroupLag]") -> dict[str, Any]:
+    whole = total_lag(lags.values())
+    return {
+        "name": found.name,
+        "state": found.state,
+        "group_epoch": found.group_epoch,
+        "target_epoch": found.target_epoch,
+        "assignor": found.assignor,
+        "lag_records": whole.records,
+        "lag_seconds": whole.seconds,
+        "partitions": [lag_document(lag) for lag in lags.values()],
+        "members": [_member_document(member) for member in found.members],
+    }
+
+
+def _member_document(member: "MemberDescription") -> dict[str, Any]:
+    return {
+        **asdict(member),
+        "instance_id": member.instance_id or None,
+        "pattern": member.pattern or None,
+        "assigned": _tp_documents(member.assigned),
+        "revoking": _tp_documents(member.revoking),
+        "target": _tp_documents(member.target),
+    }
+
+
+def _tp_documents(partitions: Sequence[TopicPartition]) -> list[dict[str, object]]:
+    return [{"topic": topic, "partition": partition} for topic, partition in partitions]
+
+
+@click.command()
+@group_argument
+@click.option(
+    "--to",
+    required=True,
+    metavar="earliest|latest|OFFSET|-10m|TIME|+N|-N",
+    help=f"Where to; a TIME is like {TIMES}; +N and -N shift what is committed.",
+)
+@click.option(
+    "--topic",
+    multiple=True,
+    metavar="TOPIC",
+    shell_complete=topic_names,
+    help="Only this topic, also if nothing is committed for it. Repeatable.",
+)
+@click.option(
+    "--partition",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N",
+    help="Only this partition of the --topic. Repeatable.",
+)
+@click.option("--execute/--dry-run", "executes", help="Commit the new offsets, or only show them.")
+@client_options
+def reset(
+    group: str, to: str, topic: tuple[str, ...], partition: tuple[int, ...], executes: bool, broker: str, as_json: bool
+) -> None:
+    """Move the committed offsets of a group without members, or show where they would be.
+
+    All partitions of the topics for which the group has committed offsets are moved, or those of --topic. Offsets
+    outside of the log become its nearest end. skipped counts the records that the group will not read because of it,
+    repeated those that it will read again. The new offsets are on disk when the command returns.
+    """
+    where = checked("--to", lambda text: parse_target(text, zone=None), to)
+    topics = list(dict.fromkeys(topic))
+    if partition and len(topics) != 1:
+        raise click.BadParameter("a partition belongs to one topic: give one --topic, too", param_hint="--partition")
+
+    async def move(admin: "Admin") -> "list[OffsetReset]":
+        chosen = await _partitions(admin, topics, partition) if topics else None
+        return list((await admin.reset_offsets(group, where, chosen, dry_run=not executes)).values())
+
+    resets = run_admin(broker, move)
+    if as_json:
+        json_line({"group": group, "executed": executes, "partitions": [_reset_document(each) for each in resets]})
+        return
+    table(
+        ("topic", "partition", "committed", "new offset", "skipped", "repeated"), [_reset_row(each) for each in resets]
+    )
+    if executes:
+        note(f"committed the new offsets of group {group} in {counted(len(resets), 'partition')}")
+    else:
+        note("nothing was changed: add --execute to commit the new offsets")
+
+
+async def _partitions(admin: "Admin", topics: list[str], numbers: Sequence[int]) -> list[TopicPartition]:
+    if numbers:
+        return [(topics[0], number) for number in numbers]
+    described = [await admin.describe_topic(name) for name in topics]
+    return [(found.name, each.partition) for found in described for each in found.partitions]
+
+
+def _reset_document(reset: "OffsetReset") -> dict[str, object]:
+    return {**asdict(reset), "skipped": reset.skipped, "repeated": reset.repeated}
+
+
+def _reset_row(reset: "OffsetReset") -> tuple[Cell, ...]:
+    old: Cell = "" if reset.committed is None else reset.committed
+    return reset.topic, reset.partition, old, reset.offset, Count(reset.skipped), Count(reset.repeated)
+
+
+@click.command()
+@groups_argument
+@certain_option
+@client_options
+def delete(groups: tuple[str, ...], is_certain: bool, broker: str, as_json: bool) -> None:
+    """Delete groups without members, and their committed offsets. Asks for confirmation on a terminal.
+
+    Nothing is deleted if one of the groups has members or does not exist.
+    """
+    names = list(dict.fromkeys(groups))
+
+    async def check(admin: "Admin") -> None:
+        for name in names:
+            await admin.describe_group(name)
+
+    run_admin(broker, check)
+    if not is_certain and not confirmed(_question(names)):
+        raise CommandFailed(f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} not deleted")
+    run_admin(broker, lambda admin: admin.delete_groups(names))
+    documents = [{"name": name, "deleted": True} for name in names]
+    if as_json:
+        json_line(documents[0] if len(names) == 1 else documents)
+        return
+    for name in names:
+        note(f"deleted group {name}")
+
+
+def _question(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"Delete group {names[0]} and its committed offsets?"
+    return f"Delete {counted(len(names), 'group')} ({', '.join(names)}) and their committed offsets?"

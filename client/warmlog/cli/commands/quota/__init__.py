@@ -1,1 +1,0 @@
-"""`warmlog quota`: how much users and clients may do."""

@@ -1,0 +1,114 @@
+"""`warmlog txn list`, `describe` and `abort`."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from warmlog.cli.terminal.exits import CommandFailed
+from warmlog.cli.terminal.options import certain_option, client_options, run_admin, transactional_id_argument
+from warmlog.cli.terminal.output import confirmed, counted, facts, json_line, line, note, table
+from warmlog.cli.terminal.tables import Age, Cell, Count, duration_words, human_age
+
+if TYPE_CHECKING:
+    from warmlog import TransactionDescription
+
+
+@click.command()
+@click.option("--open", "is_open", is_flag=True, help="Only those with a transaction that has not ended.")
+@client_options
+def list_transactions(is_open: bool, broker: str, as_json: bool) -> None:
+    """List all transactional ids, those of jobs included, and for how long their transactions are open.
+
+    Ages are in milliseconds outside of terminals.
+    """
+    found = run_admin(broker, lambda admin: admin.list_transactions(only_open=is_open))
+    if as_json:
+        json_line([document(each) for each in found])
+        return
+    rows: list[tuple[Cell, ...]] = [
+        (
+            each.transactional_id,
+            each.state,
+            _if_open(each, Age),
+            Count(len(each.partitions)),
+            each.producer_id if each.job is None else "",
+            each.producer_epoch if each.job is None else "",
+        )
+        for each in found
+    ]
+    table(("transactional id", "state", "open for", "partitions", "producer", "epoch"), rows)
+
+
+@click.command()
+@transactional_id_argument
+@client_options
+def describe(transactional_id: str, broker: str, as_json: bool) -> None:
+    """Show a transactional id, its open transaction, and the partitions and groups that are part of it."""
+    found = run_admin(broker, lambda admin: admin.describe_transaction(transactional_id))
+    if as_json:
+        json_line(document(found))
+        return
+    facts(
+        [
+            ("transactional id", found.transactional_id),
+            ("state", found.state),
+            *([] if found.job is None else _job_facts(found)),
+            *([] if found.job is not None else [("producer", f"{found.producer_id}, epoch {found.producer_epoch}")]),
+            ("timeout", duration_words(found.timeout_ms)),
+            ("open for", str(_if_open(found, human_age)) or "not open"),
+            ("groups", ", ".join(found.groups) or "none"),
+        ]
+    )
+    if found.partitions:
+        line()
+        table(("topic", "partition"), [(each.topic, each.partition) for each in found.partitions])
+
+
+def _job_facts(found: "TransactionDescription") -> list[tuple[str, str]]:
+    job = found.job
+    assert job is not None
+    committed = f"{job.committed_version}, {counted(job.committed_records, 'record')}"
+    return [
+        ("members", counted(job.members, "member")),
+        ("version", str(job.version)),
+        ("last committed version", committed if job.committed_version >= 0 else "none"),
+    ]
+
+
+def open_ms(found: "TransactionDescription") -> int | None:
+    """Return for how long the transaction is open, by this machine's clock; None if none is open."""
+    return None if found.began_ms < 0 else max(time.time_ns() // 1_000_000 - found.began_ms, 0)
+
+
+def _if_open(found: "TransactionDescription", show: Callable[[int], Cell]) -> Cell:
+    age_ms = open_ms(found)
+    return "" if age_ms is None else show(age_ms)
+
+
+def document(found: "TransactionDescription") -> dict[str, Any]:
+    """Return a transaction for scripts."""
+    partitions = [asdict(each) | {"topic_id": str(each.topic_id)} for each in found.partitions]
+    return {**asdict(found), "partitions": partitions, "open_ms": open_ms(found)}
+
+
+@click.command()
+@transactional_id_argument
+@certain_option
+@client_options
+def abort(transactional_id: str, is_certain: bool, broker: str, as_json: bool) -> None:
+    """Abort the open transaction of a producer or a job that does not end it. Asks for confirmation on a terminal.
+
+    Its records are never delivered to readers of committed records, and its producer gets an error.
+    """
+    found = run_admin(broker, lambda admin: admin.describe_transaction(transactional_id))
+    what = f"the transaction of {transactional_id} in {counted(len(found.partitions), 'partition')}"
+    if not is_certain and not confirmed(f"Abort {what}?"):
+        raise CommandFailed(f"the transaction of {transactional_id} was not aborted")
+    run_admin(broker, lambda admin: admin.abort_transaction(transactional_id))
+    if as_json:
+        json_line({"transactional_id": transactional_id, "aborted": True})
+        return
+    note(f"aborted {what}")

@@ -1,1 +1,0 @@
-"""`warmlog user`: users and their passwords."""
