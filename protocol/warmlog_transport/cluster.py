@@ -138,6 +138,11 @@ class Cluster:
         self._is_closed = False
         self._refresh_at_s = self.home.loop.time() + options.metadata_max_age_ms / 1000
 
+    @property
+    def addresses(self) -> list[Address]:
+        """The brokers to ask: those that the user named, and those of the last metadata."""
+        return list(dict.fromkeys((*self._bootstrap, *(link.address for link in self._brokers.values()))))
+
     def is_refresh_due(self) -> bool:
         """Whether to ask again for what may have changed unnoticed; True once in each `metadata_max_age_ms`."""
         now_s = self.home.loop.time()
@@ -351,7 +356,7 @@ class Cluster:
             if link.connection is not None:
                 return link.connection
         failures: list[str] = []
-        for address in dict.fromkeys((*self._bootstrap, *(link.address for link in self._brokers.values()))):
+        for address in self.addresses:
             try:
                 return await self._link(address).connected()
             except BrokerUnavailable as error:

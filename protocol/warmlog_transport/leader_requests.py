@@ -22,6 +22,9 @@ class PartitionResult(HasError, Protocol):
 
 Result = TypeVar("Result", bound=PartitionResult)
 
+PARTITIONS_A_REQUEST = 2000
+"""With the longest names they take half of a broker's `request.header.max.bytes`; `request.max.items` allows more."""
+
 
 async def ask_leaders(
     cluster: Cluster,
@@ -32,8 +35,8 @@ async def ask_leaders(
 ) -> dict[TopicPartition, Result | ApiError]:
     """Return for each of `partitions`, in their order, its result or why there is none. Requests must be repeatable.
 
-    `ask` sends one request about one leader's partitions and returns the results. Retriable errors and lost connections
-    are retried, at the leaders known by then, until the request timeout; an offline partition only with
+    `ask` sends one request about partitions of one leader and returns the results. Retriable errors and lost
+    connections are retried, at the leaders known by then, until the request timeout; an offline partition only with
     `waits_for_offline`, as it mostly takes an operator to repair it. Raises BrokerUnavailable if a broker still does
     not respond.
     """
@@ -43,7 +46,7 @@ async def ask_leaders(
     is_retry = False
     while True:
         lost: BrokerUnavailable | None = None
-        for link, theirs in (await _by_leader(cluster, missing, found, is_retry=is_retry)).items():
+        for link, theirs in await _by_leader(cluster, missing, found, is_retry=is_retry):
             try:
                 results = await ask(theirs, link)
             except BrokerUnavailable as error:
@@ -72,8 +75,11 @@ async def _by_leader(
     found: dict[TopicPartition, Result | ApiError],
     *,
     is_retry: bool,
-) -> dict[BrokerLink, list[TopicPartition]]:
-    """Return the partitions of each leader, with fresh metadata if it is a retry; the error of others is in `found`."""
+) -> list[tuple[BrokerLink, list[TopicPartition]]]:
+    """Return the partitions of each leader, in lists for one request each. The error of others is in `found`.
+
+    A retry requests fresh metadata.
+    """
     unknown = {topic for topic, partition in partitions if is_retry or cluster.leader(topic, partition) is None}
     if unknown:
         await cluster.learn(unknown)
@@ -86,7 +92,11 @@ async def _by_leader(
             by_leader.setdefault(link, []).append((topic, partition))
         else:
             found[topic, partition] = error or cluster.no_leader(topic, partition)
-    return by_leader
+    return [
+        (link, theirs[first : first + PARTITIONS_A_REQUEST])
+        for link, theirs in by_leader.items()
+        for first in range(0, len(theirs), PARTITIONS_A_REQUEST)
+    ]
 
 
 def _may_pass(

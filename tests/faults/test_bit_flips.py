@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from fetched_partition import fetched_partition
 from unit.broker.storage.log_room import QUICK, START_MS, LogRoom
 from unit.broker.storage.time_lookups import record_at
 from warmlog.consumer.partition_reader import PartitionReader
@@ -114,7 +115,7 @@ def deliver(log: Log) -> tuple[list[tuple[int, int, bytes | None]], set[int]]:
         try:
             data = log.reader.read(position, 1 << 20)
             payload = memoryview(b"".join(piece.pread() for piece in data.slices))
-            reader.add(payload, log.high_watermark, (), is_dense=log.local.config.has_dense_offsets)
+            reader.add(fetched_partition(log.high_watermark, is_dense=log.local.config.has_dense_offsets), payload)
             while (batch := reader.take()) is not None:
                 if damaged is not None:
                     refused |= set(range(damaged, batch.base_offset))

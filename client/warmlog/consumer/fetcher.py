@@ -211,9 +211,7 @@ class Fetcher:
             if part.diverging is not None:
                 reader.diverged(part.diverging)
                 continue
-            reader.add(data, part.high_watermark, part.aborted_transactions, is_dense=part.has_dense_offsets)
-            if part.next_offset > reader.fetch_offset:
-                reader.skip_to(part.next_offset, part.leader_epoch)
+            reader.add(part, data)
 
     def _all_failed(self, requested: Requested, error: WarmlogError) -> None:
         for reader, generation in requested:

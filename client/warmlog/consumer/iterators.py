@@ -3,13 +3,11 @@
 One of them has the consumer at a time (`Lease`), and continues where the last one stopped, also within a batch.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import islice
 from operator import length_hint
-from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
@@ -220,27 +218,24 @@ class TableIterator(ItemIterator["pa.Table"]):
             await self._core.group.turn(waits=True, for_all=True)
 
     async def _take(self) -> bool:
-        """Read the ranges in a thread, and move the positions after them.
+        """Read the ranges, and move the positions after them.
 
         What another task gives up meanwhile has no position to move: it is in the table, and must not be committed.
         """
         import pyarrow as pa
 
         from warmlog.arrow.reader import arrow_schema
-        from warmlog.ranges.range_reader import read_ranges
+        from warmlog.ranges.range_reader import read_all
         from warmlog.ranges.read_settings import Projection
 
         core = self._core
         core.finish()
         ranges = await self._ranges()
         readers = dict(core.readers)
-        is_over = Event()
         core.is_waiting = True
         try:
-            projection, settings = Projection(self._columns), self._settings()
-            batches = await asyncio.to_thread(lambda: list(read_ranges(ranges, projection, settings, is_over)))
+            batches = await read_all(ranges, Projection(self._columns), self._settings())
         finally:
-            is_over.set()  # a thread cannot be cancelled, and closing the loop waits for it
             core.is_waiting = False
             core.steps += 1
         taken = {}
@@ -269,6 +264,7 @@ class TableIterator(ItemIterator["pa.Table"]):
                 when_recreated="open a new consumer",
                 when_damaged="other offsets can be read: seek past the damaged batch",
             ),
+            bootstrap=tuple(str(address) for address in self._core.cluster.addresses),
             connection=self._connection,
         )
 

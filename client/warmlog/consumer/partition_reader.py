@@ -8,31 +8,18 @@ truncated since, as by a power cut on a topic with write.caching (`diverged`).
 """
 
 from collections import deque
-from collections.abc import Sequence
 
 from warmlog.errors import CorruptBatch, LogTruncated, WarmlogError
 from warmlog.records.batch import Batch, unreadable
-from warmlog.records.fetched import AbortedRanges, whole_headers
+from warmlog.records.fetched import FetchedBatches
 from warmlog.records.verdict import MAX_OFFSET
 from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc, read_header
-from warmlog_protocol.messages import NO_LEADER_EPOCH, AbortedTransaction, DivergingEpoch
+from warmlog_protocol.messages import NO_LEADER_EPOCH, DivergingEpoch, FetchedPartition
 from warmlog_transport.responses import TopicPartition
 
 NO_LIMIT = MAX_OFFSET
 Place = tuple[int, int]
 """An offset, and the leader epoch of what was read before it."""
-
-
-class Chunk:
-    """Complete batches and how far they have been read."""
-
-    __slots__ = ("aborted", "cursor", "high_watermark", "view")
-
-    def __init__(self, view: memoryview, high_watermark: int, aborted: Sequence[AbortedTransaction]) -> None:
-        self.view = view
-        self.high_watermark = high_watermark
-        self.aborted = AbortedRanges(aborted)
-        self.cursor = 0
 
 
 class PartitionReader:
@@ -64,8 +51,8 @@ class PartitionReader:
         self.is_uncommitted = False
         """Whether something was delivered since the last commit by hand; not that of the last read, see its cursor."""
         self.failing_since: float | None = None
-        self._chunks: deque[Chunk] = deque()
-        self._taken: tuple[Chunk, int] | None = None
+        self._chunks: deque[FetchedBatches] = deque()
+        self._taken: tuple[FetchedBatches, int] | None = None
         self._verify_crc = verify_crc
         self._max_decompressed_bytes = max_decompressed_bytes
 
@@ -134,35 +121,15 @@ class PartitionReader:
         self._chunks.clear()
         self.buffered_bytes = 0
 
-    def add(
-        self,
-        payload: memoryview,
-        high_watermark: int,
-        aborted: Sequence[AbortedTransaction],
-        *,
-        is_dense: bool = False,
-    ) -> None:
-        """Keep what a Fetch brought from `fetch_offset` on, without an incomplete last batch.
-
-        `is_dense`: a gap between offsets is damage (FetchedPartition.has_dense_offsets).
-        """
-        self.high_watermark = high_watermark
-        end = 0
-        try:
-            for header in whole_headers(payload, high_watermark, self.fetch_offset, is_dense=is_dense):
-                end += header.size_bytes
-                if header.next_offset > self.fetch_offset:
-                    self.fetch_offset, self.fetch_epoch = header.next_offset, header.partition_leader_epoch
-        except CorruptBatch as error:
-            self.error = error
-        if end:
-            self._chunks.append(Chunk(payload[:end], high_watermark, aborted))
-            self.buffered_bytes += end
-
-    def skip_to(self, offset: int, epoch: int) -> None:
-        """Pass the gap between what was fetched and `offset`; `epoch` is the leader's at that time."""
-        if offset > self.fetch_offset:
-            self.fetch_offset, self.fetch_epoch = offset, epoch
+    def add(self, fetched: FetchedPartition, payload: memoryview) -> None:
+        """Keep what a Fetch brought from `fetch_offset` on, without an incomplete last batch."""
+        chunk = FetchedBatches(fetched, payload, self.fetch_offset, self.fetch_epoch)
+        self.high_watermark = chunk.high_watermark
+        self.fetch_offset, self.fetch_epoch = chunk.next_offset, chunk.next_epoch
+        self.error = chunk.error or self.error
+        if chunk.unread_bytes:
+            self._chunks.append(chunk)
+            self.buffered_bytes += chunk.unread_bytes
 
     def take(self) -> Batch | None:
         """Return the next batch for the user; None if nothing more is here or `until` is reached.
@@ -172,8 +139,9 @@ class PartitionReader:
         """
         while self._chunks and self.position < self.until:
             chunk = self._chunks[0]
-            start = chunk.cursor
-            header = read_header(chunk.view, start)
+            start = chunk.position
+            header = chunk.next_header()
+            assert header is not None
             if header.base_offset >= self.until:
                 self._move(self.until, header)
                 break
@@ -200,20 +168,19 @@ class PartitionReader:
         if taken is None or read_header(taken[0].view, taken[1]).base_offset > self.position:
             self.drop_ahead()
             return
-        chunk, cursor = taken
+        chunk, position = taken
         if not self._chunks or self._chunks[0] is not chunk:
             self._chunks.appendleft(chunk)
-        self.buffered_bytes += chunk.cursor - cursor
-        chunk.cursor = cursor
+        self.buffered_bytes += chunk.position - position
+        chunk.position = position
 
-    def _read(self, chunk: Chunk, header: BatchHeader) -> RecordBatch | None:
-        view = chunk.view[chunk.cursor : chunk.cursor + header.size_bytes]
-        record_batch = RecordBatch(header, view, self._max_decompressed_bytes)
+    def _read(self, chunk: FetchedBatches, header: BatchHeader) -> RecordBatch | None:
+        record_batch = RecordBatch(header, chunk.bytes_of(header), self._max_decompressed_bytes)
         if self._verify_crc:
             try:
-                check_crc(header, view)
+                check_crc(header, record_batch.buffer)
             except CorruptBatch as error:
-                if not _is_followed(chunk.view, chunk.cursor, header):
+                if not chunk.is_followed(header):
                     self.seek(max(self.position, header.base_offset))
                     self.error = error
                     return None
@@ -227,17 +194,17 @@ class PartitionReader:
         if position > self.position:
             self.position, self.epoch = position, header.partition_leader_epoch
 
-    def _advance(self, chunk: Chunk, size_bytes: int) -> None:
-        chunk.cursor += size_bytes
+    def _advance(self, chunk: FetchedBatches, size_bytes: int) -> None:
+        chunk.position += size_bytes
         self.buffered_bytes -= size_bytes
-        if chunk.cursor == len(chunk.view):
+        if not chunk.unread_bytes:
             self._chunks.popleft()
 
-    def _deliver(self, chunk: Chunk, record_batch: RecordBatch) -> Batch | None:
+    def _deliver(self, chunk: FetchedBatches, record_batch: RecordBatch) -> Batch | None:
         """What the user sees of the batch, if anything; moves `position` after it in any case."""
         position = self.position
         self._move(min(record_batch.next_offset, self.until), record_batch.header)
-        if chunk.aborted.hides(record_batch) or record_batch.next_offset <= position or not record_batch.record_count:
+        if chunk.is_hidden(record_batch) or record_batch.next_offset <= position or not record_batch.record_count:
             return None
         batch = Batch(
             self.topic,
@@ -248,9 +215,3 @@ class PartitionReader:
             until_offset=self.until,
         )
         return batch if batch.is_whole or len(batch) else None
-
-
-def _is_followed(view: memoryview, cursor: int, header: BatchHeader) -> bool:
-    """Whether the next batch confirms where the one at `cursor` ends: a damaged header may say anything."""
-    end = cursor + header.size_bytes
-    return end < len(view) and read_header(view, end).base_offset == header.next_offset

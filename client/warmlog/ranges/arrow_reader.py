@@ -10,8 +10,7 @@
 DuckDB, Polars, DataFusion and others read it batch by batch through Arrow's stream interface.
 """
 
-import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Unpack
 
@@ -31,8 +30,6 @@ from warmlog_transport.options import ConnectionKeywords, override
 
 _SPLIT_BYTES = 16 * 1024 * 1024
 _MAX_SCAN_MS = 10_000
-
-_log = logging.getLogger("warmlog.ranges")
 
 
 def arrow_reader(
@@ -71,36 +68,7 @@ def arrow_reader(
     )
     ranges = _plan(bootstrap, checked_topics(topics), bounds, settings)
     batches = read_ranges(ranges, Projection(tuple(columns), frozenset(as_text)), settings)
-    return pa.RecordBatchReader.from_batches(schema, _Failing(batches))
-
-
-class _Failing(Iterator[pa.RecordBatch]):
-    """Repeats an error, so that a second `read_all` does not return the rest as if it were everything."""
-
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._error: Exception | None = None
-        self._is_interrupted = False
-
-    def __next__(self) -> pa.RecordBatch:
-        if self._error is not None:
-            raise self._error
-        if self._is_interrupted:
-            self._is_interrupted = False
-            _log.warning(
-                "reading was interrupted and continues after the last batch that was returned: make a new reader to "
-                "read again what an interrupted read_all() had read"
-            )
-        try:
-            return next(self._batches)
-        except StopIteration:
-            raise
-        except Exception as error:
-            self._error = error
-            raise
-        except BaseException:
-            self._is_interrupted = True
-            raise
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _plan(

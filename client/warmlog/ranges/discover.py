@@ -1,40 +1,43 @@
 """Looks up what the broker has of the topics to read, when a plan is made."""
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
 
 from warmlog.errors import (
     BrokerUnavailable,
     InvalidRequest,
-    NotLeaderOrFollower,
     UnknownTopicOrPartition,
     UnsupportedVersion,
-    error_from_code,
 )
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
-from warmlog.sockets.cluster import BlockingCluster, in_requests
-from warmlog.sockets.connection import R
-from warmlog_protocol.errors import did_you_mean
+from warmlog_protocol.errors import ApiError, did_you_mean
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     NO_LEADER_EPOCH,
+    EpochEndOffset,
     FindSplitsPartition,
     FindSplitsRequest,
     FindSplitsResponse,
     FoundSplit,
     FoundSplits,
     IsolationLevel,
-    ListedOffset,
     Message,
-    TopicMetadata,
+    OffsetForLeaderEpochPartition,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
 )
+from warmlog_transport.cluster import Cluster, Topic
+from warmlog_transport.cluster_thread import ClusterThread
+from warmlog_transport.connection import BrokerLink
+from warmlog_transport.leader_requests import ask_leaders
+from warmlog_transport.list_offsets import OffsetAt, list_offsets
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Message)
 
 SPLITS_TIMEOUT_MS = 60_000
 """The broker looks into an index for each segment of a range."""
@@ -43,9 +46,10 @@ LARGEST_TARGET_BYTES = 2**62
 
 
 class Discovery:
-    """Requests to a cluster over shared connections, opened at first use. A context manager.
+    """Requests to a cluster from any thread, over connections that are opened at first use. A context manager.
 
-    Raises UnknownTopicOrPartition with the nearest name of a topic, BrokerUnavailable if no broker can be reached.
+    Raises BrokerUnavailable at once if no broker can be reached. What may pass while a broker responds is retried for
+    the request timeout.
     """
 
     def __init__(
@@ -57,40 +61,52 @@ class Discovery:
     ) -> None:
         """`isolation` determines the latest offset."""
         self._bootstrap = bootstrap
+        self._options = options or ConnectionOptions(client_name="warmlog-spark")
         self._isolation = isolation
-        self._cluster = BlockingCluster(bootstrap, options or ConnectionOptions(client_name="warmlog-spark"))
+        self._thread: ClusterThread | None = None
 
     def __enter__(self) -> "Discovery":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._cluster.close()
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections and end the thread."""
+        if self._thread is not None:
+            self._thread.close()
+            self._thread = None
 
     def call(self, message: Message, expected: type[R]) -> R:
         """Return the response of any broker."""
-        return self._ask(lambda: self._cluster.call(message, expected))
+        return self._ask(lambda cluster: cluster.call(message, expected))
 
-    def topics(self, names: Sequence[str], optional: Collection[str] = ()) -> dict[str, TopicMetadata]:
-        """Return the metadata of these topics, in their order; those in `optional` need not exist."""
+    def topics(self, names: Sequence[str], optional: Collection[str] = ()) -> dict[str, Topic]:
+        """Return these topics, in their order; those in `optional` need not exist.
+
+        Raises UnknownTopicOrPartition with the nearest name of a topic.
+        """
         try:
-            found = self._ask(lambda: self._cluster.topics(names))
+            found = self._ask(lambda cluster: cluster.topics(names))
         except UnknownTopicOrPartition:
-            found = self._ask(self._cluster.topics)
-            if missing := [name for name in names if name not in found and name not in optional]:
-                raise _unknown_topic(missing, sorted(found)) from None
-        return {name: found[name] for name in names if name in found}
+            found = self._ask(lambda cluster: cluster.topics(None))
+            existing = {topic.name for topic in found}
+            if missing := [name for name in names if name not in existing and name not in optional]:
+                raise _unknown_topic(missing, sorted(existing)) from None
+        by_name = {topic.name: topic for topic in found}
+        return {name: by_name[name] for name in names if name in by_name}
 
-    def topics_like(self, pattern: str, *, may_be_none: bool = False) -> dict[str, TopicMetadata]:
-        """Return the metadata of the topics whose whole name matches the regular expression, by name."""
-        found = self._ask(self._cluster.topics)
-        fitting = {name: found[name] for name in sorted(found) if re.fullmatch(pattern, name)}
+    def topics_like(self, pattern: str, *, may_be_none: bool = False) -> dict[str, Topic]:
+        """Return the topics whose whole name matches the regular expression, by name."""
+        found = sorted(self._ask(lambda cluster: cluster.topics(None)), key=lambda topic: topic.name)
+        fitting = {topic.name: topic for topic in found if re.fullmatch(pattern, topic.name)}
         if not fitting and not may_be_none:
-            listed = ", ".join(sorted(found)) or "none"
+            listed = ", ".join(topic.name for topic in found) or "none"
             raise UnknownTopicOrPartition(f"no topic matches the pattern {pattern!r}; there are {listed}")
         return fitting
 
     def states(
-        self, topics: Mapping[str, TopicMetadata], includes: Callable[[TopicPartition], bool] = lambda _: True
+        self, topics: Mapping[str, Topic], includes: Callable[[TopicPartition], bool] = lambda _: True
     ) -> list[PartitionOffsets]:
         """Return the state of every partition of `topics` that `includes` accepts, by topic as given and by number."""
         partitions = [
@@ -99,7 +115,7 @@ class Discovery:
             for each in topic.partitions
             if includes((name, each.partition))
         ]
-        earliest = self.offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
+        earliest = self._list(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), self._isolation)
         ends = dict.fromkeys(partitions, LATEST_TIMESTAMP)
         latest = self._list(ends, self._isolation)
         is_committed_only = self._isolation is IsolationLevel.READ_COMMITTED
@@ -108,9 +124,9 @@ class Discovery:
             PartitionOffsets(
                 topic=topic,
                 partition=partition,
-                topic_id=topics[topic].topic_id,
-                leader=str(self._cluster.leader_address(topic, partition)),
-                earliest=earliest[topic, partition],
+                topic_id=topics[topic].topic_id.bytes,
+                leader=self._leader(topic, partition),
+                earliest=earliest[topic, partition].offset,
                 latest=latest[topic, partition].offset,
                 high_watermark=high_watermarks[topic, partition].offset if is_committed_only else None,
                 leader_epoch=latest[topic, partition].leader_epoch,
@@ -120,73 +136,99 @@ class Discovery:
 
     def offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Return the first offset at or after a time in milliseconds, for each partition; -1 if there is none."""
-        return {partition: listed.offset for partition, listed in self._list(times, self._isolation).items()}
+        found = self._list(times, self._isolation)
+        return {partition: at.offset if at.timestamp_ms >= 0 else -1 for partition, at in found.items()}
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return where a leader epoch, or the newest known one below it, ends; -1 if it is unknown."""
-        return self._ask(lambda: self._cluster.epoch_ends(epochs))
+        """Return where a leader epoch, or the newest known one below it, ends; -1 if it is unknown.
 
-    def _list(
-        self, times: Mapping[TopicPartition, int], isolation: IsolationLevel
-    ) -> dict[TopicPartition, ListedOffset]:
-        return self._ask(lambda: self._cluster.list_offsets(dict(times), isolation=isolation)) if times else {}
+        Raises the error of the first partition that has one.
+        """
+
+        async def look_up(cluster: Cluster) -> dict[TopicPartition, EpochEndOffset | ApiError]:
+            async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[EpochEndOffset]:
+                wanted = [OffsetForLeaderEpochPartition(*tp, epochs[tp]) for tp in partitions]
+                request = OffsetForLeaderEpochRequest(wanted)
+                return (await link.call(request, OffsetForLeaderEpochResponse)).partitions
+
+            return await ask_leaders(cluster, epochs, ask)
+
+        return {tp: _result(tp, end).end_offset for tp, end in self._ask(look_up).items()}
 
     def splits(
         self, ranges: Sequence[OffsetRange], target_bytes: int, *, max_scan_ms: int = 0
     ) -> list[list[FoundSplit]]:
         """Return where each range can be split between batches, about every `target_bytes`; see FindSplits.
 
-        Splits are further apart if one response cannot hold them all. `max_scan_ms` is for each request. Raises the
-        error of the first range that has one. Brokers that do not know the request return no splits.
+        There is one range for each partition. Splits are further apart if one response cannot hold them all.
+        `max_scan_ms` is for each request. Raises the error of the first range that has one. Brokers that do not know
+        the request return no splits.
         """
-        found: dict[OffsetRange, list[FoundSplit]] = {planned: [] for planned in ranges}
-        by_leader: dict[str, list[OffsetRange]] = {}
-        for planned in ranges:
-            if planned.span:
-                by_leader.setdefault(planned.leader, []).append(planned)
-        for own in by_leader.values():
-            try:
-                for some in in_requests(own):
-                    found.update(self._ask(partial(self._splits, some, target_bytes, max_scan_ms)))
-            except UnsupportedVersion:
-                continue
-        return [found[planned] for planned in ranges]
+        asked = {planned.tp: planned for planned in ranges if planned.span}
 
-    def _splits(
-        self, ranges: list[OffsetRange], target_bytes: int, max_scan_ms: int
-    ) -> dict[OffsetRange, list[FoundSplit]]:
-        """The splits of ranges with one leader. If they exceed a response: each half of the ranges, half as finely."""
-        wanted = [FindSplitsPartition(*each.tp, each.start, each.end, each.topic_id or None) for each in ranges]
-        request = FindSplitsRequest(wanted, target_bytes, max_scan_ms)
+        async def look_up(cluster: Cluster) -> dict[TopicPartition, FoundSplits | ApiError]:
+            async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[FoundSplits]:
+                own = [asked[tp] for tp in partitions]
+                try:
+                    return await _splits(link, own, target_bytes, max_scan_ms)
+                except UnsupportedVersion:
+                    return [FoundSplits(*tp, 0, "", []) for tp in partitions]
+
+            return await ask_leaders(cluster, asked, ask)
+
+        found = self._ask(look_up) if asked else {}
+        return [_result(planned, found[planned.tp]).splits if planned.span else [] for planned in ranges]
+
+    def _list(self, times: Mapping[TopicPartition, int], isolation: IsolationLevel) -> dict[TopicPartition, OffsetAt]:
+        return self._ask(lambda cluster: list_offsets(cluster, times, isolation=isolation)) if times else {}
+
+    def _leader(self, topic: str, partition: int) -> str:
+        """Return HOST:PORT of the last known leader, which has just responded."""
+        link = None if self._thread is None else self._thread.cluster.leader(topic, partition)
+        return "" if link is None else str(link.address)
+
+    def _ask(self, question: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+        """Return the result of `question`."""
+
+        if self._thread is None:
+            self._thread = ClusterThread(self._bootstrap, self._options, "warmlog discovery")
+        cluster = self._thread.cluster
+
+        async def ask() -> T:
+            await cluster.start()
+            return await question(cluster)
+
         try:
-            found = self._call_leader(ranges[0], request)
-        except InvalidRequest:
-            middle = len(ranges) // 2
-            if middle == 0:  # the splits of one range always fit
-                raise
-            coarser_bytes = min(2 * target_bytes, LARGEST_TARGET_BYTES)
-            halves = (self._splits(half, coarser_bytes, max_scan_ms) for half in (ranges[:middle], ranges[middle:]))
-            return {planned: splits for half in halves for planned, splits in half.items()}
-        for planned, each in zip(ranges, found, strict=True):
-            if each.error_code:
-                raise error_from_code(each.error_code, f"{planned}: {each.error_message}")
-        return {planned: each.splits for planned, each in zip(ranges, found, strict=True)}
-
-    def _call_leader(self, planned: OffsetRange, request: FindSplitsRequest) -> list[FoundSplits]:
-        leader = self._cluster.leader(planned.topic, planned.partition)
-        timeout_ms = request.max_scan_ms + SPLITS_TIMEOUT_MS
-        return leader.call(request, FindSplitsResponse, timeout_ms=timeout_ms).partitions
-
-    def _ask(self, request: Callable[[], T]) -> T:
-        """What `request` returns. If a leader may have moved, the next request looks it up again."""
-        try:
-            return request()
-        except NotLeaderOrFollower:
-            self._cluster.forget_leaders()
-            raise
+            return self._thread.call(ask)
         except BrokerUnavailable as error:
-            self._cluster.forget_leaders()
             raise BrokerUnavailable(f"{error}; is the broker running at {', '.join(self._bootstrap)}?") from error
+
+
+async def _splits(
+    link: BrokerLink, ranges: list[OffsetRange], target_bytes: int, max_scan_ms: int
+) -> list[FoundSplits]:
+    """Return the splits of ranges with one leader. If they exceed a response: of each half of them, half as finely."""
+    wanted = [FindSplitsPartition(*each.tp, each.start, each.end, each.topic_id or None) for each in ranges]
+    request = FindSplitsRequest(wanted, target_bytes, max_scan_ms)
+    timeout_ms = max_scan_ms + SPLITS_TIMEOUT_MS
+    try:
+        connection = await link.connected()
+        return (await connection.call(request, FindSplitsResponse, timeout_ms=timeout_ms)).partitions
+    except InvalidRequest:
+        middle = len(ranges) // 2
+        if middle == 0:  # the splits of one range always fit
+            raise
+    coarser_bytes = min(2 * target_bytes, LARGEST_TARGET_BYTES)
+    halves = [await _splits(link, half, coarser_bytes, max_scan_ms) for half in (ranges[:middle], ranges[middle:])]
+    return [*halves[0], *halves[1]]
+
+
+def _result(about: object, result: T | ApiError) -> T:
+    """Return the result, or raise the error in its place."""
+    if isinstance(result, ApiError):
+        name = "-".join(map(str, about)) if type(about) is tuple else about
+        raise type(result)(f"{name}: {result}")
+    return result
 
 
 def find_cuts(

@@ -113,10 +113,10 @@ class FetchWindow:
             inside = (last.start - self.position) % self._span
             self._frontier = max(self.position, self._guess_end(last) - inside)
 
-    def restart(self) -> None:
-        """Forget the fetches in flight: the connection was lost."""
+    def restart(self, position: int) -> None:
+        """Forget the fetches in flight, and continue at `position`."""
         self._sent.clear()
-        self._frontier = self.position
+        self._frontier = self.position = position
 
     def _guess_end(self, fetch: Fetch) -> int:
         return fetch.start + (self._stride.start if self._stride else 0)

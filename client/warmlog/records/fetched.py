@@ -1,4 +1,8 @@
-"""What a Fetch response brought of one partition: which batches can be trusted, which are hidden, where damage ends."""
+"""What a Fetch response brought of one partition: which batches can be trusted, which are hidden, where damage ends.
+
+Consumers and ranges read it in the same two steps. When a response arrives, `FetchedBatches` checks the headers against
+each other, which says where to fetch next. When a batch is read, its CRC is checked.
+"""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
@@ -77,6 +81,73 @@ class AbortedRanges:
                 self._aborting.discard(header.producer_id)
             return True
         return header.is_transactional and header.producer_id in self._aborting
+
+
+class FetchedBatches:
+    """The complete batches of one response, read one after another."""
+
+    __slots__ = ("_aborted", "error", "high_watermark", "leader_epoch", "next_epoch", "next_offset", "position", "view")
+
+    def __init__(self, fetched: FetchedPartition, payload: memoryview, fetch_offset: int, fetch_epoch: int) -> None:
+        """`payload` is what a fetch from `fetch_offset` brought; `fetch_epoch` is of the batch before that."""
+        self.high_watermark, self.leader_epoch = fetched.high_watermark, fetched.leader_epoch
+        self.error: CorruptBatch | None = None
+        """Why the batch at `next_offset` cannot be trusted, if so."""
+        self.next_offset = fetch_offset
+        """Where to fetch next: after the last batch, or after the gap that the broker reports."""
+        self.next_epoch = fetch_epoch
+        """The leader epoch of the batch before `next_offset`; after a gap, that of the leader."""
+        self.position = 0
+        """Where in `view` the next batch begins."""
+        end = 0
+        try:
+            for header in whole_headers(
+                payload, fetched.high_watermark, fetch_offset, is_dense=fetched.has_dense_offsets
+            ):
+                end += header.size_bytes
+                if header.next_offset > self.next_offset:
+                    self.next_offset, self.next_epoch = header.next_offset, header.partition_leader_epoch
+            if fetched.next_offset > self.next_offset:
+                self.next_offset, self.next_epoch = fetched.next_offset, fetched.leader_epoch
+        except CorruptBatch as error:
+            self.error = error
+        self.view = payload[:end]
+        self._aborted = AbortedRanges(fetched.aborted_transactions)
+
+    @property
+    def unread_bytes(self) -> int:
+        return len(self.view) - self.position
+
+    def headers(self) -> list[BatchHeader]:
+        """Return the headers of all batches."""
+        headers, position = [], 0
+        while position < len(self.view):
+            headers.append(read_header(self.view, position))
+            position += headers[-1].size_bytes
+        return headers
+
+    def next_header(self, from_offset: int = 0) -> BatchHeader | None:
+        """Return the header of the next batch that ends after `from_offset`; None after the last one."""
+        while self.position < len(self.view):
+            header = read_header(self.view, self.position)
+            if header.next_offset > from_offset:
+                return header
+            self.is_hidden(RecordBatch(header, self.bytes_of(header)))
+            self.position += header.size_bytes
+        return None
+
+    def bytes_of(self, header: BatchHeader) -> memoryview:
+        """Return the bytes of the next batch, whose header this is."""
+        return self.view[self.position : self.position + header.size_bytes]
+
+    def is_followed(self, header: BatchHeader) -> bool:
+        """Whether a further batch confirms where the next one, which is damaged, ends: its header may say anything."""
+        end = self.position + header.size_bytes
+        return end < len(self.view) and read_header(self.view, end).base_offset == header.next_offset
+
+    def is_hidden(self, batch: RecordBatch) -> bool:
+        """Whether to hide `batch` from a reader of committed records, and control batches from all. Asked in order."""
+        return self._aborted.hides(batch)
 
 
 def error_in(fetched: FetchedPartition, fetch_offset: int) -> ApiError:

@@ -10,7 +10,6 @@ import subprocess
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from threading import Event
 from typing import Any
 
 import warmlog
@@ -112,14 +111,10 @@ async def by_table(address: str, topic: str) -> Found:
 
 async def by_range(address: str, topic: str) -> Found:
     """As Spark's tasks read with failOnDataLoss=false."""
-    is_over = Event()
-    try:
-        return await asyncio.to_thread(_read_ranges, address, topic, is_over)
-    finally:
-        is_over.set()
+    return await asyncio.to_thread(_read_ranges, address, topic)
 
 
-def _read_ranges(address: str, topic: str, is_over: Event) -> Found:
+def _read_ranges(address: str, topic: str) -> Found:
     found = Found()
 
     def note(loss: Loss) -> None:
@@ -129,7 +124,7 @@ def _read_ranges(address: str, topic: str, is_over: Event) -> Found:
         states = discovery.states(discovery.topics([topic]))
     ranges = [OffsetRange(*state.tp, state.earliest, state.latest, address, state.topic_id) for state in states]
     settings = ReadSettings(fails_on_data_loss=False, fetch_bytes=700)
-    for batch in read_ranges(ranges, Projection(tuple(COLUMNS)), settings, is_over, on_loss=note):
+    for batch in read_ranges(ranges, Projection(tuple(COLUMNS)), settings, on_loss=note):
         found.add_table(batch)
     return found
 

@@ -103,7 +103,7 @@ class WarmlogStreamReader(*_Bases):  # type: ignore[misc]
     def stop(self) -> None:
         """Close the connections."""
         if self._discovery is not None:
-            self._discovery.__exit__()
+            self._discovery.close()
         self._opened = self._discovery = None
 
     @property

@@ -5,6 +5,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fetched_partition import fetched_partition
 from warmlog.consumer.cursor import Cursor
 from warmlog.consumer.partition_reader import PartitionReader
 from warmlog_protocol.batch import encode_batch
@@ -19,7 +20,7 @@ def reader_with(deltas: list[int]) -> PartitionReader:
     reader.seek(*BEGUN)
     values = [b"%d" % delta for delta in deltas]
     batch = encode_batch(values, timestamps_ms=5, base_offset=5, leader_epoch=EPOCH, offset_deltas=deltas)
-    reader.add(memoryview(batch), high_watermark=1000, aborted=())
+    reader.add(fetched_partition(1000), memoryview(batch))
     return reader
 
 
@@ -48,7 +49,7 @@ def test_positions_are_those_of_a_list_before_and_after_the_rest_is_left(rest: s
     assert (cursor.index, cursor.delivered, cursor.finished) == (count, places[count], places[max(count - 1, 0)])
     assert (reader.position, reader.epoch) == places[count]
     if count == 0:
-        reader.add(memoryview(b""), 1000, ())
+        reader.add(fetched_partition(1000), memoryview(b""))
     elif left:
         again = reader.take()
         assert again is not None

@@ -357,19 +357,20 @@ async def test_a_partition_may_be_given_up_while_a_table_is_read(
         core = client._core
         assert core is not None
         given_up = core.readers["t", 1]
-        ends, read = core.ends, range_reader.read_ranges
+        ends, read = core.ends, range_reader.read_all
 
         async def ends_then_revoked(*args: Any) -> dict[tuple[str, int], int]:
             found = await ends(*args)
             del core.readers["t", 1]
             return found
 
-        def read_then_revoked(*args: Any) -> Any:
-            yield from read(*args)
+        async def read_then_revoked(*args: Any) -> Any:
+            batches = await read(*args)
             del core.readers["t", 1]
+            return batches
 
         if when == "it is read":
-            monkeypatch.setattr(range_reader, "read_ranges", read_then_revoked)
+            monkeypatch.setattr(range_reader, "read_all", read_then_revoked)
         else:
             monkeypatch.setattr(core, "ends", ends_then_revoked)
         table = await client.to_arrow()

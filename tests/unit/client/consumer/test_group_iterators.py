@@ -1,9 +1,8 @@
 """What is committed while a loop waits, and when iterators of one consumer follow each other."""
 
 import asyncio
-import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from operator import length_hint
 from typing import Any
 
@@ -180,15 +179,15 @@ async def test_nothing_else_is_read_while_a_table_is(
     broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyarrow")
-    begun, may_end = threading.Event(), threading.Event()
-    read_ranges = range_reader.read_ranges
+    begun, may_end = asyncio.Event(), asyncio.Event()
+    read_all = range_reader.read_all
 
-    def slowly(*arguments: Any) -> Iterator[Any]:
+    async def slowly(*arguments: Any) -> list[Any]:
         begun.set()
-        assert may_end.wait(PATIENCE_S)
-        return read_ranges(*arguments)
+        await may_end.wait()
+        return await read_all(*arguments)
 
-    monkeypatch.setattr(range_reader, "read_ranges", slowly)
+    monkeypatch.setattr(range_reader, "read_all", slowly)
     async with consumer(broker) as client, asyncio.timeout(PATIENCE_S):
         table = asyncio.create_task(client.to_arrow())
         await until(begun.is_set)

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import warmlog
+from fetched_partition import fetched_partition
 from unit.broker.storage.log_files import batch_of
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
@@ -55,7 +56,7 @@ class Log:
             reader.diverged(DivergingEpoch(*found))
             return
         there = [batch for batch in self.batches if read_header(batch).next_offset > reader.fetch_offset]
-        reader.add(memoryview(b"".join(there[:most_batches])), self.end_offset, ())
+        reader.add(fetched_partition(self.end_offset), memoryview(b"".join(there[:most_batches])))
 
 
 class User:
@@ -123,7 +124,7 @@ class User:
     def records(self) -> dict[int, bytes | None]:
         """All that the log holds."""
         reader = PartitionReader("t", 0, b"", verify_crc=True, max_decompressed_bytes=1 << 20)
-        reader.add(memoryview(b"".join(self.log.batches)), self.log.end_offset, ())
+        reader.add(fetched_partition(self.log.end_offset), memoryview(b"".join(self.log.batches)))
         there: dict[int, bytes | None] = {}
         while (batch := reader.take()) is not None:
             there.update(zip(batch.offsets, batch.values, strict=True))

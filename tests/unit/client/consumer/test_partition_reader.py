@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import warmlog
+from fetched_partition import fetched_partition
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
 from warmlog_protocol.batch import (
     ControlType,
@@ -33,7 +34,12 @@ def batch_at(base_offset: int, count: int, **options: object) -> bytes:
 
 
 def add(reader: PartitionReader, *batches: bytes, aborted: tuple[AbortedTransaction, ...] = ()) -> None:
-    reader.add(memoryview(b"".join(batches)), HIGH_WATERMARK, aborted)
+    reader.add(fetched_partition(HIGH_WATERMARK, aborted=aborted), memoryview(b"".join(batches)))
+
+
+def add_gap(reader: PartitionReader, next_offset: int) -> None:
+    """A response without batches that says where to go on; -1 if it says nothing."""
+    reader.add(fetched_partition(HIGH_WATERMARK, next_offset=next_offset), memoryview(b""))
 
 
 def take_all(reader: PartitionReader) -> list[int]:
@@ -186,7 +192,7 @@ def test_a_damaged_batch_that_hides_where_it_ends_is_an_error_for_whoever_can_lo
 @pytest.mark.parametrize("is_dense", [True, False])
 def test_a_gap_is_damage_only_where_offsets_are_dense(is_dense: bool) -> None:
     reader = reader_at(0)
-    reader.add(memoryview(batch_at(0, 3) + batch_at(7, 2)), HIGH_WATERMARK, (), is_dense=is_dense)
+    reader.add(fetched_partition(HIGH_WATERMARK, is_dense=is_dense), memoryview(batch_at(0, 3) + batch_at(7, 2)))
     assert take_all(reader) == ([0, 1, 2] if is_dense else [0, 1, 2, 7, 8])
     assert (reader.error is not None) == is_dense
 
@@ -202,8 +208,8 @@ def test_a_batch_behind_a_gap_is_not_believed_when_the_next_one_contradicts_it()
 def test_a_gap_is_passed_once_what_came_before_it_is_read() -> None:
     reader = reader_at(0)
     add(reader, batch_at(0, 3))
-    reader.skip_to(3, 0)
-    reader.skip_to(20, 0)
+    add_gap(reader, 3)
+    add_gap(reader, 20)
     assert take_all(reader) == [0, 1, 2]
     assert (reader.position, reader.fetch_offset, reader.has_something) == (20, 20, False)
     add(reader, batch_at(20, 2))
@@ -212,9 +218,9 @@ def test_a_gap_is_passed_once_what_came_before_it_is_read() -> None:
 
 def test_a_gap_alone_is_something_to_pass() -> None:
     reader = reader_at(5)
-    reader.skip_to(-1, 0)
+    add_gap(reader, -1)
     assert not reader.has_something
-    reader.skip_to(8, 0)
+    add_gap(reader, 8)
     assert reader.has_something
     assert reader.take() is None
     assert (reader.position, reader.has_something) == (8, False)
@@ -224,13 +230,13 @@ def test_a_gap_is_passed_up_to_the_end_that_is_asked_for_and_later_from_there() 
     reader = reader_at(0)
     reader.until = 5
     add(reader, batch_at(0, 3))
-    reader.skip_to(9, 0)
+    add_gap(reader, 9)
     assert take_all(reader) == [0, 1, 2]
     assert reader.is_at_end
     assert reader.position == reader.fetch_offset == 5
     reader.until = 12
     assert reader.wants_data(1000)
-    reader.skip_to(9, 0)
+    add_gap(reader, 9)
     assert reader.take() is None
     assert reader.position == 9
 
@@ -238,7 +244,7 @@ def test_a_gap_is_passed_up_to_the_end_that_is_asked_for_and_later_from_there() 
 def test_a_batch_before_a_gap_can_be_put_back() -> None:
     reader = reader_at(0)
     add(reader, batch_at(0, 3))
-    reader.skip_to(9, 0)
+    add_gap(reader, 9)
     assert reader.take() is not None
     reader.put_back((1, -1))
     assert take_all(reader) == [1, 2]

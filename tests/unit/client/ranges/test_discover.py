@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from unit.client.ranges.fake_broker import TOPIC_ID, FakeBroker
-from warmlog.errors import BrokerUnavailable, InvalidRequest, NotLeaderOrFollower
+from warmlog.errors import InvalidRequest, NotLeaderOrFollower
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog_protocol.messages import (
@@ -121,15 +121,13 @@ def test_a_range_that_cannot_be_cut_alone_is_the_brokers_error(broker: SizedBrok
     ],
     ids=["offsets", "splits"],
 )
-def test_a_leader_that_cannot_be_reached_any_more_is_looked_up_by_the_next_try(
+def test_a_leader_that_cannot_be_reached_any_more_is_looked_up_again(
     broker: SizedBroker, ask: Callable[[Discovery], object]
 ) -> None:
     with Discovery([broker.address]) as discovery:
         broker.leader = "127.0.0.1:1"
         discovery.topics(["t"])
         broker.leader = broker.address
-        with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1"):
-            ask(discovery)
         ask(discovery)
     assert [count for _, count in broker.asked] == [1]
 
@@ -139,7 +137,5 @@ def test_a_broker_that_does_not_lead_any_more_is_not_asked_again(broker: SizedBr
         discovery.topics(["t"])
         broker.leader, broker.error_code = other.address, NotLeaderOrFollower.code
         ranges = ranges_of(broker, 1, 5)
-        with pytest.raises(NotLeaderOrFollower):
-            discovery.splits(ranges, 10)
         assert discovery.splits(ranges, 10) == [[FoundSplit(5, 5)]]
         assert other.asked == [(FindSplitsRequest, 1)]

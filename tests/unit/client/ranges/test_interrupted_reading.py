@@ -1,55 +1,63 @@
-"""Reading ranges that is interrupted, by Ctrl-C for one, and continued: each record comes once, in order."""
+"""Reading ranges that Ctrl-C interrupts while it waits: the next call goes on, and each record comes once, in order."""
 
 import gc
-import inspect
-from collections.abc import Callable, Iterator
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 import pytest
 
-import warmlog.arrow.columns
 import warmlog.arrow.reader
-import warmlog.sockets.cluster
-import warmlog.sockets.connection
-from broker_in_thread import broker_in_thread
-from fake_broker import FakeBroker as WholeBroker
-from interrupter import interrupt_everywhere
-from unit.client.ranges.fake_broker import TOPIC_ID, FakeBroker
+from unit.client.ranges.fake_broker import TOPIC_ID, Answer, FakeBroker
 from unit.client.ranges.test_range_reader import QUICK, hang_up, honest, log_of, trimmed_to_700
-from warmlog.ranges import arrow_reader as arrow_reader_module
-from warmlog.ranges import fetch_window, leader_connection, range_reader
-from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.offset_range import OffsetRange
-from warmlog.ranges.range_reader import read_ranges
+from warmlog.ranges.range_reader import RangeReader, read_ranges
 from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog_protocol.batch import encode_batch
+from warmlog_protocol.messages import FetchPartition
+from warmlog_transport.cluster_thread import ClusterThread
 
-pytestmark = [  # of sockets and generators that an interruption leaves to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-MODULES = [
-    range_reader,
-    leader_connection,
-    fetch_window,
-    warmlog.arrow.reader,
-    warmlog.arrow.columns,
-    warmlog.sockets.connection,
-]
 PATIENT = replace(QUICK, deadline_s=30.0)
-Call = Callable[[Callable[[], Any]], Any]
-
-_NEXT = range_reader._RangeBatches.__next__
-_RETURN = max(number for number, line in enumerate(inspect.getsource(_NEXT).splitlines()) if "return batch" in line)
 
 
-def is_return(frame: FrameType) -> bool:
-    """Whether a batch is on its way from the reader, which has handed it out, to its caller, which has it not yet."""
-    return frame.f_code is _NEXT.__code__ and frame.f_lineno == _NEXT.__code__.co_firstlineno + _RETURN
+class Interruptions:
+    """Ctrl-C ends the wait with the number `at` for the event loop: before its work is begun, or after it is done."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.at = 0
+        self.is_after = False
+        self.waits = 0
+        call = ClusterThread.call
+
+        def interrupted(thread: ClusterThread, work: Any) -> Any:
+            self.waits += 1
+            if self.waits == self.at and not self.is_after:
+                raise KeyboardInterrupt
+            result = call(thread, work)
+            if self.waits == self.at:
+                raise KeyboardInterrupt
+            return result
+
+        monkeypatch.setattr(ClusterThread, "call", interrupted)
+
+    def each(self, most: int) -> Iterator[None]:
+        """Every wait of a run, each run with one interruption more."""
+        for self.is_after in (False, True):
+            for self.at in range(1, most + 1):
+                self.waits = 0
+                yield
+
+
+@pytest.fixture
+def interruptions(monkeypatch: pytest.MonkeyPatch) -> Interruptions:
+    return Interruptions(monkeypatch)
 
 
 @pytest.fixture(autouse=True)
@@ -59,14 +67,22 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warmlog.arrow.reader, "MAX_ROWS", 35)
 
 
-def read(call: Call, ranges: list[OffsetRange], settings: ReadSettings = PATIENT) -> list[int]:
-    """The offsets of `ranges`, each Arrow batch asked for through `call`."""
+def read_on(reading: RangeReader) -> list[int]:
+    """The offsets, each Arrow batch asked for again after an interruption."""
     offsets: list[int] = []
-    with closing(read_ranges(ranges, Projection(("offset", "value")), settings)) as reading:  # type: ignore[type-var]
-        while (batch := call(lambda: next(reading, None))) is not None:
-            offsets += batch.column("offset").to_pylist()
-            assert [int(value) for value in batch.column("value").to_pylist()] == batch.column("offset").to_pylist()
-    return offsets
+    while True:
+        try:
+            batch = next(reading, None)
+        except KeyboardInterrupt:
+            continue
+        if batch is None:
+            return offsets
+        offsets += batch.column("offset").to_pylist()
+
+
+def read(ranges: list[OffsetRange], settings: ReadSettings = PATIENT) -> list[int]:
+    with closing(read_ranges(ranges, Projection(("offset",)), settings)) as reading:
+        return read_on(reading)
 
 
 def ranges_of(broker: FakeBroker, *bounds: tuple[int, int], **options: Any) -> list[OffsetRange]:
@@ -75,27 +91,25 @@ def ranges_of(broker: FakeBroker, *bounds: tuple[int, int], **options: Any) -> l
 
 @pytest.mark.parametrize("per_batch", [10, 50])
 @pytest.mark.parametrize("failures", [[], [honest, hang_up, honest, hang_up]])
-def test_a_range_whose_reading_is_interrupted_anywhere_is_read_once(per_batch: int, failures: list[Any]) -> None:
+def test_a_range_whose_reading_is_interrupted_at_any_wait_is_read_once(
+    interruptions: Interruptions, per_batch: int, failures: list[Any]
+) -> None:
     with FakeBroker(log_of(300, per_batch=per_batch)) as broker:
-
-        def run(call: Call) -> None:
+        for _ in interruptions.each(12):
             broker.script = list(failures)
-            assert read(call, ranges_of(broker, (5, 195), (200, 290))) == [*range(5, 195), *range(200, 290)]
-
-        interrupt_everywhere(run, MODULES, 25, spares=is_return)
+            assert read(ranges_of(broker, (5, 195), (200, 290))) == [*range(5, 195), *range(200, 290)]
 
 
-def test_a_limit_counts_what_was_handed_out_before_an_interruption() -> None:
+def test_a_limit_counts_what_was_returned_before_an_interruption(interruptions: Interruptions) -> None:
     settings = replace(PATIENT, limit=130)
     with FakeBroker(log_of(300)) as broker:
-
-        def run(call: Call) -> None:
-            assert read(call, ranges_of(broker, (0, 100), (150, 290)), settings) == [*range(100), *range(150, 180)]
-
-        interrupt_everywhere(run, MODULES, 25, spares=is_return)
+        for _ in interruptions.each(8):
+            assert read(ranges_of(broker, (0, 100), (150, 290)), settings) == [*range(100), *range(150, 180)]
 
 
-def test_offsets_that_compaction_removed_and_records_out_of_time_are_passed_over_after_an_interruption() -> None:
+def test_what_compaction_removed_and_what_is_out_of_time_is_passed_over_after_an_interruption(
+    interruptions: Interruptions,
+) -> None:
     log, kept = [], []
     for base in range(0, 300, 30):
         offsets = [base + delta for delta in (3, 4, 9, 17, 29)]
@@ -104,23 +118,43 @@ def test_offsets_that_compaction_removed_and_records_out_of_time_are_passed_over
         deltas = [offset - base for offset in offsets]
         log.append(encode_batch(values, timestamps_ms=offsets, base_offset=base, offset_deltas=deltas))
     with FakeBroker(log) as broker:
-
-        def run(call: Call) -> None:
-            assert read(call, ranges_of(broker, (0, 299), from_ms=60, until_ms=200)) == kept
-
-        interrupt_everywhere(run, MODULES, 25, spares=is_return)
+        for _ in interruptions.each(6):
+            assert read(ranges_of(broker, (0, 299), from_ms=60, until_ms=200)) == kept
 
 
-def test_what_is_gone_is_skipped_after_an_interruption_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_gone_is_skipped_after_an_interruption_too(
+    interruptions: Interruptions, caplog: pytest.LogCaptureFixture
+) -> None:
     settings = replace(PATIENT, fails_on_data_loss=False)
     with FakeBroker(log_of(1_000), log_start_offset=700) as broker:
-
-        def run(call: Call) -> None:
+        for _ in interruptions.each(6):
             broker.script = [trimmed_to_700] * 1_000
-            assert read(call, ranges_of(broker, (600, 800)), settings) == [*range(700, 800)]
+            assert read(ranges_of(broker, (600, 800)), settings) == [*range(700, 800)]
+    said = {message[:28] for message in caplog.messages if not message.startswith("reading was interrupted")}
+    assert said == {"t-2 offsets 600 to 700: gone"}
 
-        interrupt_everywhere(run, MODULES, 25, spares=is_return)
-    assert {message[:28] for message in caplog.messages} == {"t-2 offsets 600 to 700: gone"}
+
+def test_a_signal_ends_the_wait_for_a_broker_and_the_next_call_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    may_respond = threading.Event()
+
+    def late(_: FetchPartition, answer: Answer) -> Answer:
+        may_respond.wait(20)
+        return answer
+
+    with FakeBroker(log_of(1_000), [honest, honest, late]) as broker:
+        reading = read_ranges(ranges_of(broker, (0, 1_000)), Projection(("offset",)), replace(PATIENT, in_flight=1))
+        offsets: list[int] = []
+        timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+        timer.start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it comes while one of the batches is waited for
+            for batch in reading:
+                offsets += batch.column("offset").to_pylist()
+        assert time.monotonic() - began < 5
+        may_respond.set()
+        assert offsets + read_on(reading) == list(range(1_000))
+    (warning,) = caplog.messages
+    assert warning.startswith("reading was interrupted and continues after the last batch that was returned")
 
 
 def test_a_reader_that_is_left_alone_closes_its_connection_without_the_garbage_collector() -> None:
@@ -136,52 +170,21 @@ def test_a_reader_that_is_left_alone_closes_its_connection_without_the_garbage_c
             gc.enable()
 
 
-# --- arrow_reader ---------------------------------------------------------------------------------------------------
+LEFT_OPEN = """
+import sys
+from warmlog.ranges.offset_range import OffsetRange
+from warmlog.ranges.range_reader import read_ranges
+from warmlog.ranges.read_settings import Projection, ReadSettings
+
+planned = OffsetRange("t", 2, 0, 300, sys.argv[1], b"0123456789abcdef")
+reading = read_ranges([planned] * 2, Projection(("offset",)), ReadSettings(fetch_bytes=1_000))
+print(next(reading).num_rows)
+"""
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[WholeBroker]:
-    with broker_in_thread(t=2) as fake:
-        for partition in range(2):
-            for batch in log_of(200):
-                fake.add_batch("t", partition, batch)
-        yield fake
-
-
-def test_a_record_batch_reader_that_is_interrupted_anywhere_hands_out_everything_once(broker: WholeBroker) -> None:
-    settings = replace(PATIENT, max_wait_ms=10)
-
-    def run(call: Call) -> None:
-        reader = call(lambda: arrow_reader(broker.address, ["t"], columns=["offset"], settings=settings))
-        offsets: list[int] = []
-        while (batch := call(lambda: next(reader, None))) is not None:
-            offsets += batch.column("offset").to_pylist()
-        assert offsets == [*range(200)] * 2
-
-    interrupt_everywhere(run, [*MODULES, arrow_reader_module], 25, spares=is_return)
-
-
-def test_a_reader_that_goes_on_after_an_interruption_warns_of_what_a_read_all_had_got(
-    broker: WholeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    reader = arrow_reader(broker.address, ["t"], columns=["offset"], settings=replace(PATIENT, max_wait_ms=10))
-    first = reader.read_next_batch().num_rows
-    read_on = range_reader._RangeBatches._read_on
-    calls = 0
-
-    def interrupted(batches: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 3:
-            raise KeyboardInterrupt
-        read_on(batches)
-
-    monkeypatch.setattr(range_reader._RangeBatches, "_read_on", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        reader.read_all()
-    assert not caplog.messages
-    rest = reader.read_all().num_rows
-    (warning,) = caplog.messages
-    assert warning.startswith("reading was interrupted and continues after the last batch that was returned")
-    assert first + rest < 400
-    assert rest > 0
+def test_a_program_ends_that_leaves_a_reader_open() -> None:
+    with FakeBroker(log_of(300)) as broker:
+        command = [sys.executable, "-c", LEFT_OPEN, broker.address]
+        done = subprocess.run(command, timeout=30, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) > 0
