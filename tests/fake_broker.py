@@ -29,7 +29,7 @@ from warmlog_protocol.messages import (
     LATEST_TIMESTAMP,
     ApiVersions,
     BrokerMetadata,
-    ConfigEntry,
+    ConfigValue,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     DescribedConfigs,
@@ -282,7 +282,7 @@ class FakeBroker:
     def _describe_configs(self, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
         return DescribeConfigsResponse(
             [
-                DescribedConfigs(0, "", name, [ConfigEntry(*item, True, "") for item in self.configs[name].items()])
+                DescribedConfigs(0, "", name, [ConfigValue(*item, True, "") for item in self.configs[name].items()])
                 for name in request.topics
             ]
         )

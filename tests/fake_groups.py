@@ -16,8 +16,8 @@ from warmlog_protocol.messages import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
     FetchedOffset,
+    GroupListing,
     GroupMember,
-    ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
     Message,
@@ -84,7 +84,7 @@ class FakeGroups:
         return {*self.offsets, *(name for name, members in self.members.items() if members)}
 
     def _list(self, _: ListGroupsRequest) -> ListGroupsResponse:
-        return ListGroupsResponse([ListedGroup(name, *self._state(name)) for name in sorted(self._names())])
+        return ListGroupsResponse([GroupListing(name, *self._state(name)) for name in sorted(self._names())])
 
     def _state(self, name: str) -> tuple[str, int]:
         count = len(self.members.get(name, []))

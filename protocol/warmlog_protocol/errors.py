@@ -221,7 +221,7 @@ class InvalidRequest(ApiError, code=ErrorCode.INVALID_REQUEST):
 
 
 class PolicyViolation(ApiError, code=ErrorCode.POLICY_VIOLATION):
-    """The topic's settings do not allow the request."""
+    """The topic's settings, or a limit of the broker on what clients store, do not allow the request."""
 
 
 class OutOfOrderSequence(ApiError, code=ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER):

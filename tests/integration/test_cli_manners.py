@@ -13,7 +13,8 @@ import pytest
 from broker_process import BrokerProcess
 from integration.command_line import WARMLOG, CommandLine, environment, error_line, succeeded
 
-HEAVY = ("pyspark", "pyarrow", "numpy", "uvloop", "warmlog_broker")
+OF_A_CLIENT = {"asyncio", "ssl", "logging", "socket", "warmlog_protocol", "warmlog_transport", "msgspec"}
+"""What a command does not load unless it connects to a broker."""
 
 
 @pytest.fixture
@@ -32,12 +33,42 @@ def modules_loaded_by(*arguments: str, **variables: str) -> set[str]:
     return {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
 
 
+def foreign(modules: set[str]) -> set[str]:
+    """Those that are not part of Python, without what an environment loads at each start."""
+    own = {"_distutils_hack", "sitecustomize", "usercustomize", "imported package", "org"}  # `copy` asks for Jython's
+    return {each for each in modules if not each.startswith("__editable__")} - {*sys.stdlib_module_names} - own
+
+
 def test_help_loads_nothing_that_it_does_not_need() -> None:
-    assert not modules_loaded_by("--help").intersection(HEAVY)
+    for arguments in (
+        [],
+        ["topic"],
+        ["consume"],
+        ["produce"],
+        ["log", "dump"],
+        ["group", "reset"],
+        ["status"],
+        ["serve"],
+    ):
+        loaded = modules_loaded_by(*arguments, "--help")
+        assert foreign(loaded) == {"click", "warmlog"}, arguments
+        assert not loaded & OF_A_CLIENT, arguments
+
+
+@pytest.mark.parametrize("words", ["warmlog topic create --", "warmlog consume --", "warmlog produce --", "warmlog to"])
+def test_completion_of_options_and_commands_loads_nothing_that_it_does_not_need(words: str) -> None:
+    variables = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1), "_WARMLOG_COMPLETE": "bash_complete"}
+    loaded = modules_loaded_by(**variables)
+    assert foreign(loaded) == {"click", "warmlog"}
+    assert not loaded & OF_A_CLIENT
 
 
 def test_a_small_command_loads_nothing_that_it_does_not_need(broker: BrokerProcess) -> None:
-    assert not modules_loaded_by("topic", "list", WARMLOG_BROKER=broker.address).intersection(HEAVY)
+    loaded = modules_loaded_by("topic", "list", WARMLOG_BROKER=broker.address)
+    assert foreign(loaded) == {
+        *("click", "msgspec", "typing_extensions"),
+        *("warmlog", "warmlog_protocol", "warmlog_transport"),
+    }
 
 
 def test_the_version_is_told(warmlog: CommandLine) -> None:

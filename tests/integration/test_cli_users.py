@@ -197,3 +197,40 @@ def test_no_secret_is_in_a_log_an_error_a_description_or_a_list_of_processes(
     assert "there is no such user" in broker.output
     for secret in (PASSWORD, "falsch-4711", "zwei-0815", "drei-0815"):
         assert secret not in everything
+
+
+@pytest.fixture
+def other(files: Path) -> Iterator[BrokerProcess]:
+    """Another broker, which knows bob alone."""
+    (files / "bob.password").write_text("other-1234\n")
+    offline = CommandLine("127.0.0.1:1")
+    added = offline("user", "add", "bob", "--password-file", files / "bob.password", "--data-dir", files / "other")
+    assert added.returncode == 0, added.stderr
+    with BrokerProcess(files / "other", listeners="main=sasl_plaintext://127.0.0.1:0") as running:
+        yield running
+
+
+def test_a_topic_is_copied_to_a_broker_with_another_login(
+    broker: BrokerProcess, other: BrokerProcess, files: Path
+) -> None:
+    alice = command_line(broker, files)
+    assert alice("topic", "create", "orders", "--partitions", "2").returncode == 0
+    assert alice("produce", "orders", given=b"one\ntwo\n").returncode == 0
+    copy = ("topic", "copy", "orders", "orders", "--to-broker", other.address)
+    refused = alice(*copy)
+    assert (refused.returncode, b"copied" in refused.stderr) == (1, False), refused.stderr
+    as_bob = ("--to-username", "bob", "--to-password-file", files / "bob.password")
+    copied = alice(*copy, *as_bob)
+    assert copied.returncode == 0, copied.stderr
+    profile = files / "config.toml"
+    profile.write_text(
+        f'[other]\nbroker = "{other.address}"\nusername = "bob"\npassword_file = "{files / "bob.password"}"\n'
+    )
+    alice.environment["WARMLOG_CONFIG"] = str(profile)
+    copied = alice("topic", "copy", "orders", "orders", "--to-profile", "other")
+    assert copied.returncode == 0, copied.stderr
+    bob = CommandLine(other.address, WARMLOG_USERNAME="bob", WARMLOG_PASSWORD_FILE=str(files / "bob.password"))
+    read = bob("consume", "orders", "--to", "latest")
+    assert sorted(read.stdout.splitlines()) == [b"one", b"one", b"two", b"two"]
+    unknown = alice("topic", "copy", "orders", "orders", "--to-profile", "othr")
+    assert (unknown.returncode, b"did you mean other?" in unknown.stderr) == (2, True)

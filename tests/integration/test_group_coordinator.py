@@ -14,8 +14,8 @@ import pytest
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from group_member import GroupMember, commit, described, fetched, offsets
-from warmlog_broker.coordinator import groups
 from warmlog_broker.coordinator.framework.coordinator import LOG_SETTINGS
+from warmlog_broker.coordinator.group import coordinator as groups
 from warmlog_protocol.errors import (
     ApiError,
     CoordinatorLoadInProgress,
@@ -92,7 +92,7 @@ def until(is_true: Callable[[], bool], timeout_s: float = 10) -> None:
 
 def listed(client: WireClient) -> dict[str, tuple[str, int]]:
     groups = cast("ListGroupsResponse", client.call(ListGroupsRequest())).groups
-    return {each.group: (each.state, each.member_count) for each in groups}
+    return {each.name: (each.state, each.member_count) for each in groups}
 
 
 def codes(results: list[object]) -> list[int]:

@@ -501,7 +501,7 @@ def test_lists_leave_out_what_may_not_be_described(broker: BrokerThread) -> None
 
 def _groups(broker: BrokerThread) -> list[str]:
     response: Any = ask(broker, Case(ListGroupsRequest(), ()))
-    return [each.group for each in response.groups]
+    return [each.name for each in response.groups]
 
 
 def test_a_list_leaves_out_transactional_ids_that_may_not_be_described(broker: BrokerThread) -> None:

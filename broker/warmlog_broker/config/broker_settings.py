@@ -394,6 +394,19 @@ class BrokerSettings:
         maximum=MAX_INT64,
         is_dynamic=True,
     )
+    coordinator_max_bytes: int = _bytes(
+        512 * MIB,
+        "The most memory that groups with their members and offsets, and transactional ids with their partitions, take "
+        "in all, about. What would take more is refused with POLICY_VIOLATION.",
+        minimum=MIB,
+        is_dynamic=True,
+    )
+    coordinator_principal_max_bytes: int = _bytes(
+        128 * MIB,
+        "The most of that for the groups and transactional ids that one authenticated principal has created.",
+        minimum=64 * KIB,
+        is_dynamic=True,
+    )
     offset_metadata_max_bytes: int = _bytes(
         4 * KIB, "The largest text that may be committed with an offset.", minimum=0, maximum=MIB, is_dynamic=True
     )

@@ -1,5 +1,6 @@
 """Which rights each API needs. The operations are Kafka's."""
 
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -22,6 +23,7 @@ from warmlog_broker.handlers.metadata import NO_TOPIC_ID
 from warmlog_broker.handlers.offsets import NOT_FOUND
 from warmlog_broker.network.response import ConnectionEnds
 from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET
+from warmlog_protocol.errors import AuthorizationFailed
 from warmlog_protocol.messages import (
     ACKS_NONE,
     APIS,
@@ -57,12 +59,30 @@ from warmlog_protocol.messages import (
     TopicMetadata,
 )
 
-TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
-    ResourceType.TOPIC,
-    ResourceType.GROUP,
-    ResourceType.CLUSTER,
-    ResourceType.TRANSACTIONAL_ID,
-)
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+CLUSTER, TRANSACTIONAL_ID = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
+
+
+def _each_partition(
+    operation: Operation, refused: Callable[[Any, AuthorizationFailed], list[Any]], **more: Any
+) -> Each:
+    """Each partition of a request needs `operation` on its topic."""
+    return Each((operation,), TOPIC, "partitions", "partitions", refused, **{"named": topic_of, **more})
+
+
+def _each_topic(operation: Operation, refused: Callable[[Any, AuthorizationFailed], list[Any]]) -> Each:
+    """Each topic that a request names with more about it needs `operation`."""
+    return Each((operation,), TOPIC, "topics", "topics", refused, name_of)
+
+
+def _each_group(operation: Operation, result: type[DeletedGroup | DescribedGroup]) -> Each:
+    return Each((operation,), GROUP, "groups", "groups", lambda name, error: [result(error.code, str(error), name)])
+
+
+def _in_group(operation: Operation) -> Whole:
+    return Whole(operation, GROUP, lambda message: (message.group,))
+
+
 _DESCRIBED_TOPICS = Each(
     (Operation.DESCRIBE,),
     TOPIC,
@@ -73,13 +93,8 @@ _DESCRIBED_TOPICS = Each(
     runs_without=True,
 )
 _ALL_TOPICS = Listed(TOPIC, "topics", attrgetter("name"))
-_CREATED_TOPICS = Each(
-    (Operation.CREATE,),
-    TOPIC,
-    "topics",
-    "topics",
-    lambda new, error: [CreatedTopic(error.code, str(error), new.name, NO_TOPIC_ID, 0)],
-    name_of,
+_CREATED_TOPICS = _each_topic(
+    Operation.CREATE, lambda new, error: [CreatedTopic(error.code, str(error), new.name, NO_TOPIC_ID, 0)]
 )
 _DESCRIBED_CONFIGS = Each(
     (Operation.DESCRIBE_CONFIGS, Operation.WRITE),  # a producer needs the limits of batches
@@ -88,23 +103,15 @@ _DESCRIBED_CONFIGS = Each(
     "resources",
     lambda name, error: [DescribedConfigs(error.code, str(error), name, [])],
 )
-_PRODUCED = Each(
-    (Operation.WRITE,),
-    TOPIC,
-    "partitions",
-    "partitions",
-    lambda part, error: [ProducedPartition(part.topic, part.partition, error.code, str(error))],
-    topic_of,
+_PRODUCED = _each_partition(
+    Operation.WRITE, lambda part, error: [ProducedPartition(part.topic, part.partition, error.code, str(error))]
 )
-_COMMITTED = Each(
-    (Operation.READ,),
-    TOPIC,
-    "partitions",
-    "partitions",
+_COMMITTED = _each_partition(
+    Operation.READ,
     lambda part, error: [CommittedPartition(part.topic_id, part.topic, part.partition, error.code, str(error))],
-    identified_topic_of,
+    named=identified_topic_of,
 )
-_GROUPS = Listed(GROUP, "groups", attrgetter("group"))
+_GROUPS = Listed(GROUP, "groups", attrgetter("name"))
 
 
 def _metadata(asker: Asker, message: MetadataRequest) -> Admitted:
@@ -236,24 +243,10 @@ RIGHTS: dict[int, tuple[Rule, ...]] = {
         ),
     ),
     ApiKey.ALTER_TOPICS: (
-        Each(
-            (Operation.ALTER_CONFIGS,),
-            TOPIC,
-            "topics",
-            "topics",
-            lambda each, error: [AlterTopicResult(error.code, str(error), each.name)],
-            name_of,
-        ),
+        _each_topic(Operation.ALTER_CONFIGS, lambda each, error: [AlterTopicResult(error.code, str(error), each.name)]),
     ),
     ApiKey.CREATE_PARTITIONS: (
-        Each(
-            (Operation.ALTER,),
-            TOPIC,
-            "topics",
-            "topics",
-            lambda each, error: [CreatedPartitions(error.code, str(error), each.name)],
-            name_of,
-        ),
+        _each_topic(Operation.ALTER, lambda each, error: [CreatedPartitions(error.code, str(error), each.name)]),
     ),
     ApiKey.DESCRIBE_CONFIGS: (_describe_configs,),
     ApiKey.ALTER_REPLICA_LOG_DIRS: (on_cluster(Operation.ALTER),),
@@ -262,94 +255,51 @@ RIGHTS: dict[int, tuple[Rule, ...]] = {
     ApiKey.PRODUCE: (_produce,),
     ApiKey.FETCH: (
         _fetch,
-        Each(
-            (Operation.READ,),
-            TOPIC,
-            "partitions",
-            "partitions",
-            lambda part, error: [failed(part, error)],
-            topic_of,
-            changes={"max_wait_ms": 0},
-        ),
+        _each_partition(Operation.READ, lambda part, error: [failed(part, error)], changes={"max_wait_ms": 0}),
     ),
     ApiKey.LIST_OFFSETS: (
         _list_offsets,
-        Each(
-            (Operation.DESCRIBE,),
-            TOPIC,
-            "partitions",
-            "partitions",
+        _each_partition(
+            Operation.DESCRIBE,
             lambda part, error: [ListedOffset(part.topic, part.partition, error.code, str(error), *NOT_FOUND)],
-            topic_of,
         ),
     ),
     ApiKey.DELETE_RECORDS: (
-        Each(
-            (Operation.DELETE,),
-            TOPIC,
-            "partitions",
-            "partitions",
+        _each_partition(
+            Operation.DELETE,
             lambda part, error: [DeletedRecords(part.topic, part.partition, error.code, str(error), NO_OFFSET)],
-            topic_of,
         ),
     ),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: (
-        Each(
-            (Operation.DESCRIBE,),
-            TOPIC,
-            "partitions",
-            "partitions",
+        _each_partition(
+            Operation.DESCRIBE,
             lambda part, error: [
                 EpochEndOffset(
                     part.topic, part.partition, error.code, str(error), NO_LEADER_EPOCH, NO_OFFSET, NO_OFFSET
                 )
             ],
-            topic_of,
         ),
     ),
-    ApiKey.OFFSET_COMMIT: (
-        Whole(Operation.READ, GROUP, lambda message: (message.group,)),
-        _COMMITTED,
-    ),
-    ApiKey.OFFSET_FETCH: (
-        Whole(Operation.DESCRIBE, GROUP, lambda message: (message.group,)),
-        _offset_fetch,
-    ),
+    ApiKey.OFFSET_COMMIT: (_in_group(Operation.READ), _COMMITTED),
+    ApiKey.OFFSET_FETCH: (_in_group(Operation.DESCRIBE), _offset_fetch),
     ApiKey.GROUP_HEARTBEAT: (
-        Whole(Operation.READ, GROUP, lambda message: (message.group,)),
+        _in_group(Operation.READ),
         Whole(Operation.DESCRIBE, TOPIC, lambda message: message.topics or ()),
     ),
     ApiKey.LIST_GROUPS: (_list_groups,),
     ApiKey.DESCRIBE_GROUPS: (
-        Each(
-            (Operation.DESCRIBE,),
-            GROUP,
-            "groups",
-            "groups",
-            lambda name, error: [DescribedGroup(error.code, str(error), name)],
-        ),
+        _each_group(Operation.DESCRIBE, DescribedGroup),
         _members_topics,
     ),
-    ApiKey.DELETE_GROUPS: (
-        Each(
-            (Operation.DELETE,),
-            GROUP,
-            "groups",
-            "groups",
-            lambda name, error: [DeletedGroup(error.code, str(error), name)],
-        ),
-    ),
+    ApiKey.DELETE_GROUPS: (_each_group(Operation.DELETE, DeletedGroup),),
     ApiKey.DELETE_OFFSETS: (
-        Whole(Operation.DELETE, GROUP, lambda message: (message.group,)),
-        Each(
-            (Operation.READ,),
-            TOPIC,
-            "partitions",
-            "partitions",
+        _in_group(Operation.DELETE),
+        _each_partition(
+            Operation.READ,
             lambda each, error: [
                 DeletedOffset(each.topic_id, each.topic, number, error.code, str(error)) for number in each.partitions
             ],
-            identified_topic_of,
+            named=identified_topic_of,
             result_count=lambda each: len(each.partitions),
         ),
     ),
@@ -358,11 +308,7 @@ RIGHTS: dict[int, tuple[Rule, ...]] = {
     ApiKey.JOB_HEARTBEAT: (_WRITE_TRANSACTIONS,),
     ApiKey.COMMIT_JOB: (_WRITE_TRANSACTIONS,),
     ApiKey.ABORT_JOB_MEMBERS: (_WRITE_TRANSACTIONS,),
-    ApiKey.TXN_OFFSET_COMMIT: (
-        _WRITE_TRANSACTIONS,
-        Whole(Operation.READ, GROUP, lambda message: (message.group,)),
-        _COMMITTED,
-    ),
+    ApiKey.TXN_OFFSET_COMMIT: (_WRITE_TRANSACTIONS, _in_group(Operation.READ), _COMMITTED),
     ApiKey.LIST_TRANSACTIONS: (
         _parts_of_transactions,
         Listed(TRANSACTIONAL_ID, "transactions", attrgetter("transactional_id")),
@@ -378,13 +324,8 @@ RIGHTS: dict[int, tuple[Rule, ...]] = {
     ApiKey.ALTER_CLIENT_QUOTAS: (on_cluster(Operation.ALTER_CONFIGS),),
     ApiKey.ALTER_BROKER_CONFIG: (on_cluster(Operation.ALTER_CONFIGS),),
     ApiKey.FIND_SPLITS: (
-        Each(
-            (Operation.READ,),
-            TOPIC,
-            "partitions",
-            "partitions",
-            lambda part, error: [FoundSplits(part.topic, part.partition, error.code, str(error))],
-            topic_of,
+        _each_partition(
+            Operation.READ, lambda part, error: [FoundSplits(part.topic, part.partition, error.code, str(error))]
         ),
     ),
 }

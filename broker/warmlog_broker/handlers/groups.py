@@ -25,8 +25,8 @@ from warmlog_protocol.messages import (
     DescribeGroupsResponse,
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,
+    GroupListing,
     GroupMember,
-    ListedGroup,
     ListGroupsRequest,
     ListGroupsResponse,
     Message,
@@ -68,7 +68,6 @@ class PendingHeartbeat(Deferred):
         self._peer = peer
         self._began_s = began_s
         self._response = response
-        groups.waits.add(request.group, request.member_id, self)
 
     def wake(self) -> None:
         try:
@@ -136,7 +135,9 @@ def _told_or_waiting(
     if request.max_wait_ms <= 0 or request.member_epoch <= 0 or has_news(request, response):
         return response
     _end_wait(groups, request)
-    return PendingHeartbeat(groups, request, peer, began_s, response)
+    waiting = PendingHeartbeat(groups, request, peer, began_s, response)
+    groups.waits.add(request.group, request.member_id, waiting)
+    return waiting
 
 
 def _end_wait(groups: GroupCoordinator, request: GroupHeartbeatRequest) -> None:
@@ -146,9 +147,9 @@ def _end_wait(groups: GroupCoordinator, request: GroupHeartbeatRequest) -> None:
         earlier.expire()
 
 
-def offset_commit(services: Services, _context: RequestContext, request: OffsetCommitRequest) -> Response:
+def offset_commit(services: Services, context: RequestContext, request: OffsetCommitRequest) -> Response:
     """Commit offsets; the response is sent once they are durable."""
-    return _response(services.groups.commit(request))
+    return _response(services.groups.commit(request, context.principal))
 
 
 def offset_fetch(services: Services, _context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -163,8 +164,8 @@ def delete_offsets(services: Services, _context: RequestContext, request: Delete
 
 async def list_groups(services: Services, _context: RequestContext, _request: ListGroupsRequest) -> ListGroupsResponse:
     """Return all groups, by name."""
-    found = [ListedGroup(group.name, group.state, len(group.members)) async for group in services.groups.groups()]
-    return ListGroupsResponse(sorted(found, key=lambda group: group.group))
+    found = [GroupListing(group.name, group.state, len(group.members)) async for group in services.groups.groups()]
+    return ListGroupsResponse(sorted(found, key=lambda group: group.name))
 
 
 async def describe_groups(

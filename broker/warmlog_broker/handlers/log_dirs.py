@@ -17,7 +17,7 @@ from warmlog_protocol.messages import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     LogDir,
-    LogDirPartition,
+    LogDirReplica,
     ReplicaLogDir,
 )
 
@@ -57,7 +57,7 @@ async def _describe(services: Services, directory: ServedDirectory, topics: set[
     partitions = sorted(directory.partitions, key=lambda partition: partition.key)
     listed = [_describe_partition(each) for each in partitions if topics is None or each.key.topic in topics]
     moves = [move for move in services.moves.into(directory) if topics is None or move.partition.key.topic in topics]
-    listed += [LogDirPartition(*move.partition.key, move.copy.size_bytes, move.copy.offset_lag, True) for move in moves]
+    listed += [LogDirReplica(*move.partition.key, move.copy.size_bytes, move.copy.offset_lag, True) for move in moves]
     if not directory.is_live:
         return LogDir(ErrorCode.KAFKA_STORAGE_ERROR, directory.failure, str(directory.path), listed)
     # In a thread: a disk that hangs delays this response only.
@@ -65,17 +65,17 @@ async def _describe(services: Services, directory: ServedDirectory, topics: set[
     return LogDir(ErrorCode.NONE, "", str(directory.path), listed, total, usable)
 
 
-def _describe_partition(partition: Partition) -> LogDirPartition:
+def _describe_partition(partition: Partition) -> LogDirReplica:
     topic, number = partition.key
     if not partition.allows.read:
-        return LogDirPartition(topic, number, 0, UNKNOWN)
-    return LogDirPartition(topic, number, partition.log.local.segments.size_bytes, 0)
+        return LogDirReplica(topic, number, 0, UNKNOWN)
+    return LogDirReplica(topic, number, partition.log.local.segments.size_bytes, 0)
 
 
 def _describe_offline(services: Services, directory: OfflineDirectory, topics: set[str] | None) -> LogDir:
     """Describe what the metadata log assigns to a directory that could not be used."""
     keys = [] if directory.directory_id is None else services.topics.assigned_to(directory.directory_id.bytes)
-    listed = [LogDirPartition(*key, 0, UNKNOWN) for key in keys if topics is None or key.topic in topics]
+    listed = [LogDirReplica(*key, 0, UNKNOWN) for key in keys if topics is None or key.topic in topics]
     return LogDir(ErrorCode.KAFKA_STORAGE_ERROR, directory.reason, str(directory.path), listed)
 
 

@@ -318,7 +318,7 @@ def _failed(item: Batch | ProducedPartition, error: ApiError) -> ProducedPartiti
 
 
 async def init_producer_id(
-    services: Services, _context: RequestContext, request: InitProducerIdRequest
+    services: Services, context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
     """Return a new id with epoch 0, or, for an id that the broker assigned, the next epoch.
 
@@ -328,7 +328,9 @@ async def init_producer_id(
     if request.transactional_id is not None:
         expected = Producer(request.producer_id, request.producer_epoch)
         return InitProducerIdResponse(
-            *await services.transactions.initialise(request.transactional_id, request.transaction_timeout_ms, expected)
+            *await services.transactions.initialise(
+                request.transactional_id, request.transaction_timeout_ms, expected, context.principal
+            )
         )
     if request.producer_id != NO_PRODUCER_ID:
         epoch = next_epoch(services, request.producer_id, request.producer_epoch)

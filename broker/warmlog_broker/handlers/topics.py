@@ -19,7 +19,7 @@ from warmlog_protocol.messages import (
     AlterTopicResult,
     AlterTopicsRequest,
     AlterTopicsResponse,
-    ConfigEntry,
+    ConfigValue,
     CreatedPartitions,
     CreatedTopic,
     CreatePartitionsRequest,
@@ -36,7 +36,7 @@ from warmlog_protocol.messages import (
 
 BROKER_NAME = ""
 OF_TOPIC, OF_BROKER, BUILT_IN = "topic", "broker", "default"
-"""The origins of a setting: see ConfigEntry."""
+"""The origins of a setting: see ConfigValue."""
 MAX_DESCRIBED_TOPICS = 1000
 """The most in one request: each takes 3 KiB of the response and 30 µs."""
 
@@ -128,7 +128,7 @@ def _describe_topic(topic: Topic, defaults: Mapping[str, str]) -> DescribedConfi
     values = topic.config.to_settings()
     own = topic.entry.settings
     entries = [
-        ConfigEntry(
+        ConfigValue(
             setting.name,
             values[setting.name],
             setting.name not in own,
@@ -148,7 +148,7 @@ def _describe_broker(services: Services) -> DescribedConfigs:
     rows = [(row, values[row.name], values[row.name] != row.format(row.default)) for row in BROKER_SETTINGS]
     rows += [(row, defaults[row.name], row.name in config.topic_settings) for row in TOPIC_SETTINGS]
     entries = [
-        ConfigEntry(
+        ConfigValue(
             row.name,
             shown(row.name, value),
             not is_set,

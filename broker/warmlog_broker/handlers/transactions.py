@@ -15,12 +15,12 @@ from warmlog_protocol.messages import (
     CommitJobResponse,
     EndTransactionRequest,
     EndTransactionResponse,
+    JobDescription,
     JobHeartbeatRequest,
     JobHeartbeatResponse,
     JobMember,
     JoinJobRequest,
     JoinJobResponse,
-    ListedJob,
     ListedTransaction,
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -41,14 +41,16 @@ async def end_transaction(
 
 
 async def txn_offset_commit(
-    services: Services, _context: RequestContext, request: TxnOffsetCommitRequest
+    services: Services, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> OffsetCommitResponse:
     """Commit offsets with the transaction."""
     producer = Producer(request.producer_id, request.producer_epoch)
     commit = OffsetCommitRequest(
         request.group, request.partitions, request.member_id, request.member_epoch, request.instance_id
     )
-    return await services.transactions.commit_offsets(request.transactional_id, producer, commit, request.sequence)
+    return await services.transactions.commit_offsets(
+        request.transactional_id, producer, commit, request.sequence, context.principal
+    )
 
 
 async def list_transactions(
@@ -84,10 +86,10 @@ def _listed(transaction: Transaction | Job) -> ListedTransaction:
     )
 
 
-def _listed_job(job: Job) -> ListedJob:
+def _listed_job(job: Job) -> JobDescription:
     value = job.value
     members = len(job.members) - len(job.free)
-    return ListedJob(value.current_version, value.committed_version, value.committed_records, members)
+    return JobDescription(value.current_version, value.committed_version, value.committed_records, members)
 
 
 async def abort_transaction(
@@ -98,9 +100,11 @@ async def abort_transaction(
     return AbortTransactionResponse()
 
 
-async def join_job(services: Services, _context: RequestContext, request: JoinJobRequest) -> JoinJobResponse:
+async def join_job(services: Services, context: RequestContext, request: JoinJobRequest) -> JoinJobResponse:
     """Make a producer a member of the job's transaction."""
-    producer = await services.transactions.join_job(request.transactional_id, request.version, request.timeout_ms)
+    producer = await services.transactions.join_job(
+        request.transactional_id, request.version, request.timeout_ms, context.principal
+    )
     return JoinJobResponse(True) if producer is None else JoinJobResponse(False, *producer)
 
 
@@ -111,11 +115,11 @@ def job_heartbeat(services: Services, _context: RequestContext, request: JobHear
     return JobHeartbeatResponse()
 
 
-async def commit_job(services: Services, _context: RequestContext, request: CommitJobRequest) -> CommitJobResponse:
+async def commit_job(services: Services, context: RequestContext, request: CommitJobRequest) -> CommitJobResponse:
     """Commit the winners and abort the others."""
     winners = _producers(request.winners)
     is_repeat, records = await services.transactions.commit_job(
-        request.transactional_id, request.version, winners, request.records
+        request.transactional_id, request.version, winners, request.records, context.principal
     )
     return CommitJobResponse(is_repeat, records)
 

@@ -9,6 +9,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
 from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
@@ -137,9 +138,11 @@ class Engine:
         assert cluster is not None
         authorizer = Authorizer(self._metadata, config)
         producer_ids = ProducerIds(self._metadata)
+        holdings = Holdings(config)
         groups = GroupCoordinator(
             self.topics,
             config,
+            holdings=holdings,
             authorizer=authorizer,
             timers=runtime.timers,
             lines=runtime.lines,
@@ -178,6 +181,7 @@ class Engine:
                 groups,
                 producer_ids,
                 config,
+                holdings=holdings,
                 timers=runtime.timers,
                 threads=runtime.threads.cold_readers,
                 now_ms=Services.now_ms,

@@ -2,10 +2,11 @@
 quotas are in modules of their own."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike, fspath
 from uuid import UUID
+
+from msgspec import Struct
 
 from warmlog.admin.access.acls import AclAdmin
 from warmlog.admin.access.quotas import QuotaAdmin
@@ -35,6 +36,7 @@ from warmlog_protocol.messages import (
     AlterReplicaLogDirsResponse,
     AlterTopicsRequest,
     AlterTopicsResponse,
+    ConfigValue,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreateTopicsRequest,
@@ -67,25 +69,7 @@ BROKER_DEFAULT = -1
 _BROKER_ITSELF = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigValue:
-    """The effective value of a setting. `is_default` is false if it was set, for a topic by the topic itself."""
-
-    value: str
-    is_default: bool
-    description: str
-    origin: str = ""
-    """One of "topic", "broker" (set by the operator) and "default"; empty from a broker of 0.1.0."""
-    source: str = ""
-    """Of a setting of the broker: "default", "file", "environment", "flag" or "altered"; empty if that is not known."""
-    place: str = ""
-    """The line of the file, or the environment's variable."""
-    is_dynamic: bool = False
-    """Whether it can be altered while the broker runs; false from a broker before that was possible."""
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDescription:
+class TopicDescription(Struct, frozen=True):
     """A topic, its partitions in ascending order and its settings by name."""
 
     name: str
@@ -99,8 +83,7 @@ class TopicDescription:
         return Durability.of({name: config.value for name, config in self.configs.items()})
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerInfo:
+class BrokerInfo(Struct, frozen=True):
     """One broker, at the address that the client uses."""
 
     node_id: int
@@ -310,18 +293,6 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Broke
     async def _configs(self, topics: list[str]) -> dict[str, dict[str, ConfigValue]]:
         """The settings of the topics by name; without topics the broker's, under the empty name."""
         response = await self._open().call(DescribeConfigsRequest(topics), DescribeConfigsResponse)
-        found: dict[str, dict[str, ConfigValue]] = {}
-        for resource in response.resources:
-            found[checked(resource).name] = {
-                entry.name: ConfigValue(
-                    entry.value,
-                    entry.is_default,
-                    entry.description,
-                    entry.origin,
-                    entry.source,
-                    entry.place,
-                    entry.is_dynamic,
-                )
-                for entry in resource.entries
-            }
-        return found
+        return {
+            checked(resource).name: {entry.name: entry for entry in resource.entries} for resource in response.resources
+        }

@@ -1,9 +1,9 @@
 """Consumer groups, their members and their committed offsets, as the broker describes them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from uuid import UUID
 
+from msgspec import Struct, convert
 from msgspec.structs import asdict
 
 from warmlog_protocol.messages import DescribedGroup, FetchedOffset, GroupMember, TopicPartitions
@@ -11,17 +11,7 @@ from warmlog_transport.cluster import Topic
 from warmlog_transport.responses import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class GroupListing:
-    """A group. `state` is "empty" (without members), "assigning", "reconciling" or "stable"."""
-
-    name: str
-    state: str
-    member_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class MemberDescription:
+class MemberDescription(Struct, frozen=True):
     """One member of a group: `assigned` it owns, `revoking` it must give up, `target` it will have in the end."""
 
     member_id: str
@@ -43,8 +33,7 @@ class MemberDescription:
     """Milliseconds since 1970."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDescription(Struct, frozen=True):
     """A group and its members. The target assignment is of `target_epoch`, out of date if `group_epoch` is higher."""
 
     name: str
@@ -57,8 +46,7 @@ class GroupDescription:
     members: list[MemberDescription]
 
 
-@dataclass(frozen=True, slots=True)
-class CommittedOffset:
+class CommittedOffset(Struct, frozen=True):
     """What a group has committed for a partition: `offset` is that of the next record to read."""
 
     topic: str
@@ -96,7 +84,7 @@ def committed_of_topics(
     """
     existing = {(topic.name, topic.topic_id.bytes) for topic in topics}
     return {
-        (each.topic, each.partition): CommittedOffset(**asdict(each) | {"topic_id": UUID(bytes=each.topic_id)})
+        (each.topic, each.partition): convert(each, CommittedOffset, from_attributes=True)
         for each in sorted(fetched, key=lambda each: (each.topic, each.partition))
         if each.offset >= 0 and (each.topic, each.topic_id) in existing
     }

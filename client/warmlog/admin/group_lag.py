@@ -1,7 +1,8 @@
 """How far a group is behind: records that it has not read, and the age of the first of them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from warmlog.admin.group_descriptions import CommittedOffset
 from warmlog.errors import ApiError
@@ -10,8 +11,7 @@ from warmlog_transport.cluster import Cluster
 from warmlog_transport.list_offsets import OffsetAt, Unread, ages_s, located, look_up
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLag:
+class GroupLag(Struct, frozen=True):
     """How far a group is behind in one partition. None stands for what is not known."""
 
     topic: str

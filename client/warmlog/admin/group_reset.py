@@ -1,7 +1,8 @@
 """Where a reset moves a group: points and shifts become offsets that the log has."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from warmlog.admin.group_descriptions import CommittedOffset
 from warmlog.points import Point, PointKind, Shift, Target, Where, parse_partition, parse_target, parse_where
@@ -11,8 +12,7 @@ from warmlog_transport.list_offsets import OffsetAt, located, look_up
 from warmlog_transport.responses import TopicPartition
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetReset:
+class OffsetReset(Struct, frozen=True):
     """What a reset does to one partition: `offset` takes the place of `committed`, within what the log has."""
 
     topic: str

@@ -8,7 +8,6 @@ from warmlog.admin.connected import Connected
 from warmlog.admin.group_descriptions import (
     CommittedOffset,
     GroupDescription,
-    GroupListing,
     committed_of_topics,
     group_description,
 )
@@ -25,6 +24,7 @@ from warmlog_protocol.messages import (
     DescribedGroup,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
+    GroupListing,
     ListGroupsRequest,
     ListGroupsResponse,
     OffsetCommitPartition,
@@ -48,7 +48,7 @@ class GroupAdmin(Connected):
     async def list_groups(self) -> list[GroupListing]:
         """All groups, sorted by name."""
         response = await self._open().call(ListGroupsRequest(), ListGroupsResponse)
-        return [GroupListing(each.group, each.state, each.member_count) for each in response.groups]
+        return response.groups
 
     async def describe_group(self, name: str) -> GroupDescription:
         """One group and its members. Raises GroupIdNotFound if it does not exist."""

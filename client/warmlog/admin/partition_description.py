@@ -1,7 +1,8 @@
 """The offsets of partitions: log start, last stable offset, high watermark and log end."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from warmlog.errors import ApiError
 from warmlog_protocol.messages import (
@@ -27,8 +28,7 @@ _MEASURES = (
 """Time, isolation and replica id that ask for log start, last stable offset, high watermark and log end."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionDescription:
+class PartitionDescription(Struct, frozen=True):
     """One partition. `leader` is a node id, -1 while the partition is offline. Ends are exclusive."""
 
     partition: int

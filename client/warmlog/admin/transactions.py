@@ -1,9 +1,8 @@
 """The part of the admin client that manages transactions: which are open, of whom, and the end of one that hangs."""
 
-from dataclasses import dataclass
 from uuid import UUID
 
-from msgspec.structs import asdict
+from msgspec import Struct, convert
 
 from warmlog.admin.connected import Connected
 from warmlog.errors import TransactionalIdNotFound
@@ -11,30 +10,16 @@ from warmlog.texts import checked_text
 from warmlog_protocol.messages import (
     AbortTransactionRequest,
     AbortTransactionResponse,
-    ListedTransaction,
+    JobDescription,
     ListTransactionsRequest,
     ListTransactionsResponse,
-    TransactionPartition,
 )
 from warmlog_transport.responses import TopicPartition
 
 _ID = "the transactional id"
 
 
-@dataclass(frozen=True, slots=True)
-class JobDescription:
-    """What only a job has: many producers, its members, write one transaction."""
-
-    version: int
-    """Of the open transaction, or of the last one; -1 if there was none."""
-    committed_version: int
-    """Of the transaction that was committed last; -1 if there was none."""
-    committed_records: int
-    members: int
-
-
-@dataclass(frozen=True, slots=True)
-class EnrolledPartition:
+class EnrolledPartition(Struct, frozen=True):
     """A partition in which a transaction has records. `topic` is the name that it had when they were written."""
 
     topic: str
@@ -42,8 +27,7 @@ class EnrolledPartition:
     topic_id: UUID
 
 
-@dataclass(frozen=True, slots=True)
-class TransactionDescription:
+class TransactionDescription(Struct, frozen=True):
     """A transactional id, and its transaction."""
 
     transactional_id: str
@@ -94,16 +78,4 @@ class TransactionAdmin(Connected):
 
     async def _transactions(self, request: ListTransactionsRequest) -> list[TransactionDescription]:
         response = await self._open().call(request, ListTransactionsResponse)
-        return [_description(each) for each in response.transactions]
-
-
-def _description(listed: ListedTransaction) -> TransactionDescription:
-    own = {
-        "partitions": [_partition(each) for each in listed.partitions],
-        "job": None if listed.job is None else JobDescription(**asdict(listed.job)),
-    }
-    return TransactionDescription(**asdict(listed) | own)
-
-
-def _partition(part: TransactionPartition) -> EnrolledPartition:
-    return EnrolledPartition(part.topic, part.partition, UUID(bytes=part.topic_id))
+        return convert(response.transactions, list[TransactionDescription], from_attributes=True)

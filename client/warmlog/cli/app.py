@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from warmlog.cli.terminal.exits import DEBUG_VARIABLE, run_cleanly
+from warmlog.cli.terminal.exits import DEBUG_VARIABLE, end_quickly, run_cleanly
 from warmlog.cli.terminal.options import check_broker
 from warmlog.cli.terminal.output import open_closed_streams
 from warmlog.cli.terminal.profile import CONNECTION_SETTINGS, PROFILE_VARIABLE
@@ -231,4 +231,8 @@ def build_program() -> Program:
 def run() -> None:
     """Run the command that the process's arguments name, and end the process."""
     open_closed_streams()
-    build_program()(prog_name=PROGRAM)
+    try:
+        build_program()(prog_name=PROGRAM)
+    except SystemExit as end:
+        end_quickly(end.code)
+        raise

@@ -2,103 +2,20 @@
 
 from msgspec import Struct
 
-from warmlog_protocol.messages.access.acls import (
-    CheckAclRequest,
-    CheckAclResponse,
-    CreateAclsRequest,
-    CreateAclsResponse,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
+from warmlog_protocol.messages import (
+    broker_config,
+    fetch,
+    handshake,
+    log_dirs,
+    metadata,
+    offsets,
+    produce,
+    splits,
+    topics,
 )
-from warmlog_protocol.messages.access.authenticate import (
-    AlterUsersRequest,
-    AlterUsersResponse,
-    AuthenticateRequest,
-    AuthenticateResponse,
-    ListUsersRequest,
-    ListUsersResponse,
-)
-from warmlog_protocol.messages.access.quotas import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-)
+from warmlog_protocol.messages.access import acls, authenticate, quotas
 from warmlog_protocol.messages.base import ApiKey, Message
-from warmlog_protocol.messages.broker_config import AlterBrokerConfigRequest, AlterBrokerConfigResponse
-from warmlog_protocol.messages.coordinators.groups import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DeleteOffsetsRequest,
-    DeleteOffsetsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    GroupHeartbeatRequest,
-    GroupHeartbeatResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
-from warmlog_protocol.messages.coordinators.jobs import (
-    AbortJobMembersRequest,
-    AbortJobMembersResponse,
-    CommitJobRequest,
-    CommitJobResponse,
-    JobHeartbeatRequest,
-    JobHeartbeatResponse,
-    JoinJobRequest,
-    JoinJobResponse,
-)
-from warmlog_protocol.messages.coordinators.transactions import (
-    AbortTransactionRequest,
-    AbortTransactionResponse,
-    EndTransactionRequest,
-    EndTransactionResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    TxnOffsetCommitRequest,
-)
-from warmlog_protocol.messages.fetch import FetchRequest, FetchResponse
-from warmlog_protocol.messages.handshake import HandshakeRequest, HandshakeResponse
-from warmlog_protocol.messages.log_dirs import (
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-)
-from warmlog_protocol.messages.metadata import MetadataRequest, MetadataResponse
-from warmlog_protocol.messages.offsets import (
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
-from warmlog_protocol.messages.produce import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ProduceRequest,
-    ProduceResponse,
-)
-from warmlog_protocol.messages.splits import FindSplitsRequest, FindSplitsResponse
-from warmlog_protocol.messages.topics import (
-    AlterTopicsRequest,
-    AlterTopicsResponse,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-)
+from warmlog_protocol.messages.coordinators import groups, jobs, transactions
 
 
 class ErrorResponse(Message, frozen=True):
@@ -129,47 +46,49 @@ class Api(Struct, frozen=True):
 APIS: dict[int, Api] = {
     api.key: api
     for api in (
-        Api(ApiKey.HANDSHAKE, HandshakeRequest, HandshakeResponse),
-        Api(ApiKey.AUTHENTICATE, AuthenticateRequest, AuthenticateResponse),
-        Api(ApiKey.METADATA, MetadataRequest, MetadataResponse),
-        Api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
-        Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
-        Api(ApiKey.ALTER_TOPICS, AlterTopicsRequest, AlterTopicsResponse),
-        Api(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse),
-        Api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
-        Api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse),
-        Api(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, is_pipelined=True, finishes_first=True),
-        Api(ApiKey.FETCH, FetchRequest, FetchResponse, is_pipelined=True),
-        Api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse),
-        Api(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse),
-        Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
-        Api(ApiKey.ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
-        Api(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),
-        Api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse),
-        Api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse),
-        Api(ApiKey.GROUP_HEARTBEAT, GroupHeartbeatRequest, GroupHeartbeatResponse, is_pipelined=True),
-        Api(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse),
-        Api(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse),
-        Api(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),
-        Api(ApiKey.DELETE_OFFSETS, DeleteOffsetsRequest, DeleteOffsetsResponse),
-        Api(ApiKey.LIST_USERS, ListUsersRequest, ListUsersResponse),
-        Api(ApiKey.ALTER_USERS, AlterUsersRequest, AlterUsersResponse),
-        Api(ApiKey.CREATE_ACLS, CreateAclsRequest, CreateAclsResponse),
-        Api(ApiKey.DELETE_ACLS, DeleteAclsRequest, DeleteAclsResponse),
-        Api(ApiKey.DESCRIBE_ACLS, DescribeAclsRequest, DescribeAclsResponse),
-        Api(ApiKey.CHECK_ACL, CheckAclRequest, CheckAclResponse),
-        Api(ApiKey.END_TRANSACTION, EndTransactionRequest, EndTransactionResponse),
-        Api(ApiKey.TXN_OFFSET_COMMIT, TxnOffsetCommitRequest, OffsetCommitResponse),
-        Api(ApiKey.LIST_TRANSACTIONS, ListTransactionsRequest, ListTransactionsResponse),
-        Api(ApiKey.ABORT_TRANSACTION, AbortTransactionRequest, AbortTransactionResponse),
-        Api(ApiKey.JOIN_JOB, JoinJobRequest, JoinJobResponse),
-        Api(ApiKey.JOB_HEARTBEAT, JobHeartbeatRequest, JobHeartbeatResponse),
-        Api(ApiKey.COMMIT_JOB, CommitJobRequest, CommitJobResponse),
-        Api(ApiKey.ABORT_JOB_MEMBERS, AbortJobMembersRequest, AbortJobMembersResponse),
-        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, DescribeClientQuotasRequest, DescribeClientQuotasResponse),
-        Api(ApiKey.ALTER_CLIENT_QUOTAS, AlterClientQuotasRequest, AlterClientQuotasResponse),
-        Api(ApiKey.ALTER_BROKER_CONFIG, AlterBrokerConfigRequest, AlterBrokerConfigResponse),
-        Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
+        Api(ApiKey.HANDSHAKE, handshake.HandshakeRequest, handshake.HandshakeResponse),
+        Api(ApiKey.AUTHENTICATE, authenticate.AuthenticateRequest, authenticate.AuthenticateResponse),
+        Api(ApiKey.METADATA, metadata.MetadataRequest, metadata.MetadataResponse),
+        Api(ApiKey.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
+        Api(ApiKey.DELETE_TOPICS, topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
+        Api(ApiKey.ALTER_TOPICS, topics.AlterTopicsRequest, topics.AlterTopicsResponse),
+        Api(ApiKey.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
+        Api(ApiKey.DESCRIBE_CONFIGS, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse),
+        Api(ApiKey.INIT_PRODUCER_ID, produce.InitProducerIdRequest, produce.InitProducerIdResponse),
+        Api(ApiKey.PRODUCE, produce.ProduceRequest, produce.ProduceResponse, is_pipelined=True, finishes_first=True),
+        Api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse, is_pipelined=True),
+        Api(ApiKey.LIST_OFFSETS, offsets.ListOffsetsRequest, offsets.ListOffsetsResponse),
+        Api(ApiKey.DELETE_RECORDS, offsets.DeleteRecordsRequest, offsets.DeleteRecordsResponse),
+        Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, offsets.OffsetForLeaderEpochRequest, offsets.OffsetForLeaderEpochResponse),
+        Api(ApiKey.ALTER_REPLICA_LOG_DIRS, log_dirs.AlterReplicaLogDirsRequest, log_dirs.AlterReplicaLogDirsResponse),
+        Api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.DescribeLogDirsRequest, log_dirs.DescribeLogDirsResponse),
+        Api(ApiKey.OFFSET_COMMIT, groups.OffsetCommitRequest, groups.OffsetCommitResponse),
+        Api(ApiKey.OFFSET_FETCH, groups.OffsetFetchRequest, groups.OffsetFetchResponse),
+        Api(ApiKey.GROUP_HEARTBEAT, groups.GroupHeartbeatRequest, groups.GroupHeartbeatResponse, is_pipelined=True),
+        Api(ApiKey.LIST_GROUPS, groups.ListGroupsRequest, groups.ListGroupsResponse),
+        Api(ApiKey.DESCRIBE_GROUPS, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse),
+        Api(ApiKey.DELETE_GROUPS, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
+        Api(ApiKey.DELETE_OFFSETS, groups.DeleteOffsetsRequest, groups.DeleteOffsetsResponse),
+        Api(ApiKey.LIST_USERS, authenticate.ListUsersRequest, authenticate.ListUsersResponse),
+        Api(ApiKey.ALTER_USERS, authenticate.AlterUsersRequest, authenticate.AlterUsersResponse),
+        Api(ApiKey.CREATE_ACLS, acls.CreateAclsRequest, acls.CreateAclsResponse),
+        Api(ApiKey.DELETE_ACLS, acls.DeleteAclsRequest, acls.DeleteAclsResponse),
+        Api(ApiKey.DESCRIBE_ACLS, acls.DescribeAclsRequest, acls.DescribeAclsResponse),
+        Api(ApiKey.CHECK_ACL, acls.CheckAclRequest, acls.CheckAclResponse),
+        Api(ApiKey.END_TRANSACTION, transactions.EndTransactionRequest, transactions.EndTransactionResponse),
+        Api(ApiKey.TXN_OFFSET_COMMIT, transactions.TxnOffsetCommitRequest, groups.OffsetCommitResponse),
+        Api(ApiKey.LIST_TRANSACTIONS, transactions.ListTransactionsRequest, transactions.ListTransactionsResponse),
+        Api(ApiKey.ABORT_TRANSACTION, transactions.AbortTransactionRequest, transactions.AbortTransactionResponse),
+        Api(ApiKey.JOIN_JOB, jobs.JoinJobRequest, jobs.JoinJobResponse),
+        Api(ApiKey.JOB_HEARTBEAT, jobs.JobHeartbeatRequest, jobs.JobHeartbeatResponse),
+        Api(ApiKey.COMMIT_JOB, jobs.CommitJobRequest, jobs.CommitJobResponse),
+        Api(ApiKey.ABORT_JOB_MEMBERS, jobs.AbortJobMembersRequest, jobs.AbortJobMembersResponse),
+        Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, quotas.DescribeClientQuotasRequest, quotas.DescribeClientQuotasResponse),
+        Api(ApiKey.ALTER_CLIENT_QUOTAS, quotas.AlterClientQuotasRequest, quotas.AlterClientQuotasResponse),
+        Api(
+            ApiKey.ALTER_BROKER_CONFIG, broker_config.AlterBrokerConfigRequest, broker_config.AlterBrokerConfigResponse
+        ),
+        Api(ApiKey.FIND_SPLITS, splits.FindSplitsRequest, splits.FindSplitsResponse),
     )
 }
 """Every API that broker and client speak, by its key."""

@@ -38,11 +38,11 @@ class DescribeLogDirsRequest(Message, frozen=True):
     topics: list[str] | None = None
 
 
-class LogDirPartition(Message, frozen=True):
+class LogDirReplica(Message, frozen=True):
     """A partition in a data directory, or a copy that is being moved into it (`is_future`).
 
-    `size_bytes` is the size of its .log files. `offset_lag` is by how many offsets a copy lags its original; 0 for an
-    original, -1 for one that is offline.
+    `size_bytes` is the size of its .log files. `offset_lag` is by how many offsets a copy lags behind its original; 0
+    for an original, -1 while the partition is offline.
     """
 
     topic: str
@@ -58,7 +58,7 @@ class LogDir(Message, frozen=True):
     error_code: int
     error_message: str
     path: str
-    partitions: list[LogDirPartition]
+    partitions: list[LogDirReplica]
     total_bytes: int = -1
     usable_bytes: int = -1
 

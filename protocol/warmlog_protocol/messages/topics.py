@@ -120,24 +120,21 @@ class DescribeConfigsRequest(Message, frozen=True):
     topics: list[str]
 
 
-class ConfigEntry(Message, frozen=True):
-    """One setting in force.
-
-    `is_default` is false if it was set, for a topic by the topic itself. `origin` tells where the value is from:
-    "topic", "broker" (set by the operator for all topics, or for the broker itself) or "default". A broker of 0.1.0
-    leaves it empty. For a setting of the broker, `source` is "default", "file", "environment", "flag" (given on the
-    command line) or "altered", and `place` is the line of the file, or the variable; both are empty if not known.
-    One that `is_dynamic` can be altered while the broker runs.
-    """
+class ConfigValue(Message, frozen=True):
+    """The effective value of a setting. `is_default` is false if it was set, for a topic by the topic itself."""
 
     name: str
     value: str
     is_default: bool
     description: str
     origin: str = ""
+    """One of "topic", "broker" (set by the operator) and "default"; empty from a broker of 0.1.0."""
     source: str = ""
+    """Of a setting of the broker: "default", "file", "environment", "flag" or "altered"; empty if that is not known."""
     place: str = ""
+    """The line of the file, or the environment's variable."""
     is_dynamic: bool = False
+    """Whether it can be altered while the broker runs; false from a broker before that was possible."""
 
 
 class DescribedConfigs(Message, frozen=True):
@@ -146,7 +143,7 @@ class DescribedConfigs(Message, frozen=True):
     error_code: int
     error_message: str
     name: str
-    entries: list[ConfigEntry]
+    entries: list[ConfigValue]
 
 
 class DescribeConfigsResponse(Message, frozen=True):

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.coordinator import Coordinator
 from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.framework.shard import Surroundings
 from warmlog_broker.coordinator.group.decisions.membership import check_request, heartbeat
 from warmlog_broker.coordinator.group.decisions.offsets import (
@@ -116,6 +117,7 @@ class GroupCoordinator:
         topics: Topics,
         config: BrokerConfig,
         *,
+        holdings: Holdings,
         authorizer: Authorizer,
         timers: TimerWheel,
         lines: RepeatedLines,
@@ -128,7 +130,8 @@ class GroupCoordinator:
         self._now_ms = now_ms
         self._retention_now_ms = retention_now_ms
         self._config = config
-        self._limits = _limits_of(config)
+        self._limits = _limits_of(config, holdings)
+        self._holdings = holdings
         self._asks_for_rights = authorizer.is_on
         self._tasks = Tasks()
         self._topics_changed = asyncio.Event()
@@ -141,7 +144,7 @@ class GroupCoordinator:
         self._started_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._now_s = loop.time
         self._sessions = Sessions(timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms, lines=lines)
-        self._targets = Targets(config, self._subscriptions, slices, self._tasks)
+        self._targets = Targets(config, self._subscriptions, slices, self._tasks, holdings.check)
         self._commits: dict[tuple[str, str], deque[int]] = {}
         """By group and member id: the numbers of the commits that are not decided or not durable yet, rising."""
         self.waits = Waits()
@@ -152,10 +155,11 @@ class GroupCoordinator:
             topics,
             Surroundings(Groups, self, threads, now_ms),
         )
+        holdings.add_source(lambda: (shard.state.held for shard in self._coordinator.active))
 
     def take_settings(self) -> None:
         """Use the limits of the configuration as they are now."""
-        self._limits = _limits_of(self._config)
+        self._limits = _limits_of(self._config, self._holdings)
 
     def start(self) -> None:
         """Load what is there, and begin the duties."""
@@ -216,7 +220,9 @@ class GroupCoordinator:
     ) -> GroupHeartbeatResponse | Awaitable[GroupHeartbeatResponse]:
         def decide(groups: Groups) -> Decision[GroupHeartbeatResponse]:
             limits, member = self._limits_for(groups, request.group), principal if self._asks_for_rights else ""
-            return heartbeat(groups, request, host=host, principal=member, now_ms=self._now_ms(), limits=limits)
+            return heartbeat(
+                groups, request, host=host, principal=member, owner=principal, now_ms=self._now_ms(), limits=limits
+            )
 
         outcome = self._coordinator.run(request.group, decide)
         self._count_beginning(request.group, outcome)
@@ -261,12 +267,14 @@ class GroupCoordinator:
         if were_all_there:
             self.waits.end(name)  # a read with an end waits then
 
-    def commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    def commit(
+        self, request: OffsetCommitRequest, principal: str
+    ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
         """Commit offsets; an awaitable, unless all are refused."""
 
         def decide(groups: Groups) -> Decision[OffsetCommitResponse]:
             limits = self._limits_for(groups, request.group)
-            return commit(groups, request, self._topics, now_ms=self._now_ms(), limits=limits)
+            return commit(groups, request, self._topics, owner=principal, now_ms=self._now_ms(), limits=limits)
 
         under_way = self._commits.get((request.group, request.member_id))
         if under_way:
@@ -281,7 +289,7 @@ class GroupCoordinator:
         return outcome
 
     async def add_pending(
-        self, request: OffsetCommitRequest, producer_id: int, epoch: int, check: Callable[[], None]
+        self, request: OffsetCommitRequest, principal: str, producer_id: int, epoch: int, check: Callable[[], None]
     ) -> OffsetCommitResponse:
         """Keep the offsets of `request` until the transaction of this producer ends. `check` raises if it has ended."""
 
@@ -290,7 +298,9 @@ class GroupCoordinator:
             limits = self._limits_for(groups, request.group)
             now_ms = self._now_ms()
             accepted, response = check_commit(groups, request, self._topics, now_ms=now_ms, limits=limits)
-            records = add_pending(groups, request.group, producer_id, epoch, accepted, now_ms=now_ms)
+            records = add_pending(
+                groups, request.group, producer_id, epoch, accepted, owner=principal, now_ms=now_ms, limits=limits
+            )
             return Decision(records, response)
 
         outcome = self._coordinator.run(request.group, decide)
@@ -453,7 +463,7 @@ def _with_progress(group: Group | None, member_id: str, response: GroupHeartbeat
     return replace(response, is_settled=not group.away)  # others may get what one that is away holds
 
 
-def _limits_of(config: BrokerConfig) -> Limits:
+def _limits_of(config: BrokerConfig, holdings: Holdings) -> Limits:
     return Limits(
         max_groups=config.group_max_groups,
         max_members=config.group_max_size,
@@ -463,4 +473,5 @@ def _limits_of(config: BrokerConfig) -> Limits:
         rebalance_timeout_ms=config.group_rebalance_timeout_ms,
         heartbeat_interval_ms=config.group_heartbeat_interval_ms,
         metadata_max_bytes=config.offset_metadata_max_bytes,
+        may_hold=holdings.check,
     )

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.framework.decision import Decision, holds_anything
 from warmlog_broker.coordinator.framework.shard import Shard
 from warmlog_broker.coordinator.group.decisions.membership import expire_member
 from warmlog_broker.coordinator.group.decisions.state import Group, Groups
@@ -155,12 +155,21 @@ class Sessions:
 class Targets:
     """Computes the targets of groups, not too often: changes that come soon after another share the next target."""
 
-    def __init__(self, config: BrokerConfig, subscriptions: Subscriptions, slices: Slices, tasks: Tasks) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        subscriptions: Subscriptions,
+        slices: Slices,
+        tasks: Tasks,
+        may_hold: Callable[[str, int], None] = holds_anything,
+    ) -> None:
+        """`may_hold`: see `Holdings.check`."""
         self._interval_s = config.group_assignment_interval_ms / 1000
         self._initial_delay_s = config.group_initial_rebalance_delay_ms / 1000
         self._subscriptions = subscriptions
         self._slices = slices
         self._tasks = tasks
+        self._may_hold = may_hold
         self.count = 0
         """Targets that were computed, since the start."""
         self._loop = asyncio.get_running_loop()
@@ -203,7 +212,7 @@ class Targets:
         try:
             target = await self._slices.run(compute(group, self._subscriptions))
             if target is not None:
-                outcome = shard.run(name, lambda groups: assign(groups, target, self._subscriptions))
+                outcome = shard.run(name, lambda groups: assign(groups, target, self._subscriptions, self._may_hold))
                 if isinstance(outcome, asyncio.Future):
                     await outcome
                 self.count += 1

@@ -10,19 +10,20 @@ transactions get their full time again.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.coordinator import Coordinator
 from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
 from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
 from warmlog_broker.coordinator.transaction.decisions.jobs import Committed, abort_members, check_member, commit, join
-from warmlog_broker.coordinator.transaction.decisions.limits import Limits, NeedsProducerId
+from warmlog_broker.coordinator.transaction.decisions.limits import Given, Limits, NeedsProducerId
 from warmlog_broker.coordinator.transaction.decisions.producers import (
     abort,
     check_open,
@@ -65,6 +66,7 @@ RECORDS_A_DECISION = 10_000
 """About the most that close outcomes: those of a job with thousands of members must fit into segments of the log."""
 
 TransactionShard = Shard[Transactions]
+P = ParamSpec("P")
 R = TypeVar("R")
 
 _log = logging.getLogger(__name__)
@@ -80,6 +82,7 @@ class TransactionCoordinator:
         producer_ids: ProducerIds,
         config: BrokerConfig,
         *,
+        holdings: Holdings,
         timers: TimerWheel,
         threads: Executor,
         now_ms: Callable[[], int],
@@ -94,6 +97,7 @@ class TransactionCoordinator:
             expiration_ms=config.transactional_id_expiration_ms,
             max_job_timeout_ms=config.transaction_job_max_timeout_ms,
             job_expiration_ms=config.transaction_job_expiration_ms,
+            may_hold=holdings.check,
         )
         self._timers = timers
         self._now_ms = now_ms
@@ -113,6 +117,7 @@ class TransactionCoordinator:
             topics,
             Surroundings(Transactions, self, threads, now_ms),
         )
+        holdings.add_source(lambda: (shard.state.held for shard in self._coordinator.active))
 
     def start(self) -> None:
         """Load what is there, finish what was decided, and begin the duties."""
@@ -132,22 +137,12 @@ class TransactionCoordinator:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    async def initialise(self, transactional_id: str, timeout_ms: int, expected: Producer) -> Producer:
+    async def initialise(self, transactional_id: str, timeout_ms: int, expected: Producer, principal: str) -> Producer:
         """Give the transactional id to a producer, as `decisions.initialise`, after the end of an open transaction."""
+
         while True:
             await self._wait_for_end(transactional_id)
-            producer = await self._decide(
-                transactional_id,
-                lambda fresh_id, state: initialise(
-                    state,
-                    transactional_id,
-                    timeout_ms=timeout_ms,
-                    expected=expected,
-                    fresh_id=fresh_id,
-                    now_ms=self._now_ms(),
-                    limits=self._limits,
-                ),
-            )
+            producer = await self._decide(initialise, transactional_id, timeout_ms, expected, principal)
             if producer is not None:
                 return producer
 
@@ -162,13 +157,11 @@ class TransactionCoordinator:
         enrolled = Enrolled(self._topics.get(topic).topic_id, partition)
         return self._coordinator.run(
             transactional_id,
-            lambda state: enrol(
-                state, transactional_id, producer, partition=enrolled, topic=topic, now_ms=self._now_ms()
-            ),
+            lambda state: enrol(state, self._given(), transactional_id, producer, partition=enrolled, topic=topic),
         )
 
     async def commit_offsets(
-        self, transactional_id: str, producer: Producer, request: OffsetCommitRequest, sequence: int
+        self, transactional_id: str, producer: Producer, request: OffsetCommitRequest, sequence: int, principal: str
     ) -> OffsetCommitResponse:
         """Make the offsets part of the producer's transaction: they count when it commits.
 
@@ -176,10 +169,7 @@ class TransactionCoordinator:
         """
         await self._wait_for_end(transactional_id)
         group = request.group
-        await self._decide(
-            transactional_id,
-            lambda _, state: enrol(state, transactional_id, producer, group=group, now_ms=self._now_ms()),
-        )
+        await self._decide(enrol, transactional_id, producer, group=group)
 
         def check() -> None:
             check_open(self._coordinator.state_of(transactional_id), transactional_id, producer, group)
@@ -188,7 +178,7 @@ class TransactionCoordinator:
                 raise InvalidTxnState(f"a late copy of a request: number {sequence}, after {latest}")
             self._offsets_added[transactional_id] = producer, sequence
 
-        return await self._groups.add_pending(request, *producer, check)
+        return await self._groups.add_pending(request, principal, *producer, check)
 
     async def end(self, transactional_id: str, producer: Producer, *, commits: bool) -> Producer:
         """Commit or abort the producer's transaction, and return the producer of the next one.
@@ -197,12 +187,7 @@ class TransactionCoordinator:
         has taken no marker for WAIT_S: the decision stands.
         """
         await self._wait_for_end(transactional_id)
-        following = await self._decide(
-            transactional_id,
-            lambda fresh_id, state: end(
-                state, transactional_id, producer, commits=commits, fresh_id=fresh_id, now_ms=self._now_ms()
-            ),
-        )
+        following = await self._decide(end, transactional_id, producer, commits=commits)
         await self._wait_for_end(transactional_id)
         try:
             self._coordinator.state_of(transactional_id)
@@ -215,30 +200,16 @@ class TransactionCoordinator:
     async def abort(self, transactional_id: str) -> None:
         """Abort the open transaction of a producer or a job that does not end it."""
         await self._wait_for_end(transactional_id)
-        await self._decide(
-            transactional_id,
-            lambda fresh_id, state: abort(state, transactional_id, now_ms=self._now_ms(), fresh_id=fresh_id),
-        )
+        await self._decide(abort, transactional_id)
         await self._wait_for_end(transactional_id)
 
-    async def join_job(self, transactional_id: str, version: int, timeout_ms: int) -> Producer | None:
+    async def join_job(self, transactional_id: str, version: int, timeout_ms: int, principal: str) -> Producer | None:
         """Return the producer of a new member, as `jobs.join`; None if the version is committed.
 
         A new member gives the job its full time again.
         """
         await self._wait_for_end(transactional_id)
-        producer = await self._decide(
-            transactional_id,
-            lambda fresh_id, state: join(
-                state,
-                transactional_id,
-                version,
-                timeout_ms=timeout_ms,
-                fresh_id=fresh_id,
-                now_ms=self._now_ms(),
-                limits=self._limits,
-            ),
-        )
+        producer = await self._decide(join, transactional_id, version, timeout_ms, principal)
         if producer is not None:
             self._renew(transactional_id)
         return producer
@@ -257,38 +228,46 @@ class TransactionCoordinator:
             self._watch_time(shard, found)
 
     async def commit_job(
-        self, transactional_id: str, version: int, winners: Sequence[Producer], records: int
+        self, transactional_id: str, version: int, winners: Sequence[Producer], records: int, principal: str
     ) -> Committed:
         """Decide the job's transaction, as `jobs.commit`, and wait for the markers, but not longer than WAIT_S."""
         with suppress(ConcurrentTransactions):  # a repeated request is answered also while that takes long
             await self._wait_for_end(transactional_id)
-        committed = await self._decide(
-            transactional_id,
-            lambda _, state: commit(
-                state, transactional_id, version, winners, records=records, now_ms=self._now_ms(), limits=self._limits
-            ),
-        )
+        committed = await self._decide(commit, transactional_id, version, winners, records, principal)
         with suppress(ConcurrentTransactions):
             await self._wait_for_end(transactional_id)
         return committed
 
     async def abort_job_members(self, transactional_id: str, version: int, members: Sequence[Producer]) -> None:
         """Abort what these members have written, as `jobs.abort_members`."""
-        await self._decide(transactional_id, lambda _, state: abort_members(state, transactional_id, version, members))
+        await self._decide(abort_members, transactional_id, version, members)
 
     def transactions(self) -> list[Transaction | Job]:
         """Return all transactional ids. Raises what `Shard.state` does."""
         return list(self._all())
 
-    async def _decide(self, transactional_id: str, decide: Callable[[int | None, Transactions], Decision[R]]) -> R:
-        """Run a decision, again with a new producer id if it needs one."""
-        fresh_id: int | None = None
+    def _given(self, unused_id: int | None = None) -> Given:
+        return Given(self._now_ms(), self._limits, unused_id)
+
+    async def _decide(
+        self,
+        decide: Callable[Concatenate[Transactions, Given, str, P], Decision[R]],
+        transactional_id: str,
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> R:
+        """Run a decision about a transactional id, again with a new producer id if it needs one."""
+        given = self._given()
+
+        def run(state: Transactions) -> Decision[R]:
+            return decide(state, given, transactional_id, *arguments, **named)
+
         while True:
             try:
-                outcome = self._coordinator.run(transactional_id, partial(decide, fresh_id))
+                outcome = self._coordinator.run(transactional_id, run)
                 return await outcome if isinstance(outcome, Awaitable) else outcome
             except NeedsProducerId:
-                fresh_id = await self._producer_ids.give_out()
+                given = self._given(await self._producer_ids.give_out())
 
     async def _wait_for_end(self, transactional_id: str) -> None:
         """Return when nothing that was decided is left to carry out here; ConcurrentTransactions after WAIT_S."""
@@ -349,10 +328,7 @@ class TransactionCoordinator:
         self._tasks.start(self._time_out(transactional_id, turn), "transaction timeout")
 
     async def _time_out(self, transactional_id: str, turn: tuple[int, int]) -> None:
-        def decide(fresh_id: int | None, state: Transactions) -> Decision[bool]:
-            return time_out(state, transactional_id, turn, now_ms=self._now_ms(), fresh_id=fresh_id)
-
-        if await self._until_durable(transactional_id, decide):
+        if await self._until_durable(time_out, transactional_id, turn):
             _log.warning("transaction of %r aborted: it was open for longer than its timeout", transactional_id)
 
     async def _carry_out(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
@@ -365,30 +341,22 @@ class TransactionCoordinator:
                 if transaction.outcomes == outcomes and transaction.is_ending:
                     self.ended[transaction.value.end] += 1
                 for some in _in_parts(outcomes):
-                    await self._until_durable(key, partial(self._completed, key, some, left_open))
+                    await self._until_durable(complete, key, some, left_open=left_open)
         finally:
             if key in self._endings and self._endings[key][1] is asyncio.current_task():
                 del self._endings[key]
 
-    def _completed(
-        self,
-        transactional_id: str,
-        outcomes: Sequence[Outcome],
-        left_open: Collection[Enrolled],
-        fresh_id: int | None,
-        state: Transactions,
-    ) -> Decision[None]:
-        return complete(
-            state, transactional_id, outcomes, left_open=left_open, fresh_id=fresh_id, now_ms=self._now_ms()
-        )
-
     async def _until_durable(
-        self, transactional_id: str, decide: Callable[[int | None, Transactions], Decision[R]]
+        self,
+        decide: Callable[Concatenate[Transactions, Given, str, P], Decision[R]],
+        transactional_id: str,
+        *arguments: P.args,
+        **named: P.kwargs,
     ) -> R:
         """Run a decision that no request waits for until the log takes it."""
         while True:
             try:
-                return await self._decide(transactional_id, decide)
+                return await self._decide(decide, transactional_id, *arguments, **named)
             except ApiError:
                 await asyncio.sleep(RETRY_S)
 
@@ -425,18 +393,15 @@ class TransactionCoordinator:
         while True:
             await asyncio.sleep(EXPIRY_CHECK_S)
             for shard in self._coordinator.active:
-                now_ms = self._now_ms()
+                given = self._given()
                 old = [
                     each.transactional_id
                     for each in shard.state
-                    if is_expired(each, now_ms, self._limits) or has_expired_slots(each, now_ms, self._limits)
+                    if is_expired(each, given) or has_expired_slots(each, given)
                 ]
-                async for transactional_id in in_turns(old, IDS_A_TURN):
+                async for key in in_turns(old, IDS_A_TURN):
                     with suppress(ApiError):
-                        await self._decide(transactional_id, partial(self._expired, transactional_id))
-
-    def _expired(self, transactional_id: str, _: int | None, state: Transactions) -> Decision[None]:
-        return expire(state, transactional_id, now_ms=self._now_ms(), limits=self._limits)
+                        await self._decide(expire, key)
 
 
 def _in_parts(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:

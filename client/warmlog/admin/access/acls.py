@@ -1,9 +1,10 @@
 """The part of the admin client for rights: rules about what principals may do."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypedDict, TypeVar, Unpack
+
+from msgspec import Struct
 
 from warmlog.admin.connected import Connected
 from warmlog.texts import checked_text
@@ -28,8 +29,7 @@ from warmlog_transport.responses import checked
 E = TypeVar("E", bound=IntEnum)
 
 
-@dataclass(frozen=True, slots=True)
-class Acl:
+class Acl(Struct, frozen=True):
     """A rule: it allows `principal` an operation on a resource, or denies it. One that denies wins.
 
     `principal` is "User:NAME", or "User:*" for all. `operation` is "read", "write", "create", "delete", "alter",
@@ -57,8 +57,7 @@ class AclFields(TypedDict, total=False):
     is_allowed: bool | None
 
 
-@dataclass(frozen=True, slots=True)
-class AclDecision:
+class AclDecision(Struct, frozen=True):
     """Whether a principal may do something, why, and the rules that decide it."""
 
     is_allowed: bool

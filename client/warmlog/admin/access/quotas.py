@@ -1,7 +1,8 @@
 """The part of the admin client for quotas."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from warmlog.admin.arguments import checked_count
 from warmlog.admin.connected import Connected
@@ -20,8 +21,7 @@ from warmlog_transport.responses import checked
 REMOVED = 0
 
 
-@dataclass(frozen=True, slots=True)
-class QuotaDescription:
+class QuotaDescription(Struct, frozen=True):
     """A quota: of a user, of a client id, or of a client id of a user. None: of any; "*": each one without its own."""
 
     user: str | None

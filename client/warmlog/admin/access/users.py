@@ -1,8 +1,9 @@
 """The part of the admin client for users."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+from msgspec import Struct
 
 from warmlog.admin.access.user_changes import creation, deletion, new_secret, rotation
 from warmlog.admin.arguments import checked_count
@@ -23,8 +24,7 @@ GRACE_MS = 86_400_000
 """A day: time to give the new password to each client."""
 
 
-@dataclass(frozen=True, slots=True)
-class UserDescription:
+class UserDescription(Struct, frozen=True):
     """A user. `previous_until` is until when the password before the present one is valid; None if it is not."""
 
     name: str

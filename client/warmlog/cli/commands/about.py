@@ -88,6 +88,6 @@ def profile(context: click.Context, broker: str, as_json: bool) -> None:
         rows.append((field.name, value, found.origin(key) if is_set else "default"))
     if as_json:
         settings = {name: {"value": value, "origin": origin} for name, value, origin in rows}
-        json_line({"file": str(found.path), "profile": found.name, "settings": settings})
+        json_line({"file": found.path, "profile": found.name, "settings": settings})
     else:
         table(("setting", "value", "from"), rows)

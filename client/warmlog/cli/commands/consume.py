@@ -1,19 +1,16 @@
 """`warmlog consume`: print the records of topics."""
 
-import asyncio
 import os
 import re
 import stat
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from warmlog.cli.commands.topic.open_transactions import CommittedWatch
 from warmlog.cli.terminal.exits import CommandFailed, checked
 from warmlog.cli.terminal.options import (
     client_options,
@@ -25,24 +22,22 @@ from warmlog.cli.terminal.options import (
     topics_argument,
 )
 from warmlog.cli.terminal.output import output_watched, write
-from warmlog.cli.terminal.times import note_if_past_end, parse_end, parse_seconds, parse_start
-from warmlog.points import Point, PointKind
 
 if TYPE_CHECKING:
     from warmlog import Consumer
     from warmlog.cli.terminal.status import Progress
     from warmlog.cli.terminal.templates import BatchWriter
+    from warmlog.points import Point
 
 RAW, JSON = "raw", "json"
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(NamedTuple):
     """What of each partition is printed."""
 
-    start: Point
-    end: Point | None
-    count: int | None
+    start: "Point"
+    end: "Point | None"
+    max_count: int | None
     timeout_s: float | None
 
 
@@ -122,6 +117,8 @@ def consume(
     Records of a partition come in order; partitions are interleaved as they arrive. Offsets that are lost or
     damaged on the broker's disk are reported on stderr and skipped; then the exit code is 1.
     """
+    from warmlog.cli.terminal.times import note_if_past_end, parse_end, parse_seconds, parse_start
+
     if tail is not None and (start is not None or end not in (None, "latest")):
         raise click.BadParameter("--tail says where to begin and stop: leave out --from and --to", param_hint="--tail")
     if is_following and end is not None:
@@ -143,19 +140,21 @@ def consume(
     )
     patterns = [checked("TOPIC", _compile, topic) for topic in topics] if is_pattern else None
 
+    from warmlog.cli.commands.topic.waiting import CommittedWatch
     from warmlog.cli.terminal.formats import batch_writer
     from warmlog.cli.terminal.status import Progress
 
     print_batch = checked("--format", batch_writer, JSON if as_json else template or RAW)
+    login = connection()
     isolation = "read_committed" if is_committed else "read_uncommitted"
     progress = Progress(shows_status=sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode))
 
     async def run() -> None:
         from warmlog import Consumer
 
-        names = list(dict.fromkeys(topics)) if patterns is None else await _matching(broker, patterns)
+        names = list(dict.fromkeys(topics)) if patterns is None else await _matching(broker, login, patterns)
         show_warnings()
-        watch = CommittedWatch(broker) if is_committed else None
+        watch = CommittedWatch(broker, login) if is_committed else None
         async with (
             watch or nullcontext(),
             Consumer(
@@ -164,7 +163,7 @@ def consume(
                 partitions=None if partition is None else [(name, partition) for name in names],
                 start=wanted.start,
                 isolation=isolation,
-                **connection(),
+                **login,
             ) as consumer,
         ):
             await _check_start(consumer, wanted.start)
@@ -173,7 +172,7 @@ def consume(
                 watch.follow(consumer)
             with output_watched():
                 await _print(consumer, ", ".join(names), wanted, print_batch, progress)
-                if watch is not None and wanted.count is None:
+                if watch is not None and wanted.max_count is None:
                     await watch.end()
 
     try:
@@ -186,9 +185,11 @@ async def _print(
     consumer: "Consumer", topics: str, wanted: Range, format_batch: "BatchWriter", progress: "Progress"
 ) -> None:
     """Print batch by batch, with one write and one flush for each."""
+    import asyncio
+
     from warmlog.cli.terminal.records import Damage
 
-    damage, left = Damage(), wanted.count
+    damage, left = Damage(), wanted.max_count
     batches = consumer.batches(until=wanted.end)
     waits_again = False
     while left != 0:
@@ -219,8 +220,10 @@ async def _has_more(consumer: "Consumer") -> bool:
     return any(consumer.position(*partition) < offsets.stop for partition, offsets in available.items())
 
 
-async def _check_start(consumer: "Consumer", start: Point) -> None:
+async def _check_start(consumer: "Consumer", start: "Point") -> None:
     """CommandFailed if `start` is an offset that a partition does not have."""
+    from warmlog.points import PointKind
+
     if start.kind is not PointKind.OFFSET:
         return
     available = await consumer.available()
@@ -235,11 +238,11 @@ async def _check_start(consumer: "Consumer", start: Point) -> None:
         raise CommandFailed(f"{what}; {advice}, or --from with earliest, -N or a time")
 
 
-async def _matching(broker: str, patterns: Sequence[re.Pattern[str]]) -> list[str]:
+async def _matching(broker: str, login: dict[str, Any], patterns: Sequence[re.Pattern[str]]) -> list[str]:
     """Return the names of the topics that one of `patterns` matches as a whole. CommandFailed if there is none."""
     from warmlog import Admin
 
-    async with Admin(broker, **connection()) as admin:
+    async with Admin(broker, **login) as admin:
         names = [name for name in await admin.topic_names() if any(each.fullmatch(name) for each in patterns)]
     if not names:
         raise CommandFailed(f"no topic matches {' or '.join(repr(pattern.pattern) for pattern in patterns)}")

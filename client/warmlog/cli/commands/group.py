@@ -1,7 +1,6 @@
 """`warmlog group list`, `describe`, `members`, `reset` and `delete`."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,7 +17,6 @@ from warmlog.cli.terminal.options import (
 )
 from warmlog.cli.terminal.output import confirmed, counted, escaped, facts, is_terminal, json_line, line, note, table
 from warmlog.cli.terminal.tables import Age, Cell, Count, Instant, human_age
-from warmlog.points import parse_target
 
 if TYPE_CHECKING:
     from warmlog import Admin, GroupDescription, GroupLag, MemberDescription, OffsetReset
@@ -185,6 +183,8 @@ def _document(found: "GroupDescription", lags: "dict[TopicPartition, GroupLag]")
 
 
 def _member_document(member: "MemberDescription") -> dict[str, Any]:
+    from msgspec.structs import asdict
+
     return {
         **asdict(member),
         "instance_id": member.instance_id or None,
@@ -232,6 +232,8 @@ def reset(
     outside of the log become its nearest end. skipped counts the records that the group will not read because of it,
     repeated those that it will read again. The new offsets are on disk when the command returns.
     """
+    from warmlog.points import parse_target
+
     where = checked("--to", lambda text: parse_target(text, zone=None), to)
     topics = list(dict.fromkeys(topic))
     if partition and len(topics) != 1:
@@ -262,6 +264,8 @@ async def _partitions(admin: "Admin", topics: list[str], numbers: Sequence[int])
 
 
 def _reset_document(reset: "OffsetReset") -> dict[str, object]:
+    from msgspec.structs import asdict
+
     return {**asdict(reset), "skipped": reset.skipped, "repeated": reset.repeated}
 
 

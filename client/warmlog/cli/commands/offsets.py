@@ -6,7 +6,6 @@ from warmlog.cli.terminal.exits import CommandFailed, checked
 from warmlog.cli.terminal.options import client_options, partition_option, run_admin, topic_argument
 from warmlog.cli.terminal.output import is_terminal, json_line, line, note, table
 from warmlog.cli.terminal.tables import Instant
-from warmlog.cli.terminal.times import nothing_after, parse_edge_or_time
 
 
 @click.command()
@@ -26,6 +25,8 @@ def offsets(topic: str, at: str, partition: int | None, broker: str, as_json: bo
     after it, or the end if there is none. Plain output is topic:partition:offset, one a line, as Kafka's tool prints
     it. Offline partitions are left out, and then the command fails.
     """
+    from warmlog.cli.terminal.times import nothing_after, parse_edge_or_time
+
     point = checked("--at", parse_edge_or_time, at)
     partitions = None if partition is None else [partition]
     by_partition = run_admin(broker, lambda admin: admin.look_up_offsets(topic, point, partitions), warns=True)

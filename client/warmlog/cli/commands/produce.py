@@ -4,16 +4,13 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe
 from warmlog.cli.terminal.options import client_options, connection, run_client, show_warnings, topic_argument
 from warmlog.cli.terminal.output import json_line, note
-from warmlog.cli.terminal.templates import unescape
-from warmlog.cli.terminal.times import parse_time_ms
 from warmlog.texts import is_encodable
 
 if TYPE_CHECKING:
@@ -228,8 +225,7 @@ def _bytes(text: str) -> bytes:
 # --- lines as records -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LineFormat:
+class LineFormat(NamedTuple):
     """How a line becomes a record."""
 
     key: bytes | None
@@ -263,6 +259,8 @@ def _json_lines(partition: int | None, *, by_key: bool) -> Parse:
 
 def parse_separator(text: str) -> bytes:
     """Return the bytes of a key separator; ValueError if it is empty, has a newline or an unknown escape."""
+    from warmlog.cli.terminal.templates import unescape
+
     separator = unescape(text)
     if not separator or b"\n" in separator:
         raise ValueError(f"{text!r} cannot separate key and value: give some text without a newline")
@@ -281,6 +279,8 @@ def parse_timestamp_ms(text: str) -> int:
     """Return milliseconds since 1970; ValueError unless `text` is that number or a time."""
     if text.isascii() and text.isdigit():
         return int(text)
+    from warmlog.cli.terminal.times import parse_time_ms
+
     return parse_time_ms(text)
 
 

@@ -2,9 +2,8 @@
 
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -12,9 +11,8 @@ from warmlog.cli.commands.group import TotalLag, age_cell, total_lag
 from warmlog.cli.commands.topic.describe import figures_of, sizes_on_disk, total
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe
 from warmlog.cli.terminal.options import client_options, connection, run_admin
-from warmlog.cli.terminal.output import counted, facts, is_terminal, json_line, line, note, table, write
+from warmlog.cli.terminal.output import counted, facts, is_terminal, json_line, line, note, table, terminal_size, write
 from warmlog.cli.terminal.tables import Cell, Count, Size, human_size
-from warmlog.cli.terminal.times import parse_seconds
 
 if TYPE_CHECKING:
     from warmlog import Admin, BrokerInfo, ConfigValue, GroupListing, LogDirDescription, TopicDescription
@@ -54,6 +52,8 @@ def status(every: str | None, is_watching: bool, interval: str, broker: str, as_
     of terminals. The exit code is 1 if the broker refuses records or has no groups to show because of an error, a disk
     has failed or is full, or a partition is offline; with --watch it is 0.
     """
+    from warmlog.cli.terminal.times import parse_seconds
+
     interval_s = checked("--interval", lambda text: parse_seconds(text, may_be_zero=True), interval)
     period_s = DEFAULT_PERIOD_S if every is None else checked("SECONDS", _parse_period, every)
     if is_watching:
@@ -73,6 +73,8 @@ def status(every: str | None, is_watching: bool, interval: str, broker: str, as_
 
 def _parse_period(text: str) -> float:
     """Return the seconds of a number or of a duration; ValueError unless they are more than none."""
+    from warmlog.cli.terminal.times import parse_seconds
+
     return float(text) if text.isdecimal() and int(text) else parse_seconds(text)
 
 
@@ -83,7 +85,7 @@ def _watch(broker: str, interval_s: float, period_s: float, *, as_json: bool) ->
     is_drawn = is_terminal() and not as_json
     max_groups = None if as_json else WATCHED_GROUPS
     if is_drawn:
-        max_groups = min(WATCHED_GROUPS, max(get_terminal_size().lines // 4, 1))
+        max_groups = min(WATCHED_GROUPS, max(terminal_size().lines // 4, 1))
     timeouts = {"connect_timeout_ms": WATCH_TIMEOUT_MS, "request_timeout_ms": WATCH_TIMEOUT_MS, **connection()}
     while True:
         started = time.monotonic()
@@ -109,13 +111,12 @@ def _watch(broker: str, interval_s: float, period_s: float, *, as_json: bool) ->
 def _draw(found: "BrokerStatus", period_s: float) -> None:
     """Show the status at the top of the terminal, with as many topics as fit."""
     write(HOME_AND_CLEAR)
-    _show(found, max(get_terminal_size().lines - OTHER_LINES - len(found.directories) - len(found.groups), 1))
+    _show(found, max(terminal_size().lines - OTHER_LINES - len(found.directories) - len(found.groups), 1))
     line()
     line(f"{time.strftime('%H:%M:%S')}, again every {period_s:g} s until Ctrl-C")
 
 
-@dataclass(frozen=True, slots=True)
-class TopicStatus:
+class TopicStatus(NamedTuple):
     """A topic with its sizes, as --json prints it; its rates are None if they were not measured."""
 
     name: str
@@ -128,8 +129,7 @@ class TopicStatus:
     page_cache_acks: bool
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
+class GroupStatus(NamedTuple):
     """A consumer group, and its lag over all partitions."""
 
     name: str
@@ -138,7 +138,7 @@ class GroupStatus:
     lag: TotalLag
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BrokerStatus:
     """What the command shows."""
 
@@ -205,7 +205,8 @@ async def _with_groups(admin: "Admin", found: BrokerStatus, max_groups: int | No
     except ApiError as error:
         found.problems.append(f"groups: {error}")
         return found
-    return replace(found, groups=groups, further_groups=len(listed) - len(groups))
+    found.groups, found.further_groups = groups, len(listed) - len(groups)
+    return found
 
 
 async def _groups(admin: "Admin", listed: "list[GroupListing]", max_groups: int | None) -> list[GroupStatus]:
@@ -316,8 +317,10 @@ def _durability(found: BrokerStatus) -> str:
 
 
 def _document(found: BrokerStatus) -> dict[str, Any]:
+    from msgspec import structs
+
     return {
-        "broker": {**asdict(found.broker), "write_refusal": found.broker.write_refusal or None},
+        "broker": {**structs.asdict(found.broker), "write_refusal": found.broker.write_refusal or None},
         "problems": found.problems,
         "disks": [
             {
@@ -330,7 +333,7 @@ def _document(found: BrokerStatus) -> dict[str, Any]:
             }
             for each in found.directories
         ],
-        "topics": [asdict(topic) for topic in found.topics],
+        "topics": [topic._asdict() for topic in found.topics],
         "groups": [
             {
                 "name": group.name,

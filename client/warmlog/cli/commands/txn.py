@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -90,8 +89,11 @@ def _if_open(found: "TransactionDescription", show: Callable[[int], Cell]) -> Ce
 
 def document(found: "TransactionDescription") -> dict[str, Any]:
     """Return a transaction for scripts."""
+    from msgspec.structs import asdict
+
     partitions = [asdict(each) | {"topic_id": str(each.topic_id)} for each in found.partitions]
-    return {**asdict(found), "partitions": partitions, "open_ms": open_ms(found)}
+    job = None if found.job is None else asdict(found.job)
+    return {**asdict(found), "partitions": partitions, "job": job, "open_ms": open_ms(found)}
 
 
 @click.command()

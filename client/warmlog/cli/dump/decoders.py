@@ -2,8 +2,7 @@
 
 import base64
 from collections.abc import Callable
-
-import msgspec
+from typing import Literal
 
 Decoder = Callable[[bytes], str]
 RecordDecoder = Callable[[bytes | None, bytes | None], tuple[str | None, str | None]]
@@ -32,12 +31,15 @@ def _number_of(size_bytes: int) -> Decoder:
     return decode
 
 
-def _as_json(parse: Callable[[bytes], object]) -> Decoder:
+def _as_json(protocol: Literal["json", "msgpack"]) -> Decoder:
     """Format as one line of JSON without spaces; bytes in msgpack become base64."""
 
     def decode(data: bytes) -> str:
+        import msgspec
+
         try:
-            return msgspec.json.encode(parse(data)).decode()
+            parsed = msgspec.json.decode(data) if protocol == "json" else msgspec.msgpack.decode(data)
+            return msgspec.json.encode(parsed).decode()
         except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError):
             return _undecoded(data)
 
@@ -54,7 +56,7 @@ DECODERS: dict[str, Decoder] = {
     "long": _number_of(8),
     "hex": lambda data: data.hex(),
     "base64": lambda data: base64.b64encode(data).decode(),
-    "json": _as_json(msgspec.json.decode),
-    "msgpack": _as_json(msgspec.msgpack.decode),
+    "json": _as_json("json"),
+    "msgpack": _as_json("msgpack"),
 }
 """The values of --key-decoder and --value-decoder. Bytes that one cannot decode are hex after 0x."""

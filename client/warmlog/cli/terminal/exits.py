@@ -10,9 +10,12 @@
 With `--debug`, or WARMLOG_DEBUG=1 in the environment, a failure also shows its traceback.
 """
 
+import atexit
 import os
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import click
@@ -53,6 +56,22 @@ def run_cleanly(command: Callable[[], T]) -> T:
         report(error)
         raise Exit(FAILED) from None
     return result
+
+
+def end_quickly(code: object) -> None:
+    """End the process without freeing each of its objects, which is a fifth of the time of a small command.
+
+    Return without effect if another thread would keep the process alive, or if the output cannot be flushed: the
+    interpreter's own end then waits, or reports it.
+    """
+    if isinstance(code, int) and all(
+        each.daemon for each in threading.enumerate() if each is not threading.main_thread()
+    ):
+        atexit._run_exitfuncs()
+        with suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
 
 
 def checked(option: str, parse: Callable[[str], T], text: str) -> T:

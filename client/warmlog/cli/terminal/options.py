@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
@@ -115,12 +114,6 @@ broker_option = click.option(
 )
 certain_option = click.option("--yes", "-y", "is_certain", is_flag=True, help="Do not ask for confirmation.")
 partition_option = click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
-data_dir_option = click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Change the data directory of a broker that does not run, instead of asking a broker.",
-)
 compression_option = click.option(
     "--compression",
     type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),

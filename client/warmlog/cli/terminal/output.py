@@ -10,8 +10,6 @@ import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from shutil import get_terminal_size
-from unicodedata import category
 
 from warmlog.cli.terminal.tables import Row, draw, draw_facts
 
@@ -35,6 +33,13 @@ def open_closed_streams() -> None:
 def is_terminal() -> bool:
     """Whether stdout is a terminal."""
     return sys.stdout.isatty()
+
+
+def terminal_size() -> os.terminal_size:
+    """Return the size of the terminal, or that which COLUMNS and LINES say."""
+    from shutil import get_terminal_size
+
+    return get_terminal_size()
 
 
 def write(data: bytes) -> None:
@@ -78,7 +83,7 @@ def remark(text: str) -> None:
 def table(headings: Sequence[str], rows: Sequence[Row]) -> None:
     """Write a table to stdout; on a terminal it has the terminal's width, elsewhere a line for each row."""
     if is_terminal():
-        _write_lines(draw(headings, rows, get_terminal_size().columns))
+        _write_lines(draw(headings, rows, terminal_size().columns))
     else:
         _write_lines(["\t".join(escaped(str(cell)) for cell in row) for row in (headings, *rows)])
 
@@ -87,13 +92,17 @@ def escaped(text: str) -> str:
     """Return `text` with its control characters as backslash escapes, so that it stays one cell of one line."""
     if text.isprintable():
         return text
-    return "".join(letter.encode("unicode_escape").decode() if category(letter) == "Cc" else letter for letter in text)
+    return "".join(letter.encode("unicode_escape").decode() if _is_control(letter) else letter for letter in text)
+
+
+def _is_control(letter: str) -> bool:
+    return letter < " " or "\x7f" <= letter <= "\x9f"
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:
     """Write names and texts to stdout, one pair a line; on a terminal the texts are aligned and wrapped."""
     if is_terminal():
-        _write_lines(draw_facts(pairs, get_terminal_size().columns))
+        _write_lines(draw_facts(pairs, terminal_size().columns))
     else:
         _write_lines(["\t".join(pair) for pair in pairs])
 

@@ -18,8 +18,6 @@ of a command, which other users of the machine see in the list of processes.
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -30,7 +28,7 @@ CONFIG_VARIABLE = "WARMLOG_CONFIG"
 PROFILE_VARIABLE = "WARMLOG_PROFILE"
 BROKER_KEY = "broker"
 PASSWORD_FILE_KEY = "password_file"  # noqa: S105
-STDIN = Path("-")
+STDIN = "-"
 
 
 class ConnectionSetting(NamedTuple):
@@ -90,16 +88,15 @@ class ProfileError(click.BadParameter):
         super().__init__(message, param_hint="profile")
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(NamedTuple):
     """What the file says for one profile. `name` is "" if none is selected."""
 
-    path: Path
+    path: str
     name: str
     settings: Mapping[str, str | int | bool]
     tables: Mapping[str, str]
     """The table that each setting comes from, "" for the keys outside of tables."""
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = {}
     """The environment variable that each other setting comes from."""
 
     @property
@@ -121,12 +118,12 @@ class Profile:
         return f"[{table}] in {self.path}" if table else str(self.path)
 
 
-def _path() -> Path:
+def _path() -> str:
     """Return where the file is looked for."""
     if named := os.environ.get(CONFIG_VARIABLE):
-        return Path(named)
-    home = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
-    return Path(home) / "warmlog" / "config.toml"
+        return named
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - pathlib is slow to import
+    return f"{home}/warmlog/config.toml"
 
 
 def chosen_profile() -> Profile:
@@ -138,7 +135,7 @@ def chosen_profile() -> Profile:
     if PASSWORD_FILE_KEY in settings:  # takes precedence over a password in the same place
         settings.pop("password", None)
     variables = {each.name: each.variable for each in CONNECTION_SETTINGS if each.name in given}
-    return replace(profile, settings=settings, variables=variables)
+    return profile._replace(settings=settings, variables=variables)
 
 
 def _from_environment() -> dict[str, str | bool]:
@@ -177,16 +174,17 @@ def profile_named(name: str) -> Profile:
     return Profile(path, name, {**shared, **own}, {**dict.fromkeys(shared, ""), **dict.fromkeys(own, name)})
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: str) -> dict[str, Any]:
     import tomllib  # imported here because most users have no such file
 
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        with open(path, "rb") as file:
+            return tomllib.load(file)
     except (OSError, ValueError) as error:
         raise ProfileError(f"cannot read the profile {path}: {error}") from None
 
 
-def _check(path: Path, table: str, settings: Mapping[str, Any]) -> None:
+def _check(path: str, table: str, settings: Mapping[str, Any]) -> None:
     """Raise ProfileError for a key that does not exist or a value that it does not take."""
     from dataclasses import fields
 
@@ -223,19 +221,19 @@ def login_options(profile: Mapping[str, Any], *, asks: bool = True) -> dict[str,
     options = dict(profile)
     file = options.pop(PASSWORD_FILE_KEY, None)
     if file is not None:
-        options["password"] = read_password(Path(file).expanduser())
+        options["password"] = read_password(os.path.expanduser(file))  # noqa: PTH111
     if options.get("username") and not options.get("password") and asks and sys.stdin.isatty():
         options["password"] = str(click.prompt(f"Password of user {options['username']}", hide_input=True, err=True))
     return options
 
 
-def read_password(path: Path) -> str:
+def read_password(path: str) -> str:
     """Return the first line of a file, or of stdin for "-". CommandFailed if it is empty or not text."""
     try:
         if path == STDIN:
             text = sys.stdin.readline()
         else:
-            with path.open(encoding="utf-8") as file:
+            with open(path, encoding="utf-8") as file:
                 text = file.readline()
     except UnicodeDecodeError:
         raise CommandFailed(f"the password in {path} is not UTF-8") from None

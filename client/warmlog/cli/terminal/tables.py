@@ -4,9 +4,7 @@ A cell is never broken inside a word or a number. Texts wrap between words, a wo
 shortened in the middle, and a table that is too wide even then is shown as one block for each row.
 """
 
-import unicodedata
 from collections.abc import Sequence
-from datetime import datetime
 from itertools import zip_longest
 
 Cell = str | int
@@ -69,6 +67,8 @@ def human_size(size_bytes: int) -> str:
 
 def local_time(timestamp_ms: int) -> str:
     """Return the time in the local zone, with its UTC offset; "" for a negative one, digits after the year 9999."""
+    from datetime import datetime
+
     if timestamp_ms < 0:
         return ""
     try:
@@ -224,5 +224,7 @@ def _width(text: str) -> int:
     """Return how many columns of the terminal the text takes."""
     if text.isascii():
         return len(text)
+    import unicodedata
+
     wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)
     return len(text) + wide - sum(unicodedata.combining(letter) != 0 for letter in text)

@@ -167,10 +167,10 @@ class ListGroupsRequest(Message, frozen=True):
     """Ask for all groups of this broker."""
 
 
-class ListedGroup(Message, frozen=True):
-    """`state` is "empty", "assigning", "reconciling" or "stable"."""
+class GroupListing(Message, frozen=True):
+    """A group. `state` is "empty" (without members), "assigning", "reconciling" or "stable"."""
 
-    group: str
+    name: str
     state: str
     member_count: int
 
@@ -178,7 +178,7 @@ class ListedGroup(Message, frozen=True):
 class ListGroupsResponse(Message, frozen=True):
     """The groups, by name."""
 
-    groups: list[ListedGroup]
+    groups: list[GroupListing]
 
 
 class DescribeGroupsRequest(Message, frozen=True):

@@ -63,11 +63,13 @@ class TransactionPartition(Message, frozen=True):
     partition: int
 
 
-class ListedJob(Message, frozen=True):
-    """What only a job has. `version` is that of the open or the last transaction; a version of -1 is none."""
+class JobDescription(Message, frozen=True):
+    """What only a job has: many producers, its members, write one transaction."""
 
     version: int
+    """Of the open transaction, or of the last one; -1 if there was none."""
     committed_version: int
+    """Of the transaction that was committed last; -1 if there was none."""
     committed_records: int
     members: int
 
@@ -86,7 +88,7 @@ class ListedTransaction(Message, frozen=True):
     began_ms: int
     partitions: list[TransactionPartition]
     groups: list[str]
-    job: ListedJob | None = None
+    job: JobDescription | None = None
 
 
 class ListTransactionsResponse(Message, frozen=True):

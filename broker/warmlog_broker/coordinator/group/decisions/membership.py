@@ -8,6 +8,7 @@ from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.group.decisions.assignors import ASSIGNORS
 from warmlog_broker.coordinator.group.decisions.reconciliation import Holding, advanced, rejoined, released
 from warmlog_broker.coordinator.group.decisions.records import (
+    GROUP_BYTES,
     AssignmentKey,
     GroupKey,
     GroupValue,
@@ -15,6 +16,7 @@ from warmlog_broker.coordinator.group.decisions.records import (
     MemberValue,
     Partition,
     ShareKey,
+    held_bytes,
     pack_share,
     put,
     remove,
@@ -56,19 +58,21 @@ def heartbeat(
     *,
     host: str,
     principal: str = "",
+    owner: str = "",
     now_ms: int,
     limits: Limits,
 ) -> Decision[GroupHeartbeatResponse]:
     """Decide a heartbeat. One that changes nothing has no records. Call `groups.heard` once its records are applied.
 
     The caller knows what a pattern in the request stands for (`Subscriptions.pattern`). The response has the assignment
-    if the member joins, gets a new epoch, or does not say that it owns exactly that.
+    if the member joins, gets a new epoch, or does not say that it owns exactly that. `owner` is the principal of the
+    request, which a new group belongs to. PolicyViolation if `Limits.may_hold` raises it.
     """
     check_request(request)
     group = groups.get(request.group)
     if request.member_epoch == JOINING:
         check_room(groups, group, limits)
-        return _join(group or Group(request.group), request, host, principal, limits)
+        return _join(group or Group(request.group, owner=owner, size_bytes=0), request, host, principal, limits)
     if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
         return _leave(group, request, now_ms)
     if request.member_epoch < LEAVING_FOR_A_WHILE:
@@ -100,6 +104,15 @@ def check_room(groups: Groups, group: Group | None, limits: Limits) -> None:
     """Raise TooManyGroups if `group`, None for a new one, would be one too many."""
     if group is None and len(groups) >= limits.max_groups:
         raise TooManyGroups("the broker has as many groups as group.max.groups allows: delete unused ones")
+
+
+def created(group: Group | None, name: str, owner: str, more_bytes: int, limits: Limits) -> list[Record]:
+    """Return the record of a group that begins with `more_bytes` of offsets, or none for one that gets as many more."""
+    if group is not None:
+        limits.may_hold(group.owner, more_bytes)
+        return []
+    limits.may_hold(owner, GROUP_BYTES + more_bytes)
+    return [put(GroupKey(name), GroupValue(owner=owner))] if owner else []
 
 
 def valid_member(group: Group | None, name: str, member_id: str, instance_id: str) -> Member:
@@ -153,9 +166,10 @@ def _join(group: Group, request: GroupHeartbeatRequest, host: str, principal: st
     if replaced is not None:
         return _replace(group, replaced, request.member_id, settings, limits)
     epoch = group.epoch + 1
+    limits.may_hold(group.owner, held_bytes(settings) + (0 if group.size_bytes else GROUP_BYTES))
     holding = Holding(epoch, epoch, {}, {})
     records = [
-        put(GroupKey(group.name), GroupValue(epoch)),
+        _group_record(group, epoch),
         put(MemberKey(group.name, request.member_id), settings),
         put(AssignmentKey(group.name, request.member_id), holding.value()),
     ]
@@ -167,13 +181,13 @@ def _rejoin(group: Group, member: Member, settings: MemberValue, limits: Limits)
 
     But it holds it from a new epoch on: commits that it sent before it joined again are refused.
     """
-    records = _settings_records(group, member, settings)
+    records = _settings_records(group, member, settings, limits)
     holding = Holding.of(member)
     if member.assigned or member.revoking:
         epoch = group.epoch + 1
         holding = rejoined(member, epoch)
         records.append(put(AssignmentKey(group.name, member.member_id), holding.value()))
-        records.append(put(GroupKey(group.name), GroupValue(epoch + 1)))
+        records.append(_group_record(group, epoch + 1))
     return Decision(records, _response(group, holding, settings, limits, is_resent=True))
 
 
@@ -189,8 +203,9 @@ def _replace(group: Group, old: Member, member_id: str, settings: MemberValue, l
     ]
     records.append(put(AssignmentKey(group.name, member_id), holding.value()))
     records += _tombstones(group, old)
+    limits.may_hold(group.owner, held_bytes(settings) - held_bytes(old.settings))
     if _subscription(old.settings) != _subscription(settings):
-        records.append(put(GroupKey(group.name), GroupValue(group.epoch + 1)))
+        records.append(_group_record(group, group.epoch + 1))
     return Decision(records, _response(group, holding, settings, limits, is_resent=True))
 
 
@@ -208,7 +223,7 @@ def _continue(
     if claimed is not None:
         holding = released(holding, claimed)
     holding = advanced(group, member, holding)
-    records = _settings_records(group, member, settings)
+    records = _settings_records(group, member, settings, limits)
     if holding != before:
         records.append(put(AssignmentKey(group.name, member.member_id), holding.value()))
     is_resent = holding.epoch != member.epoch or owned is None or owned != holding.assigned.keys()
@@ -255,7 +270,11 @@ def _leave(group: Group | None, request: GroupHeartbeatRequest, now_ms: int) -> 
 
 def _removal(group: Group, member: Member, now_ms: int) -> list[Record]:
     empty_since_ms = now_ms if len(group.members) == 1 else -1
-    return [*_tombstones(group, member), put(GroupKey(group.name), GroupValue(group.epoch + 1, empty_since_ms))]
+    return [*_tombstones(group, member), _group_record(group, group.epoch + 1, empty_since_ms)]
+
+
+def _group_record(group: Group, epoch: int, empty_since_ms: int = -1) -> Record:
+    return put(GroupKey(group.name), GroupValue(epoch, empty_since_ms, group.owner))
 
 
 def _tombstones(group: Group, member: Member) -> list[Record]:
@@ -304,13 +323,14 @@ def _subscription(settings: MemberValue) -> tuple[tuple[str, ...], str, str, str
     return settings.topics, settings.pattern, settings.assignor, settings.principal if settings.pattern else ""
 
 
-def _settings_records(group: Group, member: Member, settings: MemberValue) -> list[Record]:
+def _settings_records(group: Group, member: Member, settings: MemberValue, limits: Limits) -> list[Record]:
     """Return the records that give `member` these settings; a new subscription begins a new epoch of the group."""
     if settings == member.settings:
         return []
+    limits.may_hold(group.owner, held_bytes(settings) - held_bytes(member.settings))
     records = [put(MemberKey(group.name, member.member_id), settings)]
     if _subscription(settings) != _subscription(member.settings):
-        records.append(put(GroupKey(group.name), GroupValue(group.epoch + 1)))
+        records.append(_group_record(group, group.epoch + 1))
     return records
 
 

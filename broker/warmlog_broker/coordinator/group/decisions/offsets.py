@@ -4,7 +4,7 @@ from functools import reduce
 from operator import or_
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group.decisions.membership import check_group_id, check_room, valid_member
+from warmlog_broker.coordinator.group.decisions.membership import check_group_id, check_room, created, valid_member
 from warmlog_broker.coordinator.group.decisions.pending_offsets import check_stable
 from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,
@@ -14,6 +14,7 @@ from warmlog_broker.coordinator.group.decisions.records import (
     Partition,
     PendingKey,
     TargetKey,
+    held_bytes,
     put,
     remove,
 )
@@ -50,12 +51,14 @@ from warmlog_protocol.messages.coordinators.groups import (
 
 
 def commit(
-    groups: Groups, request: OffsetCommitRequest, topics: TopicsView, *, now_ms: int, limits: Limits
+    groups: Groups, request: OffsetCommitRequest, topics: TopicsView, *, owner: str = "", now_ms: int, limits: Limits
 ) -> Decision[OffsetCommitResponse]:
     """Decide a commit. Each partition is committed or refused by itself, in the order of the request.
 
     UnstableOffsetCommit for one from outside while an open transaction commits an offset of a partition in it, which
     would undo this when it ends.
+
+    `owner` is the principal of the request, which a new group belongs to.
 
     Call `groups.heard` with the sequence number of the request once its records are applied; `check_sequence` refuses
     meanwhile what must not be decided after it.
@@ -64,8 +67,20 @@ def commit(
     group = groups.get(request.group)
     if group is not None and not request.member_id:
         check_stable(group, accepted)
-    records = [put(OffsetKey(request.group, *partition), value) for partition, value in accepted.items()]
+    more_bytes = 0
+    for partition, value in accepted.items():
+        old = None if group is None else group.offsets.get(partition)
+        if old is None or len(old.metadata) < len(value.metadata):
+            more_bytes += held_bytes(value) - held_bytes(old)
+    records = created(group, request.group, owner, more_bytes, limits) if accepted else []
+    records += [put(OffsetKey(request.group, *partition), value) for partition, value in accepted.items()]
     return Decision(records, response)
+
+
+def _closed(group: Group, offsets: int, pending: int = 0) -> list[Record]:
+    """Return the tombstone of a group without members from which the last `offsets` are removed."""
+    is_over = not group.epoch and len(group.offsets) == offsets and len(group.pending) == pending
+    return [remove(GroupKey(group.name))] if is_over and group.owner else []
 
 
 def check_commit(
@@ -211,7 +226,7 @@ def delete_offsets(
             if error is None:
                 records.update((remove(OffsetKey(group.name, *each)), None) for each in meant.get(number, ()))
             results.append(DeletedOffset(topic.topic_id, topic.topic, number, *_outcome(error)))
-    return Decision(list(records), DeleteOffsetsResponse(results))
+    return Decision([*records, *_closed(group, len(records))], DeleteOffsetsResponse(results))
 
 
 def existing_group(groups: Groups, name: str) -> Group:
@@ -244,7 +259,8 @@ def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int
     expired = [partition for partition in found.offsets if topics.by_id(partition.topic_id) is None]
     ended = [key for key, value in found.pending.items() if not value.offsets and value.at_ms <= oldest_ms]
     records = [remove(OffsetKey(group, *partition)) for partition in expired]
-    return Decision([*records, *(remove(PendingKey(group, producer_id)) for producer_id in ended)], len(expired))
+    records += [remove(PendingKey(group, producer_id)) for producer_id in ended]
+    return Decision([*records, *_closed(found, len(expired), len(ended))], len(expired))
 
 
 def delete_group(groups: Groups, group: str) -> Decision[None]:

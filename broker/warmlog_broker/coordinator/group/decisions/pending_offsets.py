@@ -8,6 +8,7 @@ is refused.
 from collections.abc import Iterable, Mapping
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.group.decisions.membership import created
 from warmlog_broker.coordinator.group.decisions.records import (
     OffsetKey,
     OffsetValue,
@@ -15,9 +16,10 @@ from warmlog_broker.coordinator.group.decisions.records import (
     PendingKey,
     PendingOffset,
     PendingValue,
+    held_bytes,
     put,
 )
-from warmlog_broker.coordinator.group.decisions.state import Group, Groups
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits
 from warmlog_protocol.errors import InvalidProducerEpoch, OffsetMetadataTooLarge, UnstableOffsetCommit
 
 MAX_BYTES = 4 << 20
@@ -31,7 +33,9 @@ def add_pending(
     epoch: int,
     offsets: Mapping[Partition, OffsetValue],
     *,
+    owner: str = "",
     now_ms: int,
+    limits: Limits,
 ) -> list[Record]:
     """Return the records that add `offsets` to the transaction of this producer and epoch.
 
@@ -49,14 +53,16 @@ def add_pending(
     packed = tuple(PendingOffset(*partition, value) for partition, value in merged.items())
     if not offsets:
         return []
-    record = put(PendingKey(group, producer_id), PendingValue(epoch, now_ms, packed))
+    value = PendingValue(epoch, now_ms, packed)
+    record = put(PendingKey(group, producer_id), value)
     size_bytes = len(record.value or b"") + len(packed) * len(group.encode())
     if size_bytes > MAX_BYTES:
         raise OffsetMetadataTooLarge(
             f"group {group!r}: the offsets of one transaction with their metadata take {size_bytes} bytes, at most "
             f"{MAX_BYTES} are allowed"
         )
-    return [record]
+    more_bytes = held_bytes(value) - held_bytes(present)
+    return [*created(found, group, owner, more_bytes, limits), record]
 
 
 def end_pending(

@@ -3,7 +3,8 @@
 ====  ==============  ===========================  ====================================================================
 kind  key             fields of the key            fields of the value
 ====  ==============  ===========================  ====================================================================
-1     GroupKey        group                        epoch, since when it has no members (-1 if it has some)
+1     GroupKey        group                        epoch, since when it has no members (-1 if it has some), principal
+                                                   that created it
 2     MemberKey       group, member id             instance id, client id, host, topics, pattern, assignor, rebalance
                                                    timeout, session timeout, member ids that had the instance id before,
                                                    principal (empty if the broker asks for no rights)
@@ -70,6 +71,7 @@ class PendingKey(OfGroup, frozen=True, tag=7, gc=False):
 class GroupValue(Value, frozen=True, tag=VERSION, gc=False):
     epoch: int = 0
     empty_since_ms: int = -1
+    owner: str = ""
 
 
 class MemberValue(Value, frozen=True, tag=VERSION, gc=False):
@@ -140,6 +142,25 @@ CODEC: RecordCodec[OfGroup] = RecordCodec(
     }
 )
 put, remove, read = CODEC.put, CODEC.remove, CODEC.read
+
+
+GROUP_BYTES = 1500
+"""What a group takes in memory, about, without what `held_bytes` counts."""
+
+
+def held_bytes(value: Value | None) -> int:
+    """Return what a value takes in memory, about; 0 for None. Only what a client can make large or many counts."""
+    match value:
+        case MemberValue():
+            pattern_bytes = 8192 if value.pattern else 0  # two bits for each topic
+            return 2500 + pattern_bytes + sum(len(name) + 60 for name in value.topics)
+        case OffsetValue():
+            return 400 + len(value.metadata) + len(value.topic)
+        case PendingValue():
+            return 400 + sum(held_bytes(each.value) for each in value.offsets)
+        case TargetValue():
+            return sum(250 + len(topic.name) + 400 * topic.partitions for topic in value.topics)
+    return 0
 
 
 def pack_share(partitions: Iterable[Partition]) -> ShareValue:

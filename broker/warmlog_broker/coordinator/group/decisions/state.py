@@ -4,12 +4,15 @@ Fields that are not in the records are *soft*: they are set by `Groups.heard` an
 after a load, and do not count when two states are compared.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from warmlog_broker.coordinator.framework.decision import Record
+from warmlog_broker.coordinator.framework.decision import Record, holds_anything
+from warmlog_broker.coordinator.framework.record_codec import Value
 from warmlog_broker.coordinator.group.decisions.records import (
+    GROUP_BYTES,
     AssignmentKey,
     AssignmentValue,
     GroupKey,
@@ -27,6 +30,7 @@ from warmlog_broker.coordinator.group.decisions.records import (
     TargetKey,
     TargetValue,
     by_topic,
+    held_bytes,
     read,
     unpack_epochs,
     unpack_share,
@@ -52,6 +56,8 @@ class Limits:
     rebalance_timeout_ms: int = 300_000
     heartbeat_interval_ms: int = 5000
     metadata_max_bytes: int = 4096
+    may_hold: Callable[[str, int], None] = holds_anything
+    """See `Holdings.check`."""
 
 
 class TopicsView(Protocol):
@@ -155,6 +161,10 @@ class Group:
     epoch: int = 0
     """Rises with each change of the members, their subscriptions, or the partitions that these stand for."""
     empty_since_ms: int = -1
+    owner: str = ""
+    """The principal that created it."""
+    size_bytes: int = GROUP_BYTES
+    """What it takes in memory, about."""
     target_epoch: int = 0
     """The group's epoch when the target was computed."""
     assignor: str = ""
@@ -195,7 +205,11 @@ class Group:
 
     def is_bare(self) -> bool:
         """Return whether no record of it is left."""
-        return not (self.epoch or self.target_epoch or self.members or self.offsets or self.pending)
+        return not (self.epoch or self.target_epoch or self.members or self.offsets or self.pending or self.owner)
+
+    def changed_size(self, old: Value | None, new: Value | None) -> None:
+        """Note that `new` has replaced `old`."""
+        self.size_bytes += held_bytes(new) - held_bytes(old)
 
 
 class Groups:
@@ -203,6 +217,8 @@ class Groups:
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
+        self.held: Counter[str] = Counter()
+        """What the groups take in memory, in bytes, by the principals that created them."""
         self.beginning: set[str] = set()
         """Soft: names of groups whose first records are not durable yet. They count for the limit."""
 
@@ -238,6 +254,8 @@ class Groups:
                 return
             group = self._groups[key.group] = Group(key.group)
             self.beginning.discard(key.group)
+        else:
+            self._hold(group.owner, -group.size_bytes)
         match key:
             case OffsetKey():
                 _replay_offset(group, Partition(key.topic_id, key.partition), value)
@@ -255,6 +273,13 @@ class Groups:
                 _replay_assignment(group, key.member_id, value)
         if value is None and group.is_bare():
             del self._groups[key.group]
+        else:
+            self._hold(group.owner, group.size_bytes)
+
+    def _hold(self, owner: str, more_bytes: int) -> None:
+        self.held[owner] += more_bytes
+        if not self.held[owner]:
+            del self.held[owner]
 
     def heard(
         self,
@@ -301,11 +326,12 @@ def _watch_revocation(member: Member, now_ms: int) -> None:
 
 
 def _replay_group(group: Group, value: GroupValue) -> None:
-    group.epoch, group.empty_since_ms = value.epoch, value.empty_since_ms
+    group.epoch, group.empty_since_ms, group.owner = value.epoch, value.empty_since_ms, value.owner
 
 
 def _replay_target(group: Group, value: TargetValue) -> None:
     group.target_epoch, group.assignor = value.epoch, value.assignor
+    group.changed_size(TargetValue(topics=tuple(group.topics.values())), value)
     group.topics = {topic.topic_id: topic for topic in value.topics}
 
 
@@ -315,11 +341,13 @@ def _replay_member(group: Group, member_id: str, value: MemberValue | None) -> N
         del group.instances[old.settings.instance_id]
     if value is None:
         if old is not None:
+            group.changed_size(old.settings, None)
             _hold(group, old, {}, {})
             del group.members[member_id]
             group.away.discard(member_id)
         return
     member = _member(group, member_id)
+    group.changed_size(member.settings, value)
     member.settings, member.subscription = value, None
     if value.instance_id:
         group.instances[value.instance_id] = member_id
@@ -330,6 +358,7 @@ def _member(group: Group, member_id: str) -> Member:
     found = group.members.get(member_id)
     if found is None:
         found = group.members[member_id] = Member(member_id)
+        group.changed_size(None, found.settings)
         group.away.add(member_id)
     return found
 
@@ -355,6 +384,7 @@ def _replay_assignment(group: Group, member_id: str, value: AssignmentValue | No
 
 
 def _replay_offset(group: Group, partition: Partition, value: OffsetValue | None) -> None:
+    group.changed_size(group.offsets.get(partition), value)
     if value is None:
         group.offsets.pop(partition, None)
     else:
@@ -362,6 +392,7 @@ def _replay_offset(group: Group, partition: Partition, value: OffsetValue | None
 
 
 def _replay_pending(group: Group, producer_id: int, value: PendingValue | None) -> None:
+    group.changed_size(group.pending.get(producer_id), value)
     if value is None:
         group.pending.pop(producer_id, None)
     else:

@@ -6,12 +6,12 @@ another target follows.
 """
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.framework.decision import Decision, Record, holds_anything
 from warmlog_broker.coordinator.group.decisions.assignors import ASSIGNORS, UNIFORM, Subscriber, TopicClass
 from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,
@@ -22,6 +22,7 @@ from warmlog_broker.coordinator.group.decisions.records import (
     ShareKey,
     TargetKey,
     TargetValue,
+    held_bytes,
     pack_share,
     put,
 )
@@ -121,8 +122,13 @@ def _classes(
     return sorted(classes, key=lambda each: next(iter(each.topics)))
 
 
-def assign(groups: Groups, target: Target, subscriptions: Subscriptions) -> Decision[bool]:
-    """Make `target` that of its group. The result is False if the group has ended meanwhile."""
+def assign(
+    groups: Groups, target: Target, subscriptions: Subscriptions, may_hold: Callable[[str, int], None] = holds_anything
+) -> Decision[bool]:
+    """Make `target` that of its group. The result is False if the group has ended meanwhile.
+
+    PolicyViolation if `may_hold` raises it, see `Holdings.check`.
+    """
     group, name = target.group, target.group.name
     if groups.get(name) is not group or not group.members:
         return Decision((), False)
@@ -130,8 +136,10 @@ def assign(groups: Groups, target: Target, subscriptions: Subscriptions) -> Deci
     epoch = max(group.epoch, group.target_epoch + 1)
     is_stale = group.epoch != target.epoch
     if is_stale or epoch > group.epoch:
-        records.append(put(GroupKey(name), GroupValue(epoch + is_stale, group.empty_since_ms)))
-    records.append(put(TargetKey(name), TargetValue(epoch, target.assignor, _known_topics(group, target.topics))))
+        records.append(put(GroupKey(name), GroupValue(epoch + is_stale, group.empty_since_ms, group.owner)))
+    value = TargetValue(epoch, target.assignor, _known_topics(group, target.topics))
+    may_hold(group.owner, held_bytes(value) - held_bytes(TargetValue(topics=tuple(group.topics.values()))))
+    records.append(put(TargetKey(name), value))
     given = dict.fromkeys(group.members, frozenset[Partition]())
     for member_id, share in target.shares.items():
         settings = target.settings[member_id]

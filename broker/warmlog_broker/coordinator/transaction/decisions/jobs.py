@@ -11,9 +11,11 @@ from msgspec.structs import replace
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.transaction.decisions.limits import (
+    ID_BYTES,
     MAX_MEMBERS,
-    Limits,
-    NeedsProducerId,
+    MEMBER_BYTES,
+    PART_BYTES,
+    Given,
     check_parts,
     check_timeout,
     check_transactional_id,
@@ -58,26 +60,25 @@ Committed = tuple[bool, int]
 
 def join(
     transactions: Transactions,
+    given: Given,
     transactional_id: str,
     version: int,
-    *,
     timeout_ms: int,
-    fresh_id: int | None,
-    now_ms: int,
-    limits: Limits,
+    owner: str,
 ) -> Decision[Producer | None]:
     """Give a slot to a new member of the transaction for `version`, which the first one begins.
 
-    None as a result: the version is committed. `fresh_id`: see NeedsProducerId. StaleJobVersion, InvalidTxnState,
+    None as a result: the version is committed. StaleJobVersion, InvalidTxnState,
     ConcurrentTransactions while members are ending.
     """
     job = _job(transactions, transactional_id, version)
-    check_timeout(timeout_ms, limits.max_job_timeout_ms)
+    check_timeout(timeout_ms, given.limits.max_job_timeout_ms)
     if job is None:
-        limits.check_room(len(transactions))
+        given.limits.check_room(len(transactions))
     elif version == job.value.committed_version:
         return Decision((), None)
-    value = _open(job, version)
+    value = _open(job, version, owner)
+    given.limits.may_hold(value.owner, MEMBER_BYTES + (ID_BYTES if job is None else 0))
     records: list[Record] = []
     if value.status is Status.EMPTY:
         began = replace(
@@ -85,11 +86,11 @@ def join(
             current_version=version,
             status=Status.ONGOING,
             timeout_ms=timeout_ms,
-            began_ms=now_ms,
-            changed_ms=now_ms,
+            began_ms=given.now_ms,
+            changed_ms=given.now_ms,
         )
         records.append(put(JobKey(transactional_id), began))
-    slot, producer = _free_slot(job, fresh_id)
+    slot, producer = _free_slot(job, given)
     records.append(put(MemberKey(transactional_id, slot), MemberValue(*producer, MemberStatus.WRITING)))
     return Decision(records, producer)
 
@@ -101,7 +102,7 @@ def check_member(transactions: Transactions, transactional_id: str, version: int
         raise _lost(transactional_id, version, producer)
 
 
-def enrol_member(job: Job, producer: Producer, partition: Enrolled, topic: str) -> Decision[None]:
+def enrol_member(job: Job, producer: Producer, partition: Enrolled, topic: str, given: Given) -> Decision[None]:
     """Make a partition part of what the producer writes. ProducerFenced if it is no member of the open transaction."""
     slot = job.slots.get(producer.producer_id)
     if slot is None:
@@ -114,18 +115,18 @@ def enrol_member(job: Job, producer: Producer, partition: Enrolled, topic: str) 
     if partition in partitions:
         return Decision((), None)
     check_parts(job.transactional_id, len(partitions))
+    given.limits.may_hold(job.value.owner, PART_BYTES)
     return Decision([put(PartitionKey(job.transactional_id, *partition, slot), PartitionValue(topic))], None)
 
 
 def commit(
     transactions: Transactions,
+    given: Given,
     transactional_id: str,
     version: int,
     winners: Iterable[Producer],
-    *,
     records: int,
-    now_ms: int,
-    limits: Limits,
+    owner: str,
 ) -> Decision[Committed]:
     """Commit what `winners` have written for `version`, and abort all others. A repeated request has no effect.
 
@@ -137,10 +138,11 @@ def commit(
         raise InvalidRequest(f"{records} records, it must be at least 0")
     job = _job(transactions, transactional_id, version)
     if job is None:
-        limits.check_room(len(transactions))
+        given.limits.check_room(len(transactions))
+        given.limits.may_hold(owner, ID_BYTES)
     elif version == job.value.committed_version:
         return Decision((), (True, job.value.committed_records))
-    value = _open(job, version)
+    value = _open(job, version, owner)
     slots = tuple(dict.fromkeys(_winner(job, transactional_id, version, winner) for winner in winners))
     if job is not None:
         check_topics(each for slot in slots for each in job.members[slot].partitions.items())
@@ -153,13 +155,13 @@ def commit(
         committed_version=version,
         committed_records=records,
         winners=slots,
-        changed_ms=now_ms,
+        changed_ms=given.now_ms,
     )
     return Decision([put(JobKey(transactional_id), decided)], (False, records))
 
 
 def abort_members(
-    transactions: Transactions, transactional_id: str, version: int, producers: Iterable[Producer]
+    transactions: Transactions, _given: Given, transactional_id: str, version: int, producers: Iterable[Producer]
 ) -> Decision[None]:
     """Abort what these members have written for `version`, which others may go on with. Unknown ones are ignored.
 
@@ -239,10 +241,10 @@ def _job(transactions: Transactions, transactional_id: str, version: int) -> Job
     return found
 
 
-def _open(job: Job | None, version: int) -> JobValue:
-    """Return the value of a job that may write and decide `version` now."""
+def _open(job: Job | None, version: int, owner: str) -> JobValue:
+    """Return the value of a job that may write and decide `version` now. A new one belongs to `owner`."""
     if job is None:
-        return JobValue(NO_VERSION, Status.EMPTY)
+        return JobValue(NO_VERSION, Status.EMPTY, owner=owner)
     value, current = job.value, job.value.current_version
     if job.is_ending:
         raise ConcurrentTransactions(f"version {current} of job {job.transactional_id!r} is still ending: retry")
@@ -255,19 +257,18 @@ def _open(job: Job | None, version: int) -> JobValue:
     return value
 
 
-def _free_slot(job: Job | None, fresh_id: int | None) -> tuple[int, Producer]:
+def _free_slot(job: Job | None, given: Given) -> tuple[int, Producer]:
     members = {} if job is None else job.members
     free = None if job is None else next(iter(job.free), None)
     if free is not None:
         return free, members[free].producer
     if len(members) >= MAX_MEMBERS:
         raise InvalidTxnState(f"a job may have {MAX_MEMBERS} members at a time, and has as many")
-    if fresh_id is None:
-        raise NeedsProducerId
+    producer = Producer(given.fresh_id, 0)
     slot = len(members)
     while slot in members:
         slot += 1
-    return slot, Producer(fresh_id, 0)
+    return slot, producer
 
 
 def _writing(job: Job, producer: Producer) -> Member | None:

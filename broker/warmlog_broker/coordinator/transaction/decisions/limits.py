@@ -1,10 +1,16 @@
 """What bounds transactional ids, and what a decision may need from outside."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
+from warmlog_broker.coordinator.framework.decision import holds_anything
 from warmlog_protocol.errors import InvalidRequest, InvalidTransactionTimeout, InvalidTxnState, TooManyTransactionalIds
 
 MAX_NAME_BYTES = 249
+ID_BYTES = 2000
+"""What a transactional id takes in memory, about; the next ones: a partition or group of its transaction, a member."""
+PART_BYTES = 600
+MEMBER_BYTES = 800
 MAX_MEMBERS = 20_000
 """Of one job."""
 MAX_PARTS = 30_000
@@ -12,7 +18,7 @@ MAX_PARTS = 30_000
 
 
 class NeedsProducerId(Exception):
-    """The decision needs a producer id that was never assigned: decide again with one."""
+    """The decision needs a producer id that was never assigned: decide again, and give it one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,10 +34,30 @@ class Limits:
     slot_expiration_ms: int = 3600 * 1000
     """A job that rests for this long has no slots any more: most are never used again, and had one for each task."""
 
+    may_hold: Callable[[str, int], None] = holds_anything
+    """See `Holdings.check`."""
+
     def check_room(self, count: int) -> None:
         """Raise TooManyTransactionalIds if there are `count` ids and one more is wanted."""
         if count >= self.max_ids:
             raise TooManyTransactionalIds("the broker has as many transactional ids as transaction.max.ids allows")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a decision uses beside the state."""
+
+    now_ms: int
+    """The time of day."""
+    limits: Limits = field(default_factory=Limits)
+    unused_id: int | None = None
+
+    @property
+    def fresh_id(self) -> int:
+        """A producer id that was never assigned. NeedsProducerId if none was given."""
+        if self.unused_id is None:
+            raise NeedsProducerId
+        return self.unused_id
 
 
 def check_timeout(timeout_ms: int, maximum_ms: int) -> None:

@@ -18,8 +18,9 @@ from warmlog_broker.coordinator.transaction.decisions.jobs import (
     forget_slots,
 )
 from warmlog_broker.coordinator.transaction.decisions.limits import (
-    Limits,
-    NeedsProducerId,
+    ID_BYTES,
+    PART_BYTES,
+    Given,
     check_parts,
     check_timeout,
     check_transactional_id,
@@ -63,29 +64,27 @@ _STATUS = {End.COMMITTED: Status.COMMITTING}
 
 def initialise(
     transactions: Transactions,
+    given: Given,
     transactional_id: str,
-    *,
     timeout_ms: int,
     expected: Producer,
-    fresh_id: int | None,
-    now_ms: int,
-    limits: Limits,
+    owner: str,
 ) -> Decision[Producer | None]:
     """Give a transactional id to a producer, fence the one before it, and abort what that has left open.
 
-    `expected` is who asks, if it has the id already; NOBODY for a new producer. `fresh_id`: see NeedsProducerId. None
-    as a result: an open transaction is being aborted; decide again when that is complete. ConcurrentTransactions while
-    one is ending, ProducerFenced.
+    `expected` is who asks, if it has the id already; NOBODY for a new producer. A new id belongs to the principal
+    `owner`. None as a result: an open transaction is being aborted; decide again when that is complete.
+    ConcurrentTransactions while one is ending, ProducerFenced.
     """
     check_transactional_id(transactional_id)
-    check_timeout(timeout_ms, limits.max_timeout_ms)
+    check_timeout(timeout_ms, given.limits.max_timeout_ms)
     found = _of_producer(transactions.get(transactional_id))
     if found is None:
-        limits.check_room(len(transactions))
-        if fresh_id is None:
-            raise NeedsProducerId
-        value = IdValue(fresh_id, 0, Status.EMPTY, End.INITIALISED, *expected, timeout_ms=timeout_ms, changed_ms=now_ms)
-        return Decision([put(IdKey(transactional_id), value)], Producer(fresh_id, 0))
+        given.limits.check_room(len(transactions))
+        given.limits.may_hold(owner, ID_BYTES)
+        producer = Producer(given.fresh_id, 0)
+        value = IdValue(*producer, Status.EMPTY, End.INITIALISED, *expected, timeout_ms, -1, given.now_ms, owner=owner)
+        return Decision([put(IdKey(transactional_id), value)], producer)
     if expected != NOBODY:
         if expected == found.previous and found.value.end is End.INITIALISED:
             return Decision((), found.producer)
@@ -94,26 +93,22 @@ def initialise(
             raise _fenced(found, expected)
     if found.value.status is Status.ONGOING:
         end = End.REPLACED if expected == NOBODY else End.ABORTED
-        return Decision([_decided(found, end, fresh_id, now_ms)], None)
+        return Decision([_decided(found, end, given)], None)
     _check_at_rest(found)
-    producer = Producer(found.value.producer_id, found.value.epoch + 1)
-    if producer.epoch > LAST_PRODUCER_EPOCH:
-        if fresh_id is None:
-            raise NeedsProducerId
-        producer = Producer(fresh_id, 0)
-    value = IdValue(*producer, Status.EMPTY, End.INITIALISED, *expected, timeout_ms=timeout_ms, changed_ms=now_ms)
+    producer, owner = _next_after(found, given), found.value.owner
+    value = IdValue(*producer, Status.EMPTY, End.INITIALISED, *expected, timeout_ms, -1, given.now_ms, owner=owner)
     return Decision([put(IdKey(transactional_id), value)], producer)
 
 
 def enrol(
     transactions: Transactions,
+    given: Given,
     transactional_id: str,
     producer: Producer,
     *,
     partition: Enrolled | None = None,
     topic: str = "",
     group: str = "",
-    now_ms: int,
 ) -> Decision[None]:
     """Make a partition, or the offsets of a group, part of the producer's transaction; the first one begins it.
 
@@ -123,32 +118,33 @@ def enrol(
     if isinstance(job, Job):
         if partition is None:
             raise InvalidTxnState(f"{transactional_id!r} is a job, whose members commit no offsets")
-        return enrol_member(job, producer, partition, topic)
+        return enrol_member(job, producer, partition, topic, given)
     found = _owned(transactions, transactional_id, producer)
     value = found.value
     _check_at_rest(found)
     records: list[Record] = []
     if value.status is Status.EMPTY:
-        began = replace(value, status=Status.ONGOING, began_ms=now_ms, changed_ms=now_ms)
+        began = replace(value, status=Status.ONGOING, began_ms=given.now_ms, changed_ms=given.now_ms)
         records.append(put(IdKey(transactional_id), began))
     if partition is not None and partition not in found.partitions:
         check_parts(transactional_id, found.part_count)
+        given.limits.may_hold(value.owner, PART_BYTES)
         check_topics([*found.partitions.items(), (partition, PartitionValue(topic))])
         records.append(put(PartitionKey(transactional_id, *partition), PartitionValue(topic)))
     if group and group not in found.groups:
         check_parts(transactional_id, found.part_count)
+        given.limits.may_hold(value.owner, PART_BYTES)
         records.append(put(GroupKey(transactional_id, group), GroupValue()))
     return Decision(records, None)
 
 
 def end(
     transactions: Transactions,
+    given: Given,
     transactional_id: str,
     producer: Producer,
     *,
     commits: bool,
-    fresh_id: int | None,
-    now_ms: int,
 ) -> Decision[Producer]:
     """Decide the producer's transaction; the result is the producer of the next one. A repeated request has no effect.
 
@@ -164,35 +160,32 @@ def end(
     _check_at_rest(found)
     if value.status is Status.EMPTY and commits:
         return Decision((), producer)
-    return Decision([_decided(found, wanted, fresh_id, now_ms)], _next_after(found, fresh_id))
+    return Decision([_decided(found, wanted, given)], _next_after(found, given))
 
 
-def abort(transactions: Transactions, transactional_id: str, *, now_ms: int, fresh_id: int | None) -> Decision[None]:
+def abort(transactions: Transactions, given: Given, transactional_id: str) -> Decision[None]:
     """Abort the open transaction, as an operator asks for. TransactionalIdNotFound, InvalidTxnState if none is open."""
     found = _known(transactions, transactional_id)
     if found.value.status is not Status.ONGOING:
         raise InvalidTxnState(f"{transactional_id!r} has no open transaction")
-    return Decision([_aborted(found, End.FORCED, fresh_id, now_ms)], None)
+    return Decision([_aborted(found, End.FORCED, given)], None)
 
 
-def time_out(
-    transactions: Transactions, transactional_id: str, turn: tuple[int, int], *, now_ms: int, fresh_id: int | None
-) -> Decision[bool]:
+def time_out(transactions: Transactions, given: Given, transactional_id: str, turn: tuple[int, int]) -> Decision[bool]:
     """Abort the transaction of this `turn` if it is still open; whether it was."""
     found = transactions.get(transactional_id)
     if found is None or found.turn != turn or found.value.status is not Status.ONGOING:
         return Decision((), False)
-    return Decision([_aborted(found, End.TIMED_OUT, fresh_id, now_ms)], True)
+    return Decision([_aborted(found, End.TIMED_OUT, given)], True)
 
 
 def complete(
     transactions: Transactions,
+    given: Given,
     transactional_id: str,
     outcomes: Sequence[Outcome],
     *,
     left_open: Collection[Enrolled] = (),
-    fresh_id: int | None,
-    now_ms: int,
 ) -> Decision[None]:
     """Close what these outcomes were decided for: they are carried out everywhere.
 
@@ -201,43 +194,44 @@ def complete(
     """
     found = transactions.get(transactional_id)
     if isinstance(found, Job):
-        return Decision(complete_members(found, outcomes, now_ms), None)
+        return Decision(complete_members(found, outcomes, given.now_ms), None)
     if found is None or not found.is_ending or [each.marker for each in outcomes] != [found.producer]:
         return Decision((), None)
     records = [remove(PartitionKey(transactional_id, *each)) for each in found.partitions if each not in left_open]
     records += [remove(GroupKey(transactional_id, group)) for group in found.groups]
     value = found.value
     if left_open:
-        return Decision([*records, _decided(found, End.FORCED, fresh_id, now_ms)], None)
-    changed = replace(value, status=Status.EMPTY, began_ms=-1, changed_ms=now_ms, next_producer_id=NO_PRODUCER_ID)
+        return Decision([*records, _decided(found, End.FORCED, given)], None)
+    changed = replace(value, status=Status.EMPTY, began_ms=-1, changed_ms=given.now_ms, next_producer_id=NO_PRODUCER_ID)
     if value.next_producer_id != NO_PRODUCER_ID:
         changed = replace(changed, producer_id=value.next_producer_id, epoch=0)
     return Decision([*records, put(IdKey(transactional_id), changed)], None)
 
 
-def expire(transactions: Transactions, transactional_id: str, *, now_ms: int, limits: Limits) -> Decision[None]:
+def expire(transactions: Transactions, given: Given, transactional_id: str) -> Decision[None]:
     """Forget a transactional id that has not been used for long; the slots of a job sooner."""
     found = transactions.get(transactional_id)
     records: Sequence[Record] = ()
-    if found is not None and is_expired(found, now_ms, limits):
+    if found is not None and is_expired(found, given):
         records = forget(found) if isinstance(found, Job) else [remove(IdKey(transactional_id))]
-    elif isinstance(found, Job) and has_expired_slots(found, now_ms, limits):
+    elif isinstance(found, Job) and has_expired_slots(found, given):
         records = forget_slots(found)
     return Decision(records, None)
 
 
-def is_expired(found: Transaction | Job, now_ms: int, limits: Limits) -> bool:
+def is_expired(found: Transaction | Job, given: Given) -> bool:
     """Return whether a transactional id may be forgotten."""
-    return _rests(found, now_ms, limits.job_expiration_ms if isinstance(found, Job) else limits.expiration_ms)
+    limits = given.limits
+    return _rests(found, given, limits.job_expiration_ms if isinstance(found, Job) else limits.expiration_ms)
 
 
-def has_expired_slots(found: Transaction | Job, now_ms: int, limits: Limits) -> bool:
+def has_expired_slots(found: Transaction | Job, given: Given) -> bool:
     """Return whether there are slots of a job that may be forgotten."""
-    return isinstance(found, Job) and bool(found.members) and _rests(found, now_ms, limits.slot_expiration_ms)
+    return isinstance(found, Job) and bool(found.members) and _rests(found, given, given.limits.slot_expiration_ms)
 
 
-def _rests(found: Transaction | Job, now_ms: int, for_ms: int) -> bool:
-    return found.value.status is Status.EMPTY and now_ms - found.value.changed_ms >= for_ms
+def _rests(found: Transaction | Job, given: Given, for_ms: int) -> bool:
+    return found.value.status is Status.EMPTY and given.now_ms - found.value.changed_ms >= for_ms
 
 
 def check_open(transactions: Transactions, transactional_id: str, producer: Producer, group: str) -> None:
@@ -304,15 +298,15 @@ def _fenced(found: Transaction, producer: Producer) -> ProducerFenced:
     )
 
 
-def _aborted(found: Transaction | Job, end: End, fresh_id: int | None, now_ms: int) -> Record:
+def _aborted(found: Transaction | Job, end: End, given: Given) -> Record:
     """Return the record that aborts the transaction, or all members."""
-    return abort_all(found, end, now_ms) if isinstance(found, Job) else _decided(found, end, fresh_id, now_ms)
+    return abort_all(found, end, given.now_ms) if isinstance(found, Job) else _decided(found, end, given)
 
 
-def _decided(found: Transaction, end: End, fresh_id: int | None, now_ms: int) -> Record:
+def _decided(found: Transaction, end: End, given: Given) -> Record:
     """Return the record that decides the transaction."""
     value = found.value
-    following = _next_after(found, fresh_id)
+    following = _next_after(found, given)
     return put(
         IdKey(found.transactional_id),
         replace(
@@ -322,20 +316,18 @@ def _decided(found: Transaction, end: End, fresh_id: int | None, now_ms: int) ->
             end=end,
             previous_producer_id=value.producer_id if end is not End.REPLACED else NO_PRODUCER_ID,
             previous_epoch=value.epoch if end is not End.REPLACED else NO_PRODUCER_EPOCH,
-            changed_ms=now_ms,
+            changed_ms=given.now_ms,
             next_producer_id=following.producer_id if following.producer_id != value.producer_id else NO_PRODUCER_ID,
         ),
     )
 
 
-def _next_after(found: Transaction, fresh_id: int | None) -> Producer:
-    """Return the producer of the next transaction, if this one is decided now."""
+def _next_after(found: Transaction, given: Given) -> Producer:
+    """Return the producer with the next epoch."""
     value = found.value
     if value.epoch + 1 <= LAST_PRODUCER_EPOCH:
         return Producer(value.producer_id, value.epoch + 1)
-    if fresh_id is None:
-        raise NeedsProducerId
-    return Producer(fresh_id, 0)
+    return Producer(given.fresh_id, 0)
 
 
 def _next(value: IdValue) -> Producer:

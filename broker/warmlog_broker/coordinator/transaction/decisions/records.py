@@ -9,13 +9,14 @@ kind  key             fields of the key                          fields of the v
 1     IdKey           transactional id                           producer id, epoch, state, end, the producer id and
                                                                  epoch before the last change, timeout, time of the
                                                                  beginning, time of the last change, producer id that
-                                                                 comes next
+                                                                 comes next, principal that created it
 2     PartitionKey    transactional id, topic id, number, slot   name of the topic
                       (0 for a plain producer)
 3     GroupKey        transactional id, group                    (none)
 4     JobKey          transactional id                           version, state, end, the version that was committed
                                                                  last and its records, slots of the winners, timeout,
-                                                                 time of the beginning, time of the last change
+                                                                 time of the beginning, time of the last change,
+                                                                 principal that created it
 5     MemberKey       transactional id, slot                     producer id, epoch, state
 ====  ==============  =========================================  ======================================================
 
@@ -107,6 +108,8 @@ class IdValue(Value, frozen=True, tag=VERSION, gc=False):
     changed_ms: int = -1
     next_producer_id: int = NO_PRODUCER_ID
     """The id of the next transaction, if `epoch` is the last one of `producer_id`."""
+    owner: str = ""
+    """The principal that created the transactional id."""
 
 
 class PartitionValue(Value, frozen=True, tag=VERSION, gc=False):
@@ -129,6 +132,8 @@ class JobValue(Value, frozen=True, tag=VERSION, gc=False):
     timeout_ms: int = 0
     began_ms: int = -1
     changed_ms: int = -1
+    owner: str = ""
+    """The principal that created the job."""
 
 
 class MemberValue(Value, frozen=True, tag=VERSION, gc=False):

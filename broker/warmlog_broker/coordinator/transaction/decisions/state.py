@@ -1,10 +1,12 @@
 """What the records of one partition of `__transactions` result in: transactional ids and their transactions."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from warmlog_broker.coordinator.framework.decision import Record
+from warmlog_broker.coordinator.transaction.decisions.limits import ID_BYTES, MEMBER_BYTES, PART_BYTES
 from warmlog_broker.coordinator.transaction.decisions.records import (
     GroupKey,
     GroupValue,
@@ -86,6 +88,11 @@ class Transaction:
         return len(self.partitions) + len(self.groups)
 
     @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return ID_BYTES + PART_BYTES * self.part_count
+
+    @property
     def turn(self) -> tuple[int, int]:
         """What no other transaction of this id has."""
         return self.producer
@@ -134,6 +141,7 @@ class Job:
     """The slots that belong to no member."""
     _partitions: dict[int, dict[Enrolled, PartitionValue]] = field(default_factory=dict, compare=False)
     """Those of the members, by slot: in a compacted log they may come before their member."""
+    _part_count: int = field(default=0, compare=False)
 
     def replay(self, key: OfId, value: Any) -> None:
         """Change what is known by a record; None for a tombstone."""
@@ -143,7 +151,10 @@ class Job:
             case MemberKey():
                 self._replay_member(key.slot, value)
             case PartitionKey():
-                _set(self._partitions.setdefault(key.slot, {}), Enrolled(key.topic_id, key.partition), value)
+                partitions = self._partitions.setdefault(key.slot, {})
+                self._part_count -= len(partitions)
+                _set(partitions, Enrolled(key.topic_id, key.partition), value)
+                self._part_count += len(partitions)
 
     def _replay_member(self, slot: int, value: MemberValue | None) -> None:
         found = self.members.get(slot)
@@ -151,7 +162,7 @@ class Job:
         if value is None:
             if found is not None:
                 del self.members[slot], self.slots[found.value.producer_id]
-                self._partitions.pop(slot, None)
+                self._part_count -= len(self._partitions.pop(slot, ()))
         elif found is None:
             self.members[slot] = Member(value, self._partitions.setdefault(slot, {}))
             self.slots[value.producer_id] = slot
@@ -162,6 +173,11 @@ class Job:
     def partitions(self) -> Mapping[Enrolled, PartitionValue]:
         """Those of all members."""
         return {each: value for member in self.members.values() for each, value in member.partitions.items()}
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory, about."""
+        return ID_BYTES + MEMBER_BYTES * len(self.members) + PART_BYTES * self._part_count
 
     @property
     def turn(self) -> tuple[int, int]:
@@ -210,6 +226,8 @@ class Transactions:
 
     def __init__(self) -> None:
         self._found: dict[str, Transaction | Job] = {}
+        self.held: Counter[str] = Counter()
+        """What they take in memory, in bytes, by the principals that created them."""
         self._early: dict[str, list[tuple[OfId, Any]]] = {}
         """What belongs to ids that come later: compaction leaves the last record of an id after those of its parts."""
 
@@ -234,6 +252,18 @@ class Transactions:
         if entry is None:
             return
         key, value = entry
+        self._hold(self._found.get(key.transactional_id), -1)
+        self._replay(key, value)
+        self._hold(self._found.get(key.transactional_id), 1)
+
+    def _hold(self, found: Transaction | Job | None, sign: int) -> None:
+        if found is not None:
+            owner = found.value.owner
+            self.held[owner] += sign * found.size_bytes
+            if not self.held[owner]:
+                del self.held[owner]
+
+    def _replay(self, key: OfId, value: Any) -> None:
         found = self._found.get(key.transactional_id)
         if isinstance(key, (IdKey, JobKey)) and value is None:
             self._found.pop(key.transactional_id, None)

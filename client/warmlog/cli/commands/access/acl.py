@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.exceptions import Exit
 
+from warmlog.cli.commands.access import data_dir_option
 from warmlog.cli.terminal.exits import FAILED, CommandFailed
-from warmlog.cli.terminal.options import certain_option, client_options, data_dir_option, run_admin
+from warmlog.cli.terminal.options import certain_option, client_options, run_admin
 from warmlog.cli.terminal.output import confirmed, counted, json_line, line, note, table
 
 if TYPE_CHECKING:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from warmlog.cli.commands.access import data_dir_option
 from warmlog.cli.terminal.exits import checked
-from warmlog.cli.terminal.options import client_options, data_dir_option, parse_setting, run_admin
+from warmlog.cli.terminal.options import client_options, parse_setting, run_admin
 from warmlog.cli.terminal.output import json_line, note, table
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from warmlog.cli.commands.access import data_dir_option
 from warmlog.cli.terminal.exits import CommandFailed, checked
-from warmlog.cli.terminal.options import certain_option, client_options, data_dir_option, run_admin
+from warmlog.cli.terminal.options import certain_option, client_options, run_admin
 from warmlog.cli.terminal.output import confirmed, counted, json_line, line, note, table
 from warmlog.cli.terminal.profile import STDIN, read_password
 from warmlog.cli.terminal.tables import Instant
@@ -142,7 +143,7 @@ def _new_password(name: str, path: Path | None) -> str:
     if path is None and sys.stdin.isatty():
         prompt = f"New password of user {name}"
         return str(click.prompt(prompt, hide_input=True, confirmation_prompt="The same again", err=True))
-    return read_password(path or STDIN)
+    return read_password(STDIN if path is None else str(path))
 
 
 @click.command()

@@ -1,14 +1,12 @@
 """`warmlog topic copy`: copy the records of a topic into another one."""
 
-import asyncio
 import sys
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from warmlog.cli.commands.topic.open_transactions import CommittedWatch
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe
 from warmlog.cli.terminal.options import (
     check_broker,
@@ -20,8 +18,7 @@ from warmlog.cli.terminal.options import (
     to_option,
 )
 from warmlog.cli.terminal.output import counted, json_line, note
-from warmlog.cli.terminal.times import parse_end, parse_start
-from warmlog.points import Where
+from warmlog.cli.terminal.profile import PASSWORD_FILE_KEY, login_options, profile_named
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
     from warmlog import Batch, Consumer, Producer, TopicDescription
     from warmlog.cli.terminal.records import Damage
     from warmlog.cli.terminal.status import Progress
+    from warmlog.points import Where
 
 ROUND_BYTES = 4 * 1024 * 1024
 """How much is read before it is sent, so that small batches become large ones."""
@@ -39,12 +37,30 @@ TIMESTAMP_TYPE = "message.timestamp.type"
 @click.argument("source", metavar="SOURCE", help="The topic to read.")
 @click.argument("target", metavar="TARGET", help="The topic to write; created if missing.")
 @click.option("--to-broker", metavar="HOST:PORT", help="The broker of TARGET; that of SOURCE if not given.")
+@click.option(
+    "--to-profile",
+    metavar="NAME",
+    help="The table of the client profile with the broker of TARGET, its login and TLS. The environment has no effect "
+    "on these.",
+)
+@click.option("--to-username", metavar="NAME", help="The user to connect to the broker of TARGET as.")
+@click.option("--to-password-file", metavar="FILE", help="A file with that user's password.")
 @click.option("--from", "start", default="earliest", metavar="earliest|OFFSET|-N|-1h|TIME", help="Where to begin.")
 @to_option(default="latest")
 @compression_option
 @client_options
 def copy(
-    source: str, target: str, to_broker: str | None, start: str, end: str, compression: str, broker: str, as_json: bool
+    source: str,
+    target: str,
+    to_broker: str | None,
+    to_profile: str | None,
+    to_username: str | None,
+    to_password_file: str | None,
+    start: str,
+    end: str,
+    compression: str,
+    broker: str,
+    as_json: bool,
 ) -> None:
     """Copy the committed records of SOURCE, up to its end as it is now, to TARGET.
 
@@ -53,13 +69,22 @@ def copy(
     TARGET has another number of partitions, keys choose the partition. A record without a timestamp gets the time of
     the copy.
 
+    Both brokers get the same login, unless --to-profile, --to-username or --to-password-file say that of TARGET.
+
     Copying twice appends twice. Damaged offsets are skipped, and what follows the first record of an open transaction
     is left out; both are reported, and the exit code is 1.
     """
+    from warmlog.cli.terminal.times import parse_end, parse_start
+
     first = checked("--from", parse_start, start)
     last = checked("--to", partial(parse_end, start=first), end)
-    target_broker = broker if to_broker is None else check_broker(to_broker)
+    to_settings = None if to_profile is None else profile_named(to_profile)
+    target_broker = to_broker or (to_settings and to_settings.broker) or broker
+    check_broker(target_broker)
+    login = connection()
+    to_login = _login(login if to_settings is None else to_settings.connection, to_username, to_password_file)
 
+    from warmlog.cli.commands.topic.waiting import CommittedWatch
     from warmlog.cli.terminal.records import Damage, sending
     from warmlog.cli.terminal.status import Progress
 
@@ -68,18 +93,18 @@ def copy(
     async def run() -> tuple[bool, bool]:
         from warmlog import Consumer, Producer
 
-        read, written, is_new = await _prepare(broker, source, target_broker, target)
+        read, written, is_new = await _prepare(broker, login, source, target_broker, to_login, target)
         keeps_partitions = len(read.partitions) == len(written.partitions)
         if not keeps_partitions:
             note(f"{target} has {counted(len(written.partitions), 'partition')}: keys choose the partition")
         if written.configs[TIMESTAMP_TYPE].value == "LogAppendTime":
             note(f"{target} has {TIMESTAMP_TYPE}=LogAppendTime: timestamps are those of the copy")
-        async with Consumer(broker, topics=[source], start=last, **connection()) as uncommitted:
+        async with Consumer(broker, topics=[source], start=last, **login) as uncommitted:
             logs = await uncommitted.available()
             ends = {each: min(uncommitted.position(*each), log.stop) for each, log in logs.items()}
-        consuming = Consumer(broker, topics=[source], start=first, isolation="read_committed", **connection())
-        unstarted = Producer(target_broker, compression=compression, **connection())
-        async with CommittedWatch(broker) as watch, sending(unstarted) as producer:
+        consuming = Consumer(broker, topics=[source], start=first, isolation="read_committed", **login)
+        unstarted = Producer(target_broker, compression=compression, **to_login)
+        async with CommittedWatch(broker, login) as watch, sending(unstarted) as producer:
             show_warnings()
             async with consuming as consumer:
                 watch.follow(consumer)
@@ -107,16 +132,27 @@ def copy(
         raise CommandFailed(f"{source} was not copied to its end: copy it when these transactions have ended")
 
 
+def _login(settings: dict[str, Any], username: str | None, password_file: str | None) -> dict[str, Any]:
+    """Return the options of connections to the target's broker; a missing password is asked for on a terminal."""
+    given = dict(settings)
+    if username is not None:
+        given = {name: value for name, value in given.items() if name not in ("password", PASSWORD_FILE_KEY)}
+        given["username"] = username
+    if password_file is not None:
+        given[PASSWORD_FILE_KEY] = password_file
+    return login_options(given)
+
+
 async def _prepare(
-    broker: str, source: str, target_broker: str, target: str
+    broker: str, login: dict[str, Any], source: str, target_broker: str, to_login: dict[str, Any], target: str
 ) -> "tuple[TopicDescription, TopicDescription, bool]":
     """Return both topics, and whether the target was created now."""
     from warmlog import Admin
     from warmlog.errors import UnknownTopicOrPartition
 
-    async with Admin(broker, **connection()) as admin:
+    async with Admin(broker, **login) as admin:
         read = await admin.describe_topic(source)
-    async with Admin(target_broker, **connection()) as admin:
+    async with Admin(target_broker, **to_login) as admin:
         is_new = False
         try:
             written = await admin.describe_topic(target)
@@ -131,7 +167,7 @@ async def _prepare(
 
 async def _copy(
     consumer: "Consumer",
-    until: Where,
+    until: "Where",
     producer: "Producer",
     target: str,
     keeps_partitions: bool,
@@ -139,6 +175,8 @@ async def _copy(
     damage: "Damage",
 ) -> None:
     """Send what one round has read while the next round is read. A partition has one `send_many` in flight."""
+    import asyncio
+
     from warmlog.cli.terminal.records import Parcel, send_parcels
 
     sending: asyncio.Task[None] | None = None

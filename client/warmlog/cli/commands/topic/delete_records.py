@@ -15,7 +15,6 @@ import click
 from warmlog.cli.terminal.exits import CommandFailed, checked
 from warmlog.cli.terminal.options import certain_option, client_options, run_admin, topic_names
 from warmlog.cli.terminal.output import confirmed, counted, is_terminal, json_line, line, note, table
-from warmlog.cli.terminal.times import parse_time_ms
 
 if TYPE_CHECKING:
     from warmlog import Admin, ApiError, OffsetAt
@@ -94,6 +93,8 @@ def _finder(
     elif topic is None or (offset is None) == (before is None):
         raise click.BadParameter(f"give TOPIC and either --offset or --before, or {FILE_OPTION}")
     elif before is not None:
+        from warmlog.cli.terminal.times import parse_time_ms
+
         before_ms = checked("--before", parse_time_ms, before)
     elif partition is None and offset != EVERYTHING:
         raise click.BadParameter(

@@ -1,8 +1,7 @@
 """`warmlog topic list` and `describe`, and how many records a topic has, how large it is, when it was last written."""
 
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -30,8 +29,7 @@ NO_TIME = -1
 UNKNOWN = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(NamedTuple):
     """Of one partition, or sums over a topic's. An offline partition has no records; its size is unknown."""
 
     records: int
@@ -292,11 +290,11 @@ def document(topic: "TopicDescription", figures: dict[int, Figures] | None = Non
     partitions = []
     for each in topic.partitions:
         row = {**_offsets(each), "error": None if each.error is None else str(each.error)}
-        partitions.append(row if figures is None else {**row, **asdict(figures[each.partition])})
+        partitions.append(row if figures is None else {**row, **figures[each.partition]._asdict()})
     return {
         "name": topic.name,
         "topic_id": str(topic.topic_id),
-        **({} if figures is None else asdict(total(figures.values()))),
+        **({} if figures is None else total(figures.values())._asdict()),
         "durability": {
             "acks_all": "page cache" if topic.durability.write_caching else "fsync",
             "flush_ms": topic.durability.flush_ms,

@@ -7,7 +7,7 @@ import pytest
 from warmlog_broker.coordinator.framework.decision import Record
 from warmlog_broker.coordinator.group.decisions.pending_offsets import add_pending, check_stable, end_pending
 from warmlog_broker.coordinator.group.decisions.records import OffsetValue, Partition
-from warmlog_broker.coordinator.group.decisions.state import Groups
+from warmlog_broker.coordinator.group.decisions.state import Groups, Limits
 from warmlog_protocol.errors import InvalidProducerEpoch, OffsetMetadataTooLarge, UnstableOffsetCommit
 
 PART = Partition(b"t" * 16, 0)
@@ -26,7 +26,7 @@ def apply(groups: Groups, records: Iterable[Record]) -> None:
 
 def add(groups: Groups, epoch: int, offset: int) -> None:
     value = OffsetValue(offset, -1, "", "t", 0)
-    apply(groups, add_pending(groups, "g", PRODUCER, epoch, {PART: value}, now_ms=0))
+    apply(groups, add_pending(groups, "g", PRODUCER, epoch, {PART: value}, now_ms=0, limits=Limits()))
 
 
 @pytest.mark.parametrize("commits", [True, False])
@@ -63,7 +63,7 @@ def test_what_waits_of_an_earlier_transaction_goes_into_no_later_one(groups: Gro
     add(groups, EPOCH, 5)  # an older copy of the log, as a restore may have it, does not know how this has ended
     other = Partition(PART.topic_id, 1)
     value = OffsetValue(6, -1, "", "t", 0)
-    apply(groups, add_pending(groups, "g", PRODUCER, EPOCH + 2, {other: value}, now_ms=0))
+    apply(groups, add_pending(groups, "g", PRODUCER, EPOCH + 2, {other: value}, now_ms=0, limits=Limits()))
     apply(groups, end_pending(groups, "g", PRODUCER, EPOCH + 3, commits=True, now_ms=0).records)
     group = groups.get("g")
     assert group is not None
@@ -85,7 +85,7 @@ def test_more_than_one_decision_can_make_committed_is_refused(groups: Groups) ->
     def add_some(first: int) -> None:
         value = OffsetValue(0, -1, "m" * 4096, "t" * 249, 0)
         offsets = {Partition(b"t" * 16, number): value for number in range(first, first + 900)}
-        apply(groups, add_pending(groups, name, PRODUCER, EPOCH, offsets, now_ms=0))
+        apply(groups, add_pending(groups, name, PRODUCER, EPOCH, offsets, now_ms=0, limits=Limits()))
 
     add_some(0)
     with pytest.raises(OffsetMetadataTooLarge, match="the offsets of one transaction with their metadata take"):

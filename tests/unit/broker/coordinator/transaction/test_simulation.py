@@ -16,6 +16,7 @@ from warmlog_broker.coordinator.group.decisions.records import read as read_of_g
 from warmlog_broker.coordinator.group.decisions.records import remove as remove_of_group
 from warmlog_broker.coordinator.transaction.decisions import jobs, state
 from warmlog_broker.coordinator.transaction.decisions import producers as decisions
+from warmlog_broker.coordinator.transaction.decisions.limits import Given
 from warmlog_broker.coordinator.transaction.decisions.records import (
     NO_VERSION,
     End,
@@ -70,8 +71,8 @@ def a_producer_keeps_its_id_after_the_last_epoch(patch: pytest.MonkeyPatch) -> N
 def a_new_producer_fences_no_other(patch: pytest.MonkeyPatch) -> None:
     initialise = decisions.initialise
 
-    def same(transactions: Transactions, name: str, **arguments: Any) -> Any:
-        decision = initialise(transactions, name, **arguments)
+    def same(transactions: Transactions, given: Given, name: str, *arguments: Any) -> Any:
+        decision = initialise(transactions, given, name, *arguments)
         found = transactions.get(name)
         if found is None or decision.result in (None, found.producer):  # type: ignore[union-attr]
             return decision
@@ -83,8 +84,8 @@ def a_new_producer_fences_no_other(patch: pytest.MonkeyPatch) -> None:
 def a_new_producer_aborts_nothing(patch: pytest.MonkeyPatch) -> None:
     initialise = decisions.initialise
 
-    def going_on(transactions: Transactions, name: str, **arguments: Any) -> Any:
-        decision = initialise(transactions, name, **arguments)
+    def going_on(transactions: Transactions, given: Given, name: str, *arguments: Any) -> Any:
+        decision = initialise(transactions, given, name, *arguments)
         if decision.result is not None:
             return decision
         value = transactions.get(name).value  # type: ignore[union-attr]
@@ -109,13 +110,14 @@ def a_replaced_producer_may_continue(patch: pytest.MonkeyPatch) -> None:
 
 def who_asks_for_an_id_is_not_checked(patch: pytest.MonkeyPatch) -> None:
     initialise = decisions.initialise
-    patch.setattr(
-        decisions,
-        "initialise",
-        lambda *args, expected, **rest: initialise(
-            *args, expected=_current(*args) if expected != decisions.NOBODY else expected, **rest
-        ),
-    )
+
+    def unchecked(
+        transactions: Transactions, given: Given, name: str, timeout_ms: int, expected: Any, *rest: Any
+    ) -> Any:
+        known = _current(transactions, name) if expected != decisions.NOBODY else expected
+        return initialise(transactions, given, name, timeout_ms, known, *rest)
+
+    patch.setattr(decisions, "initialise", unchecked)
 
 
 def _current(transactions: Transactions, name: str) -> Producer:
@@ -134,11 +136,11 @@ def a_transaction_begins_before_the_last_one_has_ended(patch: pytest.MonkeyPatch
 def a_repeated_end_is_refused(patch: pytest.MonkeyPatch) -> None:
     end = decisions.end
 
-    def once(transactions: Transactions, name: str, producer: Producer, **arguments: Any) -> Any:
+    def once(transactions: Transactions, given: Given, name: str, producer: Producer, **arguments: Any) -> Any:
         found = transactions.get(name)
         if found is not None and producer == found.previous:  # type: ignore[union-attr]
             raise InvalidTxnState("")
-        return end(transactions, name, producer, **arguments)
+        return end(transactions, given, name, producer, **arguments)
 
     patch.setattr(decisions, "end", once)
 
@@ -146,10 +148,10 @@ def a_repeated_end_is_refused(patch: pytest.MonkeyPatch) -> None:
 def a_repeated_end_decides_again(patch: pytest.MonkeyPatch) -> None:
     end = decisions.end
 
-    def again(transactions: Transactions, name: str, producer: Producer, **arguments: Any) -> Any:
+    def again(transactions: Transactions, given: Given, name: str, producer: Producer, **arguments: Any) -> Any:
         found = transactions.get(name)
         is_repeat = found is not None and producer == found.previous  # type: ignore[union-attr]
-        return end(transactions, name, found.producer if is_repeat else producer, **arguments)  # type: ignore[union-attr]
+        return end(transactions, given, name, found.producer if is_repeat else producer, **arguments)  # type: ignore[union-attr]
 
     patch.setattr(decisions, "end", again)
 
@@ -157,9 +159,9 @@ def a_repeated_end_decides_again(patch: pytest.MonkeyPatch) -> None:
 def a_timer_ends_any_transaction(patch: pytest.MonkeyPatch) -> None:
     time_out = decisions.time_out
 
-    def any_turn(transactions: Transactions, name: str, turn: tuple[int, int], **arguments: Any) -> Any:
+    def any_turn(transactions: Transactions, given: Given, name: str, turn: tuple[int, int]) -> Any:
         found = transactions.get(name)
-        return time_out(transactions, name, found.turn if found else turn, **arguments)
+        return time_out(transactions, given, name, found.turn if found else turn)
 
     patch.setattr(decisions, "time_out", any_turn)
 
@@ -172,8 +174,8 @@ def open_transactions_expire(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         decisions,
         "is_expired",
-        lambda found, now_ms, limits: (
-            not isinstance(found, Job) and now_ms - found.value.changed_ms >= limits.expiration_ms
+        lambda found, given: (
+            not isinstance(found, Job) and given.now_ms - found.value.changed_ms >= given.limits.expiration_ms
         ),
     )
 
@@ -371,8 +373,8 @@ def zombies_of_the_group_commit(patch: pytest.MonkeyPatch) -> None:
 def a_committed_version_is_written_again(patch: pytest.MonkeyPatch) -> None:
     join = jobs.join
 
-    def unaware(transactions: Transactions, name: str, version: int, **rest: Any) -> Any:
-        return join(_with_committed(transactions, name, version - 1), name, version, **rest)
+    def unaware(transactions: Transactions, given: Given, name: str, version: int, *rest: Any) -> Any:
+        return join(_with_committed(transactions, name, version - 1), given, name, version, *rest)
 
     patch.setattr(jobs, "join", unaware)
 
@@ -391,8 +393,8 @@ def _with_committed(transactions: Transactions, name: str, most: int) -> Transac
 def a_repeated_commit_decides_again(patch: pytest.MonkeyPatch) -> None:
     commit = jobs.commit
 
-    def again(transactions: Transactions, name: str, version: int, *args: Any, **rest: Any) -> Any:
-        return commit(_with_committed(transactions, name, version - 1), name, version, *args, **rest)
+    def again(transactions: Transactions, given: Given, name: str, version: int, *rest: Any) -> Any:
+        return commit(_with_committed(transactions, name, version - 1), given, name, version, *rest)
 
     patch.setattr(jobs, "commit", again)
 
@@ -409,10 +411,10 @@ def older_versions_are_accepted(patch: pytest.MonkeyPatch) -> None:
 def two_versions_are_open(patch: pytest.MonkeyPatch) -> None:
     opened = jobs._open
 
-    def lenient(job: Job | None, version: int) -> JobValue:
+    def lenient(job: Job | None, version: int, owner: str) -> JobValue:
         if job is not None and job.value.status is Status.ONGOING:
             return job.value
-        return opened(job, version)
+        return opened(job, version, owner)
 
     patch.setattr(jobs, "_open", lenient)
 
@@ -420,10 +422,10 @@ def two_versions_are_open(patch: pytest.MonkeyPatch) -> None:
 def a_version_begins_before_the_last_one_has_ended(patch: pytest.MonkeyPatch) -> None:
     opened = jobs._open
 
-    def lenient(job: Job | None, version: int) -> JobValue:
+    def lenient(job: Job | None, version: int, owner: str) -> JobValue:
         if job is not None and job.is_ending:
             return replace(job.value, status=Status.EMPTY)
-        return opened(job, version)
+        return opened(job, version, owner)
 
     patch.setattr(jobs, "_open", lenient)
 
@@ -431,11 +433,11 @@ def a_version_begins_before_the_last_one_has_ended(patch: pytest.MonkeyPatch) ->
 def slots_are_given_twice(patch: pytest.MonkeyPatch) -> None:
     free_slot = jobs._free_slot
 
-    def shared(job: Job | None, fresh_id: int | None) -> tuple[int, Producer]:
+    def shared(job: Job | None, given: Given) -> tuple[int, Producer]:
         for slot, member in (job.members if job is not None else {}).items():
             if member.value.status is MemberStatus.WRITING:
                 return slot, member.producer
-        return free_slot(job, fresh_id)
+        return free_slot(job, given)
 
     patch.setattr(jobs, "_free_slot", shared)
 
@@ -477,10 +479,10 @@ def winners_need_not_be_members(patch: pytest.MonkeyPatch) -> None:
 def unknown_winners_are_left_out(patch: pytest.MonkeyPatch) -> None:
     commit = jobs.commit
 
-    def lenient(transactions: Transactions, name: str, version: int, winners: Any, **rest: Any) -> Any:
+    def lenient(transactions: Transactions, given: Given, name: str, version: int, winners: Any, *rest: Any) -> Any:
         found = transactions.get(name)
         known = [each for each in winners if isinstance(found, Job) and jobs._writing(found, each) is not None]
-        return commit(transactions, name, version, known, **rest)
+        return commit(transactions, given, name, version, known, *rest)
 
     patch.setattr(jobs, "commit", lenient)
 
@@ -493,7 +495,7 @@ def losers_may_enrol(patch: pytest.MonkeyPatch) -> None:
 
 
 def members_are_aborted_after_the_decision(patch: pytest.MonkeyPatch) -> None:
-    def late(transactions: Transactions, name: str, version: int, producers: Sequence[Producer]) -> Any:
+    def late(transactions: Transactions, _given: Given, name: str, version: int, producers: Sequence[Producer]) -> Any:
         found = transactions.get(name)
         if not isinstance(found, Job) or found.value.status is Status.EMPTY:
             return Decision((), None)
@@ -508,7 +510,9 @@ def other_members_are_aborted_too(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(jobs, "abort_members", _aborted_by_producer_id)
 
 
-def _aborted_by_producer_id(transactions: Transactions, name: str, _: int, producers: Sequence[Producer]) -> Any:
+def _aborted_by_producer_id(
+    transactions: Transactions, _given: Given, name: str, _: int, producers: Sequence[Producer]
+) -> Any:
     """Abort without a look at the epoch: also the next member with the slot."""
     found = transactions.get(name)
     if not isinstance(found, Job) or found.value.status is not Status.ONGOING:
@@ -527,8 +531,8 @@ def _aborted_by_producer_id(transactions: Transactions, name: str, _: int, produ
 def a_commit_without_members_records_no_version(patch: pytest.MonkeyPatch) -> None:
     commit = jobs.commit
 
-    def forgetful(transactions: Transactions, name: str, version: int, winners: Any, **rest: Any) -> Any:
-        decision = commit(transactions, name, version, winners, **rest)
+    def forgetful(transactions: Transactions, given: Given, name: str, version: int, winners: Any, *rest: Any) -> Any:
+        decision = commit(transactions, given, name, version, winners, *rest)
         return decision if winners else Decision((), decision.result)
 
     patch.setattr(jobs, "commit", forgetful)
@@ -537,8 +541,8 @@ def a_commit_without_members_records_no_version(patch: pytest.MonkeyPatch) -> No
 def the_version_is_recorded_when_it_is_complete(patch: pytest.MonkeyPatch) -> None:
     commit = jobs.commit
 
-    def later(transactions: Transactions, name: str, version: int, winners: Any, **rest: Any) -> Any:
-        decision = commit(transactions, name, version, winners, **rest)
+    def later(transactions: Transactions, given: Given, name: str, version: int, winners: Any, *rest: Any) -> Any:
+        decision = commit(transactions, given, name, version, winners, *rest)
         records = []
         for record in decision.records:
             key, value = read(record)  # type: ignore[misc]

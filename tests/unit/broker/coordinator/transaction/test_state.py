@@ -8,7 +8,7 @@ import pytest
 from warmlog_broker.coordinator.framework.coordinator import SEGMENT_BYTES
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.transaction.decisions.jobs import abort_members, commit, join
-from warmlog_broker.coordinator.transaction.decisions.limits import MAX_NAME_BYTES, MAX_PARTS, Limits
+from warmlog_broker.coordinator.transaction.decisions.limits import MAX_NAME_BYTES, MAX_PARTS, Given, Limits
 from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY, abort, complete, end, enrol, initialise
 from warmlog_broker.coordinator.transaction.decisions.producers import expire as decide_expiry
 from warmlog_broker.coordinator.transaction.decisions.records import (
@@ -67,39 +67,39 @@ class Machine:
         return state
 
     def enrol(self, producer: Producer, group: str = "") -> None:
-        self.decided(enrol(self.state, NAME, producer, partition=PLACE, topic="t", group=group, now_ms=2))
+        self.decided(enrol(self.state, Given(2), NAME, producer, partition=PLACE, topic="t", group=group))
 
     def join(self, version: int, fresh_id: int | None = None) -> Producer:
-        joined = join(self.state, NAME, version, timeout_ms=1000, fresh_id=fresh_id, now_ms=1, limits=LIMITS)
+        joined = join(self.state, Given(1, LIMITS, fresh_id), NAME, version, 1000, "")
         producer = self.decided(joined)
         assert producer is not None
         return producer
 
 
 def a_plain_producer_commits(machine: Machine) -> None:
-    begun = initialise(machine.state, NAME, timeout_ms=1000, expected=NOBODY, fresh_id=7, now_ms=1, limits=LIMITS)
+    begun = initialise(machine.state, Given(1, LIMITS, 7), NAME, 1000, NOBODY, "")
     producer = machine.decided(begun)
     assert producer is not None
     machine.enrol(producer, group="g")
-    machine.decided(end(machine.state, NAME, producer, commits=True, fresh_id=None, now_ms=3))
+    machine.decided(end(machine.state, Given(3), NAME, producer, commits=True))
 
 
 def a_job_commits(machine: Machine) -> None:
     winner, loser = machine.join(1, fresh_id=7), machine.join(1, fresh_id=8)
     machine.enrol(winner)
     machine.enrol(loser)
-    machine.decided(commit(machine.state, NAME, 1, [winner], records=1, now_ms=3, limits=LIMITS))
+    machine.decided(commit(machine.state, Given(3), NAME, 1, [winner], 1, ""))
 
 
 def a_job_aborts_one_member(machine: Machine) -> None:
     member, _ = machine.join(1, fresh_id=7), machine.join(1, fresh_id=8)
     machine.enrol(member)
-    machine.decided(abort_members(machine.state, NAME, 1, [member]))
+    machine.decided(abort_members(machine.state, Given(3), NAME, 1, [member]))
 
 
 def a_job_is_aborted(machine: Machine) -> None:
     machine.enrol(machine.join(1, fresh_id=7))
-    machine.decided(abort(machine.state, NAME, now_ms=3, fresh_id=None))
+    machine.decided(abort(machine.state, Given(3), NAME))
 
 
 @pytest.mark.parametrize("happen", [a_plain_producer_commits, a_job_commits, a_job_aborts_one_member, a_job_is_aborted])
@@ -119,12 +119,12 @@ def test_a_transaction_that_began_before_the_last_record_of_the_one_before_is_ab
     (found,) = machine.state
     assert isinstance(found, Transaction)
     marker = found.producer
-    decision = complete(machine.state, NAME, found.outcomes, left_open=[PLACE], fresh_id=None, now_ms=9)
+    decision = complete(machine.state, Given(9), NAME, found.outcomes, left_open=[PLACE])
     machine.decided(decision)
     assert found.outcomes == [Outcome(Producer(marker.producer_id, marker.epoch + 1), False, (PLACE,), ())]
     with pytest.raises(TransactionAbortable):
-        end(machine.state, NAME, marker, commits=True, fresh_id=None, now_ms=10)
-    machine.decided(complete(machine.state, NAME, found.outcomes, fresh_id=None, now_ms=11))
+        end(machine.state, Given(10), NAME, marker, commits=True)
+    machine.decided(complete(machine.state, Given(11), NAME, found.outcomes))
     assert found.value.status is Status.EMPTY
     assert machine.compacted() == machine.state
 
@@ -137,8 +137,8 @@ def test_a_producer_that_comes_before_the_last_record_is_told_to_come_again() ->
     with pytest.raises(ConcurrentTransactions):
         machine.enrol(found.producer)
     with pytest.raises(ConcurrentTransactions):
-        end(machine.state, NAME, found.producer, commits=True, fresh_id=None, now_ms=10)
-    machine.decided(complete(machine.state, NAME, found.outcomes, fresh_id=None, now_ms=11))
+        end(machine.state, Given(10), NAME, found.producer, commits=True)
+    machine.decided(complete(machine.state, Given(11), NAME, found.outcomes))
     machine.enrol(found.producer)
     assert found.value.status is Status.ONGOING
 
@@ -149,22 +149,22 @@ def test_a_job_that_rests_keeps_its_last_version_and_no_slots() -> None:
         machine.join(1, fresh_id)
     winner = Producer(7, 0)
     machine.enrol(winner)
-    machine.decided(commit(machine.state, NAME, 1, [winner], records=1, now_ms=3, limits=LIMITS))
+    machine.decided(commit(machine.state, Given(3), NAME, 1, [winner], 1, ""))
 
     def expire(rests_ms: int) -> None:
-        machine.decided(decide_expiry(machine.state, NAME, now_ms=4 + rests_ms, limits=LIMITS))
+        machine.decided(decide_expiry(machine.state, Given(4 + rests_ms), NAME))
 
     expire(LIMITS.slot_expiration_ms)
     job = machine.state.get(NAME)
     assert isinstance(job, Job)
     assert len(job.members) == 20, "markers are not written yet"
-    machine.decided(complete(machine.state, NAME, job.outcomes, fresh_id=None, now_ms=4))
+    machine.decided(complete(machine.state, Given(4), NAME, job.outcomes))
     expire(LIMITS.slot_expiration_ms - 1)
     assert len(job.members) == 20
     expire(LIMITS.slot_expiration_ms)
     assert not job.members
     assert machine.compacted() == machine.state
-    repeated = commit(machine.state, NAME, 1, [winner], records=1, now_ms=5, limits=LIMITS)
+    repeated = commit(machine.state, Given(5), NAME, 1, [winner], 1, "")
     assert repeated.result == (True, 1)
     with pytest.raises(InvalidProducerIdMapping):
         machine.enrol(winner)
@@ -180,12 +180,12 @@ def test_a_transaction_has_at_most_as_many_partitions_and_groups_as_one_decision
     machine.decided(Decision([put(GroupKey(name, group), GroupValue()) for group in groups], None))
     producer = Producer(7, 0)
     with pytest.raises(InvalidTxnState, match="30000 partitions and groups"):
-        enrol(machine.state, name, producer, group="g", now_ms=2)
+        enrol(machine.state, Given(2), name, producer, group="g")
     with pytest.raises(InvalidTxnState, match="30000 partitions and groups"):
-        enrol(machine.state, name, producer, partition=PLACE, topic="t", now_ms=2)
-    enrol(machine.state, name, producer, group=groups[0], now_ms=2)
-    machine.decided(end(machine.state, name, producer, commits=True, fresh_id=None, now_ms=3))
+        enrol(machine.state, Given(2), name, producer, partition=PLACE, topic="t")
+    enrol(machine.state, Given(2), name, producer, group=groups[0])
+    machine.decided(end(machine.state, Given(3), name, producer, commits=True))
     (found,) = machine.state
-    closing = complete(machine.state, name, found.outcomes, fresh_id=None, now_ms=4).records
+    closing = complete(machine.state, Given(4), name, found.outcomes).records
     batch = encode_batch([value for _, value in closing], keys=[key for key, _ in closing], timestamps_ms=4)
     assert len(batch) < SEGMENT_BYTES

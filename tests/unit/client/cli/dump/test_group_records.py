@@ -100,7 +100,7 @@ def test_other_topics_are_not_decoded_and_a_file_given_without_its_directory_is(
 ) -> None:
     record = put(GroupKey("etl"), GroupValue(3, -1))
     (line,) = lines(tmp_path / "__groups-0", record)
-    assert documents(line) == ({"kind": "group", "group": "etl"}, {"epoch": 3, "empty_since_ms": -1})
+    assert documents(line) == ({"kind": "group", "group": "etl"}, {"epoch": 3, "empty_since_ms": -1, "owner": ""})
     done = dump("--print-data-log", LOG, cwd=tmp_path / "__groups-0")
     assert line in done.stdout.splitlines()
     shutil.copytree(tmp_path / "__groups-0", tmp_path / "groups-0")

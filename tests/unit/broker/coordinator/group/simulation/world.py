@@ -246,7 +246,9 @@ class World:
             item = OffsetCommitPartition(partition.topic_id, "", partition.number, self.random.randint(0, 1000))
             request = OffsetCommitRequest(GROUP, [item])
             try:
-                decision = offsets.commit(self.groups, request, self.topics, now_ms=self.now_ms, limits=LIMITS)
+                decision = offsets.commit(
+                    self.groups, request, self.topics, owner="User:etl", now_ms=self.now_ms, limits=LIMITS
+                )
             except NonEmptyGroup:
                 require(members, "an empty group refused a commit from outside")
             else:
@@ -271,6 +273,7 @@ class World:
             if record.value is not None or self.random.random() < 0.5:
                 loaded.replay(record)
         require(loaded == self.groups, "the state is not what a replay of the compacted log gives")
+        require(loaded.held == self.groups.held, "what the groups hold is not what a replay of the compacted log gives")
         self.groups = loaded
         self.target = None
         for member in self.group.members.values() if self.group else ():
@@ -323,7 +326,9 @@ class World:
         held = {*before.assigned, *before.revoking} if before else set()
         pattern = know_pattern(self.subscriptions, request.pattern)
         try:
-            decision = membership.heartbeat(self.groups, request, host="host", now_ms=self.now_ms, limits=LIMITS)
+            decision = membership.heartbeat(
+                self.groups, request, host="host", owner="User:etl", now_ms=self.now_ms, limits=LIMITS
+            )
         except ApiError as error:
             require(
                 twin is None or request.member_epoch <= 0 or isinstance(error, FencedInstanceId),
@@ -354,7 +359,9 @@ class World:
 
     def _decide_commit(self, request: OffsetCommitRequest, believed: dict[Partition, int]) -> None:
         try:
-            decision = offsets.commit(self.groups, request, self.topics, now_ms=self.now_ms, limits=LIMITS)
+            decision = offsets.commit(
+                self.groups, request, self.topics, owner="User:etl", now_ms=self.now_ms, limits=LIMITS
+            )
         except ApiError:
             return
         self.groups.heard(GROUP, request.member_id, now_ms=self.now_ms, commit_sequence=request.sequence)

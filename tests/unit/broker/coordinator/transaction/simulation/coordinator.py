@@ -1,10 +1,10 @@
 """The coordinators of transactions and groups, as the simulation has them: what the services do, without a loop."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from unit.broker.coordinator.group.simulation.checks import require
 from unit.broker.coordinator.group.topics import Topics
@@ -16,7 +16,7 @@ from warmlog_broker.coordinator.group.decisions.state import Groups
 from warmlog_broker.coordinator.group.decisions.state import Limits as GroupLimits
 from warmlog_broker.coordinator.transaction.decisions import jobs
 from warmlog_broker.coordinator.transaction.decisions import producers as decisions
-from warmlog_broker.coordinator.transaction.decisions.limits import Limits, NeedsProducerId
+from warmlog_broker.coordinator.transaction.decisions.limits import Given, Limits, NeedsProducerId
 from warmlog_broker.coordinator.transaction.decisions.records import Status
 from warmlog_broker.coordinator.transaction.decisions.state import (
     Enrolled,
@@ -38,13 +38,19 @@ from warmlog_protocol.errors import (
 )
 from warmlog_protocol.messages.coordinators.groups import OffsetCommitRequest
 
-S = TypeVar("S", bound=State)
+S = TypeVar("S", bound="Counted")
 Then = Callable[[Any], None]
 """Takes the result, or the error."""
 
 LIMITS = Limits(expiration_ms=60_000, slot_expiration_ms=10_000)
 GROUP_LIMITS = GroupLimits(min_session_timeout_ms=1000, heartbeat_interval_ms=300)
 FIRST_FREE_ID = 1000
+
+
+class Counted(State, Protocol):
+    """A state that counts what it holds."""
+
+    held: Counter[str]
 
 
 class Shard(Generic[S]):
@@ -102,6 +108,7 @@ class Shard(Generic[S]):
         for record in self._log:
             loaded.replay(record)
         require(loaded == self.state, "the state is not what a replay of the compacted log gives")
+        require(loaded.held == self.state.held, "what the state holds is not what a replay of the compacted log gives")
         self.state = loaded
 
     def _compact(self, random: Random) -> None:
@@ -158,16 +165,23 @@ class Coordinator:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def decide(self, name: str, decide: Callable[[Transactions, int | None], Decision[Any]], then: Then) -> None:
+    def decide(
+        self, then: Then, decide: Callable[..., Decision[Any]], name: str, *arguments: Any, **named: Any
+    ) -> None:
         """Run a decision about a transactional id, again with a new producer id if it needs one."""
         if self.is_loading:
             then(CoordinatorLoadInProgress(""))
             return
+
+        def run(unused_id: int | None) -> None:
+            given = Given(self.now_ms, LIMITS, unused_id)
+            self.ids.run(name, lambda state: decide(state, given, name, *arguments, **named), then)
+
         try:
-            self.ids.run(name, lambda state: decide(state, None), then)
+            run(None)
         except NeedsProducerId:
             self._last_id += 1
-            self.ids.run(name, lambda state: decide(state, self._last_id), then)
+            run(self._last_id)
 
     def initialise(self, name: str, timeout_ms: int, expected: Producer, client: object, then: Then) -> None:
         """InitProducerId."""
@@ -180,29 +194,11 @@ class Coordinator:
                 require(owner is client, "{}: a producer got its id again that was fenced by another", name)
             then(ConcurrentTransactions("") if result is None else result)
 
-        self.decide(
-            name,
-            lambda state, fresh_id: decisions.initialise(
-                state,
-                name,
-                timeout_ms=timeout_ms,
-                expected=expected,
-                fresh_id=fresh_id,
-                now_ms=self.now_ms,
-                limits=LIMITS,
-            ),
-            told,
-        )
+        self.decide(told, decisions.initialise, name, timeout_ms, expected, "")
 
     def end(self, name: str, producer: Producer, commits: bool, then: Then) -> None:
         """EndTransaction."""
-        self.decide(
-            name,
-            lambda state, fresh_id: decisions.end(
-                state, name, producer, commits=commits, fresh_id=fresh_id, now_ms=self.now_ms
-            ),
-            then,
-        )
+        self.decide(then, decisions.end, name, producer, commits=commits)
 
     def commit_offsets(self, name: str, producer: Producer, request: OffsetCommitRequest, then: Then) -> None:
         """TxnOffsetCommit."""
@@ -212,7 +208,9 @@ class Coordinator:
             accepted, response = offsets.check_commit(
                 groups, request, self.topics, now_ms=self.now_ms, limits=GROUP_LIMITS
             )
-            records = pending_offsets.add_pending(groups, request.group, *producer, accepted, now_ms=self.now_ms)
+            records = pending_offsets.add_pending(
+                groups, request.group, *producer, accepted, now_ms=self.now_ms, limits=GROUP_LIMITS
+            )
             return Decision(records, response)
 
         def enrolled(result: Any) -> None:
@@ -221,11 +219,7 @@ class Coordinator:
             else:
                 then(result)
 
-        self.decide(
-            name,
-            lambda state, _: decisions.enrol(state, name, producer, group=request.group, now_ms=self.now_ms),
-            enrolled,
-        )
+        self.decide(enrolled, decisions.enrol, name, producer, group=request.group)
 
     def produce(self, name: str, number: int, header: BatchHeader, values: tuple[Token, ...], then: Then) -> None:
         """Produce of one transactional batch: its partition is enrolled before it is appended."""
@@ -251,13 +245,7 @@ class Coordinator:
             append()
             return
         producer = Producer(header.producer_id, header.producer_epoch)
-        self.decide(
-            name,
-            lambda state, _: decisions.enrol(
-                state, name, producer, partition=partition.enrolled, topic=f"t{number}", now_ms=self.now_ms
-            ),
-            enrolled,
-        )
+        self.decide(enrolled, decisions.enrol, name, producer, partition=partition.enrolled, topic=f"t{number}")
 
     def join(self, name: str, version: int, timeout_ms: int, then: Then) -> None:
         """JoinJob."""
@@ -267,13 +255,7 @@ class Coordinator:
                 self.truth.look_at_join(name, version, result)
             then(result)
 
-        self.decide(
-            name,
-            lambda state, fresh_id: jobs.join(
-                state, name, version, timeout_ms=timeout_ms, fresh_id=fresh_id, now_ms=self.now_ms, limits=LIMITS
-            ),
-            told,
-        )
+        self.decide(told, jobs.join, name, version, timeout_ms, "")
 
     def keep(self, name: str, version: int, producer: Producer, then: Then) -> None:
         """JobHeartbeat."""
@@ -300,24 +282,16 @@ class Coordinator:
                 require(version == last, "{}: version {} is told to be committed, {} is", name, version, last)
             then(result)
 
-        self.decide(
-            name,
-            lambda state, _: jobs.commit(state, name, version, winners, records=0, now_ms=self.now_ms, limits=LIMITS),
-            told,
-        )
+        self.decide(told, jobs.commit, name, version, winners, 0, "")
 
     def abort_members(self, name: str, version: int, members: Sequence[Producer], then: Then) -> None:
         """AbortJobMembers."""
         self.truth.may_be_aborted.update(members)
-        self.decide(name, lambda state, _: jobs.abort_members(state, name, version, members), then)
+        self.decide(then, jobs.abort_members, name, version, members)
 
     def abort(self, name: str) -> None:
         """AbortTransaction, of an operator."""
-        self.decide(
-            name,
-            lambda state, fresh_id: decisions.abort(state, name, now_ms=self.now_ms, fresh_id=fresh_id),
-            lambda _: None,
-        )
+        self.decide(lambda _: None, decisions.abort, name)
 
     # --- duties -----------------------------------------------------------------------------------------------------
 
@@ -370,13 +344,7 @@ class Coordinator:
             self._write(*self.random.choice(left), ending)
         else:
             ending.is_completing = True
-            self.decide(
-                name,
-                lambda state, fresh_id: decisions.complete(
-                    state, name, outcomes, fresh_id=fresh_id, now_ms=self.now_ms
-                ),
-                ending.completed,
-            )
+            self.decide(ending.completed, decisions.complete, name, outcomes)
 
     def _write(self, outcome: Outcome, place: str | Enrolled, ending: "Ending") -> None:
         def written(result: Any) -> None:
@@ -444,21 +412,13 @@ class Coordinator:
             if isinstance(result, ApiError):
                 self._refused.append((name, turn))
 
-        self.decide(
-            name,
-            lambda state, fresh_id: decisions.time_out(state, name, turn, now_ms=self.now_ms, fresh_id=fresh_id),
-            told,
-        )
+        self.decide(told, decisions.time_out, name, turn)
 
     def expire(self) -> None:
         """Forget ids that are not used."""
         for found in list(self.ids.state):
             name = found.transactional_id
-            self.decide(
-                name,
-                lambda state, _, name=name: decisions.expire(state, name, now_ms=self.now_ms, limits=LIMITS),
-                lambda _: None,
-            )
+            self.decide(lambda _: None, decisions.expire, name)
 
     def fail_over(self) -> None:
         """Load the logs again, perhaps after a while: what is open gets its full time, what is decided is finished."""
