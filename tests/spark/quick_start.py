@@ -4,6 +4,7 @@ A session takes 3 s of processor time to start with both, 7 without the file and
 the tests here writes the file, for its version of PySpark and Java, when it ends; those of later runs map it.
 """
 
+import fcntl
 import hashlib
 import os
 from importlib.metadata import version
@@ -36,14 +37,13 @@ class ClassArchive:
 
     def __init__(self) -> None:
         self._path = archive_path()
-        self._is_missing = self._path is not None and not self._path.exists()
+        self._is_missing = self._path is not None and not self._path.exists() and self._is_first()
 
     @property
     def java_options(self) -> str:
         """What the session's JVM must be started with."""
         if not self._is_missing:
             return ""
-        self._written.parent.mkdir(parents=True, exist_ok=True)
         return f'"-XX:ArchiveClassesAtExit={self._written}"'
 
     def stop(self, session: Any) -> None:
@@ -55,6 +55,16 @@ class ClassArchive:
             process.wait()
             if self._written.exists():
                 self._written.rename(self._path or self._written)
+
+    def _is_first(self) -> bool:
+        """Whether no other process is about to write it; until this one ends, none is."""
+        DIRECTORY.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(DIRECTORY / "lock", os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     @property
     def _written(self) -> Path:
