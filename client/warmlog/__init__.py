@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from warmlog.admin.access.acls import Acl, AclDecision
     from warmlog.admin.access.quotas import QuotaDescription
     from warmlog.admin.access.users import UserDescription
-    from warmlog.admin.admin import Admin, BrokerInfo, TopicDescription
+    from warmlog.admin.admin import Admin, BrokerInfo, LogDirDescription, TopicDescription
     from warmlog.admin.group_descriptions import CommittedOffset, GroupDescription, MemberDescription
     from warmlog.admin.group_lag import GroupLag
     from warmlog.admin.group_reset import OffsetReset
-    from warmlog.admin.log_dirs import LogDirDescription
     from warmlog.admin.partition_description import PartitionDescription
     from warmlog.admin.transactions import EnrolledPartition, TransactionDescription
     from warmlog.consumer.consumer import Consumer
@@ -94,11 +93,10 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "warmlog.admin.access.acls": ("Acl", "AclDecision"),
-    "warmlog.admin.admin": ("Admin", "BrokerInfo", "TopicDescription"),
+    "warmlog.admin.admin": ("Admin", "BrokerInfo", "LogDirDescription", "TopicDescription"),
     "warmlog.admin.group_descriptions": ("CommittedOffset", "GroupDescription", "MemberDescription"),
     "warmlog.admin.group_lag": ("GroupLag",),
     "warmlog.admin.group_reset": ("OffsetReset",),
-    "warmlog.admin.log_dirs": ("LogDirDescription",),
     "warmlog.admin.partition_description": ("PartitionDescription",),
     "warmlog.admin.access.quotas": ("QuotaDescription",),
     "warmlog.admin.access.users": ("UserDescription",),

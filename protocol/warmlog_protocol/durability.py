@@ -1,15 +1,15 @@
 """What an acknowledgement means on a topic, in the words that broker and clients share."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 NO_BOUND = 2**63 - 1
 """flush.messages if it is not set."""
 
 
-@dataclass(frozen=True, slots=True)
-class Durability:
+class Durability(Struct, frozen=True):
     """Three settings of a topic. As text: what is on disk when a batch is acknowledged, for each value of `acks`."""
 
     write_caching: bool

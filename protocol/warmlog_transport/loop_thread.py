@@ -4,7 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
@@ -127,25 +127,35 @@ class LoopThread:
         An interruption, such as Ctrl-C, or a timeout cancels the work. ClientClosed if the loop ends first.
         """
         self.check()
-        has_ended = threading.Event()
+        called: Future[R] = Future()
+        tasks: list[asyncio.Task[None]] = []
 
-        async def run() -> R:
+        async def run() -> None:
             try:
-                return await work()
+                called.set_result(await work())
+            except asyncio.CancelledError:
+                called.set_exception(ClientClosed(_CLOSED))
+            except BaseException as error:
+                called.set_exception(error)
             finally:
-                has_ended.set()
+                tasks.clear()  # the task is destroyed here: Ctrl-C during that would be lost in the caller's thread
 
-        with self._ending:
-            self._check_running()
-            future = asyncio.run_coroutine_threadsafe(run(), self.loop)
+        def ended(_: object) -> None:
+            if not called.done():  # cancelled before it had begun to run
+                called.set_exception(ClientClosed(_CLOSED))
+
+        def begin() -> None:
+            tasks.append(self.loop.create_task(run()))
+            tasks[0].add_done_callback(ended)
+
         try:
-            return future.result(timeout_s)
-        except CancelledError:
-            raise ClientClosed(_CLOSED) from None
+            self.soon(begin)
+            return called.result(timeout_s)
         except BaseException:
-            if not future.done():
-                future.cancel()
-                has_ended.wait(INTERRUPTED_WAIT_S)
+            if not called.done():
+                with suppress(ClientClosed):
+                    self.soon(lambda: [task.cancel() for task in tasks])
+                    wait([called], INTERRUPTED_WAIT_S)
             raise
 
     @contextmanager
@@ -164,30 +174,6 @@ class LoopThread:
                 raise
         else:
             self.call(stack.aclose)
-
-    def hand_over(self, work: Callable[[], Coroutine[Any, Any, R]], take_back: Callable[[R], object]) -> R:
-        """Return the result of `work` as `call`. If the caller is interrupted, the loop calls `take_back` with it."""
-        found: list[R] = []
-        is_given_up = False
-
-        async def run() -> None:
-            found.append(await work())
-            if is_given_up:
-                give_up()
-
-        def give_up() -> None:
-            nonlocal is_given_up
-            is_given_up = True
-            while found:
-                take_back(found.pop())
-
-        try:
-            self.call(run)
-            return found[0]
-        except BaseException:
-            with suppress(ClientClosed):
-                self.soon(give_up)
-            raise
 
     def soon(self, callback: Callable[[], object]) -> None:
         """Have the loop call `callback`. Raises ClientClosed if it has ended."""

@@ -1,7 +1,6 @@
 """TLS of a client's connections: the context that its options describe, and what a failed handshake means."""
 
 import ssl
-from pathlib import Path
 
 from warmlog_protocol.errors import InvalidConfig
 
@@ -34,7 +33,8 @@ def make_context(*, cafile: str, certfile: str, keyfile: str, password: str, che
     for option, path in (("ssl_cafile", cafile), ("ssl_certfile", certfile), ("ssl_keyfile", keyfile)):
         try:
             if path:
-                Path(path).read_bytes()
+                with open(path, "rb") as file:
+                    file.read()
         except (OSError, ValueError) as error:
             raise InvalidConfig(f"{option}={path!r} cannot be read: {error}") from None
     try:

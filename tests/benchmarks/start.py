@@ -1,8 +1,8 @@
-"""`make bench-start`: how long a broker takes to start and to stop, with many segments.
+"""`make bench-start`: how long programs take to start (`programs`), and a broker with many segments to start and stop.
 
 A data directory with 1,000 partitions of 10 segments each, left by a clean stop, is started and stopped again; the
-other runs are those of an unclean start, and of opening the logs alone. Prints a table and writes
-build/bench-start.json.
+other runs are those of an unclean start, of opening the logs alone, and of one log with a large active segment after
+`kill -9`. Prints tables and writes build/bench-start.json.
 """
 
 import argparse
@@ -19,6 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measurement import scratch_directory
+from benchmarks.programs import measure_programs, table_of_programs
+from benchmarks.restart import restarts
 from broker_process import BrokerProcess
 from processor_time import processor_time
 from warmlog_broker.config.broker_config import BrokerConfig
@@ -33,6 +35,8 @@ from warmlog_protocol.batch import encode_batch
 
 VALUE_BYTES = 1000
 MAX_OPEN_FILES = 1024
+PROGRAM_ROUNDS = 9
+"""Programs take fractions of a second: more rounds than of brokers with many segments."""
 
 
 class Size(NamedTuple):
@@ -116,7 +120,7 @@ def open_logs(data_dir: Path) -> dict[str, float]:
     directories, metadata_log = lock_and_read(config)
     directory = directories.first
     opener = LogOpener(OpenFiles(config.max_open_files))
-    stored = load_partitions(directories, metadata_log, opener, config, LoadingProgress(lambda done, total: None))
+    stored = load_partitions(directories, metadata_log, opener, config, LoadingProgress(lambda *_: None))
     opened_s, opened_cpu_s = time.perf_counter(), time.process_time()
     logs = [each.log for _, group in stored.topics for each in group if each.log is not None]
     ends = {log.key: log.close() for log in logs}
@@ -146,6 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-start", description="Measure starts and stops on this machine.")
     parser.add_argument("--partitions", type=int, default=1000)
     parser.add_argument("--segments", type=int, default=10)
+    parser.add_argument("--log-mib", type=int, default=900, help="the size of the log of the last rows")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", type=Path, default=Path("build/bench-start.json"), help="where the figures go")
     arguments = parser.parse_args()
@@ -153,6 +158,8 @@ def main() -> None:
     console = Console()
     results = {}
     with scratch_directory() as directory:
+        programs = measure_programs(directory / "programs", max(arguments.rounds, PROGRAM_ROUNDS))
+        console.print(table_of_programs(programs))
         for name, of in (("nothing", Size(0, 0)), (size.text, size)):
             data_dir = directory / str(of.partitions)
             fill(data_dir, of)
@@ -165,6 +172,7 @@ def main() -> None:
         results[f"broker after kill -9, {size.text}"] = measure(
             arguments.rounds, lambda: start_and_stop(data_dir, is_clean=False)
         )
+        results |= restarts(directory / "large", arguments.log_mib << 20, arguments.rounds)
     table = Table("what", "start, s", "start, CPU s", "stop, s", "descriptors", "index maps")
     for name, figures in results.items():
         cells = (
@@ -174,7 +182,9 @@ def main() -> None:
     console.print(table)
     settings = {"python": platform.python_version(), "cores": os.cpu_count(), "max_open_files": MAX_OPEN_FILES}
     arguments.output.parent.mkdir(exist_ok=True)
-    arguments.output.write_text(json.dumps({"settings": settings, "results": results}, indent=2) + "\n")
+    arguments.output.write_text(
+        json.dumps({"settings": settings, "results": results, "programs_s": programs}, indent=2) + "\n"
+    )
 
 
 if __name__ == "__main__":

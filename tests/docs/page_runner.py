@@ -2,7 +2,7 @@
 
 As in a notebook, the Python blocks of one round share their names. Shell blocks run in bash, which stops at the first
 command that fails; their `warmlog` is a fork (see `forked_warmlog`). Everywhere the address that pages use stands for
-that of the broker.
+that of the broker, and each other one of this machine for one that is free.
 """
 
 import os
@@ -13,14 +13,13 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from blocks import Block, blocks_of
+from blocks import Addresses, Block, blocks_of
 
-ADDRESS = "127.0.0.1:7400"
 ROUNDS = 2
 BLOCK_TIMEOUT_S = 100
 
 
-def run_page(page: Path, broker: str) -> bool:
+def run_page(page: Path, addresses: Addresses) -> bool:
     """Whether all blocks ran; stderr names the one that failed."""
     blocks = [block for block in blocks_of(page) if block.is_run]
     for number in range(1, ROUNDS + 1):
@@ -28,7 +27,7 @@ def run_page(page: Path, broker: str) -> bool:
         for block in blocks:
             begun = time.monotonic()
             try:
-                _run(page, block, block.text.replace(ADDRESS, broker), names)
+                _run(page, block, addresses.put_into(block.text), names)
             except BaseException:
                 traceback.print_exc()
                 print(f"{page}:{block.line}: failed in round {number}", file=sys.stderr)
@@ -59,7 +58,7 @@ def main(broker: str, pages: list[Path]) -> int:
         directory = top / page.stem
         directory.mkdir()
         os.chdir(directory)
-        if not run_page(page, broker):
+        if not run_page(page, Addresses(broker)):
             return 1
     return 0
 

@@ -1,6 +1,8 @@
 """Every block of code in README and docs runs, twice in a row, against a real broker; the others are checked."""
 
 import json
+import re
+import socket
 import subprocess
 import tomllib
 from collections import Counter
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from docs.blocks import NOT_CODE, PAGES, RUN, Block, blocks_of, page_name
+from docs.blocks import NOT_CODE, PAGES, RUN, Addresses, Block, blocks_of, page_name
 from docs.running import RUNNABLE, WITH_SPARK, run_pages
 
 BLOCKS = {page: blocks_of(page) for page in PAGES}
@@ -33,6 +35,20 @@ def test_what_is_not_code_has_a_valid_syntax(page: Path) -> None:
         assert block.language in (*RUN, *NOT_CODE), f"{page}:{block.line}: unknown language {block.language}"
         if block.language in CHECKS:
             _check_syntax(page, block)
+
+
+def test_a_block_that_runs_has_no_port_that_another_program_of_the_machine_may_have() -> None:
+    page = next(page for page in RUNNABLE if page.stem == "operators-guide")
+    text = "\n".join(block.text for block in BLOCKS[page] if block.is_run)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        addresses = Addresses(f"127.0.0.1:{taken.getsockname()[1]}")
+        assert addresses.put_into(text) == addresses.put_into(text), "a port is the same in each block"
+        named = {int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", text)}
+        used = {int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", addresses.put_into(text))}
+        assert len(used) == len(named) > 1
+        assert not named & used
+        for port in used:
+            socket.create_server(("127.0.0.1", port)).close()
 
 
 def test_what_is_not_run_is_counted(tell: Callable[[str], None]) -> None:

@@ -156,31 +156,6 @@ def test_callbacks_are_called_once_with_the_future(shared: EmbeddedBroker) -> No
     assert called == [sent, sent, sent]
 
 
-def test_a_callback_may_be_attached_while_that_of_another_record_is(
-    shared: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As by a signal's handler in the middle of it, or by the child of a fork that falls into it."""
-    set_up = concurrent.futures.Future.__init__
-    with Producer(shared.address) as producer:
-        first, second = producer.send("t", b"first"), producer.send("t", b"second")
-        called: list[Any] = []
-
-        def interrupted(future: "concurrent.futures.Future[Any]") -> None:
-            set_up(future)
-            if threading.current_thread() is attaching:
-                monkeypatch.undo()
-                second.add_done_callback(called.append)
-
-        attaching = threading.Thread(target=first.add_done_callback, args=(called.append,), daemon=True)
-        monkeypatch.setattr(concurrent.futures.Future, "__init__", interrupted)
-        attaching.start()
-        attaching.join(10)
-        assert not attaching.is_alive(), "it waits for itself"
-        concurrent.futures.wait([first, second], 10)
-        producer.flush()
-    assert set(called) == {first, second}
-
-
 def test_a_callback_may_send_more_than_there_is_room_for(shared: EmbeddedBroker) -> None:
     producer = Producer(shared.address).start()
     sent: list[Any] = []

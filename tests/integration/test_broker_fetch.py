@@ -48,8 +48,9 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture
 def topic(client: WireClient) -> str:
+    """A topic that keeps records of any age, as those of these tests are from the past."""
     name = f"t{uuid4().hex}"
-    client.create_topic(name, partitions=3)
+    client.create_topic(name, partitions=3, retention_ms="-1")
     return name
 
 
@@ -348,7 +349,7 @@ def test_a_gap_of_kafkas_up_to_the_end_is_answered_at_once_to_whoever_knows_how_
 def test_lost_offsets_are_refused_with_the_offset_at_which_to_go_on(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         with WireClient(broker.address) as client:
-            client.create_topic("plain", segment_bytes="1024")
+            client.create_topic("plain", segment_bytes="1024", retention_ms="-1")
             for _ in range(9):
                 client.produce("plain", batch_of([b"x" * 300]))
         assert broker.terminate() == 0

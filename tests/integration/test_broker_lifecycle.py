@@ -16,6 +16,7 @@ from warmlog_broker import Broker, BrokerConfig
 from warmlog_broker.data_dirs import loader as startup
 from warmlog_broker.data_dirs.directory_set import refuse_if_locked
 from warmlog_broker.data_dirs.loader import LogOpener, StartGivenUp
+from warmlog_broker.maintenance import log_cleaner
 from warmlog_broker.runtime.systemd import ServiceManager
 from warmlog_broker.runtime.threads import CannotStartThreads
 from warmlog_broker.server import broker as server
@@ -338,7 +339,7 @@ IN_WORDS, NO_THREADS, RAW = StorageError("in words"), CannotStartThreads("none l
         (startup, "find_assignments", RAW),
         (startup, "_reserve_adopted_producers", IN_WORDS),
         (engine, "Metadata", RAW),
-        (engine, "LogCleaner", NO_THREADS),
+        (log_cleaner, "LogCleaner", NO_THREADS),
         (engine, "ProducerIds", RAW),
         (server, "bind_handlers", NO_THREADS),
     ],

@@ -5,7 +5,8 @@ import json
 import re
 import signal
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -16,7 +17,7 @@ from warmlog import Admin, Consumer, Producer
 Row = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int]
 """Partition, key, value, headers, timestamp."""
 
-NOW_MS = 1_790_000_000_000
+NOW_MS = time.time_ns() // 1_000_000
 CELLS = (None, b"", b"text", "Zürich".encode(), b"\xff\x00\n", b'"quoted"\\', "\u2028".encode(), b"base64")
 HEADERS = ((), (("a", None), ("a", b""), ("b", b"\xfe"), ("a", b"1")), (("", b"x"), ("é", b"\n")))
 ROWS: list[Row] = [
@@ -53,6 +54,13 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
 def created(warmlog: CommandLine, name: str, partitions: int, *arguments: str) -> str:
     succeeded(warmlog("topic", "create", name, "--partitions", partitions, *arguments))
     return name
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that deletes what is past its time at once: copies have the timestamps of their sources."""
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), log_retention_check_interval_ms=100) as process:
+        yield process
 
 
 @pytest.fixture(scope="module")

@@ -78,20 +78,6 @@ def test_the_version_is_told(warmlog: CommandLine) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--help"],
-        *([command, "--help"] for command in ("serve", "topic", "produce", "consume", "offsets", "log")),
-        *(["topic", command, "-h"] for command in ("create", "list", "describe", "delete")),
-        ["log", "dump", "--help"],
-    ],
-    ids=" ".join,
-)
-def test_every_command_has_help(arguments: list[str], warmlog: CommandLine) -> None:
-    assert b"Usage: warmlog" in succeeded(warmlog(*arguments))
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
         ["nonsense"],
         ["topic", "create"],
         ["topic", "create", "t", "--partitions", "0"],

@@ -336,7 +336,7 @@ def test_version_and_help_are_commands_too(warmlog: CommandLine) -> None:
     told = succeeded(warmlog("--version"))
     assert succeeded(warmlog("-V")) == succeeded(warmlog("version")) == told
     assert succeeded(warmlog("help", "topic", "create")) == succeeded(warmlog("topic", "create", "--help"))
-    assert succeeded(warmlog("help")) == succeeded(warmlog("--help"))
+    assert succeeded(warmlog("help")) == succeeded(warmlog("--help")) == succeeded(warmlog("-h"))
     assert warmlog("help", "nonsense").returncode == 2
 
 

@@ -25,6 +25,7 @@ def records(warmlog: CommandLine, topic: str) -> list[dict[str, object]]:
 
 
 def test_one_value_needs_no_input(warmlog: CommandLine, made: str) -> None:
+    succeeded(warmlog("topic", "alter", made, "--set", "retention.ms=-1"))
     command = ("produce", made, "--value", "über", "--key", "k", "-H", "a=1", "-H", "a=b=c", "-H", "none", "-H", "e=")
     produced = warmlog(*command, "--timestamp", "1700000000123", given=b"not read\n")
     assert b"1 record, " in produced.stderr
@@ -39,6 +40,7 @@ def test_one_value_needs_no_input(warmlog: CommandLine, made: str) -> None:
 
 
 def test_key_header_and_time_apply_to_every_line(warmlog: CommandLine, made: str) -> None:
+    succeeded(warmlog("topic", "alter", made, "--set", "retention.ms=-1"))
     options = ("--key", "k", "--header", "from=test", "--timestamp", "2023-11-14T22:13:20Z")
     succeeded(warmlog("produce", made, *options, given=b"one\ntwo\n"))
     assert [(each["key"], each["value"], each["timestamp_ms"]) for each in records(warmlog, made)] == [

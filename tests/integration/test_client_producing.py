@@ -25,7 +25,7 @@ async def read_all(broker: BrokerProcess, topic: str) -> dict[int, list[warmlog.
 
 
 async def test_what_was_sent_is_read(broker: BrokerProcess, topic: str) -> None:
-    await create(broker, topic, partitions=3)
+    await create(broker, topic, partitions=3, **{"retention.ms": "-1"})
     async with warmlog.Producer(broker.address, batch_bytes=4000) as producer:
         keys = [b"k%d" % (i % 11) for i in range(2000)]
         placed = await producer.send_many(topic, [b"%d" % i for i in range(2000)], keys=keys, timestamps_ms=5)

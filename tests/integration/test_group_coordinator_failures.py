@@ -111,7 +111,7 @@ def test_a_commit_that_was_not_taken_changes_nothing_and_a_later_one_excludes_ea
             with pytest.raises(StaleMemberEpoch, match="late copy"):
                 client.call(request(8, 80))
             assert offsets(client, "g") == {("t", 0): 90}
-            assert broker.in_loop(lambda it: it.services.groups._commits) == {}
+            assert broker.in_loop(lambda it: it.services.coordinators.groups._commits) == {}
 
 
 def test_after_an_error_of_the_disk_groups_of_that_partition_are_not_available_and_others_are(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_topics_are_followed_on_although_a_partition_fails_meanwhile(tmp_path: P
             member.join().settle(1)
 
             def fail_when_followed(it: Broker) -> None:
-                targets = it.services.groups._targets
+                targets = it.services.coordinators.groups._targets
                 consider = targets.consider
 
                 def failing(shard: GroupShard, group: str) -> None:

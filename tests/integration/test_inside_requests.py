@@ -17,9 +17,8 @@ from warmlog_broker.handlers.produce import PARTITIONS_A_TURN, PendingProduce
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.codec import Pieces, ProtocolCodec, Slices
 from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, RequestContext
-from warmlog_broker.network.request_runner import RequestRunner
+from warmlog_broker.network.request_runner import Deferred, RequestRunner, Response
 from warmlog_broker.network.request_scheduler import StartedRequest
-from warmlog_broker.network.response import Deferred, Response
 from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.batch import columns, encode_batch, iter_batches

@@ -358,7 +358,7 @@ def test_a_disk_that_fails_at_any_step_loses_nothing(
     disks: list[Path], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from warmlog_broker.metadata.store import Metadata
-    from warmlog_broker.replica.checkpoint_writer import CheckpointWriter
+    from warmlog_broker.replica.flusher import CheckpointWriter
     from warmlog_broker.replica.partition_state import PartitionState
     from warmlog_broker.storage.log.local_log import LocalLog
     from warmlog_broker.storage.log.log_copy import LogCopy

@@ -28,7 +28,7 @@ def test_requests_that_wait_for_the_end_of_a_transaction_are_refused_when_its_lo
             producer.send("t", b"value")
             broker.in_loop(lambda it: it.topics.partition("t", 0).take_offline("the disk fails"))
             ending = producer.client.send(EndTransactionRequest("id", *producer.producer, commits=True))
-            wait_until(lambda: broker.in_loop(lambda it: "id" in it.services.transactions._endings))
+            wait_until(lambda: broker.in_loop(lambda it: "id" in it.services.coordinators.transactions._endings))
             waiting = client.send(InitProducerIdRequest("id", 60_000))
             with WireClient(broker.address) as other:
                 other.call(ListTransactionsRequest())  # the one before has begun to wait
@@ -126,7 +126,6 @@ def test_a_transaction_that_an_older_broker_let_begin_before_the_last_record_is_
 
 
 def test_transactions_of_one_producer_do_not_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "WAIT_S", 0.1)
     with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker, WireClient(broker.address) as client:
         client.create_topic("t")
         client.create_topic("stuck")
@@ -134,14 +133,16 @@ def test_transactions_of_one_producer_do_not_overlap(tmp_path: Path, monkeypatch
             producer.send("t", b"first")
             producer.send("stuck", b"first")
             broker.in_loop(lambda it: it.topics.partition("stuck", 0).take_offline("the disk fails"))
-            with pytest.raises(ConcurrentTransactions):
-                producer.commit()
+            with monkeypatch.context() as impatient:
+                impatient.setattr(transactions, "WAIT_S", 0.1)
+                with pytest.raises(ConcurrentTransactions):
+                    producer.commit()
             producer.producer = producer.producer[0], producer.producer[1] + 1
+            producer._sequences.clear()
             with pytest.raises(ConcurrentTransactions):
                 producer.send("t", b"second")
             client.call(DeleteTopicsRequest(["stuck"]))
             wait_until(lambda: listed(client, "id").state == "empty")
-            producer._sequences.clear()
             producer.send("t", b"second")
             producer.commit()
             assert committed(client, "t") == [b"first", b"second"]

@@ -69,9 +69,9 @@ class Authorization(StrEnum):
     ACL = "acl"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(init=False, repr=False, eq=False, frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """The settings of one broker process, with their defaults."""
+    """The settings of one broker process, with their defaults: the fields of BrokerConfig, which has the methods."""
 
     data_dir: str = setting("", "The directory that holds everything; created if it is missing.")
     data_dirs: str = setting(

@@ -1,7 +1,8 @@
 """A setting as a user gave it, and where."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 HIDDEN = "(hidden)"
 _SECRET_ENDINGS = ("password", "secret", "token")
@@ -18,8 +19,7 @@ class Origin(StrEnum):
     """By a request to the running broker."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """The text of one setting."""
 
     text: str

@@ -4,11 +4,11 @@ The setting `listeners` is `NAME=PROTOCOL://HOST:PORT`, several with commas betw
 security protocols in lower case. `advertised.listeners` is `NAME=HOST:PORT` in the same way.
 """
 
-import ipaddress
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from warmlog_protocol.errors import InvalidConfig, did_you_mean
 
@@ -27,8 +27,7 @@ class SecurityProtocol(StrEnum):
     SASL_SSL = "sasl_ssl"
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(Struct, frozen=True):
     """One address, and what connections to it are like."""
 
     name: str
@@ -52,8 +51,10 @@ class Listener:
     @property
     def is_local(self) -> bool:
         """Whether only this machine can connect."""
-        if self.host == "localhost":
+        if self.host in ("localhost", "127.0.0.1"):
             return True
+        import ipaddress  # slow to import
+
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:

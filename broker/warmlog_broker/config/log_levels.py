@@ -4,7 +4,6 @@ A part is a folder of `warmlog_broker`; its loggers are named after its modules.
 """
 
 import logging
-import pkgutil
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +16,7 @@ _LEVELS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "w
 @cache
 def logger_names() -> dict[str, str]:
     """Return the logger of each part, by the part's name in `log.level`; that of the whole broker has the name ""."""
-    parts = sorted(module.name for module in pkgutil.iter_modules([str(_ROOM)]) if module.ispkg)
+    parts = sorted(path.parent.name for path in _ROOM.glob("*/__init__.py"))
     return {"": ""} | {part: f"{_ROOM.name}.{part}" for part in parts}
 
 

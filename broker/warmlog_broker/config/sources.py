@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +109,8 @@ def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], t
         if name is not None:
             settings[name] = value
             continue
+        from difflib import get_close_matches  # slow to import
+
         bare = variable.removeprefix(ENVIRONMENT_PREFIX).upper()
         known = [each.removeprefix(ENVIRONMENT_PREFIX) for each in names]
         nearest = get_close_matches(bare, known, n=1, cutoff=MISSPELLED_RATIO)

@@ -22,9 +22,10 @@ here: once the entry is written, the copy is the partition, and the old director
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from warmlog_broker.data_dirs.deletion import is_leftover, rename_to_deleted
 from warmlog_broker.data_dirs.directory_set import DirectorySet
@@ -37,8 +38,7 @@ from warmlog_broker.storage.io.durable_files import sync_directory
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Assigned:
+class Assigned(Struct, frozen=True):
     """The directory in which a partition is, or is to be created."""
 
     directory: DataDirectory
@@ -46,16 +46,14 @@ class Assigned:
     """Whether it is to be created."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(Struct, frozen=True):
     """A partition that cannot be served. `directory`, if any, has its offsets in its checkpoints."""
 
     reason: str
     directory: DataDirectory | None = None
 
 
-@dataclass(slots=True)
-class Assignments:
+class Assignments(Struct):
     """The directories of all partitions."""
 
     by_key: dict[TopicPartition, Assigned | Lost] = field(default_factory=dict)

@@ -24,9 +24,10 @@ import logging
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from warmlog_broker.metadata.metadata_log import TopicDeleted
 from warmlog_broker.storage.directory.data_dir import remove_deleted_partition
@@ -82,8 +83,7 @@ def _is_first_and_empty(file: Path) -> bool:
         return not any(log.read(HEADER_BYTES))
 
 
-@dataclass(slots=True)
-class Renamed:
+class Renamed(Struct):
     """The result of renaming the directories of a deleted topic."""
 
     paths: list[Path] = field(default_factory=list)

@@ -12,9 +12,10 @@ directory of other files (a home directory, a source tree).
 import fcntl
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
+
+from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.deletion import rename_deleted
@@ -51,8 +52,7 @@ MAX_NAMED = 5
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class OfflineDirectory:
+class OfflineDirectory(Struct, frozen=True):
     """A data directory that belongs to the cluster and cannot be used."""
 
     path: Path
@@ -61,8 +61,7 @@ class OfflineDirectory:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class DirectorySet:
+class DirectorySet(Struct, frozen=True):
     """All data directories of a broker, as found at its start."""
 
     live: list[DataDirectory]

@@ -9,13 +9,14 @@ import gc
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
+
+from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.assignment import Assigned, Assignments, Lost, find_assignments
@@ -54,8 +55,7 @@ class LoadedPartition(NamedTuple):
     """Why there is no log."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """The opened content of the data directories."""
 
     directories: DirectorySet
@@ -83,11 +83,14 @@ class LogOpener:
         *,
         max_producers: int = sys.maxsize,
         is_given_up: Callable[[], bool] = lambda: False,
+        after_bytes: Callable[[int], None] = lambda _: None,
     ) -> None:
-        """Each log remembers at most `max_producers`. Once `is_given_up`, `load` opens no further logs."""
+        """Each log remembers at most `max_producers`. Once `is_given_up`, `load` opens no further logs. `after_bytes`
+        is called, in the thread that checks a log, with the size of what was checked."""
         self._open_files = open_files
         self._max_producers = max_producers
         self._is_given_up = is_given_up
+        self._after_bytes = after_bytes
 
     def create(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         """Create the empty log of a new topic's partition."""
@@ -125,6 +128,7 @@ class LogOpener:
             stored=directory.stored_state(key) if may_hold_data else NEVER_STORED,
             is_start_known=may_hold_data and directory.knows_start(key),
             max_leader_epoch=leader_epoch,
+            after_bytes=self._after_bytes,
         )
         log.producers.limit = self._max_producers
         if leader_epoch > log.epochs.latest_epoch:
@@ -133,17 +137,35 @@ class LogOpener:
 
 
 class LoadingProgress:
-    """Reports the progress of loading, at most every PROGRESS_INTERVAL_S."""
+    """Reports the progress of loading every PROGRESS_INTERVAL_S."""
 
-    def __init__(self, report: Callable[[int, int], None]) -> None:
+    def __init__(self, report: Callable[[int, int, int], None]) -> None:
+        """`report` is called with how many logs are open, how many there are, and the bytes that were checked."""
         self._report = report
+        self._checked_bytes = 0
         self._reported_s = time.monotonic()
 
-    def note(self, done: int, total: int) -> None:
+    def add_checked(self, size_bytes: int) -> None:
+        """Note that so many bytes were checked, in the thread that did. A count that is a little off does no harm."""
+        self._checked_bytes += size_bytes
+
+    def wait(self, futures: Collection[Future[Log]]) -> Iterator[Future[Log]]:
+        """Yield each of `futures` when it is done, and report as long as one is not."""
+        waiting, count = set(futures), 0
+        while waiting:
+            done, waiting = wait(waiting, PROGRESS_INTERVAL_S, FIRST_COMPLETED)
+            if not done:
+                self._note(count, len(futures))
+            for future in done:
+                yield future
+                count += 1
+                self._note(count, len(futures))
+
+    def _note(self, done: int, total: int) -> None:
         now_s = time.monotonic()
         if now_s - self._reported_s >= PROGRESS_INTERVAL_S:
             self._reported_s = now_s
-            self._report(done, total)
+            self._report(done, total, self._checked_bytes)
 
 
 def load_partitions(
@@ -175,10 +197,9 @@ def load_partitions(
                         opener.load, assigned.directory, entry, index, log_config, state.leader_epoch(entry, index)
                     )
                     waiting[future] = key, assigned.directory
-        for done, future in enumerate(as_completed(waiting), 1):
+        for future in progress.wait(waiting):
             key, directory = waiting[future]
             loaded[key.topic][key.partition] = _outcome(key, directory, future)
-            progress.note(done, len(waiting))
     _reserve_adopted_producers(metadata_log, loaded.values())
     commit(metadata_log, new_assignments(assignments, loaded, state.topics))
     return Stored(

@@ -9,16 +9,13 @@ from warmlog_broker.gate.table import RIGHTS
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.codec import ReceivedRequest
 from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import Handler
-from warmlog_broker.network.response import Deferred, MessageWithSlices, Response
+from warmlog_broker.network.request_runner import Deferred, Handler, MessageWithSlices, Response
 from warmlog_protocol.messages import APIS, Api, Message, ProduceRequest
 from warmlog_protocol.wire.connection import ReceivedBatch
 
 
 def guarded(services: Services, handlers: Mapping[int, Handler]) -> Mapping[int, Handler]:
     """Return the handlers as connections call them. KeyError for an API that the table of rights does not have."""
-    if not services.authorizer.is_on:
-        return handlers
     return {key: _guarded(services, APIS[key], RIGHTS[key], handler) for key, handler in handlers.items()}
 
 

@@ -21,7 +21,7 @@ from warmlog_broker.gate.rules import (
 from warmlog_broker.handlers.fetch import failed
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
 from warmlog_broker.handlers.offsets import NOT_FOUND
-from warmlog_broker.network.response import ConnectionEnds
+from warmlog_broker.network.request_runner import ConnectionEnds
 from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET
 from warmlog_protocol.errors import AuthorizationFailed
 from warmlog_protocol.messages import (

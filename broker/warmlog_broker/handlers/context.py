@@ -1,13 +1,12 @@
 """The parts of the broker that handlers use."""
 
 import asyncio
-import time
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
-from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
+from warmlog_broker.coordinator.on_demand import Coordinators
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.replica.cluster_view import ClusterView
@@ -25,8 +24,7 @@ from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
 
 
-@dataclass(slots=True)
-class Services:
+class Services(Struct):
     """The parts of one broker."""
 
     loop: asyncio.AbstractEventLoop
@@ -40,8 +38,7 @@ class Services:
     moves: Moves
     delayed_fetches: DelayedFetches
     producer_ids: ProducerIds
-    groups: GroupCoordinator
-    transactions: TransactionCoordinator
+    coordinators: Coordinators
     users: Users
     authorizer: Authorizer
     quotas: Quotas
@@ -50,15 +47,9 @@ class Services:
     counters: Counters
     lines: RepeatedLines
     """For log lines that peers can cause at any rate."""
-    version: str
     timestamp_cache: TimestampCache = field(default_factory=TimestampCache)
     """For FindSplits."""
     wide_fetches: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the fetch that is read in several turns: only one at a time, to limit the delay of other requests."""
     wide_appends: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held for each turn of a produce request that is appended in several turns, for the same reason."""
-
-    @staticmethod
-    def now_ms() -> int:
-        """The time of day."""
-        return time.time_ns() // 1_000_000

@@ -13,7 +13,7 @@ have records in it, which the client leaves out.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,7 +23,7 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
 from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.response import Deferred, MessageWithSlices, Response
+from warmlog_broker.network.request_runner import Deferred, MessageWithSlices, Response
 from warmlog_broker.replica.delayed_fetch import DelayedFetches, WantedRead
 from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.io.os_errors import storage_error
@@ -99,13 +99,20 @@ class PendingFetch(Deferred):
 
 def fetch(services: Services, context: RequestContext, request: FetchRequest) -> Response:
     """Read, and respond or wait."""
-    if len(request.partitions) > MANY_ITEMS:
-        return _fetch_in_turns(services, context, request)
-    return _respond_or_wait(services, context, request, read_partitions(services, context, request))
+    return _read_then(services, context, request, partial(_respond_or_wait, services, context, request))
 
 
-async def _fetch_in_turns(services: Services, context: RequestContext, request: FetchRequest) -> Response:
-    return _respond_or_wait(services, context, request, await _read_in_turns(services, context, request))
+def _read_then(
+    services: Services, context: RequestContext, request: FetchRequest, then: Callable[[FetchResult], Response]
+) -> Response:
+    """Return what `then` returns for the result: at once, or in several turns for many partitions."""
+    if len(request.partitions) <= MANY_ITEMS:
+        return then(read_partitions(services, context, request))
+
+    async def in_turns() -> Response:
+        return then(await _read_in_turns(services, context, request))
+
+    return in_turns()
 
 
 def _respond_or_wait(
@@ -122,7 +129,7 @@ def _respond_or_wait(
         result.wanted,
         min_bytes=min(request.min_bytes, request.max_bytes, services.config.fetch_max_bytes),
         max_wait_ms=max_wait_ms,
-        on_done=partial(pending.run, partial(_read_and_respond, services, context, request)),
+        on_done=partial(pending.run, partial(_read_then, services, context, request, partial(_respond, services))),
     )
     if is_waiting:
         return pending
@@ -133,16 +140,6 @@ def _respond_or_wait(
         services.loop.time(),
     )
     return _respond(services, result)
-
-
-def _read_and_respond(services: Services, context: RequestContext, request: FetchRequest) -> Response:
-    if len(request.partitions) > MANY_ITEMS:
-        return _read_in_turns_and_respond(services, context, request)
-    return _respond(services, read_partitions(services, context, request))
-
-
-async def _read_in_turns_and_respond(services: Services, context: RequestContext, request: FetchRequest) -> Response:
-    return _respond(services, await _read_in_turns(services, context, request))
 
 
 async def _rebuild_and_respond(

@@ -13,7 +13,7 @@ from warmlog_broker.coordinator.group.decisions.target import chosen_assignor
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import ITEMS_A_TURN, Items
 from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.response import Deferred, Response
+from warmlog_broker.network.request_runner import Deferred, Response
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
     DeletedGroup,
@@ -105,7 +105,7 @@ def group_heartbeat(services: Services, context: RequestContext, request: GroupH
     """
     if not request.client_id and context.client_id:
         request = replace(request, client_id=context.client_id)
-    groups, now_s = services.groups, services.loop.time()
+    groups, now_s = services.coordinators.groups, services.loop.time()
     peer = Peer(context.peer.rpartition(":")[0], context.principal)
     _end_wait(groups, request)
     outcome = groups.heartbeat(request, host=peer.host, principal=peer.principal)
@@ -149,22 +149,25 @@ def _end_wait(groups: GroupCoordinator, request: GroupHeartbeatRequest) -> None:
 
 def offset_commit(services: Services, context: RequestContext, request: OffsetCommitRequest) -> Response:
     """Commit offsets; the response is sent once they are durable."""
-    return _response(services.groups.commit(request, context.principal))
+    return _response(services.coordinators.groups.commit(request, context.principal))
 
 
 def offset_fetch(services: Services, _context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
     """Return committed offsets."""
-    return services.groups.fetch_offsets(request)
+    return services.coordinators.groups.fetch_offsets(request)
 
 
 def delete_offsets(services: Services, _context: RequestContext, request: DeleteOffsetsRequest) -> Response:
     """Remove committed offsets; the response is sent once that is durable."""
-    return _response(services.groups.delete_offsets(request))
+    return _response(services.coordinators.groups.delete_offsets(request))
 
 
 async def list_groups(services: Services, _context: RequestContext, _request: ListGroupsRequest) -> ListGroupsResponse:
     """Return all groups, by name."""
-    found = [GroupListing(group.name, group.state, len(group.members)) async for group in services.groups.groups()]
+    found = [
+        GroupListing(group.name, group.state, len(group.members))
+        async for group in services.coordinators.groups.groups()
+    ]
     return ListGroupsResponse(sorted(found, key=lambda group: group.name))
 
 
@@ -174,7 +177,7 @@ async def describe_groups(
     """One result for each group, in the order of the request."""
 
     async def describe(name: str) -> DescribedGroup:
-        return described(services.groups.group(name))
+        return described(services.coordinators.groups.group(name))
 
     def failed(name: str, error: ApiError) -> DescribedGroup:
         return DescribedGroup(error.code, str(error), name)
@@ -224,7 +227,7 @@ async def delete_groups(
     items = Items(services, context, "DeleteGroups")
 
     async def delete(name: str) -> DeletedGroup:
-        outcome = services.groups.delete_group(name)
+        outcome = services.coordinators.groups.delete_group(name)
         if outcome is not None:
             await outcome
         return DeletedGroup(ErrorCode.NONE, "", name)

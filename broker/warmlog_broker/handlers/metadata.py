@@ -7,6 +7,7 @@ from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.replica.cluster_view import NO_LEADER, ClusterView
 from warmlog_broker.replica.partition import Partition
+from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topics import Topic
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
@@ -31,7 +32,7 @@ def handshake(services: Services, context: RequestContext, request: HandshakeReq
     version = request.client_version[:_SHOWN_CHARACTERS]
     _log.debug("connection with %s: client %r %r", context.peer, context.client_id, version)
     return HandshakeResponse(
-        broker_version=services.version,
+        broker_version=broker_version(),
         cluster_id=services.cluster.cluster_id,
         node_id=services.cluster.node_id,
         max_frame_bytes=services.config.socket_request_max_bytes,

@@ -25,8 +25,9 @@ from warmlog_broker.coordinator.transaction.decisions.state import Producer
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.response import ConnectionEnds, Deferred
+from warmlog_broker.network.request_runner import ConnectionEnds, Deferred
 from warmlog_broker.replica.partition import Partition
+from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record.recompression import prepare_batch
@@ -154,11 +155,11 @@ def _verify(services: Services, request: ProduceRequest, item: ReceivedBatch) ->
             raise InvalidTxnState("a batch that is not transactional, in a request with a transactional_id")
         partition = services.topics.partition(item.topic, item.partition, to_change=True)
         producer = Producer(header.producer_id, header.producer_epoch)
-        guard = partition.log.producers.start_verification(header.producer_id, header.producer_epoch, services.now_ms())
+        guard = partition.log.producers.start_verification(header.producer_id, header.producer_epoch, now_ms())
         if guard is NO_GUARD:
             return guard
         assert request.transactional_id is not None
-        enrolling = services.transactions.enrol_partition(
+        enrolling = services.coordinators.transactions.enrol_partition(
             request.transactional_id, producer, item.topic, item.partition
         )
         return guard if enrolling is None else _verified(enrolling, guard)
@@ -277,7 +278,7 @@ def _append_some(
     services: Services, context: RequestContext, acks: int, batches: Sequence[Batch], pending: PendingProduce
 ) -> None:
     items = Items(services, context, "Produce")
-    append = partial(_append, services, acks, services.now_ms(), pending)
+    append = partial(_append, services, acks, now_ms(), pending)
     for batch in batches:
         pending.results.append(items.handle(batch, append, _failed))
 
@@ -328,7 +329,7 @@ async def init_producer_id(
     if request.transactional_id is not None:
         expected = Producer(request.producer_id, request.producer_epoch)
         return InitProducerIdResponse(
-            *await services.transactions.initialise(
+            *await services.coordinators.transactions.initialise(
                 request.transactional_id, request.transaction_timeout_ms, expected, context.principal
             )
         )

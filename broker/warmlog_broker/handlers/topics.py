@@ -16,6 +16,8 @@ from warmlog_broker.storage.config import TOPIC_SETTINGS
 from warmlog_broker.topics.topics import Topic
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (
+    AlterBrokerConfigRequest,
+    AlterBrokerConfigResponse,
     AlterTopicResult,
     AlterTopicsRequest,
     AlterTopicsResponse,
@@ -165,3 +167,12 @@ def _describe_broker(services: Services) -> DescribedConfigs:
 
 def _default_origin(is_set_by_operator: bool) -> str:
     return OF_BROKER if is_set_by_operator else BUILT_IN
+
+
+async def alter_broker_config(
+    services: Services, context: RequestContext, request: AlterBrokerConfigRequest
+) -> AlterBrokerConfigResponse:
+    own = await services.broker_changes.alter(
+        request.set, request.unset, validate_only=request.validate_only, by=context.principal
+    )
+    return AlterBrokerConfigResponse(own)

@@ -36,7 +36,9 @@ async def end_transaction(
 ) -> EndTransactionResponse:
     """Commit or abort; the response is sent when the markers are durable in all partitions."""
     producer = Producer(request.producer_id, request.producer_epoch)
-    following = await services.transactions.end(request.transactional_id, producer, commits=request.commits)
+    following = await services.coordinators.transactions.end(
+        request.transactional_id, producer, commits=request.commits
+    )
     return EndTransactionResponse(*following)
 
 
@@ -48,7 +50,7 @@ async def txn_offset_commit(
     commit = OffsetCommitRequest(
         request.group, request.partitions, request.member_id, request.member_epoch, request.instance_id
     )
-    return await services.transactions.commit_offsets(
+    return await services.coordinators.transactions.commit_offsets(
         request.transactional_id, producer, commit, request.sequence, context.principal
     )
 
@@ -60,7 +62,7 @@ async def list_transactions(
     wanted = request.transactional_id
     found = [
         each
-        for each in services.transactions.transactions()
+        for each in services.coordinators.transactions.transactions()
         if wanted in (None, each.transactional_id) and (each.value.began_ms >= 0 or not request.only_open)
     ]
     return ListTransactionsResponse([_listed(each) for each in sorted(found, key=lambda each: each.transactional_id)])
@@ -96,13 +98,13 @@ async def abort_transaction(
     services: Services, _context: RequestContext, request: AbortTransactionRequest
 ) -> AbortTransactionResponse:
     """Abort the open transaction of a producer that does not end it."""
-    await services.transactions.abort(request.transactional_id)
+    await services.coordinators.transactions.abort(request.transactional_id)
     return AbortTransactionResponse()
 
 
 async def join_job(services: Services, context: RequestContext, request: JoinJobRequest) -> JoinJobResponse:
     """Make a producer a member of the job's transaction."""
-    producer = await services.transactions.join_job(
+    producer = await services.coordinators.transactions.join_job(
         request.transactional_id, request.version, request.timeout_ms, context.principal
     )
     return JoinJobResponse(True) if producer is None else JoinJobResponse(False, *producer)
@@ -111,14 +113,14 @@ async def join_job(services: Services, context: RequestContext, request: JoinJob
 def job_heartbeat(services: Services, _context: RequestContext, request: JobHeartbeatRequest) -> JobHeartbeatResponse:
     """Keep the transaction open."""
     (producer,) = _producers([request.member])
-    services.transactions.keep_job(request.transactional_id, request.version, producer)
+    services.coordinators.transactions.keep_job(request.transactional_id, request.version, producer)
     return JobHeartbeatResponse()
 
 
 async def commit_job(services: Services, context: RequestContext, request: CommitJobRequest) -> CommitJobResponse:
     """Commit the winners and abort the others."""
     winners = _producers(request.winners)
-    is_repeat, records = await services.transactions.commit_job(
+    is_repeat, records = await services.coordinators.transactions.commit_job(
         request.transactional_id, request.version, winners, request.records, context.principal
     )
     return CommitJobResponse(is_repeat, records)
@@ -129,7 +131,7 @@ async def abort_job_members(
 ) -> AbortJobMembersResponse:
     """Abort some members."""
     members = _producers(request.members)
-    await services.transactions.abort_job_members(request.transactional_id, request.version, members)
+    await services.coordinators.transactions.abort_job_members(request.transactional_id, request.version, members)
     return AbortJobMembersResponse()
 
 

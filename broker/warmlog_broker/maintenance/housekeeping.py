@@ -23,6 +23,9 @@ from warmlog_protocol.errors import StorageError
 FIRST_RETENTION_MS = 30_000
 """The latest delay of the first run of retention (Kafka's initial delay)."""
 UNLINK_INTERVAL_MS = 500
+RESTART_POINT_INTERVAL_MS = 2000
+"""A log that was not written to for so long gets a restart point, if much was written since the last one."""
+RESTART_POINTS_AT_ONCE = 256
 PRODUCER_EXPIRATION_INTERVAL_MS = 10 * 60 * 1000
 """How often idle producers are looked for, which a partition forgets after a day by default."""
 WARM_INTERVAL_MS = 5000
@@ -106,6 +109,7 @@ class Housekeeping:
         self._begin(self.expire_producers, PRODUCER_EXPIRATION_INTERVAL_MS)
         self._begin(self._directories.write_checkpoints, config.log_flush_offset_checkpoint_interval_ms)
         self._begin(self._directories.check, CHECK_INTERVAL_MS)
+        self._begin(self.take_restart_points, RESTART_POINT_INTERVAL_MS)
         if config.index_warm_bytes:
             self._begin(self._warm_indexes.keep, WARM_INTERVAL_MS)
 
@@ -165,6 +169,14 @@ class Housekeeping:
         async for partition in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
             if partition.allows.read:
                 partition.log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
+
+    async def take_restart_points(self) -> None:
+        """Have logs that are no longer written to take a restart point, so that a start after a crash reads little."""
+        taken = 0
+        async for partition in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
+            taken += partition.take_restart_point()
+            if taken == RESTART_POINTS_AT_ONCE:
+                return
 
     def _raise_log_start_of(self, partition: Partition, now_ms: int) -> int | None:
         """Raise the log start to the first record that retention keeps, and return it; None if it keeps all."""

@@ -59,10 +59,10 @@ from struct import Struct as ByteLayout
 from typing import NamedTuple, TypeVar
 
 import msgspec
-from crc32c import crc32c
 
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory, write_all
 from warmlog_broker.storage.io.os_errors import storage_error
+from warmlog_protocol.codec.crc32c import crc32c
 from warmlog_protocol.errors import StorageError
 from warmlog_protocol.messages import AclBinding
 from warmlog_protocol.sasl.credential import Credential

@@ -12,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
+from warmlog_broker.maintenance.log_check import LogCheck
 from warmlog_broker.maintenance.log_cleaner import LogCleaner
 from warmlog_broker.metrics.group_families import GroupMetrics
 from warmlog_broker.metrics.transaction_families import transaction_families
@@ -20,6 +21,7 @@ from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.runtime.counters import Histogram
 from warmlog_broker.runtime.tasks import in_turns
+from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topics import Topic
 from warmlog_protocol.messages import APIS
 
@@ -87,6 +89,7 @@ class BrokerMetrics:
         response_memory: ResponseMemory,
         housekeeping: Housekeeping,
         log_cleaner: LogCleaner,
+        log_check: LogCheck,
     ) -> None:
         self._services = services
         self._connections = connections
@@ -95,6 +98,7 @@ class BrokerMetrics:
         self._response_memory = response_memory
         self._housekeeping = housekeeping
         self._log_cleaner = log_cleaner
+        self._log_check = log_check
         self._groups = GroupMetrics(services)
         self._batches, self._records, self._bytes, self._fetched = (TopicCounters() for _ in range(4))
 
@@ -107,7 +111,7 @@ class BrokerMetrics:
     def _broker(self) -> Iterator[Metric]:
         services = self._services
         info = GaugeMetricFamily("warmlog_info", "1, labelled with what this broker is", labels=["version", "node_id"])
-        info.add_metric([services.version, str(services.config.node_id)], 1)
+        info.add_metric([broker_version(), str(services.config.node_id)], 1)
         yield info
         expiry = GaugeMetricFamily("warmlog_tls_certificate_expiry_timestamp_seconds", "When the certificate expires")
         if (expires_at := self._certificate_expiry()) is not None:
@@ -176,6 +180,9 @@ class BrokerMetrics:
         yield _counter("warmlog_compaction_written_bytes", "Written by compaction", cleaner.stats.written_bytes)
         yield _gauge("warmlog_compaction_backlog_bytes", "Dirty bytes of compacted logs", cleaner.backlog_bytes)
         yield _gauge("warmlog_uncompactable_partitions", "Given up by compaction", len(cleaner.given_up))
+        check = self._log_check
+        yield _gauge("warmlog_unchecked_bytes", "To be checked after an unclean start", check.unchecked_bytes)
+        yield _gauge("warmlog_damaged_ranges", "Ranges of logs that are known to be damaged", check.damage_count)
 
     async def _topics(self) -> list[Metric]:
         counters = self._services.counters

@@ -16,6 +16,7 @@ from warmlog_broker.coordinator.group.decisions.state import Group
 from warmlog_broker.coordinator.group.decisions.state import Partition as PartitionId
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.replica.partition import Partition
+from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.batch.header import HEADER_BYTES, NO_OFFSET, BatchHeader, read_header
@@ -87,7 +88,7 @@ class GroupMetrics:
 
     async def collect(self) -> list[Metric]:
         """Return all families. Takes several turns of the event loop if there are many groups."""
-        groups = sorted(self._services.groups.active_groups(), key=lambda group: group.name)
+        groups = sorted(self._services.coordinators.groups.active_groups(), key=lambda group: group.name)
         limit = self._services.config.metrics_max_groups
         states = dict.fromkeys(STATES, 0)
         members: Counter[str] = Counter()
@@ -99,8 +100,8 @@ class GroupMetrics:
             self._add(lags, name, place, topic, offset)
         times_ms = self._times_ms = await self._look_up(lags.unread)
         targets = CounterMetricFamily("warmlog_group_target_assignments", "Targets of groups computed")
-        targets.add_metric([], self._services.groups.target_count)
-        seconds = lags.seconds(times_ms, self._services.now_ms())
+        targets.add_metric([], self._services.coordinators.groups.target_count)
+        seconds = lags.seconds(times_ms, now_ms())
         return [
             _family("warmlog_groups", "Groups by state", ["state"], (((state,), n) for state, n in states.items())),
             _family("warmlog_group_members", "Members", ["group"], (((name,), n) for name, n in members.items())),

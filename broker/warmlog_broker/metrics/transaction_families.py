@@ -6,6 +6,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from warmlog_broker.coordinator.transaction.decisions.records import End
 from warmlog_broker.handlers.context import Services
+from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_protocol.errors import ApiError
 
@@ -21,13 +22,13 @@ async def transaction_families(services: Services) -> list[Metric]:
     oldest = GaugeMetricFamily("warmlog_transaction_oldest_seconds", "Age of the oldest open transaction")
     ended = CounterMetricFamily("warmlog_transactions_ended", "Transactions that have ended", labels=["end"])
     for end in ENDS:
-        ended.add_metric([end.name.lower()], services.transactions.ended[end])
+        ended.add_metric([end.name.lower()], services.coordinators.transactions.ended[end])
     try:
-        found = services.transactions.transactions()
+        found = services.coordinators.transactions.transactions()
     except ApiError:
         return [ids, oldest, ended]
     states: Counter[str] = Counter()
-    now_ms = began_ms = services.now_ms()
+    now = began_ms = now_ms()
     async for each in in_turns(found, IDS_A_TURN):
         value = each.value
         states[value.status.name.lower()] += 1
@@ -35,5 +36,5 @@ async def transaction_families(services: Services) -> list[Metric]:
             began_ms = min(began_ms, value.began_ms)
     for state in STATES:
         ids.add_metric([state], states[state])
-    oldest.add_metric([], max(now_ms - began_ms, 0) / 1000)
+    oldest.add_metric([], max(now - began_ms, 0) / 1000)
     return [ids, oldest, ended]

@@ -40,6 +40,8 @@ class ConnectionState(NamedTuple):
     """It holds memory for requests, and other connections wait for memory."""
     blocks_responses: bool
     """It holds memory for responses, and all connections together hold too much."""
+    requested_s: float
+    """When it last sent a complete request, or received data that had to wait."""
     received_bytes: int
     """Since the connection was opened."""
     taken_bytes: int
@@ -103,23 +105,16 @@ class Deadlines:
     """The deadlines of one connection."""
 
     def __init__(self, config: BrokerConfig, now_s: float) -> None:
-        self.active_s = now_s
-        """When it last sent a request, or received data that had to wait."""
         self._config = config
-        self._since_s = now_s
-        self._is_new_request = False
+        self._since_s = self._busy_s = now_s
+        self._requested_s = now_s
         self._receiving = Progress(now_s)
         self._sending = Progress(now_s)
 
     @property
     def idle_end_s(self) -> float:
-        """When it will have idled for too long without further activity."""
-        return self.active_s + self._config.connections_max_idle_ms / 1000
-
-    def received_requests(self, now_s: float) -> None:
-        """Note that requests were received completely: what is incomplete now has just begun."""
-        self.active_s = now_s
-        self._is_new_request = True
+        """When it will have idled for too long without further activity, as at the last call of `overdue`."""
+        return max(self._busy_s, self._requested_s) + self._config.connections_max_idle_ms / 1000
 
     def rest_ended(self, now_s: float, now: ConnectionState) -> None:
         """Note that until now there was nothing to receive or to send."""
@@ -129,9 +124,10 @@ class Deadlines:
     def overdue(self, now_s: float, now: ConnectionState) -> Overdue | None:
         """Return why the connection must be closed; None if it need not be."""
         config = self._config
-        if not now.is_receiving or self._is_new_request:  # the peer is not late while we do not read
-            self._is_new_request = False
+        # The peer is not late while we do not read, and what follows a complete request has just begun.
+        if not now.is_receiving or now.requested_s > self._requested_s:
             self._receiving.restart(now.received_bytes, now_s)
+        self._requested_s = now.requested_s
         if not now.is_sending:
             self._sending.restart(now.taken_bytes, now_s)
         if not now.is_open:
@@ -164,7 +160,7 @@ class Deadlines:
 
     def _idle(self, now_s: float, now: ConnectionState) -> Overdue | None:
         if now.is_served or now.is_receiving or now.is_sending:
-            self.active_s = now_s
+            self._busy_s = now_s
         if now_s <= self.idle_end_s:
             return None
         return Overdue("connections.max.idle.ms", f"idle for {self._config.connections_max_idle_ms} ms")

@@ -1,7 +1,8 @@
 """What handlers know about the connection of a request."""
 
 from contextvars import ContextVar
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.security.authentication import Authentication
@@ -12,8 +13,7 @@ ANONYMOUS_PRINCIPAL = f"{USER_PREFIX}ANONYMOUS"
 """Kafka's name for a client that did not authenticate."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestContext:
+class RequestContext(Struct, frozen=True):
     """One object for each connection, replaced at the Handshake and by an authentication."""
 
     listener: str

@@ -1,15 +1,16 @@
 """From a request to its response: run the handler, and turn its exceptions into an error code.
 
-Only this module does that for whole requests; `handlers/items` does it for each item of a request.
+Only this module does that for whole requests; `handlers/items` does it for each item of a request. A handler returns a
+message, at once or later (`Deferred`, a coroutine), with or without file ranges.
 """
 
 import logging
+import math
 import time
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest, Slices
 from warmlog_broker.network.request_context import (
@@ -19,16 +20,81 @@ from warmlog_broker.network.request_context import (
     request_number,
 )
 from warmlog_broker.network.request_scheduler import StartedRequest
-from warmlog_broker.network.response import NO_DEADLINE_S, ConnectionEnds, Deferred, MessageWithSlices, Response
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_broker.security.authentication import SessionExpired
 from warmlog_broker.security.quotas import Quotas
+from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.errors import ApiError, SaslAuthenticationFailed, TooManyConnections
 from warmlog_protocol.messages import APIS, USER_PREFIX, AuthenticateRequest, HandshakeRequest, Message
 from warmlog_protocol.wire.connection import RefusedRequest
+
+NO_DEADLINE_S = math.inf
+
+
+class MessageWithSlices(Struct, frozen=True, gc=False):
+    """A message and its file ranges: a list for each partition in the message, in its order."""
+
+    message: Message
+    slices: Sequence[Sequence[FileSlice]]
+
+
+class ConnectionEnds(Exception):
+    """The request gets no response, and the connection is closed; the message says why."""
+
+
+class DeferredOwner(Protocol):
+    """The interface of the request runner that deferred responses use."""
+
+    def end(self, deferred: "Deferred", work: Callable[[], "Response"]) -> None:
+        """End the request of `deferred` with the result or the exception of `work`."""
+        ...
+
+
+class Deferred:
+    """A response that is completed later, by one call of `complete` or `run`.
+
+    The call may come before the handler has returned this object. It is a no-op once the connection is lost.
+    """
+
+    __slots__ = ("_early", "_owner", "deadline_s")
+
+    def __init__(self, deadline_s: float = NO_DEADLINE_S) -> None:
+        """`deadline_s` is on the event loop's clock, and may be set until the handler returns this object."""
+        self.deadline_s = deadline_s
+        self._owner: DeferredOwner | None = None
+        self._early: Callable[[], Response] | None = None
+
+    def complete(self, response: "Response") -> None:
+        """Send `response`."""
+        self.run(lambda: response)
+
+    def run(self, work: Callable[[], "Response"]) -> None:
+        """Send the response that `work` returns; an exception becomes the error of the request."""
+        if self._owner is None:
+            self._early = work
+        else:
+            self._owner.end(self, work)
+
+    def begin(self, owner: DeferredOwner) -> None:
+        """Called by the request runner: from now on the response can be sent."""
+        self._owner = owner
+        if self._early is not None:
+            owner.end(self, self._early)
+
+    def expire(self) -> None:
+        """Called after the deadline: complete with what is available."""
+
+    def drop(self) -> bool:
+        """Called when the peer sends no more: return whether the request only waited, and is dropped."""
+        return False
+
+
+Response: TypeAlias = Message | MessageWithSlices | Deferred | Coroutine[Any, Any, "Response"] | None
+"""None: the request gets no response, such as Produce with acks=0."""
+
 
 Handler = Callable[[RequestContext, ReceivedRequest], Response]
 T = TypeVar("T")
@@ -128,7 +194,7 @@ class RequestRunner:
         started.started_s = time.perf_counter()
         message = request.message
         if isinstance(message, HandshakeRequest):
-            self.context = replace(self.context, client_id=message.client_name[:MAX_CLIENT_ID_CHARACTERS])
+            self.context = structs.replace(self.context, client_id=message.client_name[:MAX_CLIENT_ID_CHARACTERS])
             if authentication is None and not self._is_client_known:
                 self._take_on_debt()
         try:
@@ -141,7 +207,7 @@ class RequestRunner:
                 if refusal := self._channel.identify(principal):
                     self._fail(started, TooManyConnections(refusal))
                     return
-                self.context = replace(self.context, principal=principal)
+                self.context = structs.replace(self.context, principal=principal)
                 if not self._is_client_known:
                     self._take_on_debt()
             self._take(started, response, request)

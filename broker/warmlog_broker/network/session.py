@@ -12,23 +12,21 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import cast
+from typing import Protocol, cast
+
+from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import Listener, format_address
 from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.deadlines import ConnectionState, Deadlines
-from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
-from warmlog_broker.network.receive_memory import ReceiveMemory
+from warmlog_broker.network.memory_pool import MemoryPool, ReceiveMemory, ResponseMemory
 from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, RequestContext
 from warmlog_broker.network.request_runner import Handler, RequestRunner
 from warmlog_broker.network.request_scheduler import Event, RequestScheduler, StartedRequest, State
 from warmlog_broker.network.send_queue import SendQueue
-from warmlog_broker.network.tls.principal import principal_of
 from warmlog_broker.runtime.counters import Counters
-from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
@@ -46,8 +44,33 @@ LINGER_S = 2.0
 _discarded = bytearray(64 * 1024)
 
 
-@dataclass(frozen=True, slots=True)
-class SessionContext:
+class Flushable(Protocol):
+    """A connection that sends on `flush`."""
+
+    def flush(self) -> None:
+        """Send what is ready."""
+        ...
+
+
+class Outbox:
+    """The connections with responses to send."""
+
+    def __init__(self) -> None:
+        self._connections: dict[Flushable, None] = {}
+
+    def add(self, connection: Flushable) -> None:
+        """Flush `connection` in the next turn of the event loop, once even if it is added again."""
+        if not self._connections:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._connections[connection] = None
+
+    def _flush(self) -> None:
+        connections, self._connections = self._connections, {}
+        for connection in connections:
+            connection.flush()
+
+
+class SessionContext(Struct, frozen=True):
     """What all sessions of one listener share; only `listener` and `make_codec` differ between listeners."""
 
     config: BrokerConfig
@@ -100,7 +123,9 @@ class Session(asyncio.BufferedProtocol):
         """Set while the connection is not read because of a quota."""
         self._holds_requests = False
         """Whether no request starts meanwhile."""
-        self._deadlines = Deadlines(context.config, self._loop.time())
+        self._requested_s = self._loop.time()
+        """When it last sent a complete request, or received data that had to wait."""
+        self._deadlines = Deadlines(context.config, self._requested_s)
         self._timer: Timer | None = None
         self._is_watched = False
         """Whether the timer is due in the next tick or ends the connection, rather than when it has idled too long."""
@@ -195,7 +220,7 @@ class Session(asyncio.BufferedProtocol):
         try:
             requests = self._codec.received(nbytes)
             if requests:
-                self._deadlines.received_requests(self._loop.time())
+                self._requested_s = self._loop.time()
             if requests and self._refusal:
                 first = requests[0]
                 started = StartedRequest(first.api, first.api_version, first.correlation_id)
@@ -225,7 +250,7 @@ class Session(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The transport has sent its buffer."""
         if self._scheduler.state is not State.CLOSED:
-            self._deadlines.active_s = self._loop.time()
+            self._requested_s = self._loop.time()
             self._sending.resume()
 
     # --- called by the request runner -----------------------------------------------------------------------------
@@ -314,7 +339,11 @@ class Session(asyncio.BufferedProtocol):
     def _principal(self) -> str:
         """Return the principal of the certificate that the client has shown; empty if that has no name for it."""
         certificate = self._transport.get_extra_info("peercert") if self._context.listener.uses_tls else None
-        return principal_of(certificate, self._context.config.tls_principal) if certificate else ANONYMOUS_PRINCIPAL
+        if not certificate:
+            return ANONYMOUS_PRINCIPAL
+        from warmlog_broker.network.tls.principal import principal_of
+
+        return principal_of(certificate, self._context.config.tls_principal)
 
     def _is_congested(self) -> bool:
         sending = self._sending
@@ -417,7 +446,7 @@ class Session(asyncio.BufferedProtocol):
         now_s = self._loop.time()
         deadlines = self._deadlines
         patience_s = SHRINK_WHEN_SHORT_AFTER_S if self._context.memory.is_short else SHRINK_AFTER_S
-        if now_s - deadlines.active_s > patience_s and not self._scheduler.has_backlog:
+        if now_s - self._requested_s > patience_s and not self._scheduler.has_backlog:
             self._memory.shrink()
         overdue = deadlines.overdue(now_s, self._connection_state())
         if overdue is not None:
@@ -436,6 +465,7 @@ class Session(asyncio.BufferedProtocol):
             is_served=self._scheduler.in_flight > 0 and sending.is_empty,
             blocks_requests=self._memory.is_in_the_way,
             blocks_responses=sending.held_bytes > 0 and self._context.response_memory.is_short,
+            requested_s=self._requested_s,
             received_bytes=self._received_bytes,
             taken_bytes=sending.taken_bytes,
         )

@@ -312,10 +312,21 @@ class Partition:
             self.take_offline(f"a flush failed: {error}")
         return False
 
+    def take_restart_point(self) -> bool:
+        """Flush the log if it wants a restart point; return whether it does."""
+        if self._log is None or self.disk is None or not self.allows.flush:
+            return False
+        wants = self._log.flusher.wants_restart_point()
+        if wants:
+            self.disk.flush_within(self, self.config.flush_ms)
+        return wants
+
     def checkpointed(self, offsets: LogOffsets) -> None:
         """Note that `offsets` are durable in the checkpoints of its data directory. OSError from the disk."""
         if self._log is not None and self.allows.trim:
             self._log.truncation.checkpointed(offsets)
+            if self._log.flusher.checkpointed(offsets.recovery_point) and self.disk is not None:
+                self.disk.flush_within(self, self.config.flush_ms)
 
     # --- waking -----------------------------------------------------------------------------------------------------
 

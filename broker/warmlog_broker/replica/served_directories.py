@@ -22,9 +22,8 @@ from pathlib import Path
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import OfflineDirectory
-from warmlog_broker.replica.checkpoint_writer import CheckpointWriter
 from warmlog_broker.replica.disk_space import DiskRoom, reserve_bytes
-from warmlog_broker.replica.flusher import Flusher
+from warmlog_broker.replica.flusher import CheckpointWriter, Flusher
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition

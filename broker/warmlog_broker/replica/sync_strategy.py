@@ -80,7 +80,7 @@ def _run_by_file_system(plans: Sequence[FlushPlan], data_dir: Path) -> list[Outc
     outcomes = [_attempt(plan.stage_side_files) for plan in plans]
     try:
         sync_file_system(data_dir)
-        if any(plan.epochs is not None for plan in plans):
+        if any(plan.has_side_files for plan in plans):
             renamed = [_attempt(plan.place_side_files) for plan in plans]
             outcomes = [outcome or error for outcome, error in zip(outcomes, renamed, strict=True)]
             sync_file_system(data_dir)

@@ -6,10 +6,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Barrier
 from typing import Self
+
+from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
 
@@ -55,8 +56,7 @@ def start_threads(count: int, name: str) -> ThreadPoolExecutor:
     return pool
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadPools:
+class ThreadPools(Struct, frozen=True):
     """The threads that the parts of a broker share; flushes and compaction have their own."""
 
     disk: ThreadPoolExecutor

@@ -16,12 +16,14 @@ busy with them.
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from warmlog_broker.security.users import Users
 from warmlog_protocol.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from warmlog_protocol.messages import ApiKey, AuthenticateRequest, AuthenticateResponse
-from warmlog_protocol.sasl.scram import ScramError, ServerExchange
+
+if TYPE_CHECKING:
+    from warmlog_protocol.sasl.scram import ServerExchange
 
 FAILED = "authentication failed: there is no such user, or the password is wrong"
 _ALWAYS_ALLOWED = frozenset({ApiKey.HANDSHAKE, ApiKey.AUTHENTICATE})
@@ -84,6 +86,8 @@ class Authentication:
     def step(self, request: AuthenticateRequest) -> AuthenticateResponse:
         """Return the response to the next message of an exchange. AuthenticationFailed, or SaslAuthenticationFailed
         for what tells the client nothing: a wrong mechanism, or another one within an exchange."""
+        from warmlog_protocol.sasl.scram import ScramError  # slow to import
+
         exchange = self._exchange
         if exchange is None:
             return self._begin(request)
@@ -108,6 +112,8 @@ class Authentication:
                 f"mechanism {mechanism[:_SHOWN_CHARACTERS]!r} is not offered: this listener has "
                 f"{', '.join(self._rules.mechanisms)}"
             )
+        from warmlog_protocol.sasl.scram import ScramError, ServerExchange  # slow to import
+
         exchange = ServerExchange(mechanism, lambda name: self._users.credentials(name, mechanism))
         try:
             data = exchange.first(request.data)

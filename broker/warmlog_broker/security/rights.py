@@ -11,7 +11,8 @@ decision looks up the name, `*`, and the prefixes of the name that have a length
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from warmlog_broker.metadata.topic_names import check_topic_name
 from warmlog_protocol.errors import InvalidTopic
@@ -73,8 +74,7 @@ def _effective(allowed: Operations, denied: Operations) -> Operations:
     return allowed & ~denied & ~_ALL
 
 
-@dataclass(slots=True)
-class _OnResource:
+class _OnResource(Struct):
     """The operations that are allowed and denied on a resource, by principal."""
 
     allowed: dict[str, Operations] = field(default_factory=dict)

@@ -7,9 +7,9 @@ salt of the new ones, since a client is told one salt before it shows which pass
 
 import asyncio
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from secrets import token_bytes
 
 from warmlog_broker.metadata.metadata_log import AnyEntry, MetadataState, UserAltered, UserDeleted, UserSecretMade
 from warmlog_broker.metadata.store import Metadata
@@ -21,7 +21,7 @@ from warmlog_protocol.errors import (
     UnacceptableCredential,
 )
 from warmlog_protocol.messages import AlteredUser, ListedCredential, ListedUser, UserChange
-from warmlog_protocol.sasl.credential import Credential, prepared, stand_in, why_unacceptable
+from warmlog_protocol.sasl.credential import Credential, why_unacceptable
 
 MAX_USERS = 10_000
 """Each takes half a KiB of memory and of the metadata log."""
@@ -56,7 +56,7 @@ def user_entries(state: MetadataState, wanted: AlteredUser, now_ms: int) -> list
     altered = UserAltered(name, wanted.credentials, wanted.is_token, now_ms)
     if wanted.grace_ms:
         altered = _with_grace(altered, present, wanted.grace_ms)
-    return [*([] if state.user_secret else [UserSecretMade(token_bytes(SECRET_BYTES))]), altered]
+    return [*([] if state.user_secret else [UserSecretMade(os.urandom(SECRET_BYTES))]), altered]
 
 
 def _with_grace(altered: UserAltered, present: UserAltered | None, grace_ms: int) -> UserAltered:
@@ -79,6 +79,8 @@ def _with_grace(altered: UserAltered, present: UserAltered | None, grace_ms: int
 
 
 def _check_name(name: str) -> None:
+    from warmlog_protocol.sasl.derivation import prepared  # slow to import
+
     try:
         is_allowed = prepared(name) == name and name.strip() == name and len(name) <= MAX_NAME_CHARACTERS
     except ValueError:
@@ -121,7 +123,7 @@ class Users:
         """Called with the name of each user that was deleted."""
         self._metadata = metadata
         self._now_ms = now_ms
-        self._secret = token_bytes(SECRET_BYTES)
+        self._secret = os.urandom(SECRET_BYTES)
         """As long as there are no users."""
         self._changing = asyncio.Lock()
 
@@ -130,6 +132,8 @@ class Users:
 
     def credentials(self, name: str, mechanism: str) -> list[Credential]:
         """Return the valid credentials of a user, at least one: for an unknown user one that no password fits."""
+        from warmlog_protocol.sasl.derivation import stand_in  # slow to import
+
         state = self._metadata.state
         user = state.users.get(name)
         stored = [] if user is None else list(user.credentials)

@@ -9,7 +9,7 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.metrics.admin_server import AdminServer, Health
 from warmlog_broker.metrics.families import BrokerMetrics, starting
 from warmlog_broker.replica.partition_state import PartitionState
-from warmlog_broker.server.listener import bind
+from warmlog_broker.server.listening import bind
 
 
 class AdminPort:

@@ -20,7 +20,6 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import Listener, format_address, parse_address
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
-from warmlog_broker.gate.gate import guarded
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.codec import WarmlogCodec
@@ -28,11 +27,10 @@ from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.network.request_runner import Handler
 from warmlog_broker.network.send_queue import SendQueue
-from warmlog_broker.network.session import Session, SessionContext
+from warmlog_broker.network.session import Outbox, Session, SessionContext
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.file_limit import RESERVED, raise_file_limit, share_files
 from warmlog_broker.runtime.malloc import MemoryReturn, trim
-from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.systemd import READY, STOPPING, ServiceManager, extend_timeout, status
 from warmlog_broker.runtime.tasks import Tasks
@@ -41,8 +39,7 @@ from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authentication import Authentication, AuthenticationRules
 from warmlog_broker.server.crash_count import CrashCount
 from warmlog_broker.server.engine import Engine, Runtime
-from warmlog_broker.server.listener import BoundListener, CannotListen
-from warmlog_broker.server.listening import Listening
+from warmlog_broker.server.listening import BoundListener, CannotListen, Listening
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.topics.broker_changes import still_valid
@@ -169,12 +166,13 @@ class Broker:
                 self._crashes.begin()
                 open_files = OpenFiles(self.config.max_open_files)
                 undo.callback(open_files.close_all)
+                progress = LoadingProgress(self._report_progress)
                 opener = LogOpener(
                     open_files,
                     max_producers=self.config.max_producer_ids_per_partition,
                     is_given_up=self._start_is_given_up.is_set,
+                    after_bytes=progress.add_checked,
                 )
-                progress = LoadingProgress(self._report_progress)
                 load = partial(load_partitions, locked, metadata_log, opener, self.config, progress)
                 stored = await self._extending_timeout(self._loop.run_in_executor(self._threads.disk, load))
             self._engine = self._make_engine(stored, opener, undo)
@@ -186,12 +184,14 @@ class Broker:
             self.services.broker_changes.on_altered.append(self._take_settings)
             undo.callback(self._stop_listening)
             await self._listen(bound)
+            self._engine.add_log_duties(undo)
             self._publish_metrics()
             self._held = undo.pop_all()
         self._crashes.served()
         self._engine.moves.resume(stored.futures)
         self._engine.housekeeping.start()
         self._engine.log_cleaner.start()
+        self._engine.log_check.start()
         self._ticking = self._loop.create_task(self._tick(), name="tick")
 
     async def stop(self) -> bool:
@@ -222,7 +222,7 @@ class Broker:
             self._ticking.cancel()
             await asyncio.wait([self._ticking])
         self._lines.finish(self._loop.time())
-        await self._engine.stop_coordinators()
+        await self.services.coordinators.stop()
         await self._tasks.finish(TASKS_TIMEOUT_S)
         await self._engine.stop_maintenance()
         self._service_manager.tell(status("flushing"))
@@ -324,6 +324,7 @@ class Broker:
             response_memory=self._response_memory,
             housekeeping=self._engine.housekeeping,
             log_cleaner=self._engine.log_cleaner,
+            log_check=self._engine.log_check,
         )
         self._admin.serve(self.services, metrics)
 
@@ -341,7 +342,11 @@ class Broker:
         return Engine(runtime, stored, opener, undo)
 
     async def _listen(self, bound: list[BoundListener]) -> None:
-        handlers = guarded(self.services, bind_handlers(self.services))
+        handlers: Mapping[int, Handler] = bind_handlers(self.services)
+        if self.services.authorizer.is_on:
+            from warmlog_broker.gate.gate import guarded
+
+            handlers = guarded(self.services, handlers)
         contexts = {each.listener: self._session_context(each.listener, handlers) for each in bound}
         await self.listening.accept(bound, lambda listener: Session(contexts[listener]))
 
@@ -386,7 +391,7 @@ class Broker:
     async def _drain(self) -> None:
         """Accept no further requests, and give those in flight time to finish."""
         self.services.delayed_fetches.finish_all()
-        self.services.groups.waits.expire_all()
+        self.services.coordinators.expire_waits()
         for session in self._connections:
             session.stop()
         flushing = self._loop.create_task(self._engine.directories.flush_all())
@@ -431,10 +436,10 @@ class Broker:
             raise StartGivenUp
         return stored
 
-    def _report_progress(self, done: int, total: int) -> None:
+    def _report_progress(self, done: int, total: int, checked_bytes: int) -> None:
         if self._admin is not None:
             self._admin.opened, self._admin.to_open = done, total
-        text = f"checked {done} of {total} partitions"
+        text = f"checked {done} of {total} partitions, {checked_bytes >> 20} MiB of logs"
         _log.info(text)
         self._service_manager.tell(status(text))
 

@@ -2,28 +2,30 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.holdings import Holdings
-from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
-from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
+from warmlog_broker.coordinator.on_demand import Coordinators
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.loader import LogOpener, Stored
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
-from warmlog_broker.maintenance.log_cleaner import LogCleaner
 from warmlog_broker.metadata.store import Metadata, ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.memory_pool import MemoryPool
 from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
+from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
-from warmlog_broker.runtime.clock import start_clock
+from warmlog_broker.replica.sync_strategy import FlushWay, choose_way, sync_file_system
+from warmlog_broker.runtime.clock import now_ms, start_clock
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.threads import ThreadPools
@@ -31,26 +33,22 @@ from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authorizer import Authorizer
 from warmlog_broker.security.quotas import Quotas
 from warmlog_broker.security.users import Users
-from warmlog_broker.server.shutdown import close_logs
+from warmlog_broker.storage.directory.data_dir import CleanEnd
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import StorageError
 
+if TYPE_CHECKING:
+    from warmlog_broker.maintenance.log_check import LogCheck
+    from warmlog_broker.maintenance.log_cleaner import LogCleaner
+
 _log = logging.getLogger(__name__)
 
 
-def broker_version() -> str:
-    """Return the version of the installed distribution."""
-    try:
-        return version("warmlog")
-    except PackageNotFoundError:
-        return "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(Struct, frozen=True):
     """What the parts of one broker share."""
 
     loop: asyncio.AbstractEventLoop
@@ -67,6 +65,9 @@ class Runtime:
 class Engine:
     """The parts of one broker that requests work on; `undo` of the constructor ends the threads that they start."""
 
+    log_cleaner: "LogCleaner"
+    log_check: "LogCheck"
+
     def __init__(self, runtime: Runtime, stored: Stored, opener: LogOpener, undo: ExitStack) -> None:
         config, threads = runtime.config, runtime.threads
         self._runtime = runtime
@@ -80,7 +81,7 @@ class Engine:
         remover.add(stored.deleted_paths, 0)
         self.topics = self._make_topics(stored, opener, remover)
         last_written = [data.last_written_ms for data in stored.directories.live]
-        now_ms = start_clock(
+        retention_now_ms = start_clock(
             max((each for each in last_written if each is not None), default=None),
             config.log_retention_clock_settle_ms,
         )
@@ -98,20 +99,29 @@ class Engine:
             directories=self.directories,
             remover=remover,
             threads=threads.disk,
-            now_ms=now_ms,
+            now_ms=retention_now_ms,
         )
+        self._retention_now_ms = retention_now_ms
+        self.services = self._make_services(stored, retention_now_ms=retention_now_ms)
+        coordinators = self.services.coordinators
+        self.services.broker_changes.on_altered.append(coordinators.take_settings)
+        undo.callback(coordinators.close)
+        coordinators.start()
+
+    def add_log_duties(self, undo: ExitStack) -> None:
+        """Create what compacts and checks logs, once the broker accepts connections: it takes a while to import."""
+        from warmlog_broker.maintenance.log_check import LogCheck
+        from warmlog_broker.maintenance.log_cleaner import LogCleaner
+
         self.log_cleaner = LogCleaner(
-            config=config,
+            config=self._runtime.config,
             topics=self.topics,
             on_replaced=self.housekeeping.segments_changed,
-            now_ms=now_ms,
+            now_ms=self._retention_now_ms,
         )
         undo.callback(self.log_cleaner.close)
-        self.services = self._make_services(stored, retention_now_ms=now_ms)
-        self.services.broker_changes.on_altered.append(self.services.groups.take_settings)
-        for coordinator in (self.services.groups, self.services.transactions):
-            undo.callback(coordinator.close)
-            coordinator.start()
+        self.log_check = LogCheck(self.topics)
+        undo.callback(self.log_check.cancel)
 
     def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
         """Return the topics in the metadata log, with the logs that could be opened."""
@@ -138,18 +148,6 @@ class Engine:
         assert cluster is not None
         authorizer = Authorizer(self._metadata, config)
         producer_ids = ProducerIds(self._metadata)
-        holdings = Holdings(config)
-        groups = GroupCoordinator(
-            self.topics,
-            config,
-            holdings=holdings,
-            authorizer=authorizer,
-            timers=runtime.timers,
-            lines=runtime.lines,
-            threads=runtime.threads.cold_readers,
-            now_ms=Services.now_ms,
-            retention_now_ms=retention_now_ms,
-        )
         topic_changes = TopicChanges(
             self.topics,
             self._metadata,
@@ -161,7 +159,6 @@ class Engine:
             loop=runtime.loop,
             config=config,
             cluster=ClusterView(cluster.cluster_id, config.node_id, config.all_listeners),
-            version=broker_version(),
             topics=self.topics,
             topic_changes=topic_changes,
             broker_changes=BrokerChanges(
@@ -175,18 +172,17 @@ class Engine:
             moves=self.moves,
             delayed_fetches=DelayedFetches(),
             producer_ids=producer_ids,
-            groups=groups,
-            transactions=TransactionCoordinator(
+            coordinators=Coordinators(
                 self.topics,
-                groups,
                 producer_ids,
                 config,
-                holdings=holdings,
+                authorizer=authorizer,
                 timers=runtime.timers,
+                lines=runtime.lines,
                 threads=runtime.threads.cold_readers,
-                now_ms=Services.now_ms,
+                retention_now_ms=retention_now_ms,
             ),
-            users=Users(self._metadata, Services.now_ms),
+            users=Users(self._metadata, now_ms),
             quotas=Quotas(self._metadata, runtime.loop.time, config.quota_max_throttle_ms),
             authorizer=authorizer,
             cold_readers=runtime.threads.cold_readers,
@@ -195,13 +191,9 @@ class Engine:
             lines=runtime.lines,
         )
 
-    async def stop_coordinators(self) -> None:
-        """Finish the changes that coordinators write; their requests have ended before."""
-        await self.services.transactions.stop()
-        await self.services.groups.stop()
-
     async def stop_maintenance(self) -> None:
         """Finish or interrupt compaction, moves and housekeeping."""
+        await self.log_check.stop()
         await self.log_cleaner.stop()
         await self.moves.stop()
         await self.housekeeping.stop()
@@ -233,3 +225,28 @@ class Engine:
             _log.error("the next start will check all logs in %s: %s", directory.path, error)
             return False
         return len(ends) == len(partitions)
+
+
+def close_logs(
+    directory: Path, partitions: Sequence[Partition], config: BrokerConfig
+) -> dict[TopicPartition, CleanEnd]:
+    """Sync and close every log of a data directory; return the ends of those that could be closed.
+
+    Blocks on the disk: call it in a thread, once the logs are no longer in use. Raises OSError if the file system
+    cannot be synced as a whole: then no end of a log may be stored.
+    """
+    is_synced_at_once = choose_way(len(partitions), config.flush_syncfs_files) is FlushWay.FILE_SYSTEM
+    with ThreadPoolExecutor(config.num_recovery_threads, "close") as threads:
+        found = threads.map(lambda partition: _close(partition, sync=not is_synced_at_once), partitions)
+        ends = {partition.key: end for partition, end in zip(partitions, found, strict=True) if end is not None}
+    if is_synced_at_once and ends:
+        sync_file_system(directory)
+    return ends
+
+
+def _close(partition: Partition, *, sync: bool) -> CleanEnd | None:
+    try:
+        return partition.close(sync=sync)
+    except (OSError, StorageError) as error:
+        _log.critical("%s could not be closed: %s", partition.key.directory_name, error)
+        return None

@@ -2,23 +2,100 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from datetime import datetime
 from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.config.listeners import Listener
+from warmlog_broker.config.listeners import Listener, format_address
 from warmlog_broker.network.session import Session
-from warmlog_broker.network.tls.acceptor import MOST_HANDSHAKES, TlsAcceptor
-from warmlog_broker.network.tls.certificate import Certificate
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
-from warmlog_broker.server.listener import BoundListener, bind_all
+from warmlog_protocol.errors import WarmlogError
+
+if TYPE_CHECKING:
+    from warmlog_broker.network.tls.acceptor import TlsAcceptor
+    from warmlog_broker.network.tls.certificate import Certificate
 
 BACKLOG = 1024
 
 _log = logging.getLogger(__name__)
+
+
+class CannotListen(WarmlogError):
+    """The broker cannot listen at an address; the message says why."""
+
+
+class BoundListener(Struct, frozen=True):
+    """A listener and its sockets, one for each address of its host."""
+
+    listener: Listener
+    sockets: list[socket.socket]
+
+    @property
+    def address(self) -> str:
+        """Its host, and the port that it has."""
+        return format_address(self.listener.host, self.sockets[0].getsockname()[1])
+
+    def listen(self, backlog: int) -> None:
+        """Listen at all addresses. Raises CannotListen if another socket does, which `bind` cannot tell if it was bound
+        at the same time."""
+        for each in self.sockets:
+            try:
+                each.listen(backlog)
+            except OSError as error:
+                raise CannotListen(f"cannot listen at {self.address}: {error.strerror}") from error
+
+    def close(self) -> None:
+        for each in self.sockets:
+            each.close()
+
+
+def bind_all(listeners: Iterable[Listener]) -> list[BoundListener]:
+    """Bind each of `listeners`. Raises CannotListen, and binds none, if one cannot be bound."""
+    bound: list[BoundListener] = []
+    try:
+        bound.extend(BoundListener(each, bind(each.host, each.port)) for each in listeners)
+    except CannotListen:
+        for each in bound:
+            each.close()
+        raise
+    return bound
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """Return a socket for each address of `host`, bound to `port`; with port 0 all to one free port.
+
+    Raises CannotListen, naming the address, if one of them cannot be bound.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in _addresses(host, port):
+            listener = socket.socket(family, kind, protocol)
+            sockets.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind((address[0], sockets[0].getsockname()[1] if len(sockets) > 1 else port, *address[2:]))
+    except (OSError, UnicodeError) as error:
+        for listener in sockets:
+            listener.close()
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise CannotListen(f"cannot listen at {format_address(host, port)}: {reason}") from error
+    return sockets
+
+
+def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
+    # For text socket would import the rules of international names, which take a while.
+    found = socket.getaddrinfo(
+        host.encode() if host.isascii() else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    return list(dict.fromkeys(found))
 
 
 class Listening:
@@ -50,11 +127,18 @@ class Listening:
     @property
     def most_handshakes(self) -> int:
         """How many connections may be in their TLS handshake, on all listeners: each has a descriptor."""
-        return MOST_HANDSHAKES * sum(each.uses_tls for each in self._config.all_listeners)
+        listeners = sum(each.uses_tls for each in self._config.all_listeners)
+        if not listeners:
+            return 0
+        from warmlog_broker.network.tls.acceptor import MOST_HANDSHAKES
+
+        return MOST_HANDSHAKES * listeners
 
     async def load_certificate(self) -> None:
         """Load the files of TLS if a listener uses it. Raises InvalidConfig."""
         if self.most_handshakes:
+            from warmlog_broker.network.tls.certificate import Certificate
+
             self._certificate = await self._loop.run_in_executor(self._threads, Certificate, self._config)
 
     def bind(self) -> list[BoundListener]:
@@ -72,6 +156,8 @@ class Listening:
     async def _accept_on(self, bound: BoundListener, make_session: Callable[[], Session]) -> None:
         bound.listen(BACKLOG)  # uvloop would not report that this fails
         if bound.listener.uses_tls:
+            from warmlog_broker.network.tls.acceptor import TlsAcceptor
+
             assert self._certificate is not None, "load_certificate comes first"
             self._servers.append(
                 TlsAcceptor(
@@ -101,7 +187,7 @@ class Listening:
         else:
             self._tasks.start(self._in_thread(self._certificate.reload), name="reload of the TLS certificate")
 
-    async def _reload_when_changed(self, certificate: Certificate) -> None:
+    async def _reload_when_changed(self, certificate: "Certificate") -> None:
         while True:
             await asyncio.sleep(self._config.tls_reload_interval_ms / 1000)
             await self._in_thread(certificate.reload_if_changed)

@@ -16,10 +16,10 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.runtime.malloc import keep_to_one_arena
 from warmlog_broker.runtime.systemd import ServiceManager
 from warmlog_broker.runtime.threads import CannotStartThreads
+from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.server.broker import Broker
 from warmlog_broker.server.crash_count import CrashLoop
-from warmlog_broker.server.engine import broker_version
-from warmlog_broker.server.listener import CannotListen
+from warmlog_broker.server.listening import CannotListen
 from warmlog_broker.server.log_lines import log_to_stderr, take_levels
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import DataDirectoryError

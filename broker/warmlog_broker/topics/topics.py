@@ -14,10 +14,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID, uuid4
+
+from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.deletion import Renamed, rename_deleted
@@ -54,8 +55,7 @@ Subject = TypeVar("Subject", str, Partition)
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(Struct, frozen=True):
     """A topic that exists, and its partitions in order."""
 
     entry: TopicCreated

@@ -19,46 +19,14 @@ from warmlog.admin.arguments import (
     checked_texts,
     setting_texts,
 )
-from warmlog.admin.broker_settings import BrokerSettingsAdmin
 from warmlog.admin.groups import GroupAdmin
-from warmlog.admin.log_dirs import LogDirDescription, describe_log_dir
 from warmlog.admin.partition_description import PartitionDescription, describe_partitions
 from warmlog.admin.transactions import TransactionAdmin
-from warmlog.errors import ApiError, TopicAlreadyExists, UnknownTopicOrPartition
+from warmlog.errors import ApiError, TopicAlreadyExists, UnknownTopicOrPartition, error_from_code
 from warmlog.texts import checked_text
 from warmlog.times import asked_timestamp
+from warmlog_protocol import messages as m
 from warmlog_protocol.durability import Durability
-from warmlog_protocol.messages import (
-    CONSUMER_REPLICA_ID,
-    DEBUGGING_REPLICA_ID,
-    AlteredTopic,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-    AlterTopicsRequest,
-    AlterTopicsResponse,
-    ConfigValue,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeletedRecords,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    EpochEndOffset,
-    NewPartitions,
-    NewTopic,
-    OffsetForLeaderEpochPartition,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    ReplicaLogDir,
-)
 from warmlog_transport.cluster import Topic
 from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders
@@ -75,7 +43,7 @@ class TopicDescription(Struct, frozen=True):
     name: str
     topic_id: UUID
     partitions: list[PartitionDescription]
-    configs: dict[str, ConfigValue]
+    configs: dict[str, m.ConfigValue]
 
     @property
     def durability(self) -> Durability:
@@ -94,7 +62,18 @@ class BrokerInfo(Struct, frozen=True):
     """Why a broker of version 0.1 refuses records and new topics after crashes (safe mode); otherwise ""."""
 
 
-class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, BrokerSettingsAdmin):
+class LogDirDescription(Struct, frozen=True):
+    """A data directory of a broker. `error` is None while it works. Sizes are its file system's; -1 if unknown."""
+
+    broker: int
+    path: str
+    error: str | None
+    total_bytes: int
+    usable_bytes: int
+    replicas: list[m.LogDirReplica]
+
+
+class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin):
     """Manages topics, partitions, groups, transactions, users, rights and quotas.
 
     Every call ends within `request_timeout_ms`.
@@ -119,9 +98,9 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Broke
         the connection is lost before the response: the topic may or may not exist then.
         """
         count = BROKER_DEFAULT if partitions is None else checked_count(partitions, "partitions")
-        new = NewTopic(checked_text(name, "the topic's name"), count, configs=setting_texts(configs or {}))
-        request = CreateTopicsRequest([new])
-        response = await self._open().call(request, CreateTopicsResponse, is_repeatable=exist_ok)
+        new = m.NewTopic(checked_text(name, "the topic's name"), count, configs=setting_texts(configs or {}))
+        request = m.CreateTopicsRequest([new])
+        response = await self._open().call(request, m.CreateTopicsResponse, is_repeatable=exist_ok)
         try:
             (created,) = response.topics
             return UUID(bytes=checked(created).topic_id)
@@ -142,12 +121,12 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Broke
         Durable and in force on return, without a restart; other settings stay. Raises UnknownTopicOrPartition,
         InvalidConfig, InvalidRequest for a setting in both, InvalidTopic for an internal topic, and TypeError.
         """
-        change = AlteredTopic(
+        change = m.AlteredTopic(
             checked_text(name, "the topic's name"), setting_texts(set or {}), checked_texts(unset, "unset")
         )
         if not change.set and not change.unset:
             raise ValueError("alter_topic without a setting: give `set` or `unset`")
-        response = await self._open().call(AlterTopicsRequest([change]), AlterTopicsResponse)
+        response = await self._open().call(m.AlterTopicsRequest([change]), m.AlterTopicsResponse)
         checked(*response.topics)
 
     async def add_partitions(self, name: str, total: int) -> None:
@@ -157,15 +136,15 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Broke
         than the present number, UnknownTopicOrPartition, InvalidTopic for an internal topic, and TypeError;
         BrokerUnavailable if the connection is lost before the response: they may or may not have been added then.
         """
-        new = NewPartitions(checked_text(name, "the topic's name"), checked_count(total, "total"))
-        request = CreatePartitionsRequest([new])
-        response = await self._open().call(request, CreatePartitionsResponse, is_repeatable=False)
+        new = m.NewPartitions(checked_text(name, "the topic's name"), checked_count(total, "total"))
+        request = m.CreatePartitionsRequest([new])
+        response = await self._open().call(request, m.CreatePartitionsResponse, is_repeatable=False)
         checked(*response.topics)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Durable on return. Raises UnknownTopicOrPartition if it does not exist."""
-        request = DeleteTopicsRequest([checked_text(name, "the topic's name")])
-        response = await self._open().call(request, DeleteTopicsResponse, is_repeatable=False)
+        request = m.DeleteTopicsRequest([checked_text(name, "the topic's name")])
+        response = await self._open().call(request, m.DeleteTopicsResponse, is_repeatable=False)
         checked(*response.topics)
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicDescription]:
@@ -182,9 +161,29 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Broke
         names = [checked_text(name, "the topic's name")]
         return (await self._describe(await self._open().topics(names)))[0]
 
-    async def describe_broker(self) -> dict[str, ConfigValue]:
+    async def describe_broker(self) -> dict[str, m.ConfigValue]:
         """The broker's settings by name."""
         return (await self._configs([]))[_BROKER_ITSELF]
+
+    async def alter_broker(
+        self,
+        *,
+        set: Mapping[str, SettingGiven] | None = None,  # noqa: A002
+        unset: Sequence[str] = (),
+        validate_only: bool = False,
+    ) -> dict[str, str]:
+        """Change settings of the broker, all of them or none, and return all that are altered then.
+
+        Those to `unset` have the value again with which the broker was started. Durable and in force on return, also
+        after a restart; `validate_only` checks and changes nothing. A topic's setting is the default of topics without
+        one of their own. `describe_broker` tells which settings can be altered (`is_dynamic`).
+
+        Raises NeedsRestart for another one, InvalidConfig, InvalidRequest for a setting in both, and TypeError.
+        """
+        request = m.AlterBrokerConfigRequest(setting_texts(set or {}), checked_texts(unset, "unset"), validate_only)
+        if not request.set and not request.unset:
+            raise ValueError("alter_broker without a setting: give `set` or `unset`")
+        return (await self._open().call(request, m.AlterBrokerConfigResponse)).settings
 
     async def broker_info(self) -> BrokerInfo:
         """Which broker this client is connected to, and whether it accepts records, as of the connection's start."""
@@ -195,9 +194,9 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Broke
 
     async def describe_log_dirs(self, topics: Sequence[str] | None = None) -> list[LogDirDescription]:
         """The broker's data directories with the partitions of all topics, or of these."""
-        request = DescribeLogDirsRequest(None if topics is None else checked_texts(topics, "topics"))
-        response = await self._open().call(request, DescribeLogDirsResponse)
-        return [describe_log_dir(response.node_id, directory) for directory in response.directories]
+        request = m.DescribeLogDirsRequest(None if topics is None else checked_texts(topics, "topics"))
+        response = await self._open().call(request, m.DescribeLogDirsResponse)
+        return [_log_dir(response.node_id, directory) for directory in response.directories]
 
     async def move_partition(self, topic: str, partition: int, directory: str | PathLike[str]) -> None:
         """Begin to move a partition to another data directory of its broker. It can be written and read meanwhile.
@@ -206,9 +205,11 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Broke
         partition's current directory cancels the one in progress. Raises LogDirNotFound, UnknownTopicOrPartition, or
         StorageError if a directory is offline or full.
         """
-        replica = ReplicaLogDir(checked_text(topic, "topic"), checked_count(partition, "partition"), fspath(directory))
-        request = AlterReplicaLogDirsRequest([replica])
-        response = await self._open().call(request, AlterReplicaLogDirsResponse)
+        replica = m.ReplicaLogDir(
+            checked_text(topic, "topic"), checked_count(partition, "partition"), fspath(directory)
+        )
+        request = m.AlterReplicaLogDirsRequest([replica])
+        response = await self._open().call(request, m.AlterReplicaLogDirsResponse)
         checked(*response.partitions)
 
     # --- offsets ----------------------------------------------------------------------------------------------------
@@ -247,7 +248,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Broke
                 raise UnknownTopicOrPartition(f"topic {topic!r} has {partition_range(len(every))}, not {partition}")
         timestamp_ms = asked_timestamp(at)
         asked = {(topic, partition): timestamp_ms for partition in (every if partitions is None else partitions)}
-        replica_id = DEBUGGING_REPLICA_ID if log_end else CONSUMER_REPLICA_ID
+        replica_id = m.DEBUGGING_REPLICA_ID if log_end else m.CONSUMER_REPLICA_ID
         found = await look_up(self._open(), asked, replica_id=replica_id)
         return {partition: offset for (_, partition), offset in sorted(found.items())}
 
@@ -260,24 +261,26 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Broke
         check_offsets(before, "before")
         cluster = self._open()
 
-        def request(partitions: list[TopicPartition]) -> DeleteRecordsRequest:
-            return DeleteRecordsRequest([DeleteRecordsPartition(*tp, before[tp]) for tp in partitions])
+        def request(partitions: list[TopicPartition]) -> m.DeleteRecordsRequest:
+            return m.DeleteRecordsRequest([m.DeleteRecordsPartition(*tp, before[tp]) for tp in partitions])
 
-        async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[DeletedRecords]:
-            return (await link.call(request(partitions), DeleteRecordsResponse)).partitions
+        async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[m.DeletedRecords]:
+            return (await link.call(request(partitions), m.DeleteRecordsResponse)).partitions
 
         found = await ask_leaders(cluster, before, ask)
         return {tp: result if isinstance(result, ApiError) else result.low_watermark for tp, result in found.items()}
 
-    async def epoch_ends(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEndOffset | ApiError]:
+    async def epoch_ends(
+        self, asked: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, m.EpochEndOffset | ApiError]:
         """For each partition the end offset of a leader epoch, or of the newest known one below it; or the error."""
         check_offsets(asked, "asked")
         cluster = self._open()
 
-        async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[EpochEndOffset]:
-            wanted = [OffsetForLeaderEpochPartition(*tp, asked[tp]) for tp in partitions]
-            request = OffsetForLeaderEpochRequest(wanted)
-            return (await link.call(request, OffsetForLeaderEpochResponse)).partitions
+        async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[m.EpochEndOffset]:
+            wanted = [m.OffsetForLeaderEpochPartition(*tp, asked[tp]) for tp in partitions]
+            request = m.OffsetForLeaderEpochRequest(wanted)
+            return (await link.call(request, m.OffsetForLeaderEpochResponse)).partitions
 
         return await ask_leaders(cluster, asked, ask)
 
@@ -290,9 +293,19 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, Broke
             TopicDescription(topic.name, topic.topic_id, described[topic.name], configs[topic.name]) for topic in topics
         ]
 
-    async def _configs(self, topics: list[str]) -> dict[str, dict[str, ConfigValue]]:
+    async def _configs(self, topics: list[str]) -> dict[str, dict[str, m.ConfigValue]]:
         """The settings of the topics by name; without topics the broker's, under the empty name."""
-        response = await self._open().call(DescribeConfigsRequest(topics), DescribeConfigsResponse)
+        response = await self._open().call(m.DescribeConfigsRequest(topics), m.DescribeConfigsResponse)
         return {
             checked(resource).name: {entry.name: entry for entry in resource.entries} for resource in response.resources
         }
+
+
+def _log_dir(broker: int, directory: m.LogDir) -> LogDirDescription:
+    """From the response of the broker with this node id."""
+    error = None
+    if directory.error_code:
+        error = directory.error_message or str(error_from_code(directory.error_code, "offline"))
+    return LogDirDescription(
+        broker, directory.path, error, directory.total_bytes, directory.usable_bytes, directory.partitions
+    )

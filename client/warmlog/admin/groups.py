@@ -16,24 +16,7 @@ from warmlog.admin.group_reset import OffsetReset, listed_partitions, parse_targ
 from warmlog.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition, error_from_code
 from warmlog.points import Shift, Target, Where
 from warmlog.texts import checked_text
-from warmlog_protocol.messages import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DeleteOffsetsRequest,
-    DeleteOffsetsResponse,
-    DescribedGroup,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    GroupListing,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    TopicPartitions,
-)
+from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Topic
 from warmlog_transport.responses import TopicPartition, checked, occupied, partition_range
 
@@ -45,9 +28,9 @@ _GROUPS_AT_ONCE = 32
 class GroupAdmin(Connected):
     """Manages consumer groups."""
 
-    async def list_groups(self) -> list[GroupListing]:
+    async def list_groups(self) -> list[m.GroupListing]:
         """All groups, sorted by name."""
-        response = await self._open().call(ListGroupsRequest(), ListGroupsResponse)
+        response = await self._open().call(m.ListGroupsRequest(), m.ListGroupsResponse)
         return response.groups
 
     async def describe_group(self, name: str) -> GroupDescription:
@@ -119,7 +102,7 @@ class GroupAdmin(Connected):
         groups = list(dict.fromkeys(checked_texts(names, "names")))
         for name in groups:
             checked(await self._check_empty(name))
-        response = await self._open().call(DeleteGroupsRequest(groups), DeleteGroupsResponse)
+        response = await self._open().call(m.DeleteGroupsRequest(groups), m.DeleteGroupsResponse)
         for deleted in response.groups:
             if deleted.error_code != GroupIdNotFound.code:  # it existed: the first try of the request has deleted it
                 checked(deleted)
@@ -133,25 +116,25 @@ class GroupAdmin(Connected):
         wanted: dict[str, list[int]] = {}
         for topic, partition in listed_partitions(partitions):
             wanted.setdefault(topic, []).append(partition)
-        parts = [TopicPartitions(b"", topic, numbers) for topic, numbers in wanted.items()]
-        request = DeleteOffsetsRequest(checked_text(group, _GROUP), parts)
-        for deleted in (await self._open().call(request, DeleteOffsetsResponse)).partitions:
+        parts = [m.TopicPartitions(b"", topic, numbers) for topic, numbers in wanted.items()]
+        request = m.DeleteOffsetsRequest(checked_text(group, _GROUP), parts)
+        for deleted in (await self._open().call(request, m.DeleteOffsetsResponse)).partitions:
             checked(deleted)
 
     # --- within -----------------------------------------------------------------------------------------------------
 
-    async def _described(self, group: str) -> DescribedGroup:
+    async def _described(self, group: str) -> m.DescribedGroup:
         """Return the description or its error, after retries if it may pass: a coordinator may be loading."""
         cluster = self._open()
         deadline = asyncio.get_running_loop().time() + cluster.options.request_timeout_ms / 1000
         while True:
-            (described,) = (await cluster.call(DescribeGroupsRequest([group]), DescribeGroupsResponse)).groups
+            (described,) = (await cluster.call(m.DescribeGroupsRequest([group]), m.DescribeGroupsResponse)).groups
             is_final = not error_from_code(described.error_code, "").retriable
             if is_final or asyncio.get_running_loop().time() >= deadline:
                 return described
             await asyncio.sleep(cluster.options.retry_backoff_ms / 1000)
 
-    async def _check_empty(self, group: str) -> DescribedGroup:
+    async def _check_empty(self, group: str) -> m.DescribedGroup:
         """Return the description of a group without members, or of one that does not exist; else raise."""
         described = await self._described(group)
         if described.members:
@@ -164,7 +147,7 @@ class GroupAdmin(Connected):
         self, groups: Sequence[str], topics: Collection[Topic]
     ) -> dict[str, dict[TopicPartition, CommittedOffset]]:
         async def ask(group: str) -> dict[TopicPartition, CommittedOffset]:
-            response = await self._open().call(OffsetFetchRequest(group), OffsetFetchResponse)
+            response = await self._open().call(m.OffsetFetchRequest(group), m.OffsetFetchResponse)
             return committed_of_topics(response.partitions, topics)
 
         found: dict[str, dict[TopicPartition, CommittedOffset]] = {}
@@ -175,11 +158,11 @@ class GroupAdmin(Connected):
 
     async def _commit(self, group: str, resets: Sequence[OffsetReset], topics: dict[str, Topic]) -> None:
         offsets = [
-            OffsetCommitPartition(topics[each.topic].topic_id.bytes, each.topic, each.partition, each.offset)
+            m.OffsetCommitPartition(topics[each.topic].topic_id.bytes, each.topic, each.partition, each.offset)
             for each in resets
         ]
         try:
-            response = await self._open().call(OffsetCommitRequest(group, offsets), OffsetCommitResponse)
+            response = await self._open().call(m.OffsetCommitRequest(group, offsets), m.OffsetCommitResponse)
             for committed in response.partitions:
                 checked(committed)
         except NonEmptyGroup:

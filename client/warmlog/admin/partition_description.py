@@ -5,25 +5,18 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from warmlog.errors import ApiError
-from warmlog_protocol.messages import (
-    CONSUMER_REPLICA_ID,
-    DEBUGGING_REPLICA_ID,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    IsolationLevel,
-    PartitionMetadata,
-)
+from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Cluster, Topic
 from warmlog_transport.list_offsets import OffsetAt, look_up
 from warmlog_transport.responses import TopicPartition
 
-_UNCOMMITTED, _COMMITTED = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
+_UNCOMMITTED, _COMMITTED = m.IsolationLevel.READ_UNCOMMITTED, m.IsolationLevel.READ_COMMITTED
 
 _MEASURES = (
-    (EARLIEST_TIMESTAMP, _UNCOMMITTED, CONSUMER_REPLICA_ID),
-    (LATEST_TIMESTAMP, _COMMITTED, CONSUMER_REPLICA_ID),
-    (LATEST_TIMESTAMP, _UNCOMMITTED, CONSUMER_REPLICA_ID),
-    (LATEST_TIMESTAMP, _UNCOMMITTED, DEBUGGING_REPLICA_ID),
+    (m.EARLIEST_TIMESTAMP, _UNCOMMITTED, m.CONSUMER_REPLICA_ID),
+    (m.LATEST_TIMESTAMP, _COMMITTED, m.CONSUMER_REPLICA_ID),
+    (m.LATEST_TIMESTAMP, _UNCOMMITTED, m.CONSUMER_REPLICA_ID),
+    (m.LATEST_TIMESTAMP, _UNCOMMITTED, m.DEBUGGING_REPLICA_ID),
 )
 """Time, isolation and replica id that ask for log start, last stable offset, high watermark and log end."""
 
@@ -70,6 +63,6 @@ async def describe_partitions(cluster: Cluster, topics: Sequence[Topic]) -> dict
     }
 
 
-def _description(part: PartitionMetadata, offsets: list[int], error: ApiError | None) -> PartitionDescription:
+def _description(part: m.PartitionMetadata, offsets: list[int], error: ApiError | None) -> PartitionDescription:
     start, stable, mark, end = offsets if error is None else [-1] * len(_MEASURES)
     return PartitionDescription(part.partition, part.leader_id, part.leader_epoch, start, stable, mark, end, error)

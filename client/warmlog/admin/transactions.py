@@ -7,13 +7,7 @@ from msgspec import Struct, convert
 from warmlog.admin.connected import Connected
 from warmlog.errors import TransactionalIdNotFound
 from warmlog.texts import checked_text
-from warmlog_protocol.messages import (
-    AbortTransactionRequest,
-    AbortTransactionResponse,
-    JobDescription,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-)
+from warmlog_protocol import messages as m
 from warmlog_transport.responses import TopicPartition
 
 _ID = "the transactional id"
@@ -43,7 +37,7 @@ class TransactionDescription(Struct, frozen=True):
     partitions: list[EnrolledPartition]
     groups: list[str]
     """Consumer groups whose offsets it commits."""
-    job: JobDescription | None
+    job: m.JobDescription | None
 
     def holds(self, topic: TopicPartition, topic_id: UUID) -> bool:
         """Whether it has records in this partition of the topic with this id."""
@@ -58,11 +52,11 @@ class TransactionAdmin(Connected):
 
         With `only_open` those with a transaction that has not ended.
         """
-        return await self._transactions(ListTransactionsRequest(only_open=only_open))
+        return await self._transactions(m.ListTransactionsRequest(only_open=only_open))
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
         """One transactional id. Raises TransactionalIdNotFound if it is not known."""
-        found = await self._transactions(ListTransactionsRequest(checked_text(transactional_id, _ID)))
+        found = await self._transactions(m.ListTransactionsRequest(checked_text(transactional_id, _ID)))
         if not found:
             raise TransactionalIdNotFound(f"transactional id {transactional_id!r} does not exist, or has expired")
         return found[0]
@@ -73,9 +67,9 @@ class TransactionAdmin(Connected):
         Its producer is told with TransactionAbortable. Raises TransactionalIdNotFound, and InvalidTxnState if no
         transaction is open, or if it is decided already.
         """
-        request = AbortTransactionRequest(checked_text(transactional_id, _ID))
-        await self._open().call(request, AbortTransactionResponse)
+        request = m.AbortTransactionRequest(checked_text(transactional_id, _ID))
+        await self._open().call(request, m.AbortTransactionResponse)
 
-    async def _transactions(self, request: ListTransactionsRequest) -> list[TransactionDescription]:
-        response = await self._open().call(request, ListTransactionsResponse)
+    async def _transactions(self, request: m.ListTransactionsRequest) -> list[TransactionDescription]:
+        response = await self._open().call(request, m.ListTransactionsResponse)
         return convert(response.transactions, list[TransactionDescription], from_attributes=True)

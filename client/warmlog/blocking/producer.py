@@ -5,10 +5,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
+from concurrent.futures._base import PENDING
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
 from warmlog.blocking.consumer import Consumer
@@ -26,7 +27,6 @@ from warmlog.producer.intake.record_input import (
     content_bytes,
     serialized,
 )
-from warmlog.producer.producer_core import ProducerCore
 from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 from warmlog_transport.cluster import is_interruption
 from warmlog_transport.loop_thread import LoopThread
@@ -50,10 +50,14 @@ class DeliveryFuture(Future[RecordMetadata]):
     Waiting for `result` or `exception` sends the record without further delay; `concurrent.futures.wait` and
     callbacks do not.
 
-    It sets up what a Future consists of on first use (see `__getattr__`): most records are sent without one.
+    What `concurrent.futures` itself needs of a Future is created on first use: most records are sent without that.
     """
 
-    __slots__ = ("_error", "_queue", "_record", "_sent")
+    _state = PENDING
+    _exception = None
+    _result = None
+    _is_watched = False
+    """Whether it is settled once its record is done."""
 
     def __init__(self, queue: "SendQueue", record: tuple[Any, ...]) -> None:
         self._queue = queue
@@ -61,19 +65,21 @@ class DeliveryFuture(Future[RecordMetadata]):
         self._sent: AsyncDeliveryFuture | None = None
         self._error: Exception | None = None
 
-    if not TYPE_CHECKING:  # which would let any name pass
+    @property
+    def _condition(self) -> threading.Condition:  # type: ignore[override]
+        """What is locked first by all that needs more than `result`: one for all futures of the producer."""
+        if not self._is_watched:
+            self._is_watched = True
+            self._queue.settle(self)
+        return self._queue.settling
 
-        def __getattr__(self, name: str) -> Any:
-            """Return a field of Future, which `wait` and callbacks use, after setting all of them up."""
-            if name not in ("_condition", "_state", "_result", "_exception", "_waiters", "_done_callbacks"):
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            # Without a lock, which a signal's handler or the child of a fork could find held for ever.
-            fields = vars(Future())
-            for field, value in fields.items():
-                self.__dict__.setdefault(field, value)
-            if self.__dict__["_condition"] is fields["_condition"]:  # of the threads that do this, one has set it
-                self._queue.settle(self)
-            return self.__dict__[name]
+    @cached_property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        return []
+
+    @cached_property
+    def _done_callbacks(self) -> list[Callable[[Any], object]]:
+        return []
 
     def done(self) -> bool:
         """Whether the record is acknowledged or has failed."""
@@ -114,7 +120,7 @@ class DeliveryFuture(Future[RecordMetadata]):
 
     def settled(self) -> None:
         """Wake those that wait for it as for any Future, and call its callbacks. `result` has the outcome."""
-        if "_done_callbacks" in self.__dict__:
+        if self._is_watched:
             with suppress(InvalidStateError):  # told twice
                 super().set_result(NO_METADATA)
 
@@ -133,15 +139,17 @@ class SendQueue:
     def __init__(self, client: producer.Producer[Any, Any], thread: LoopThread) -> None:
         self.thread = thread
         self._client = client
-        # Plain locks, of which Ctrl-C cannot leave one held; a Condition's it can, and the loop would wait for ever.
         # Where it is held nothing is called: a signal's handler, which may send and flush, runs only after calls.
         self._lock = threading.Lock()
-        self._senders: deque[threading.Lock] = deque()
-        """Each is held until there may be room for the `send` that waits for it."""
+        self._room = threading.Condition(self._lock)
+        """There may be room for the `send` that waits."""
+        self.settling = threading.Condition()
+        """What `concurrent.futures` locks of every delivery future."""
         self._waiting: list[DeliveryFuture] = []
         self._taken: deque[DeliveryFuture] = deque()
         self._size_bytes = 0
         self._is_awake = False
+        """Whether the loop is about to take what is queued."""
         self._is_closed = False
         self._emptying = asyncio.Lock()
         self._next_round: asyncio.Task[None] | None = None
@@ -164,41 +172,31 @@ class SendQueue:
     def _add(self, future: DeliveryFuture, size_bytes: int) -> bool:
         """Queue the record if there is room for it, or this is the thread that makes room, as in a callback."""
         must_not_wait = self.thread.is_current
-        try:
-            with self._lock:
-                is_closed = self._is_closed
-                has_room = not is_closed and (self._size_bytes <= QUEUE_BYTES or must_not_wait)
-                if has_room:
-                    self._waiting += (future,)
-                    self._size_bytes += size_bytes
-                    is_first, self._is_awake = not self._is_awake, True
-            if has_room and is_first:
-                with suppress(ClientClosed):  # closed meanwhile, which has sent or failed the record: its future tells
-                    self.thread.soon(self._begin)
-        except BaseException:  # such as Ctrl-C before `soon`
-            self._is_awake = False
-            raise
+        with self._lock:
+            is_closed = self._is_closed
+            has_room = not is_closed and (self._size_bytes <= QUEUE_BYTES or must_not_wait)
+            if has_room:
+                self._waiting += (future,)
+                self._size_bytes += size_bytes
+                is_first, self._is_awake = not self._is_awake, True
         if is_closed:
             raise ClientClosed("the producer is closed")
+        if has_room and is_first:
+            with suppress(ClientClosed):  # closed meanwhile, which has sent or failed the record: its future tells
+                self.thread.soon(self._begin)
         return has_room
 
     def _wait_for_room(self) -> None:
-        room = threading.Lock()
-        room.acquire()
-        self._senders.append(room)
         self.thread.soon(self._begin)  # the `send` that filled the queue may be interrupted before it does so
-        if not self._is_closed:
-            room.acquire()
-
-    def _wake_senders(self) -> None:
-        while self._senders:
-            self._senders.popleft().release()
+        with self._lock:
+            while self._size_bytes > QUEUE_BYTES and not self._is_closed:
+                self._room.wait()
 
     def close(self) -> None:
         """Accept no more records. Each `send` that waits for room raises ClientClosed."""
         with self._lock:
             self._is_closed = True
-        self._wake_senders()
+            self._room.notify_all()
 
     async def empty(self) -> None:
         """Hand all records that are queued now to the producer. In the loop. A cancelled call does not stop it."""
@@ -270,7 +268,7 @@ class SendQueue:
                     if core.accumulator.drain_flag.is_set:
                         await core.make_room()
                     if self._taken:  # `discard` may have been called meanwhile
-                        self._hand_over(core, self._taken.popleft())
+                        self._hand_over(self._taken.popleft())
             except asyncio.CancelledError:  # the loop ends
                 self._take()
                 self._refuse_taken(ClientClosed("the producer was closed before this was sent"))
@@ -284,19 +282,19 @@ class SendQueue:
             self._taken.extend(self._waiting)
             self._waiting, self._size_bytes = [], 0
             self._is_awake = False
-        self._wake_senders()
+            self._room.notify_all()
 
     def _refuse_taken(self, error: WarmlogError) -> None:
         while self._taken:
             self._refuse(self._taken.popleft(), error)
 
-    def _hand_over(self, core: ProducerCore, future: DeliveryFuture) -> None:
+    def _hand_over(self, future: DeliveryFuture) -> None:
         record, future._record = future._record, None
         assert record is not None
         topic, value, key, headers, timestamp_ms, partition = record
         try:
             if self._client._is_serializing:  # `record` is serialized
-                future._sent = core.add(topic, value, key, headers, timestamp_ms, partition)
+                future._sent = self._client._add(topic, value, key, headers, timestamp_ms, partition)
             else:
                 future._sent = self._client.send(
                     topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
@@ -310,26 +308,16 @@ class SendQueue:
         future.settled()
 
 
-class _Turns:
-    """The transactions of one producer."""
-
-    def __init__(self) -> None:
-        self.changing = asyncio.Lock()
-        """Held while one begins or ends: an interrupted call may still do that."""
-        self.last: Transaction | None = None
-        """The one that has begun last."""
-
-
 class Transaction:
     """One transaction, from the beginning to the end of a `with` block: see `Producer.transaction`."""
 
-    def __init__(self, thread: LoopThread, queue: SendQueue, inner: transaction.Transaction, turns: _Turns) -> None:
-        self._thread = thread
-        self._queue = queue
+    def __init__(self, owner: "Producer", inner: transaction.Transaction) -> None:
+        self._owner = owner
+        self._thread = owner._running()
+        self._queue = owner._made_queue()
         self._inner = inner
-        self._turns = turns
         self._has_block = False
-        """Whether its block is not over. If it is, and the transaction open, an interruption kept it from ending."""
+        """Whether its block runs. If it does not, and the transaction is open, an interruption kept it from ending."""
 
     def commit_offsets(self, consumer: Consumer, what: Committable | None = None, *, metadata: str = "") -> None:
         """Commit for the consumer's group together with the records, as `warmlog`'s `Transaction.commit_offsets`.
@@ -366,29 +354,25 @@ class Transaction:
             self._has_block = False
 
     async def _begin(self) -> None:
-        async with self._turns.changing:
-            last = self._turns.last
-            if last is not None and last._inner._is_open and not last._has_block:
-                await last._abort(TransactionAborted("its end was interrupted"))
-            await self._queue.empty()
-            self._queue.raise_unseen()
-            await self._inner.__aenter__()
-            self._turns.last = self
+        last, self._owner._last = self._owner._last, self
+        if last is not None and last._inner._is_open and not last._has_block:
+            await last._abort(TransactionAborted("its end was interrupted"))
+        await self._queue.empty()
+        self._queue.raise_unseen()
+        await self._inner.__aenter__()
 
     async def _end(self, error: BaseException | None) -> None:
         """Commit after all that threads have sent in the block, or abort without sending it."""
-        async with self._turns.changing:
+        if error is None:
             try:
-                if error is None:
-                    await self._queue.empty()
-                    self._queue.raise_unseen()
+                await self._queue.empty()
+                self._queue.raise_unseen()
             except BaseException as failure:
                 await self._abort(failure)
                 raise
-            if error is None:
-                await self._inner.__aexit__(None, None, None)
-            else:
-                await self._abort(error)
+            await self._inner.__aexit__(None, None, None)
+        else:
+            await self._abort(error)
 
     async def _abort(self, error: BaseException) -> None:
         self._queue.discard(TransactionAborted("the transaction was aborted"))
@@ -402,7 +386,8 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(producer.Producer(*arguments, **options))
         self._queue: SendQueue | None = None
-        self._turns = _Turns()
+        self._last: Transaction | None = None
+        """The transaction that has begun last."""
 
     def send(
         self,
@@ -446,8 +431,7 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
         As `warmlog.Producer.transaction`. Records that any thread sends while the block runs are part of it; those sent
         outside of it are refused.
         """
-        inner = self._begun()
-        return Transaction(self._running(), self._made_queue(), inner, self._turns)
+        return Transaction(self, self._begun())
 
     _begun = in_loop(producer.Producer.transaction)
 

@@ -84,7 +84,8 @@ class Consumer(Throttled):
     ) -> None:
         """Read all partitions of `topics`, or these (topic, partition) pairs, or the topics that match `pattern`.
 
-        Connects in `start`. `pattern` is a regular expression for the whole name; topics that are created later, and
+        Connects in `start`. `pattern` is a regular expression for the whole name, in the syntax that
+        Python and RE2 share (the broker matches it for a group); topics that are created later, and
         internal ones, are not read.
 
         `start` is "earliest", "latest", an offset, text such as "-100" (in each partition the last hundred), "-10m" or

@@ -17,10 +17,9 @@ from itertools import takewhile
 from warmlog.errors import BufferFull, MessageTooLarge, RecordExpired, WarmlogError
 from warmlog.points import checked_topic
 from warmlog.producer.delivery import DeliveryFuture, FailedRecord, WaitingRecord
-from warmlog.producer.intake.partitioner import chosen_partition, partition_of_key
+from warmlog.producer.intake.partitioner import chosen_partition
 from warmlog.producer.intake.record_input import (
     BATCH_OVERHEAD_BYTES,
-    MAX_TIMESTAMP_MS,
     RECORD_OVERHEAD_BYTES,
     AgeCheck,
     Headers,
@@ -32,7 +31,7 @@ from warmlog.producer.intake.record_input import (
 )
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import PartitionQueue, TopicQueues
-from warmlog.producer.producer_batch import NS_PER_MS, Encode, ProducerBatch
+from warmlog.producer.producer_batch import NO_BATCH, NS_PER_MS, Encode, ProducerBatch
 
 GRANT_BYTES = 16 * 1024
 
@@ -60,7 +59,7 @@ class _Topics(dict[str, TopicQueues]):
 class Accumulator:
     """Every batch of a producer that is not acknowledged.
 
-    `plain` has for each topic the open batch for the next record that is only a value. `incomplete` are the batches
+    `incomplete` are the batches
     that are neither acknowledged nor given up, oldest first. `failed` are the batches and records whose error no caller
     has received yet, in the order of failing.
     """
@@ -81,7 +80,6 @@ class Accumulator:
         `on_unknown_topic` is called for each record of a topic that is not known yet, or that is too large for what is
         known of it. `throttled_s` returns for how long quotas have delayed the producer: no batch expires for that.
         """
-        self.plain: dict[str, ProducerBatch] = {}
         self.drain_flag = DrainFlag(is_set=False)
         self.topics = _Topics()
         self.ready: dict[PartitionQueue, None] = {}
@@ -143,36 +141,6 @@ class Accumulator:
         self._on_unknown_topic(topic)
         return record.future
 
-    def add_keyed(self, name: str, value: bytes, key: bytes, timestamp_ms: int | None) -> DeliveryFuture | None:
-        """The fast path for a value with a key, into an open batch that already has keys; None if it does not apply.
-
-        It applies within the memory granted to the batch, and without `timestamp_ms` within the millisecond of the last
-        record (see ProducerBatch).
-        """
-        topic = self.topics.get(name)
-        if topic is None or not topic.queues:
-            return None
-        batch = topic.queues[partition_of_key(key, len(topic.queues))].open
-        if batch is None or batch.keys is None or batch.headers is not None:
-            return None
-        size_bytes = batch.size_bytes + len(value) + len(key) + RECORD_OVERHEAD_BYTES
-        if size_bytes > batch.granted_bytes:
-            return None
-        index = len(batch.values)
-        if timestamp_ms is None:
-            if time.time_ns() >= batch.tick_end_ns:
-                return None
-        elif type(timestamp_ms) is int and 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
-            if timestamp_ms < topic.oldest_kept_ms:
-                self.check_age(topic, timestamp_ms)
-            batch.stamp(index, timestamp_ms)
-        else:
-            return None
-        batch.size_bytes = size_bytes
-        batch.values.append(value)
-        batch.keys.append(key)
-        return DeliveryFuture(batch, index)
-
     def add_batch(self, queue: PartitionQueue, encode: Encode, count: int, size_bytes: int) -> ProducerBatch:
         """Queue a batch of these records after those that its partition has. The caller waits for the memory."""
         if queue.open is not None:
@@ -221,10 +189,10 @@ class Accumulator:
         if batch is None:
             batch = self._new_batch(queue)
             self._grant(topic, batch, batch.size_bytes + size_bytes)
-            queue.open = batch
-            self.incomplete[batch] = queue
+            queue.open = topic.open[queue.partition] = batch
             if topic.sticky is queue:
-                self.plain[topic.name] = batch
+                topic.open_sticky = batch
+            self.incomplete[batch] = queue
             self._lingering.append((batch.created_at + self._options.linger_ms / 1000, batch))
             self._wake()
         elif batch.size_bytes + size_bytes > batch.granted_bytes:
@@ -241,10 +209,9 @@ class Accumulator:
         assert batch is queue.open
         queue.open = None
         topic = self.topics[queue.topic]
+        topic.open.pop(queue.partition, None)
         if topic.sticky is queue:
-            topic.sticky = None
-        if self.plain.get(queue.topic) is batch:
-            del self.plain[queue.topic]
+            topic.sticky, topic.open_sticky = None, NO_BATCH
         self.buffered_bytes -= batch.granted_bytes - batch.size_bytes
         batch.granted_bytes = batch.size_bytes
         batch.close()

@@ -39,7 +39,7 @@ from warmlog.errors import (
 )
 from warmlog.producer.delivery import WaitingRecord
 from warmlog.producer.intake.partitioner import partition_of_key
-from warmlog.producer.producer_batch import NO_PRODUCER, NS_PER_MS, ProducerBatch
+from warmlog.producer.producer_batch import NO_BATCH, NO_PRODUCER, NS_PER_MS, ProducerBatch
 from warmlog_protocol.batch import NO_SEQUENCE
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ProducedPartition
@@ -212,7 +212,11 @@ class TopicQueues:
     oldest_kept_ms: int = 0
     """Timestamps from this on were young enough when it was last set; 0: all are. See `max_age_ms`."""
     queues: list[PartitionQueue] = field(default_factory=list)
+    open: dict[int, ProducerBatch] = field(default_factory=dict)
+    """The open batches by partition."""
     sticky: PartitionQueue | None = None
+    open_sticky: ProducerBatch = NO_BATCH
+    """The open batch of `sticky`."""
     waiting: list[WaitingRecord] = field(default_factory=list)
     _next_sticky: int = field(default_factory=lambda: random.randrange(1 << 16))  # noqa: S311
     """Random, so that producers start at different partitions."""
@@ -233,9 +237,11 @@ class TopicQueues:
         self.date()
         self.max_message_bytes = max_message_bytes
         self.segment_bytes = segment_bytes
-        del self.queues[len(topic.partitions) :]  # the topic was recreated
+        for queue in self.queues[len(topic.partitions) :]:  # the topic was recreated
+            self.open.pop(queue.partition, None)
+        del self.queues[len(topic.partitions) :]
         if self.sticky not in self.queues:
-            self.sticky = None
+            self.sticky, self.open_sticky = None, NO_BATCH
         for partition in range(len(self.queues), len(topic.partitions)):
             self.queues.append(
                 PartitionQueue(self.name, partition, is_idempotent=is_idempotent, is_transactional=is_transactional)

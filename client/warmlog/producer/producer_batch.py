@@ -27,16 +27,16 @@ Encode = Callable[..., Sequence[Piece]]
 class ProducerBatch:
     """Records of one partition. Waiters share one completion; no future is created unless a caller awaits.
 
-    Most records are plain: a value and no key, headers or timestamp of its own. `Producer.send` adds those itself, with
-    no call into this class, while two fields allow it:
+    `Producer.send` adds most records itself, without a call into this class: values, with keys if the batch has keys.
+    Three fields allow it:
 
-    - `plain_limit_bytes`: the size to which plain records may fill the batch. It is the memory granted to the batch, or
-      0 if the batch is closed or has keys or headers, whose lists would have to grow along.
+    - `plain_limit_bytes`, `keyed_limit_bytes`: the size to which it may fill the batch with records without keys, or
+      with. It is the memory granted to the batch for the kind of records that the batch has, and 0 for the other; both
+      are 0 if the batch is closed or has headers, whose list would have to grow along.
     - `tick_end_ns`: the end of the millisecond of the last record. A record before it has the same timestamp, so none
       is stored. 0 after a record with a timestamp of its own.
 
-    `append` opens this fast path, for the memory granted by then; `append`, `stamp` and `close` shut it.
-    `Accumulator.add_keyed` does the same for values with keys, within `granted_bytes`.
+    `append` adds any other record.
     """
 
     topic: str
@@ -54,6 +54,7 @@ class ProducerBatch:
     size_bytes: int = BATCH_OVERHEAD_BYTES
     granted_bytes: int = 0
     plain_limit_bytes: int = 0
+    keyed_limit_bytes: int = 0
     tick_end_ns: int = 0
     is_due: bool = False
     pieces: Sequence[Piece] = ()
@@ -88,6 +89,10 @@ class ProducerBatch:
         size_bytes: int,
     ) -> DeliveryFuture:
         """Add one checked record of any kind. Without `timestamp_ms` its time is now."""
+        if timestamp_ms is None:
+            self.tick(time.time_ns())
+        else:
+            self.stamp(timestamp_ms)
         index = len(self.values)
         if key is not None and self.keys is None:
             self.keys = [None] * index
@@ -99,17 +104,18 @@ class ProducerBatch:
         if self.headers is not None:
             self.headers.append(headers)
         self.size_bytes += size_bytes
-        self.plain_limit_bytes = self.granted_bytes if self.keys is None and self.headers is None else 0
-        if timestamp_ms is not None:
-            self.stamp(index, timestamp_ms)
-        else:
-            now_ns = time.time_ns()
-            self.stamp(index, now_ns // NS_PER_MS)
-            self.tick_end_ns = now_ns - now_ns % NS_PER_MS + NS_PER_MS
+        limit_bytes = self.granted_bytes if self.headers is None else 0
+        self.plain_limit_bytes, self.keyed_limit_bytes = (limit_bytes, 0) if self.keys is None else (0, limit_bytes)
         return DeliveryFuture(self, index)
 
-    def stamp(self, index: int, timestamp_ms: int) -> None:
-        """Set the timestamp of the record at `index`, and of those after it up to the next `stamp`."""
+    def tick(self, now_ns: int) -> None:
+        """Set the timestamp of the next record to now, and of those after it in this millisecond."""
+        self.stamp(now_ns // NS_PER_MS)
+        self.tick_end_ns = now_ns - now_ns % NS_PER_MS + NS_PER_MS
+
+    def stamp(self, timestamp_ms: int) -> None:
+        """Set the timestamp of the next record, and of those after it up to the next `stamp`."""
+        index = len(self.values)
         if not self._run_times_ms or self._run_times_ms[-1] != timestamp_ms:
             self._run_starts.append(index)
             self._run_times_ms.append(timestamp_ms)
@@ -128,7 +134,7 @@ class ProducerBatch:
 
     def fill(self, encode: Encode, count: int, size_bytes: int) -> None:
         """Close the batch with these records, `size_bytes` with BATCH_OVERHEAD_BYTES."""
-        self.plain_limit_bytes = 0
+        self.plain_limit_bytes = self.keyed_limit_bytes = 0
         self._encode, self.count, self.size_bytes = encode, count, size_bytes
 
     # --- sending ----------------------------------------------------------------------------------------------------
@@ -237,3 +243,7 @@ def encode_rows(
 ) -> tuple[bytes]:
     """As `Encode`, for lists of records."""
     return (encode_batch(values, keys=keys, headers=headers, timestamps_ms=timestamps_ms, **fields),)
+
+
+NO_BATCH = ProducerBatch("", -1, 0.0, lambda _: None)
+"""In place of an open batch: it takes no record."""

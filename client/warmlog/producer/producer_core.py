@@ -8,10 +8,10 @@ from threading import get_ident
 
 from warmlog.errors import ClientClosed, ClientError, MessageTooLarge, WarmlogError, WrongEventLoop
 from warmlog.producer.accumulator import Accumulator
-from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
+from warmlog.producer.delivery import RecordMetadataRanges
 from warmlog.producer.intake.bulk_records import BulkRecords
 from warmlog.producer.intake.partitioner import chosen_partition
-from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES, Headers
+from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import TopicQueues
 from warmlog.producer.producer_batch import ProducerBatch, encode_rows
@@ -68,19 +68,6 @@ class ProducerCore:
         if not self.transactions.takes_records:
             raise ClientError("this producer has a transactional_id: send within `async with producer.transaction():`")
         return self.transactions.count
-
-    def add(
-        self,
-        topic: str,
-        value: object,
-        key: object,
-        headers: Headers | None,
-        timestamp_ms: int | None,
-        partition: int | None,
-    ) -> DeliveryFuture:
-        """Buffer a record that is serialized; see `Accumulator.add`. ClientError outside of a transaction."""
-        self.open_transaction()
-        return self.accumulator.add(topic, value, key, headers, timestamp_ms, partition)
 
     def check_loop(self, *instead: str) -> None:
         """Raise WrongEventLoop if HomeLoop does, with the number of records that were lost with a closed loop."""

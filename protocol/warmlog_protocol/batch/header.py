@@ -25,9 +25,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from warmlog_protocol.codec.compression import Codec
+from warmlog_protocol.codec.crc32c import crc32c
 from warmlog_protocol.codec.memory import Piece
 from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
 

@@ -1,4 +1,4 @@
-"""What a broker stores of a password, and how it is derived (RFC 5802, section 3).
+"""What a broker stores of a password (RFC 5802, section 3); `derivation` computes it.
 
 ::
 
@@ -10,37 +10,16 @@
 The password cannot be computed from StoredKey and ServerKey, only guessed, each guess at the cost of the iterations.
 """
 
-import hashlib
-import hmac
-import stringprep
-import unicodedata
-from collections.abc import Callable
-from functools import lru_cache
-from secrets import token_bytes
-from typing import NamedTuple
-
 from msgspec import Struct
 
 MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash of each mechanism. Kafka's names (RFC 7677 has the first)."""
+DIGEST_BYTES = {"SCRAM-SHA-256": 32, "SCRAM-SHA-512": 64}
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000
 """The least that RFC 7677 allows; the most that a client computes, in half a second, for a server that asks."""
 ITERATIONS = 16_384
 """The most that Kafka stores: some 5 ms for each guess at a password, and for the first connection of a client."""
 MIN_SALT_BYTES, SALT_BYTES, MAX_SALT_BYTES = 12, 24, 256
-CACHED_KEYS = 64
-
-_PROHIBITED: tuple[Callable[[str], bool], ...] = (
-    stringprep.in_table_c12,
-    stringprep.in_table_c21_c22,
-    stringprep.in_table_c3,
-    stringprep.in_table_c4,
-    stringprep.in_table_c5,
-    stringprep.in_table_c6,
-    stringprep.in_table_c7,
-    stringprep.in_table_c8,
-    stringprep.in_table_c9,
-)
 
 
 class Credential(Struct, array_like=True, frozen=True, gc=False):
@@ -59,52 +38,6 @@ class Credential(Struct, array_like=True, frozen=True, gc=False):
         return f"Credential({self.mechanism!r}, iterations={self.iterations}, …)"
 
 
-class Keys(NamedTuple):
-    """What a client needs of a password for one salt and number of iterations."""
-
-    client: bytes
-    stored: bytes
-    server: bytes
-
-    def __repr__(self) -> str:
-        return "Keys(…)"
-
-
-@lru_cache(CACHED_KEYS)
-def derive_keys(mechanism: str, password: str, salt: bytes, iterations: int) -> Keys:
-    """Return the keys of `password`, kept for further connections: PBKDF2 takes milliseconds. ValueError as `prepared`.
-
-    https://www.rfc-editor.org/rfc/rfc5802#section-3
-    """
-    name = MECHANISMS[mechanism]
-    salted = hashlib.pbkdf2_hmac(name, prepared(password).encode(), salt, iterations)
-    client = hmac.digest(salted, b"Client Key", name)
-    return Keys(client, hashlib.new(name, client).digest(), hmac.digest(salted, b"Server Key", name))
-
-
-def make_credential(
-    mechanism: str, password: str, *, salt: bytes | None = None, iterations: int = ITERATIONS
-) -> Credential:
-    """Return what is stored of `password`, with a new salt unless one is given. ValueError as `prepared`."""
-    salt = token_bytes(SALT_BYTES) if salt is None else salt
-    keys = derive_keys(mechanism, password, salt, iterations)
-    return Credential(mechanism, salt, iterations, keys.stored, keys.server)
-
-
-def stand_in(mechanism: str, username: str, secret: bytes) -> Credential:
-    """Return a credential for a user that does not exist, which no password fits.
-
-    It is always the same for one `username` and `secret`, so that its salt does not tell that there is no such user.
-    """
-
-    def made(of: str, size: int) -> bytes:
-        text = f"{of} {mechanism} {username}".encode()
-        return hmac.digest(secret, text, MECHANISMS[mechanism])[:size]
-
-    size = hashlib.new(MECHANISMS[mechanism]).digest_size
-    return Credential(mechanism, made("salt", SALT_BYTES), ITERATIONS, made("stored", size), made("server", size))
-
-
 def why_unacceptable(credential: Credential) -> str:
     """Return what is wrong with a credential that a client sent; empty if nothing is."""
     if credential.mechanism not in MECHANISMS:
@@ -113,24 +46,7 @@ def why_unacceptable(credential: Credential) -> str:
         return f"{credential.iterations} iterations: {MIN_ITERATIONS} to {MAX_ITERATIONS} were expected"
     if not MIN_SALT_BYTES <= len(credential.salt) <= MAX_SALT_BYTES:
         return f"a salt of {len(credential.salt)} bytes: {MIN_SALT_BYTES} to {MAX_SALT_BYTES} were expected"
-    size = hashlib.new(MECHANISMS[credential.mechanism]).digest_size
+    size = DIGEST_BYTES[credential.mechanism]
     if len(credential.stored_key) != size or len(credential.server_key) != size:
         return f"a key that is not {size} bytes long, as those of {credential.mechanism} are"
     return ""
-
-
-def prepared(text: str) -> str:
-    """Return a user's name or password as it is compared: SASLprep, RFC 4013. ValueError, without the text, if it is
-    empty or has characters that SASLprep prohibits. Characters that are newer than Unicode 3.2 are allowed."""
-    kept = "".join(" " if stringprep.in_table_c12(each) else each for each in text if not stringprep.in_table_b1(each))
-    normalized = unicodedata.ucd_3_2_0.normalize("NFKC", kept)
-    if not normalized:
-        raise ValueError("it is empty")
-    if any(is_prohibited(each) for each in normalized for is_prohibited in _PROHIBITED):
-        raise ValueError("it has a control character, or another one that SASLprep (RFC 4013) prohibits")
-    if any(map(stringprep.in_table_d1, normalized)) and (
-        any(map(stringprep.in_table_d2, normalized))
-        or not (stringprep.in_table_d1(normalized[0]) and stringprep.in_table_d1(normalized[-1]))
-    ):
-        raise ValueError("it mixes writing directions in a way that SASLprep (RFC 4013) prohibits")
-    return normalized

@@ -17,15 +17,8 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Sequence
 from secrets import token_urlsafe
 
-from warmlog_protocol.sasl.credential import (
-    MAX_ITERATIONS,
-    MAX_SALT_BYTES,
-    MECHANISMS,
-    MIN_ITERATIONS,
-    Credential,
-    derive_keys,
-    prepared,
-)
+from warmlog_protocol.sasl.credential import MAX_ITERATIONS, MAX_SALT_BYTES, MECHANISMS, MIN_ITERATIONS, Credential
+from warmlog_protocol.sasl.derivation import derive_keys, prepared
 
 NONCE_BYTES = 24
 MAX_MESSAGE_BYTES = 4096

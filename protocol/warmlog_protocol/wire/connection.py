@@ -18,8 +18,8 @@ a frame, a frame or header above its limit, an API or version that is unknown, a
 a Produce with acks=0 that would have to be refused, and MAX_REFUSALS_IN_A_ROW refused requests in a row.
 """
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -66,8 +66,20 @@ MAX_REFUSALS_IN_A_ROW = 20
 CLIENT_BUFFER_BYTES = 256 * 1024
 """Responses to Produce are small; a Fetch response beyond this gets a buffer of its own."""
 
-_request_decoders = {api.key: msgspec.msgpack.Decoder(api.request) for api in APIS.values()}
-_response_decoders = {api.key: msgspec.msgpack.Decoder(api.response) for api in APIS.values()}
+
+class _Decoders(dict[int, Any]):
+    """The decoders of requests or responses by API key, each made at its first use."""
+
+    def __init__(self, type_of: Callable[[Api], type[Message]]) -> None:
+        self._type_of = type_of
+
+    def __missing__(self, key: int) -> Any:
+        decoder = self[key] = msgspec.msgpack.Decoder(self._type_of(APIS[key]))
+        return decoder
+
+
+_request_decoders = _Decoders(lambda api: api.request)
+_response_decoders = _Decoders(lambda api: api.response)
 _error_decoder = msgspec.msgpack.Decoder(ErrorResponse)
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes from a peer: also for text that is not UTF-8 and for arrays nested too deeply."""

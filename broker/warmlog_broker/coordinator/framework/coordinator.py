@@ -1,6 +1,5 @@
 """The shards of one internal topic: created on first use, loaded when this broker leads them, found by name."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Generic, TypeVar
 from zlib import crc32
@@ -98,8 +97,12 @@ class Coordinator(Generic[S]):
         await self.create()
         shard = self.find(key)
         assert shard is not None
-        outcome = shard.run(key, decide, is_shared=is_shared)
-        return await outcome if isinstance(outcome, asyncio.Future) else outcome
+        return await shard.carry_out(key, decide, is_shared=is_shared)
+
+    async def carry_out(self, key: str, decide: Callable[[S], Decision[R]]) -> R:
+        """As `run`, and return the result once that is durable."""
+        outcome = self.run(key, decide)
+        return await outcome if isinstance(outcome, Awaitable) else outcome
 
     def state_of(self, key: str) -> S:
         """Return the state that has `key`, for reading; an empty one if the topic does not exist."""

@@ -162,6 +162,11 @@ class Shard(Generic[S]):
             self._write(operation, decision)
         return operation.future
 
+    async def carry_out(self, key: str, decide: Callable[[S], Decision[R]], *, is_shared: bool = False) -> R:
+        """Run an operation, and return its result once that is durable."""
+        outcome = self.run(key, decide, is_shared=is_shared)
+        return await outcome if isinstance(outcome, asyncio.Future) else outcome
+
     def close(self, reason: str) -> None:
         """Refuse operations from now on, and fail those that wait. Idempotent."""
         if self.status is Status.CLOSED:

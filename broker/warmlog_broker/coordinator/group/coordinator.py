@@ -7,6 +7,7 @@ that came before them. A heartbeat that changes nothing writes nothing and gets 
 
 import asyncio
 import dataclasses
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -35,7 +36,7 @@ from warmlog_broker.coordinator.group.decisions.offsets import (
 from warmlog_broker.coordinator.group.decisions.pending_offsets import add_pending, end_pending
 from warmlog_broker.coordinator.group.decisions.state import Group, Groups, KnownTopic, Limits, Partition
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
-from warmlog_broker.coordinator.group.duties import GroupShard, Sessions, Targets, Waits, run_unasked
+from warmlog_broker.coordinator.group.duties import GroupShard, Sessions, Targets, Waits
 from warmlog_broker.coordinator.group.patterns import Patterns
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Slices, Tasks, in_turns
@@ -65,6 +66,9 @@ OFFSETS_EXPIRATION_INTERVAL_S = 600.0
 """How often committed offsets to forget are looked for: they are kept for days."""
 TOPIC_CHANGES_S = 0.2
 """How long changes of topics are collected before the groups are looked at."""
+
+
+_log = logging.getLogger(__name__)
 
 
 def has_news(request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> bool:
@@ -143,7 +147,9 @@ class GroupCoordinator:
         authorizer.on_changed.append(self._rights_changed)
         self._started_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._now_s = loop.time
-        self._sessions = Sessions(timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms, lines=lines)
+        self._sessions = Sessions(
+            timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms, lines=lines, tasks=self._tasks
+        )
         self._targets = Targets(config, self._subscriptions, slices, self._tasks, holdings.check)
         self._commits: dict[tuple[str, str], deque[int]] = {}
         """By group and member id: the numbers of the commits that are not decided or not durable yet, rising."""
@@ -243,11 +249,12 @@ class GroupCoordinator:
             return response
         group = shard.state.get(name)
         if not is_waiting or has_news(request, response):
-            if group is not None and member_id in group.away:
-                self.waits.changed(name)  # others may be settled again
+            was_away = group is not None and member_id in group.away
             shard.state.heard(
                 name, member_id, now_ms=self._steady_ms(), epoch=request.member_epoch, owned=request.owned
             )
+            if group is not None and was_away and not group.away and group.target_epoch == group.epoch:
+                self.waits.changed(name)  # others are settled again
             self._sessions.watch(shard, name, member_id)
         if group is not None and member_id in group.members:
             self._subscriptions.of(group.members[member_id])
@@ -303,8 +310,7 @@ class GroupCoordinator:
             )
             return Decision(records, response)
 
-        outcome = self._coordinator.run(request.group, decide)
-        return await outcome if isinstance(outcome, Awaitable) else outcome
+        return await self._coordinator.carry_out(request.group, decide)
 
     def pending(self) -> Iterator[tuple[str, int, int]]:
         """Iterate over group, producer id and epoch of offsets that wait for a transaction. As `Coordinator.states`."""
@@ -317,12 +323,10 @@ class GroupCoordinator:
     async def end_pending(self, group: str, producer_id: int, epoch: int, *, commits: bool) -> None:
         """End a transaction that commits offsets of `group`, with the epoch of its markers."""
 
-        def decide(groups: Groups) -> Decision[None]:
-            return end_pending(groups, group, producer_id, epoch, commits=commits, now_ms=self._now_ms())
-
-        outcome = self._coordinator.run(group, decide)
-        if outcome is not None:
-            await outcome
+        await self._coordinator.carry_out(
+            group,
+            lambda groups: end_pending(groups, group, producer_id, epoch, commits=commits, now_ms=self._now_ms()),
+        )
 
     def _commit_ended(self, request: OffsetCommitRequest, outcome: "asyncio.Future[OffsetCommitResponse]") -> None:
         under_way = self._commits[request.group, request.member_id]
@@ -398,7 +402,11 @@ class GroupCoordinator:
     def changed(self, shard: GroupShard, key: str) -> None:
         """As `ShardWatcher`."""
         self._targets.changed(shard, key)
-        self.waits.changed(key)
+        group = shard.state.get(key)
+        if group is None or group.has_news:
+            self.waits.changed(key)
+        if group is not None:
+            group.has_news = False
 
     async def _begin(self, shard: GroupShard) -> None:
         state = shard.state
@@ -427,7 +435,10 @@ class GroupCoordinator:
             await asyncio.sleep(TOPIC_CHANGES_S)
             self._topics_changed.clear()
             for pattern in self._subscriptions.patterns():
+                was_refused = bool(pattern.problem)
                 await self._patterns.match(pattern)
+                if pattern.problem and not was_refused:
+                    _log.warning("members of groups get no topics by a pattern: %s", pattern.problem)
             for shard in self._coordinator.active:
                 async for name in in_turns([group.name for group in shard.state if group.members], GROUPS_A_TURN):
                     if shard not in self._coordinator.active:
@@ -441,7 +452,8 @@ class GroupCoordinator:
                 async for name in in_turns([group.name for group in shard.state], GROUPS_A_TURN):
                     if shard not in self._coordinator.active:
                         break
-                    run_unasked(shard, name, partial(self._expired, name), lambda _: None)
+                    with suppress(ApiError):
+                        await shard.carry_out(name, partial(self._expired, name))
 
     def _expired(self, name: str, groups: Groups) -> Decision[int]:
         return expire_offsets(

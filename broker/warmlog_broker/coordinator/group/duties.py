@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import Decision, holds_anything
@@ -35,30 +35,6 @@ WAKE_S = 0.02
 
 GroupShard = Shard[Groups]
 
-_log = logging.getLogger(__name__)
-
-
-def run_unasked(
-    shard: GroupShard, group: str, decide: Callable[[Groups], Decision[Any]], done: Callable[[bool], None]
-) -> None:
-    """Run an operation that no request waits for; `done` is told whether it was carried out."""
-
-    def finished(future: "asyncio.Future[Any]") -> None:
-        error = None if future.cancelled() else future.exception()
-        if error is not None and not isinstance(error, ApiError):
-            _log.error("group %r: a change failed: a bug", group, exc_info=error)
-        done(error is None)
-
-    try:
-        outcome = shard.run(group, decide)
-    except ApiError:
-        done(False)
-        return
-    if isinstance(outcome, asyncio.Future):
-        outcome.add_done_callback(finished)
-    else:
-        done(True)
-
 
 class _Deadline(NamedTuple):
     timer: Timer
@@ -76,9 +52,11 @@ class Sessions:
         now_s: Callable[[], float],
         wall_ms: Callable[[], int],
         lines: RepeatedLines,
+        tasks: Tasks,
     ) -> None:
         """`now_ms` is the clock of `Groups.heard`, `now_s` that of `timers`; `wall_ms`, the time of day, is stored."""
         self._lines = lines
+        self._tasks = tasks
         self._timers = timers
         self._now_ms = now_ms
         self._wall_ms = wall_ms
@@ -125,14 +103,21 @@ class Sessions:
         elif now_ms - due_ms > LATE_MS:
             self._set(shard, group, member_id, now_ms + GRACE_MS)
         else:
-            run_unasked(
-                shard,
-                group,
-                partial(self._expire, group, member_id),
-                partial(self._expired, shard, group, member_id),
-            )
+            self._tasks.start(self._expire(shard, group, member_id), "end of a session")
 
-    def _expire(self, group: str, member_id: str, groups: Groups) -> Decision[bool]:
+    async def _expire(self, shard: GroupShard, group: str, member_id: str) -> None:
+        try:
+            await shard.carry_out(group, lambda groups: self._decide(groups, group, member_id))
+            retry_ms = 0
+        except ApiError:
+            retry_ms = self._now_ms() + int(RETRY_S * 1000)
+        if shard in self._deadlines:
+            if retry_ms:
+                self._set(shard, group, member_id, retry_ms)
+            else:
+                self.watch(shard, group, member_id)
+
+    def _decide(self, groups: Groups, group: str, member_id: str) -> Decision[bool]:
         """Decide when the group's turn has come: until then a heartbeat may have been accepted."""
         member = groups.member(group, member_id)
         if member is None or member.deadline_ms() > self._now_ms():
@@ -142,14 +127,6 @@ class Sessions:
         text = f"member {member_id} ({member.settings.host}) of group {group!r} is removed: {why}"
         self._lines.write(logging.INFO, "members that were removed", text, self._now_s())
         return expire_member(groups, group, member_id, now_ms=self._wall_ms())
-
-    def _expired(self, shard: GroupShard, group: str, member_id: str, was_done: bool) -> None:
-        if shard not in self._deadlines:
-            return
-        if was_done:
-            self.watch(shard, group, member_id)
-        else:
-            self._set(shard, group, member_id, self._now_ms() + int(RETRY_S * 1000))
 
 
 class Targets:
@@ -212,9 +189,7 @@ class Targets:
         try:
             target = await self._slices.run(compute(group, self._subscriptions))
             if target is not None:
-                outcome = shard.run(name, lambda groups: assign(groups, target, self._subscriptions, self._may_hold))
-                if isinstance(outcome, asyncio.Future):
-                    await outcome
+                await shard.carry_out(name, lambda groups: assign(groups, target, self._subscriptions, self._may_hold))
                 self.count += 1
         except ApiError:
             group.target_version = -1

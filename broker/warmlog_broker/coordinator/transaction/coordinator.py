@@ -264,8 +264,7 @@ class TransactionCoordinator:
 
         while True:
             try:
-                outcome = self._coordinator.run(transactional_id, run)
-                return await outcome if isinstance(outcome, Awaitable) else outcome
+                return await self._coordinator.carry_out(transactional_id, run)
             except NeedsProducerId:
                 given = self._given(await self._producer_ids.give_out())
 

@@ -22,8 +22,9 @@ transactions that were aborted beyond the cleanable part are known too (Kafka as
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from warmlog_broker.storage.cleaner.offset_map import OffsetMap, fill_map
 from warmlog_broker.storage.cleaner.plan import CleanableRange, group_segments
@@ -36,8 +37,7 @@ from warmlog_broker.storage.segment.segment import SegmentConfig
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class CleaningTask:
+class CleaningTask(Struct, frozen=True):
     """What to compact of one log, as it was when the task was made."""
 
     range: CleanableRange

@@ -13,7 +13,8 @@ effect).
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from warmlog_broker.storage.cleaner.sources import SourceSegment
 from warmlog_broker.storage.config import MAX_INT64, LogConfig
@@ -21,8 +22,7 @@ from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.segment.segment import LogSegment
 
 
-@dataclass(frozen=True, slots=True)
-class CleanableRange:
+class CleanableRange(Struct, frozen=True):
     """Which part of one log is clean, and which is dirty."""
 
     first_dirty_offset: int

@@ -8,8 +8,9 @@ there. The files' time of modification is the last source's, as retention uses i
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
+
+from msgspec import Struct
 
 from warmlog_broker.storage.cleaner.rules import CompactionRules
 from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment
@@ -24,8 +25,7 @@ from warmlog_protocol.batch import CRC_START, RecordBatch, read_header
 logger = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class CleaningStats:
+class CleaningStats(Struct):
     """What a pass, or the rewriting of one group, has done so far."""
 
     read_bytes: int = 0
@@ -37,13 +37,12 @@ class CleaningStats:
     replaced_segments: int = 0
 
     def __iadd__(self, other: "CleaningStats") -> "CleaningStats":
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 
 
-@dataclass(slots=True)
-class Rewritten:
+class Rewritten(Struct):
     """The result of rewriting a group."""
 
     sources: Sequence[SourceSegment]

@@ -7,9 +7,10 @@ off meanwhile: then the compaction is cancelled.
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+
+from msgspec import Struct
 
 from warmlog_broker.storage.cleaner.throttle import Throttle, Turns
 from warmlog_broker.storage.config import UNLIMITED
@@ -54,8 +55,7 @@ class CleaningPace:
             raise CleaningAborted("the compaction was cancelled")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceSegment:
+class SourceSegment(Struct, frozen=True):
     """A closed segment that is read by the names of its files."""
 
     path: Path

@@ -26,7 +26,6 @@ the partitions on it.
 import json
 import logging
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from errno import ENOSPC, EROFS, ESTALE
@@ -338,6 +337,8 @@ def remove_deleted_partition(path: Path) -> None:
     name = parse_directory_name(path.name)
     if name is None or name.mark != "delete":
         raise ValueError(f"{path} is not the directory of a deleted partition")
+    import shutil  # slow to import
+
     shutil.rmtree(path)
 
 

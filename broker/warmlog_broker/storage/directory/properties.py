@@ -11,9 +11,10 @@ The ids detect a disk that was swapped, copied or taken from another broker. A f
 wrote it, gets them at the next start. Other keys are ignored.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
+
+from msgspec import Struct
 
 from warmlog_broker.storage.io.durable_files import replace_file
 from warmlog_protocol.errors import WarmlogError
@@ -35,8 +36,7 @@ class ForeignDirectory(DataDirectoryError):
     """The directory belongs to another cluster, or is configured at another path."""
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryFormat:
+class DirectoryFormat(Struct, frozen=True):
     """The content of the file. The ids are None if it has none."""
 
     cluster_id: str | None = None

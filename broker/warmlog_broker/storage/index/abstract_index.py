@@ -43,6 +43,8 @@ MAX_UNWRITTEN = 64
 MAX_RECENT = 2048
 """Keys that may be in memory."""
 
+_BLOCK_BYTES = 4096
+
 Buffer = mmap.mmap | bytearray | bytes
 
 
@@ -88,11 +90,13 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         open_files: OpenFiles,
         max_index_bytes: int = -1,
         is_writable: bool = True,
+        entries: int | None = None,
     ) -> None:
         """Open the index at `path`, or create it with room for `max_index_bytes`.
 
         Every slot of an existing file is an entry, except the zeros after the last one. Read-only (for tools), a
-        missing file is FileNotFoundError and nothing is created.
+        missing file is FileNotFoundError and nothing is created. With `entries` that many were on disk before a crash:
+        they are kept, whatever follows them, and there is room for more; CorruptIndex if they are not there any more.
         """
         super().__init__(path, open_files, is_writable=is_writable)
         self.base_offset = base_offset
@@ -110,9 +114,12 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         self.file_bytes = 0
         self.max_entries = 0
         try:
-            self._open_existing()
+            if entries is None:
+                self._open_existing()
+            else:
+                self._resume(entries)
         except FileNotFoundError:
-            if not is_writable:
+            if not is_writable or entries is not None:
                 raise
             self._create()
         self._entries_changed()
@@ -411,6 +418,21 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         if self.entries and self._is_zero(self.entries - 1):
             self._leave_out_padding()
 
+    def _resume(self, entries: int) -> None:
+        file, kept_bytes = self._opened(), entries * self.entry_bytes
+        file_bytes = file.size_bytes
+        if kept_bytes > file_bytes:
+            raise CorruptIndex(f"{self.path}: {entries} entries expected, {file_bytes} bytes found")
+        if not _is_hole_from(file.fd, kept_bytes):
+            os.ftruncate(file.fd, kept_bytes)
+            file_bytes = kept_bytes
+        wanted_bytes = max(kept_bytes, self.max_index_bytes - self.max_index_bytes % self.entry_bytes)
+        if file_bytes != wanted_bytes:
+            os.ftruncate(file.fd, wanted_bytes)
+        self._note_file_bytes(wanted_bytes)
+        self.entries = self._written = entries
+        self.writes += 1
+
     def _create(self) -> None:
         self._check_max_index_bytes()
         file = self._opened(os.O_CREAT | os.O_EXCL)
@@ -438,3 +460,15 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
 
     def _is_zero(self, slot: int) -> bool:
         return self._unpack(self._mapped(), slot * self.entry_bytes) == (0, 0)
+
+
+def _is_hole_from(descriptor: int, position: int) -> bool:
+    """Whether the file has nothing but zeros from `position` on, as far as a look at its blocks can tell."""
+    block_end = position + -position % _BLOCK_BYTES
+    if any(os.pread(descriptor, block_end - position, position)):
+        return False
+    try:
+        os.lseek(descriptor, block_end, os.SEEK_DATA)
+    except OSError as error:
+        return error.errno == errno.ENXIO
+    return False

@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -26,7 +27,7 @@ class LazyIndex(HasPath, Generic[Index]):
 
     __slots__ = ("_open_index", "entry_bytes", "is_closed", "loaded")
 
-    def __init__(self, path: Path | str, index_class: type[Index], open_index: Callable[[Path], Index]) -> None:
+    def __init__(self, path: Path | str, index_class: type[Index], open_index: Callable[..., Index]) -> None:
         """The first `get` calls `open_index(path)`, which creates a missing file."""
         super().__init__(path)
         self.entry_bytes = index_class.entry_bytes
@@ -38,6 +39,11 @@ class LazyIndex(HasPath, Generic[Index]):
         """The index, opened (and created) if necessary. ClosedFile after `close` and `delete`."""
         index = self.loaded
         return index if index is not None else self._load()
+
+    def resume(self, entries: int) -> Index:
+        """Open the index after a crash, with so many entries that were on disk; see AbstractIndex."""
+        self.forget()
+        return self._load(partial(self._open_index, entries=entries))
 
     def file_exists(self) -> bool:
         return self.loaded is not None or self.path.exists()
@@ -89,10 +95,10 @@ class LazyIndex(HasPath, Generic[Index]):
         if self.loaded is not None:
             self.loaded.close_handles()
 
-    def _load(self) -> Index:
+    def _load(self, open_index: Callable[[Path], Index] | None = None) -> Index:
         with _OPENING:
             if self.is_closed:
                 raise ClosedFile(f"{self.path} was closed or deleted")
             if self.loaded is None:
-                self.loaded = self._open_index(self.path)
+                self.loaded = (open_index or self._open_index)(self.path)
             return self.loaded

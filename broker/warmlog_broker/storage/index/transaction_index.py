@@ -20,9 +20,9 @@ after the file was reopened (Kafka compares only with what the same instance has
 first entry for a fetch, and a lookup reads only what it needs.
 
 **Durability.** Rebuilding an index needs the log and the transactions that were open where the segment begins. Recovery
-replays these, and rebuilds the index of each segment that it checks (see `txn_index_recovery`). So entries are synced
-like other indexes: when the segment has become inactive, before the recovery point moves past it. A full disk is an
-error that leaves the file as it was.
+replays these, and rebuilds the index of each segment that it checks (see `txn_index_recovery`), from the restart point
+on. So an entry is synced with its marker, before the recovery point moves past that. A full disk is an error that
+leaves the file as it was.
 """
 
 import errno
@@ -76,6 +76,7 @@ class TransactionIndex(ManagedFile):
         "base_offset",
         "is_verified",
         "needs_rebuild",
+        "right_below",
     )
 
     def __init__(self, path: Path | str, base_offset: int, open_files: OpenFiles, *, is_writable: bool = True) -> None:
@@ -85,6 +86,8 @@ class TransactionIndex(ManagedFile):
         """Whether the entries are known to be right: `txn_index_recovery` verifies an index found on disk."""
         self.needs_rebuild = False
         """Whether it must be rebuilt from the log."""
+        self.right_below = base_offset
+        """Entries of markers below this offset are right, also if it must be rebuilt."""
         self._entries = -1  # unknown until the file is opened
         self._last: AbortedTxn | None = None
         self._has_torn_tail = False
@@ -206,7 +209,7 @@ class TransactionIndex(ManagedFile):
             self._synced_writes = self.writes
         else:
             self.reset()
-        self.is_verified, self.needs_rebuild = True, False
+        self.is_verified, self.needs_rebuild, self.right_below = True, False, self.base_offset
 
     def leave_empty(self) -> None:
         """Leave a file without entries, if possible: a later start then rebuilds the index."""
@@ -216,7 +219,15 @@ class TransactionIndex(ManagedFile):
 
     def invalidate(self) -> None:
         """Note that the entries are wrong and must be rebuilt."""
-        self.is_verified, self.needs_rebuild = False, True
+        self.is_verified, self.needs_rebuild, self.right_below = False, True, self.base_offset
+
+    def right_entries(self) -> list[AbortedTxn]:
+        """The entries that stay in a rebuild; none, and all must be rebuilt, if they cannot be read."""
+        try:
+            return [entry for entry in self if entry.last_offset < self.right_below] if self.file_exists() else []
+        except (CorruptIndex, FileNotFoundError):
+            self.right_below = self.base_offset
+            return []
 
     # Flushing
 

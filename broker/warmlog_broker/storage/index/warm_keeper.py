@@ -21,9 +21,10 @@ import logging
 import mmap
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from warmlog_broker.storage.index.abstract_index import AbstractIndex
 from warmlog_broker.storage.index.lazy_index import LazyIndex
@@ -48,8 +49,7 @@ def warm_range(index_bytes: int, warm_bytes: int, page_bytes: int = PAGE_BYTES) 
     return WarmRange(first, end - first)
 
 
-@dataclass(frozen=True, slots=True)
-class WarmTarget:
+class WarmTarget(Struct, frozen=True):
     """The end of an index file that is to be kept warm."""
 
     path: Path

@@ -5,18 +5,20 @@ closed, deleted, cut, or no longer compacted; it holds only files.
 """
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from warmlog_broker.storage.cleaner.cleaner import CleaningTask
-from warmlog_broker.storage.cleaner.plan import CleanableRange, cleanable_range
-from warmlog_broker.storage.cleaner.rewriter import Rewritten
-from warmlog_broker.storage.cleaner.rules import NO_DATA, UNKNOWN_DATA, LastRecord
-from warmlog_broker.storage.cleaner.sources import CleaningAborted, CleaningPace, SourceSegment
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_broker.storage.segment.segment_files import TRANSACTION_INDEX_KIND
 from warmlog_broker.storage.segment.segment_swap import Replacement
+
+if TYPE_CHECKING:
+    from warmlog_broker.storage.cleaner.cleaner import CleaningTask
+    from warmlog_broker.storage.cleaner.plan import CleanableRange
+    from warmlog_broker.storage.cleaner.rewriter import Rewritten
+    from warmlog_broker.storage.cleaner.sources import CleaningPace
 
 
 class LogCompaction:
@@ -35,8 +37,10 @@ class LogCompaction:
         """Take over where `original`, of whose log this one is a copy, may have left gaps."""
         self.compacted_below = original.compacted_below
 
-    def range(self, now_ms: int) -> CleanableRange:
+    def range(self, now_ms: int) -> "CleanableRange":
         """What may be compacted now. May read a header or two."""
+        from warmlog_broker.storage.cleaner.plan import cleanable_range  # only logs that are compacted need it
+
         found = cleanable_range(
             list(self._local.segments),
             known_dirty_offset=self.first_dirty_offset,
@@ -49,11 +53,15 @@ class LogCompaction:
             self.first_dirty_offset = found.first_dirty_offset
         return found
 
-    def begin(self, found: CleanableRange, pace: CleaningPace, now_ms: int) -> CleaningTask:
+    def begin(self, found: "CleanableRange", pace: "CleaningPace", now_ms: int) -> "CleaningTask":
         """What a `Cleaning` of `found` needs to know. Until `end` the log stops `pace` to cancel it.
 
         OSError from the disk if a transaction index must be rebuilt.
         """
+        from warmlog_broker.storage.cleaner.cleaner import CleaningTask
+        from warmlog_broker.storage.cleaner.rules import LastRecord
+        from warmlog_broker.storage.cleaner.sources import SourceSegment
+
         local = self._local
         local.check_online()
         local.finish_replacement()
@@ -111,7 +119,7 @@ class LogCompaction:
         self.compacted_below = min(self.compacted_below, offset)
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
 
-    def take(self, rewritten: Rewritten) -> Replacement:
+    def take(self, rewritten: "Rewritten") -> Replacement:
         """Begin to replace the sources of `rewritten` by its segment.
 
         `Replacement.sync` in any thread and `LocalLog.advance` complete that, in turn.
@@ -126,6 +134,8 @@ class LogCompaction:
             (source.base_offset, source.size_bytes) for source in rewritten.sources
         ]:
             rewritten.segment.delete()
+            from warmlog_broker.storage.cleaner.sources import CleaningAborted
+
             raise CleaningAborted(f"{self._local.directory} has changed while it was compacted")
         self.compacted_below = max(self.compacted_below, rewritten.sources[-1].next_base_offset)
         return self._local.begin_replacement([rewritten.segment], found)
@@ -133,6 +143,8 @@ class LogCompaction:
 
 def _last_flushed(entry: ProducerEntry, flushed_offset: int) -> int:
     """The last offset of the producer's newest batch below `flushed_offset`; NO_DATA or UNKNOWN_DATA without one."""
+    from warmlog_broker.storage.cleaner.rules import NO_DATA, UNKNOWN_DATA
+
     if not entry.batches:
         return NO_DATA
     return next(

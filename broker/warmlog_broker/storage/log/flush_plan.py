@@ -11,19 +11,20 @@ If many logs are flushed together, one `syncfs` may replace `sync_files` and `sy
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from msgspec import Struct
+
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, EpochStart, pack_epochs
+from warmlog_broker.storage.directory.restart_point import RESTART_POINT_NAME, RestartPoint, pack_restart_point
 from warmlog_broker.storage.io.durable_files import commit_file, open_to_sync, replace_file, stage_file, sync_directory
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment, Unflushed
 
 
-@dataclass(slots=True)
-class FlushPlan:
+class FlushPlan(Struct):
     """Everything that was written to one log and not synced, when the plan was made."""
 
     directory: Path
@@ -40,6 +41,8 @@ class FlushPlan:
     """`LocalLog.truncations` when the plan was made."""
     epochs_error: str = ""
     """Why the leader epochs could not be written (out of space or descriptors); the next flush writes them."""
+    restart_point: RestartPoint | None = None
+    """To be written once everything else is on disk; None after that if the disk was too full for it."""
 
     @property
     def end_offset(self) -> int:
@@ -56,7 +59,7 @@ class FlushPlan:
     def run(self) -> None:
         """Make everything durable; OSError from the disk. Takes from 0.2 ms to what the disk needs."""
         self.sync_files()
-        if self.epochs is not None:
+        if self.has_side_files:
             self.write_side_files()
         if self.directories:
             self.sync_directories()
@@ -69,34 +72,46 @@ class FlushPlan:
         for path in self.snapshots:
             _sync_file_if_there(path)
 
-    def write_side_files(self) -> None:
-        """Replace the leader epochs' file, if they have changed.
+    @property
+    def has_side_files(self) -> bool:
+        return self.epochs is not None or self.restart_point is not None
 
-        A disk that is too full for it does not fail the flush: the batches carry their epochs too.
+    def write_side_files(self, *, sync: bool = True) -> None:
+        """Replace the files of the leader epochs and of the restart point, if they have changed.
+
+        A disk that is too full for it does not fail the flush: the batches carry their epochs too. Without `sync` the
+        caller syncs the file system.
         """
-        self._write_epochs(replace_file)
+        self._write(replace_file if sync else _replace_unsynced)
 
     def stage_side_files(self) -> None:
         """Write the new side files under temporary names; durable after a sync, `place_side_files`, and a sync."""
-        self._write_epochs(partial(stage_file, sync=False))
+        self._write(partial(stage_file, sync=False))
 
     def place_side_files(self) -> None:
         """Rename what was staged, and synced since, into place."""
-        if not self.epochs_error:
-            self._write_epochs(lambda path, _: commit_file(path))
+        self._write(lambda path, _: commit_file(path))
 
-    def _write_epochs(self, write: Callable[[Path, bytes], None]) -> None:
-        if self.epochs is None:
-            return
+    def _write(self, write: Callable[[Path, bytes], None]) -> None:
+        if self.epochs is not None and not self.epochs_error:
+            self.epochs_error = self._attempt(write, EPOCHS_NAME, pack_epochs(self.epochs))
+        if self.restart_point is not None:
+            point = pack_restart_point(self.restart_point)
+            if self._attempt(write, RESTART_POINT_NAME, point):
+                self.restart_point = None
+
+    def _attempt(self, write: Callable[[Path, bytes], None], name: str, content: bytes) -> str:
+        """Write a file; return why space or descriptors do not suffice for it."""
         try:
-            write(self.directory / EPOCHS_NAME, pack_epochs(self.epochs))
+            write(self.directory / name, content)
         except FileNotFoundError:
             if self.directory.exists():
                 raise  # otherwise the log was deleted, or has moved away
         except OSError as error:
             if not is_resource_exhaustion(error):
                 raise
-            self.epochs_error = str(error)
+            return str(error) or repr(error)
+        return ""
 
     def sync_directories(self) -> None:
         """Make new names durable."""
@@ -164,6 +179,11 @@ class Unsynced:
             segment.mark_flushed(unflushed)
         if self._segments:
             self._segments = [segment for segment in self._segments if segment.unflushed() is not None]
+
+
+def _replace_unsynced(path: Path, content: bytes) -> None:
+    stage_file(path, content, sync=False)
+    commit_file(path)
 
 
 def sync_directory_if_there(directory: Path) -> None:

@@ -11,8 +11,6 @@ A partial batch at the end of the buffer, which a fetch with a size limit return
 
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from warmlog_broker.storage.directory.gap_marker import note_gaps
 from warmlog_broker.storage.log.appender import AppendInfo
 from warmlog_broker.storage.log.bounds import LogBounds
@@ -26,6 +24,7 @@ from warmlog_protocol.batch.header import (
     Buffer,
     read_header,
 )
+from warmlog_protocol.codec.crc32c import crc32c
 from warmlog_protocol.errors import CorruptBatch, FencedLeaderEpoch, WarmlogError
 
 

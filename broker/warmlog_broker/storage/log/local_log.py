@@ -9,9 +9,10 @@ restart has checked what the disk holds. A disk that is merely full is no such f
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, deleted_directory_name
@@ -27,6 +28,7 @@ from warmlog_broker.storage.log.flush_plan import Unsynced, sync_directory_if_th
 from warmlog_broker.storage.producer.txn_index_recovery import verify_transaction_index
 from warmlog_broker.storage.record.scan import Damage
 from warmlog_broker.storage.recovery.loader import LoadedLog, SegmentFactory
+from warmlog_broker.storage.recovery.recovery import UncheckedRange
 from warmlog_broker.storage.segment.delayed_deletion import DelayedDeletions
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.rolling import is_overdue, should_roll
@@ -65,6 +67,7 @@ class LocalLog:
         "segments",
         "snapshots",
         "truncations",
+        "unchecked",
         "unsynced",
     )
 
@@ -84,6 +87,8 @@ class LocalLog:
             self.unsynced.add_directory(self.directory.parent)
         self.damage = tuple(loaded.report.damage)
         """Damage below the recovery point: reads there are refused."""
+        self.unchecked = loaded.unchecked
+        """What recovery has left to a check in the background; see `note_checked`."""
         self.has_gaps = loaded.has_gaps
         """Whether batches need not follow one another: see `gap_marker`."""
         self.truncations = 0
@@ -154,6 +159,17 @@ class LocalLog:
             self.fail(reason)
             return StorageError(reason)
         return storage_error(reason, error)
+
+    def note_checked(self, checked: UncheckedRange, damage: Sequence[Damage]) -> bool:
+        """Note the damage that the check of `checked` has found; return False if that has changed since."""
+        segment = self.segments.get(checked.base_offset)
+        is_current = self.unchecked is checked and segment is not None and segment.size_bytes >= checked.end_position
+        self.unchecked = None
+        if not is_current:
+            return False
+        known = {(each.path, each.position) for each in self.damage}
+        self.damage += tuple(each for each in damage if (each.path, each.position) not in known)
+        return True
 
     # Writing
 

@@ -17,11 +17,12 @@ of it remains, and the next may succeed.
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from secrets import randbelow
+from random import randrange
 from typing import Self
 from uuid import UUID
+
+from msgspec.structs import replace
 
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, CleanEnd, LogOffsets, StoredState
@@ -57,7 +58,7 @@ class Log:
         self.bounds = LogBounds(self.local, loaded.log_start_offset, loaded.high_watermark)
         self.appender = LogAppender(self.local, self.bounds)
         self.follower = FollowerAppender(self.local, self.bounds)
-        self.flusher = LogFlusher(self.local, self.bounds)
+        self.flusher = LogFlusher(self.local, self.bounds, has_restart_point=loaded.has_restart_point)
         self.compaction = LogCompaction(self.local, self.bounds, loaded.first_dirty_offset)
         self.reader = LogReader(self.local, self.bounds, self.compaction)
         self.retention = LogRetention(self.local, self.bounds)
@@ -76,13 +77,15 @@ class Log:
         stored: StoredState = NEVER_STORED,
         is_start_known: bool = False,
         max_leader_epoch: int | None = None,
-        random_below: Callable[[int], int] = randbelow,
+        random_below: Callable[[int], int] = randrange,
+        after_bytes: Callable[[int], None] = lambda _: None,
     ) -> Self:
         """Open the log in `directory`, or create it, and recover it unless `stored` says how it was left.
 
         On return all that the log holds is durable, except a new log's empty files, which its first flush syncs. What
         was found and done is in `recovery_report`. `is_start_known`: the log start in `stored` is from a checkpoint.
-        `max_leader_epoch` is the newest epoch that the partition has had, if known. Raises InconsistentTopicId if the
+        `max_leader_epoch` is the newest epoch that the partition has had, if known. `after_bytes` is called with the
+        size of each part that was checked. Raises InconsistentTopicId if the
         directory belongs to another topic id, and StorageError if the disk fails.
         """
         factory = SegmentFactory(directory, config, open_files, random_below)
@@ -96,6 +99,7 @@ class Log:
                 max_leader_epoch,
                 truncation,
                 is_start_known=is_start_known and truncation is None,
+                after_bytes=after_bytes,
             )
             log = cls(key, factory, load_log(request))
             log._after_load()

@@ -16,11 +16,11 @@ crash; see `replica_mover` in the broker.
 """
 
 import os
-import shutil
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
+
+from msgspec import Struct, field
 
 from warmlog_broker.storage.directory.gap_marker import GAPS_NAME
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, pack_epochs
@@ -40,8 +40,7 @@ from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, TIME_I
 _EVERYTHING = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class CopyStep:
+class CopyStep(Struct, frozen=True):
     """Bytes of one log file to copy, and its side files. `run` may be called in any thread."""
 
     source: OpenFile
@@ -85,13 +84,14 @@ def make_directory(source: Log, data_directory: Path) -> Path:
         replace_file(directory / METADATA_NAME, pack_partition_metadata(source.topic_id))
         sync_directory(data_directory)
     except OSError:
+        import shutil  # slow to import
+
         shutil.rmtree(directory, ignore_errors=True)
         raise
     return directory
 
 
-@dataclass(slots=True)
-class LogCopy:
+class LogCopy(Struct):
     """A copy under way. `run` of the steps apart, everything belongs to the thread that owns the original."""
 
     source: Log

@@ -23,10 +23,12 @@ DamagedLog when it is read, also after other batches have been appended there, o
 """
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from warmlog_broker.storage.directory.data_dir import LogOffsets
+from warmlog_broker.storage.directory.restart_point import remove_restart_point
 from warmlog_broker.storage.directory.truncation_marker import Truncation, remove_truncation, write_truncation
 from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.compaction import LogCompaction
@@ -119,6 +121,7 @@ class LogTruncation:
             return
         if bounds.log_start_offset > self._local.log_end_offset:
             return  # without the file, the next start would assume that the log has lost its end
+        remove_restart_point(self._local.directory)  # a flush from before the truncation may have written it
         remove_truncation(self._local.directory)
         self.pending = None
 
@@ -133,9 +136,11 @@ class LogTruncation:
         logger.info("%s: truncation to %d (end %d)", local.key.directory_name, truncation.offset, local.log_end_offset)
         try:
             write_truncation(local.directory, truncation)
+            remove_restart_point(local.directory)
         except OSError as error:
             raise local.write_error("truncation", error) from error
         self.pending = truncation
+        local.unchecked = None
 
     def _lower_to(self, end_offset: int, now_ms: int) -> None:
         """Lower what is known of the log to `end_offset`, where its files end now."""

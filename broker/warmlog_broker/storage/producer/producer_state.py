@@ -16,8 +16,9 @@ Kafka: a producer that writes records of the year 2013 would be forgotten at onc
 import sys
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.producer.transactions import CompletedTxn, Transactions
@@ -78,8 +79,7 @@ class ForgottenSequence(OutOfOrderSequence):
         """Whether all batches that the producer ever wrote here are remembered, and this is not one of them."""
 
 
-@dataclass(slots=True, eq=False)
-class ProducerEntry:
+class ProducerEntry(Struct, eq=False):
     """The state of one producer id in one partition."""
 
     producer_id: int

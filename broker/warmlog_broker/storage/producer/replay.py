@@ -42,12 +42,22 @@ def walk_batches(
     """Yield each batch with offsets from `from_offset` on that is not damaged."""
     damaged: set[tuple[Path, int]] = {(each.path, each.position) for each in damage}
     for segment in segments.values(from_offset, log_end_offset + 1):
-        for found in scan(segment.records, 0, place_in_segment(segment.base_offset)):
+        start = 0 if from_offset <= segment.base_offset else _start_in(segment, from_offset)
+        for found in scan(segment.records, start, place_in_segment(segment.base_offset)):
             if isinstance(found, Damage):
                 continue
             header, position = found
             if header.last_offset >= from_offset and (segment.path, position) not in damaged:
                 yield WalkedBatch(segment, header, position)
+
+
+def _start_in(segment: LogSegment, from_offset: int) -> int:
+    """Return the position of the first batch with an offset from `from_offset` on; 0 if damage hides it."""
+    try:
+        found = segment.translate_offset(from_offset)
+    except CorruptBatch:
+        return 0
+    return segment.size_bytes if found is None else found.position
 
 
 def restore_producers(
@@ -69,18 +79,20 @@ def restore_producers(
     unconfirmed = states.transactions.completed_before(end_offset)
     bases = segments.base_offsets
     snapshots.remove_outside(bases[0], end_offset)
-    snapshots.remove_strays(bases)
-    to_rebuild: dict[int, list[AbortedTxn]] = {s.base_offset: [] for s in segments if s.transactions.needs_rebuild}
-    start_at_most = min(to_rebuild, default=end_offset)
+    wrong = [segment.transactions for segment in segments if segment.transactions.needs_rebuild]
+    to_rebuild = {index.base_offset: index.right_entries() for index in wrong}
+    start_at_most = min((index.right_below for index in wrong), default=end_offset)
     snapshots.load_newest(states, first_offset=bases[0], at_most=start_at_most, now_ms=now_ms)
+    snapshots.remove_strays(bases)
     must_replay = states.end_offset != end_offset
     if must_replay:
         missing_snapshots = [base for base in bases[-SNAPSHOTS_KEPT_AT_BASES:] if base not in snapshots]
         for batch in walk_batches(segments, states.end_offset, end_offset, damage):
             _take_snapshots_before(batch, missing_snapshots, states, snapshots)
             aborted = replay(states, batch, now_ms)
-            if aborted is not None and batch.segment.base_offset in to_rebuild:
-                to_rebuild[batch.segment.base_offset].append(aborted)
+            index = batch.segment.transactions
+            if aborted is not None and index.needs_rebuild and aborted.last_offset >= index.right_below:
+                to_rebuild[index.base_offset].append(aborted)
         states.end_offset = end_offset
         _rebuild_transaction_indexes(segments, to_rebuild)
     states.transactions.hold_back(unconfirmed)

@@ -21,12 +21,11 @@ from collections.abc import Collection
 from pathlib import Path
 from struct import Struct
 
-from crc32c import crc32c
-
 from warmlog_broker.storage.io.durable_files import write_file
 from warmlog_broker.storage.producer.producer_state import ProducerEntry, ProducerStates, RememberedBatch
 from warmlog_broker.storage.segment.segment_files import segment_file_name
 from warmlog_protocol.batch.header import NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
+from warmlog_protocol.codec.crc32c import crc32c
 from warmlog_protocol.errors import StorageError
 
 logger = logging.getLogger(__name__)

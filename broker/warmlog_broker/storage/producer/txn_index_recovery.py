@@ -22,6 +22,7 @@ from warmlog_broker.storage.producer.replay import aborted_in_segment
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
 from warmlog_broker.storage.record.scan import Damage
 from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_broker.storage.segment.segment_indexes import IndexState
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.errors import CorruptBatch
 
@@ -56,9 +57,9 @@ def find_fault(segment: LogSegment) -> str:
     if index.needs_rebuild:
         return "it could not be written or read"
     if not index.file_exists():
-        return (
-            "side files are missing" if segment.indexes.was_rebuilt or not segment.indexes.offset.file_exists() else ""
-        )
+        indexes = segment.indexes
+        has_lost_files = indexes.was_rebuilt or not (indexes.state is IndexState.NEW or indexes.offset.file_exists())
+        return "side files are missing" if has_lost_files else ""
     try:
         index.sanity_check()
         if not index.entries:

@@ -11,7 +11,7 @@ So before the first batch of a transaction the broker asks the coordinator wheth
 The first batch of a transaction has the sequence 0, as each has an epoch of its own: the second cannot overtake it.
 """
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 
 class VerificationGuard:
@@ -28,8 +28,7 @@ NO_GUARD = VerificationGuard()
 """For batches that need no guard: it verifies nothing."""
 
 
-@dataclass(slots=True)
-class PendingVerification:
+class PendingVerification(Struct):
     started_ms: int
     guard: VerificationGuard = field(default_factory=VerificationGuard)
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from warmlog_broker.storage.io.open_files import OpenFile
 from warmlog_protocol.batch.header import (
     CODEC_BITS,
@@ -28,6 +26,7 @@ from warmlog_protocol.batch.header import (
     check_magic,
     read_header,
 )
+from warmlog_protocol.codec.crc32c import crc32c
 from warmlog_protocol.errors import CorruptBatch
 
 FIND_CHUNK_BYTES = 4096

@@ -14,9 +14,10 @@ them. `make_private` replaces such a file by a copy before anything is written o
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
+
+from msgspec import Struct
 
 from warmlog_broker.storage.io.copy_bytes import copy_bytes
 from warmlog_broker.storage.io.durable_files import sync_directory, write_all
@@ -37,8 +38,7 @@ _pwritev = os.pwritev
 _READ_THROUGH_BYTES = 256 * 1024
 
 
-@dataclass(slots=True, eq=False)
-class FileSlice:
+class FileSlice(Struct, eq=False):
     """Bytes of a log file that have not been read yet. Holds the file open, safe from eviction and deletion."""
 
     file: OpenFile
@@ -234,11 +234,11 @@ class FileRecords(ManagedFile):
         self._file, self._append_file = private, None
         sync_directory(self.path.parent)
 
-    def drop_cache(self) -> None:
-        """Sync the file and have the kernel drop its pages: the next read gets what is on the disk."""
+    def drop_cache(self, start: int = 0) -> None:
+        """Sync the file and have the kernel drop its pages from `start` on: the next read gets what is on the disk."""
         file = self.open_file()
         os.fdatasync(file.fd)
-        os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(file.fd, start, 0, os.POSIX_FADV_DONTNEED)
 
     def has_unflushed_writes(self) -> bool:
         return self.writes != self._synced_writes

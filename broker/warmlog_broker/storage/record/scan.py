@@ -13,8 +13,9 @@ of producers and epochs.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileRecords
@@ -29,8 +30,7 @@ _MAGIC_AT = 16
 _OFFSET_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(Struct, frozen=True):
     """The bytes `[position, end_position)` of `path` should be batches, but are not."""
 
     path: Path

@@ -8,8 +8,6 @@ Bodies are not decoded: a body that is malformed under a valid CRC is stored as 
 
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from warmlog_broker.storage.config import LogConfig
 from warmlog_protocol.batch.header import (
     APPEND_TIME_BIT,
@@ -29,6 +27,7 @@ from warmlog_protocol.batch.header import (
     read_header,
     stamp_append_time,
 )
+from warmlog_protocol.codec.crc32c import crc32c
 from warmlog_protocol.errors import (
     CorruptBatch,
     InvalidRecord,

@@ -14,17 +14,19 @@ Index files without a log file are unlinked; all other files stay where they are
 import logging
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
-from secrets import randbelow
+from random import randrange
 from typing import NamedTuple
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CleanEnd, StoredState
 from warmlog_broker.storage.directory.gap_marker import has_gaps
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, LeaderEpochs, read_epochs
 from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, pack_partition_metadata, stored_topic_id
+from warmlog_broker.storage.directory.restart_point import RESTART_POINT_NAME, RestartPoint, read_restart_point
 from warmlog_broker.storage.directory.truncation_marker import Truncation
 from warmlog_broker.storage.io.durable_files import replace_file
 from warmlog_broker.storage.io.open_files import OpenFiles
@@ -33,7 +35,13 @@ from warmlog_broker.storage.producer.replay import restore_producers, walk_batch
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
 from warmlog_broker.storage.record.file_records import PRIVATE_SUFFIX
-from warmlog_broker.storage.recovery.recovery import RecoveryReport, RecoveryRules, recover_segments, set_aside
+from warmlog_broker.storage.recovery.recovery import (
+    RecoveryReport,
+    RecoveryRules,
+    UncheckedRange,
+    recover_segments,
+    set_aside,
+)
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentConfig
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
 from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX
@@ -43,17 +51,16 @@ from warmlog_protocol.errors import InconsistentTopicId, StorageError
 
 logger = logging.getLogger(__name__)
 
-LEFTOVER_SUFFIXES = (".txnindex.tmp", PRIVATE_SUFFIX, REBUILT_SUFFIX)
+LEFTOVER_SUFFIXES = (".txnindex.tmp", f"{RESTART_POINT_NAME}.tmp", PRIVATE_SUFFIX, REBUILT_SUFFIX)
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentFactory:
+class SegmentFactory(Struct, frozen=True):
     """Opens and creates the segments of one log."""
 
     directory: Path
     config: LogConfig
     open_files: OpenFiles
-    random_below: Callable[[int], int] = randbelow
+    random_below: Callable[[int], int] = randrange
     """Returns a random number below the one given, which is subtracted from segment.ms."""
 
     def open(self, base_offset: int, now_ms: int, suffix: str = "") -> LogSegment:
@@ -76,8 +83,7 @@ class SegmentFactory:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LoadRequest:
+class LoadRequest(Struct, frozen=True):
     """What is known of a log before its directory is read."""
 
     factory: SegmentFactory
@@ -87,6 +93,8 @@ class LoadRequest:
     max_leader_epoch: int | None = None
     truncation: Truncation | None = None
     """One for which `stored` was capped; it is finished if it is not done."""
+    after_bytes: Callable[[int], None] = lambda _: None
+    """Called with the size of each part that was checked."""
     is_start_known: bool = False
     """Whether the log start in `stored` is exact: then a first segment above it means that earlier ones are lost."""
 
@@ -102,8 +110,7 @@ class LoadRequest:
         return self.factory.open(base_offset, self.now_ms)
 
 
-@dataclass(slots=True)
-class LoadedLog:
+class LoadedLog(Struct):
     """What `Log` is made of."""
 
     segments: LogSegments
@@ -118,6 +125,10 @@ class LoadedLog:
     high_watermark: int = 0
     """As it was stored."""
     first_dirty_offset: int = 0
+    unchecked: UncheckedRange | None = None
+    """What recovery has left to a check in the background."""
+    has_restart_point: bool = False
+    """Whether there is one at the end of the log."""
     unsynced_segments: list[LogSegment] = field(default_factory=list)
     """Segments, the active one apart, that recovery has changed: the first flush syncs them."""
     has_gaps: bool = False
@@ -125,14 +136,14 @@ class LoadedLog:
     truncation: Truncation | None = None
 
 
-@dataclass(slots=True)
-class _Listing:
+class _Listing(Struct):
     """The files of a partition's directory, by what they are."""
 
     base_offsets: list[int] = field(default_factory=list)
     snapshot_offsets: list[int] = field(default_factory=list)
     retired_base_offsets: list[int] = field(default_factory=list)
     """Of segments that were waiting to be unlinked."""
+    has_restart_point: bool = False
 
 
 def load_log(request: LoadRequest) -> LoadedLog:
@@ -151,7 +162,10 @@ def load_log(request: LoadRequest) -> LoadedLog:
     unfinished = request.unfinished_truncation
     if unfinished is not None:
         segments = _resume_truncation(request, unfinished, segments, listing, epochs, report)
-    found = _check(request, segments, epochs, report) if segments else _create(request, is_new_directory, report)
+    if segments:
+        found = _check(request, segments, epochs, report, listing.snapshot_offsets)
+    else:
+        found = _create(request, is_new_directory, report)
     found = _not_before_log_start(request, found, report)
     if unfinished is not None and found.end_offset > unfinished.offset:
         found.segments[-1].truncate_to(unfinished.offset, request.now_ms)
@@ -170,8 +184,13 @@ def load_log(request: LoadRequest) -> LoadedLog:
         first_dirty_offset=request.stored.offsets.first_dirty_offset,
         unsynced_segments=found.segments[:-1] if found.was_checked else [],
         truncation=request.truncation,
+        unchecked=found.unchecked,
         has_gaps=has_gaps(request.directory),
     )
+    if report.was_clean:
+        loaded.has_restart_point = listing.has_restart_point
+    else:
+        loaded.has_restart_point = found.restart_offset == found.end_offset
     _restore_epochs(loaded, are_epochs_lost, request.max_leader_epoch)
     _restore_producers(loaded, request.now_ms)
     return loaded
@@ -184,6 +203,9 @@ class _Found(NamedTuple):
     end_offset: int
     was_checked: bool = False
     """Recovery may have changed the segments."""
+    unchecked: UncheckedRange | None = None
+    restart_offset: int = -1
+    """Where recovery began, if that was at a restart point."""
 
 
 def _create(request: LoadRequest, is_new_directory: bool, report: RecoveryReport) -> _Found:
@@ -197,11 +219,17 @@ def _create(request: LoadRequest, is_new_directory: bool, report: RecoveryReport
     return _Found([request.open_segment(first_offset)], first_offset)
 
 
-def _check(request: LoadRequest, segments: list[LogSegment], epochs: LeaderEpochs, report: RecoveryReport) -> _Found:
+def _check(
+    request: LoadRequest,
+    segments: list[LogSegment],
+    epochs: LeaderEpochs,
+    report: RecoveryReport,
+    snapshot_offsets: list[int],
+) -> _Found:
     """Recover the log unless it was closed cleanly and is as it was then."""
     if _is_as_left(segments[-1], request.stored.clean_end, report):
         return _Found(segments, request.stored.offsets.recovery_point)
-    return _recover(request, segments, epochs, report)
+    return _recover(request, segments, epochs, report, snapshot_offsets)
 
 
 def _not_before_log_start(request: LoadRequest, found: _Found, report: RecoveryReport) -> _Found:
@@ -263,6 +291,8 @@ def _list_directory(directory: Path, open_files: OpenFiles) -> _Listing:
         stem, suffix = name[:20], name[20:]
         if name.endswith(LEFTOVER_SUFFIXES):
             (directory / name).unlink()
+        elif name == RESTART_POINT_NAME:
+            listing.has_restart_point = True
         elif not stem.isdecimal() or len(stem) != 20:
             continue
         elif suffix == LOG_KIND:
@@ -320,26 +350,47 @@ def _is_as_left(active: LogSegment, clean_end: CleanEnd | None, report: Recovery
     return False
 
 
-def _recover(request: LoadRequest, segments: list[LogSegment], epochs: LeaderEpochs, report: RecoveryReport) -> _Found:
-    """Check the log from the recovery point on."""
+def _restart_point(
+    request: LoadRequest, segments: list[LogSegment], snapshot_offsets: list[int]
+) -> RestartPoint | None:
+    """Return the restart point, if it can be one of the log as it is."""
+    point = read_restart_point(request.directory) if request.truncation is None else None
+    if point is None or point.offset > request.stored.offsets.recovery_point or point.offset not in snapshot_offsets:
+        return None
+    segment = next((each for each in segments if each.base_offset == point.segment), None)
+    return point if segment is not None and point.position <= segment.size_bytes else None
+
+
+def _recover(
+    request: LoadRequest,
+    segments: list[LogSegment],
+    epochs: LeaderEpochs,
+    report: RecoveryReport,
+    snapshot_offsets: list[int],
+) -> _Found:
+    """Check the log from the restart point or the recovery point on."""
     recovery_point = request.stored.offsets.recovery_point
+    point = _restart_point(request, segments, snapshot_offsets)
     first = max((n for n, segment in enumerate(segments) if segment.base_offset <= recovery_point), default=0)
+    if point is not None and segments[first].base_offset != point.segment:
+        point = None
     rules = RecoveryRules(
         recovery_point,
         has_dense_offsets=request.factory.config.has_dense_offsets
         and not request.stored.offsets.first_dirty_offset
         and not has_gaps(request.directory),
         max_leader_epoch=request.max_leader_epoch,
+        after_bytes=request.after_bytes,
     )
     epochs.truncate_from_end(max(recovery_point, segments[first].base_offset))
-    checked = recover_segments(segments[first:], rules, epochs, report)
+    checked = recover_segments(segments[first:], rules, epochs, report, point)
     segments = segments[:first] + checked.segments
     end_offset = checked.end_offset
     if end_offset < recovery_point:
         segments[-1].on_become_inactive()
         segments.append(request.open_segment(recovery_point))
         end_offset = recovery_point
-    return _Found(segments, end_offset, was_checked=True)
+    return _Found(segments, end_offset, True, checked.unchecked, checked.restart_offset)
 
 
 def _resume_truncation(

@@ -1,5 +1,9 @@
 """Checking a log after an unclean stop, and cutting off what the stop left half written.
 
+The check begins at the restart point (`restart_point`), or without one at the beginning of the segment that has the
+recovery point. What it leaves out of that segment is an `UncheckedRange`, which is checked in the background once the
+broker serves.
+
 Below the recovery point everything was on disk before the stop. An invalid batch there was damaged later: nothing is
 cut, the damage is skipped and reported, and a read of it is refused. If the damage reaches up to the recovery point,
 the log continues in a new segment that begins there: offsets that were acknowledged are not assigned again.
@@ -12,19 +16,24 @@ of that segment in `<base offset>.log.tail.cut`, later segments, renamed, in `<b
 
 import logging
 import os
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
+from warmlog_broker.storage.directory.restart_point import RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
-from warmlog_broker.storage.io.open_files import OpenFile
+from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_broker.storage.record.scan import Damage, Place, header_at, scan
+from warmlog_broker.storage.record.scan import Damage, Place, header_at, is_intact, scan
 from warmlog_broker.storage.segment.segment import LogSegment
-from warmlog_protocol.batch.header import MAGIC_COLUMNS, BatchHeader
+from warmlog_broker.storage.segment.segment_indexes import IndexBuilder
+from warmlog_protocol.batch.header import HEADER_BYTES, MAGIC_COLUMNS, BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +42,7 @@ CUT_SUFFIX = ".cut"
 _COPY_BYTES = 1024 * 1024
 
 
-@dataclass(slots=True)
-class RecoveryReport:
+class RecoveryReport(Struct):
     """What was found and done while loading a log."""
 
     was_clean: bool = True
@@ -67,8 +75,7 @@ class RecoveryReport:
         return "; ".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryRules:
+class RecoveryRules(Struct, frozen=True):
     """What recovery must know of the log to check its batches."""
 
     recovery_point: int
@@ -76,6 +83,8 @@ class RecoveryRules:
     """See LogConfig.has_dense_offsets."""
     max_leader_epoch: int | None = None
     """No batch can have been written under a later epoch."""
+    after_bytes: Callable[[int], None] = lambda _: None
+    """Called with the size of each part that was checked."""
 
 
 class RecoveryPlace(Place):
@@ -85,7 +94,7 @@ class RecoveryPlace(Place):
         super().__init__(next_offset, rules.recovery_point)
         self.wants_dense_offsets = rules.has_dense_offsets
         """Whether a gap below the recovery point is damage: not after rows, which Kafka may have compacted."""
-        self._rules = rules
+        self.rules = rules
         self._epochs = epochs
         self._report = report
         self._base_offset = 0
@@ -112,9 +121,9 @@ class RecoveryPlace(Place):
         return self._why_epoch_impossible(header.partition_leader_epoch) if self.is_above_recovery_point else ""
 
     def accept(self, header: BatchHeader) -> None:
-        self._epochs.learn(header.partition_leader_epoch, header.base_offset, self._rules.max_leader_epoch)
+        self._epochs.learn(header.partition_leader_epoch, header.base_offset, self.rules.max_leader_epoch)
         self.next_offset = header.next_offset
-        self.wants_dense_offsets = self._rules.has_dense_offsets and header.magic == MAGIC_COLUMNS
+        self.wants_dense_offsets = self.rules.has_dense_offsets and header.magic == MAGIC_COLUMNS
 
     def take_back(self, next_offset: int) -> None:
         self._epochs.truncate_from_end(next_offset)
@@ -122,7 +131,7 @@ class RecoveryPlace(Place):
 
     def _is_gap_damage(self, header: BatchHeader) -> bool:
         crosses_recovery_point = self.next_offset < self.end_offset < header.base_offset
-        return self._rules.has_dense_offsets and (
+        return self.rules.has_dense_offsets and (
             self.is_above_recovery_point or crosses_recovery_point or header.magic == MAGIC_COLUMNS
         )
 
@@ -137,7 +146,7 @@ class RecoveryPlace(Place):
         return following is not None and following.base_offset == header.next_offset
 
     def _why_epoch_impossible(self, epoch: int) -> str:
-        latest, most = self._epochs.latest_epoch, self._rules.max_leader_epoch
+        latest, most = self._epochs.latest_epoch, self.rules.max_leader_epoch
         if epoch < latest:
             return f"leader epoch {epoch} after {latest}"
         if most is not None and epoch > most:
@@ -145,30 +154,109 @@ class RecoveryPlace(Place):
         return ""
 
 
-@dataclass(slots=True)
-class Recovered:
+class UncheckedRange(Struct, frozen=True):
+    """What a recovery has left out: the batches of one segment below the restart point."""
+
+    path: Path
+    base_offset: int
+    end_position: int
+    rules: RecoveryRules
+    """The recovery point is the restart point."""
+
+    def check(self, after_bytes: Callable[[int], None]) -> list[Damage]:
+        """Read all of it and return the damage, in any thread. FileNotFoundError if the segment is gone.
+
+        `after_bytes` is called after each batch with its size.
+        """
+        records = FileRecords(self.path, OpenFiles(), self.end_position, is_writable=False)
+        report = RecoveryReport()
+        place = RecoveryPlace(self.base_offset, self.rules, LeaderEpochs(), report)
+        try:
+            for found in scan(records, 0, place, checks_crc=True):
+                if isinstance(found, Damage):
+                    report.damage.append(found)
+                else:
+                    after_bytes(found[0].size_bytes)
+        finally:
+            records.close_handles()
+        if not place.is_above_recovery_point:
+            end, reason = self.end_position, "the end of what was on disk is missing"
+            report.damage.append(Damage(self.path, end, end, place.next_offset, self.rules.recovery_point, reason))
+        return report.damage
+
+
+class Recovered(Struct):
     """What is left of a log after the check."""
 
     segments: list[LogSegment]
     """The checked segments that stay, in order."""
     end_offset: int
     """Where the log ends; at or above the recovery point only if nothing below it was lost."""
+    unchecked: UncheckedRange | None = None
+    restart_offset: int = -1
+    """Where the check began, if that was at a restart point."""
 
 
 def recover_segments(
-    segments: list[LogSegment], rules: RecoveryRules, epochs: LeaderEpochs, report: RecoveryReport
+    segments: list[LogSegment],
+    rules: RecoveryRules,
+    epochs: LeaderEpochs,
+    report: RecoveryReport,
+    point: RestartPoint | None = None,
 ) -> Recovered:
     """Check `segments`, those from the recovery point on, rebuild their indexes and cut the log if necessary.
 
-    Changes are not synced on return. OSError if the disk cannot be read.
+    The check begins at `point`, if it is given and leads to a batch in the first segment. Changes are not synced on
+    return. OSError if the disk cannot be read.
     """
     report.was_clean = False
+    first = segments[0]
+    resumed = None if point is None else _resume(first, point)
     for segment in segments:
-        segment.records.drop_cache()
-    place = RecoveryPlace(segments[0].base_offset, rules, epochs, report)
+        start = resumed.position if resumed is not None and segment is first else 0
+        if start < segment.size_bytes or not start:
+            segment.records.drop_cache(start)
+    place = RecoveryPlace(first.base_offset if resumed is None else resumed.offset, rules, epochs, report)
+    recovered = _recover_in_order(segments, rules, place, report, resumed)
+    if resumed is not None:
+        recovered.restart_offset = resumed.offset
+        if resumed.position:
+            below = replace(rules, recovery_point=resumed.offset)
+            recovered.unchecked = UncheckedRange(first.path, first.base_offset, resumed.position, below)
+    return recovered
+
+
+class Resumed(NamedTuple):
+    """Where the check of the first segment begins, by its restart point, and what adds index entries from there on."""
+
+    offset: int
+    position: int
+    builder: IndexBuilder
+
+
+def _resume(segment: LogSegment, point: RestartPoint) -> Resumed | None:
+    """Return where to resume, if the log and its indexes are as `point` says. Zeros after it are a preallocation."""
+    records, position = segment.records, point.position
+    if position < records.size_bytes:
+        header = header_at(records, position)
+        if header is None and any(records.read(position, min(HEADER_BYTES, records.size_bytes - position))):
+            return None
+        if header is not None and not (header.base_offset == point.offset and is_intact(records, header, position)):
+            return None
+    builder = segment.indexes.resume(point)
+    return None if builder is None else Resumed(point.offset, position, builder)
+
+
+def _recover_in_order(
+    segments: list[LogSegment],
+    rules: RecoveryRules,
+    place: RecoveryPlace,
+    report: RecoveryReport,
+    resumed: Resumed | None,
+) -> Recovered:
     for number, segment in enumerate(segments):
         expected_offset = place.next_offset
-        if segment.base_offset != expected_offset:
+        if resumed is None and segment.base_offset != expected_offset:
             reason = f"segment {segment.base_offset} does not follow offset {expected_offset}"
             must_follow = place.is_above_recovery_point and rules.has_dense_offsets
             if must_follow or (segment.base_offset > rules.recovery_point and not _begin_as_named(segments[number:])):
@@ -180,7 +268,10 @@ def recover_segments(
                 _note_hole(segments[number - 1], expected_offset, segment.base_offset, report)
             place.next_offset = segment.base_offset
         kept_in = free_path(segment.path.with_name(f"{segment.path.name}.tail{CUT_SUFFIX}"))
-        result = recover_segment(segment, place, report, kept_in)
+        result = recover_segment(segment, place, report, kept_in, resumed)
+        resumed = None
+        if number < len(segments) - 1:
+            segment.on_become_inactive()
         if result.cut_bytes:
             report.cut_bytes += result.cut_bytes
             report.cut_reasons.append(result.reason)
@@ -216,24 +307,30 @@ class SegmentRecovery(NamedTuple):
 
 
 def recover_segment(
-    segment: LogSegment, place: RecoveryPlace, report: RecoveryReport, keep_cut_bytes_in: Path | None = None
+    segment: LogSegment,
+    place: RecoveryPlace,
+    report: RecoveryReport,
+    keep_cut_bytes_in: Path | None = None,
+    resumed: Resumed | None = None,
 ) -> SegmentRecovery:
     """Check every batch, rebuild both indexes, and cut the log before the first batch above the recovery point that is
     not valid.
 
     Damage below that is added to `report` and stays. The transaction index is emptied, because its entries depend on
     earlier segments too. What is cut is copied to the new file `keep_cut_bytes_in`, if given and unless the disk is too
-    full. Only that copy is synced on return.
+    full. Only that copy is synced on return. With `resumed` nothing before that is looked at.
     """
-    records, builder = segment.records, segment.begin_recovery()
+    records, start = segment.records, 0 if resumed is None else resumed.position
+    builder = segment.begin_recovery() if resumed is None else resumed.builder
     place.enter(segment)
     valid_bytes, reason = records.size_bytes, ""
-    for found in scan(records, 0, place, checks_crc=True):
+    for found in scan(records, start, place, checks_crc=True):
         if not isinstance(found, Damage):
             header, position = found
             builder.add(header, position)
             report.checked_batches += 1
             report.checked_bytes += header.size_bytes
+            place.rules.after_bytes(header.size_bytes)
         elif found.first_offset < place.end_offset:
             report.damage.append(found)
             builder.must_index_next_batch()
@@ -249,7 +346,7 @@ def recover_segment(
             logger.warning("%s: what is cut there cannot be kept: %s", segment.path, error)
             keep_cut_bytes_in.unlink(missing_ok=True)
     cut_bytes = records.truncate_to(valid_bytes)
-    segment.end_recovery(builder)
+    segment.end_recovery(builder, None if resumed is None else resumed.offset)
     return SegmentRecovery(valid_bytes, cut_bytes, reason, kept_in)
 
 

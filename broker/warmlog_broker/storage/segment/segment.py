@@ -6,7 +6,8 @@
 the same, because everything but the `.log` can be rebuilt from it.
 
 **Durability.** `unflushed` lists what to sync for all writes so far to be durable: the `.log`, and the directory after
-its creation. Index files are not included while the segment is active, since they are rebuilt above the recovery point.
+its creation; and the transaction index. The other indexes are not included while the segment is active, since their
+entries are rebuilt from the restart point on, except when the next one is taken (`begin_restart_point`).
 From `on_become_inactive` on they are, so that the flush which moves the recovery point past a segment has made its
 indexes durable too.
 
@@ -21,6 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from warmlog_broker.storage.directory.restart_point import RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.index.lazy_index import LazyIndex
 from warmlog_broker.storage.index.offset_index import OffsetIndex
@@ -35,7 +37,7 @@ from warmlog_broker.storage.segment.segment_files import (
     KINDS,
     segment_file_name,
 )
-from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, SegmentConfig, SegmentIndexes
+from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, IndexState, SegmentConfig, SegmentIndexes
 from warmlog_broker.storage.segment.segment_lookup import SegmentLookup, TimeSearch, TimestampAndOffset
 from warmlog_protocol.batch.header import NO_TIMESTAMP
 from warmlog_protocol.errors import WarmlogError
@@ -97,6 +99,7 @@ class LogSegment:
         "_index_interval_bytes",
         "_is_directory_dirty",
         "_is_ready_for_appends",
+        "_is_restart_point_due",
         "_largest",
         "_suffix",
         "base_offset",
@@ -147,6 +150,7 @@ class LogSegment:
         self._index_interval_bytes = config.index_interval_bytes
         self._is_directory_dirty = records.is_new
         self._is_ready_for_appends = False
+        self._is_restart_point_due = False
         self._largest: TimestampOffset | None = None
         self._first_batch_timestamp_ms = _NOT_READ
 
@@ -233,7 +237,7 @@ class LogSegment:
             self.bytes_since_last_index_entry = 0
 
     def _finish_indexes(self) -> None:
-        if self._is_ready_for_appends or self.indexes.has_room:
+        if self.indexes.state is not IndexState.CLOSED:
             self.indexes.finish(self.max_timestamp)
             self._is_ready_for_appends = False
 
@@ -328,15 +332,22 @@ class LogSegment:
         self.indexes.reset()
         return IndexBuilder(self.indexes, self._index_interval_bytes)
 
-    def end_recovery(self, builder: IndexBuilder) -> None:
+    def end_recovery(self, builder: IndexBuilder, from_offset: int | None = None) -> None:
         """Take over what `builder`, to which each batch was added, knows; the transaction index must be rebuilt.
 
-        Its entries depend on earlier segments too.
+        Its entries depend on earlier segments too. With `from_offset` the batches before it were not looked at, and
+        their entries stay.
         """
-        builder.finish()
-        self.transactions.reset()
-        self.transactions.is_verified = not builder.has_control_batches
-        self.transactions.needs_rebuild = builder.has_control_batches
+        transactions = self.transactions
+        if from_offset is None:
+            transactions.reset()
+            transactions.is_verified = not builder.has_control_batches
+        else:
+            transactions.right_below = from_offset
+            transactions.truncate_to(from_offset)
+        if from_offset is None or builder.has_batches:
+            builder.finish()
+        transactions.needs_rebuild |= builder.has_control_batches
         self._largest = builder.largest
         self.bytes_since_last_index_entry = builder.bytes_since_last_entry
         self._first_batch_timestamp_ms = _NOT_READ
@@ -366,13 +377,26 @@ class LogSegment:
         files: tuple[OpenFile, ...] = (
             (records.open_file(),) if is_directory_dirty or records.has_unflushed_writes() else ()
         )
-        if self.indexes.has_room:  # it is the active segment, as in most flushes
+        indexes: list[OffsetIndex | TimeIndex] = []
+        if self.indexes.state is not IndexState.ACTIVE or self._is_restart_point_due:
+            indexes = self.indexes.loaded()
+        elif not self.transactions.has_unsynced_writes:  # it is the active segment, as in most flushes
             return _new_tuple(Unflushed, (files, is_directory_dirty, records.writes, ())) if files else None
-        dirty = [index for index in (self.transactions, *self.indexes.loaded()) if index.has_unsynced_writes]
+        dirty = [index for index in (self.transactions, *indexes) if index.has_unsynced_writes]
         if not (files or dirty):
             return None
         files += tuple(index.open_file() for index in dirty)
         return Unflushed(files, is_directory_dirty, records.writes, tuple((index, index.writes) for index in dirty))
+
+    def begin_restart_point(self, offset: int) -> RestartPoint:
+        """Return the restart point at the segment's end, which has `offset`, once the next `unflushed` was synced.
+
+        CorruptIndex if an index must be rebuilt first; OSError from the disk.
+        """
+        largest = self.max_timestamp
+        entries = self.indexes.write_out()
+        self._is_restart_point_due = True
+        return RestartPoint(offset, self.base_offset, self.size_bytes, *entries, *largest)
 
     def mark_flushed(self, unflushed: Unflushed) -> None:
         """Note that all of `unflushed`, the directory included, was synced without an error."""
@@ -381,6 +405,7 @@ class LogSegment:
             index.mark_synced(writes)
         if unflushed.is_directory_dirty:
             self._is_directory_dirty = False
+        self._is_restart_point_due = False
 
     def flush(self) -> None:
         """Make everything durable now; OSError if the disk refuses."""

@@ -11,10 +11,14 @@ import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from msgspec import Struct
+
+from warmlog_broker.storage.directory.restart_point import RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET, CorruptIndex
 from warmlog_broker.storage.index.lazy_index import LazyIndex
 from warmlog_broker.storage.index.offset_index import OffsetIndex
@@ -46,8 +50,7 @@ class LostIndex(StorageError):
         self.rebuild = rebuild
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentConfig:
+class SegmentConfig(Struct, frozen=True):
     """The topic settings that a segment needs."""
 
     index_interval_bytes: int = 4096
@@ -58,20 +61,36 @@ class SegmentConfig:
     """Initial size of a new .log file; 0 for no preallocation."""
 
 
+class IndexState(Enum):
+    """The life of a segment's two indexes. What `SegmentIndexes` does in each state, and which one follows::
+
+                   add                     make_room          finish                  a lookup
+        NEW        creates both: ACTIVE    nothing            creates both: CLOSED    finds no entry
+        ACTIVE     appends                 nothing            trims both: CLOSED      verifies each at its first use
+        CLOSED     is not called           extends: ACTIVE    nothing                 the same
+
+    A lookup that finds an index wrong rebuilds both, which leads back to the same state. `reset` leads to ACTIVE, and
+    `resume` too, or to NEW if there is no entry.
+    """
+
+    NEW = "the files, if there are any, hold nothing of use"
+    ACTIVE = "there is room for more entries, and the files need no sync"
+    CLOSED = "the files have their entries and nothing else, and are synced with the log"
+
+
 class SegmentIndexes:
     __slots__ = (
         "_config",
         "_entries_left",
-        "_is_new",
         "_max_offset_entries",
         "_max_time_entries",
         "_offset_index",
         "_records",
         "_time_index",
         "base_offset",
-        "has_room",
         "offset",
         "rebuilding",
+        "state",
         "time",
         "was_rebuilt",
     )
@@ -91,12 +110,12 @@ class SegmentIndexes:
         self.offset: LazyIndex[OffsetIndex] = LazyIndex(
             offset_path,
             OffsetIndex,
-            lambda path: OffsetIndex(path, base_offset, open_files=open_files, max_index_bytes=max_bytes),
+            partial(OffsetIndex, base_offset=base_offset, open_files=open_files, max_index_bytes=max_bytes),
         )
         self.time: LazyIndex[TimeIndex] = LazyIndex(
             time_path,
             TimeIndex,
-            lambda path: TimeIndex(path, base_offset, open_files=open_files, max_index_bytes=max_bytes),
+            partial(TimeIndex, base_offset=base_offset, open_files=open_files, max_index_bytes=max_bytes),
         )
         self.base_offset = base_offset
         self.was_rebuilt = False
@@ -105,11 +124,9 @@ class SegmentIndexes:
         self._config = config
         self._max_offset_entries = max_bytes // OffsetIndex.entry_bytes
         self._max_time_entries = max_bytes // TimeIndex.entry_bytes - 1
-        self._is_new = records.size_bytes == 0
+        self.state = IndexState.CLOSED if records.size_bytes else IndexState.NEW
         self._offset_index: OffsetIndex | None = None  # set once verified
         self._time_index: TimeIndex | None = None
-        self.has_room = False
-        """Whether the files have room for more entries, as while the segment is active: then they need no sync."""
         self._entries_left = 0
         """A number of entries for which each index has room; 0 if that is not known."""
         self.rebuilding: IndexRebuild | None = None
@@ -141,7 +158,7 @@ class SegmentIndexes:
 
     def are_full(self) -> bool:
         """Whether the segment must be rolled because an index has no room for another entry. Opens nothing."""
-        if self._entries_left > 0 or self._is_new:
+        if self._entries_left > 0 or self.state is IndexState.NEW:
             return False
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None:
@@ -154,20 +171,20 @@ class SegmentIndexes:
 
     def make_room(self) -> None:
         """Open, verify and extend both indexes for appends."""
-        if self.has_room or self._is_new:
+        if self.state is not IndexState.CLOSED:
             return
         for index in (self.for_offsets(), self.for_times()):
             assert index is not None
             if index.file_bytes < self._config.max_index_bytes:
                 index.resize(self._config.max_index_bytes)
-        self.has_room = True
+        self.state = IndexState.ACTIVE
 
     def add(self, last_offset: int, position: int, largest: TimestampOffset) -> None:
         """Add an entry to each index, for the batch at `position`. `largest` is the segment's largest timestamp so far.
 
         OSError from the disk; the entry may then be missing, which only makes later lookups scan more.
         """
-        if self._is_new:
+        if self.state is IndexState.NEW:
             self._create()
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None:
@@ -184,13 +201,11 @@ class SegmentIndexes:
             raise
 
     def finish(self, largest: TimestampOffset) -> None:
-        if self._is_new:
-            if not self._records.size_bytes:
-                return
+        if self.state is IndexState.NEW and self._records.size_bytes:
             self._create()
-        if not self.has_room:
+        if self.state is not IndexState.ACTIVE:
             return
-        self.has_room = False
+        self.state = IndexState.CLOSED
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None or offset_index.is_lost or time_index.is_lost:
             logger.warning("%s: an index is gone or was cut, the next lookup rebuilds it", self._records.path)
@@ -206,13 +221,49 @@ class SegmentIndexes:
             logger.warning("%s: an index is gone, the next lookup rebuilds it", self._records.path)
             self._drop()
         except OSError:
-            self.has_room = True
+            self.state = IndexState.ACTIVE
             raise
+
+    def resume(self, point: RestartPoint) -> "IndexBuilder | None":
+        """Keep the entries that were on disk at `point`, and return what adds those after it; None if some are gone."""
+        self._drop()
+        if not point.index_entries:
+            self.state = IndexState.NEW
+        else:
+            try:
+                offset_index = self.offset.resume(point.index_entries)
+                time_index = self.time.resume(point.timeindex_entries)
+            except (CorruptIndex, FileNotFoundError) as error:
+                logger.warning("%s: %s", self._records.path, error)
+                return None
+            last = offset_index.entry(point.index_entries - 1)
+            if last.position != point.index_position or time_index.last_entry.timestamp_ms > point.largest_timestamp:
+                return None
+            self._offset_index, self._time_index = offset_index, time_index
+            self.state = IndexState.ACTIVE
+        builder = IndexBuilder(self, self._config.index_interval_bytes)
+        builder.largest = TimestampOffset(point.largest_timestamp, point.offset_of_largest)
+        builder.bytes_since_last_entry = point.position - point.index_position
+        return builder
+
+    def write_out(self) -> tuple[int, int, int]:
+        """Write the entries that are in memory; return how many each index has, and the last position in the first.
+
+        CorruptIndex if an index is missing or was not used yet; OSError from the disk.
+        """
+        if self.state is IndexState.NEW:
+            return 0, 0, 0
+        offset_index, time_index = self._offset_index, self._time_index
+        if offset_index is None or time_index is None or offset_index.is_lost or time_index.is_lost:
+            raise CorruptIndex(f"{self._records.path}: its indexes are not in use")
+        offset_index.write_out()
+        time_index.write_out()
+        position = offset_index.lookup(offset_index.last_offset).position
+        return offset_index.entries, time_index.entries, position
 
     def reset(self) -> None:
         """Empty both indexes and make room for new entries, whatever the files held before."""
         self._drop()
-        self._is_new = True
         self._create()
 
     def truncate_to(self, offset: int) -> None:
@@ -228,7 +279,7 @@ class SegmentIndexes:
         Damage in the log is skipped; the first batch after it gets an entry, so that lookups reach it.
         """
         logger.warning("%s: rebuilding the indexes from the log: %s", self._records.path, reason)
-        had_room = self.has_room
+        was_active = self.state is IndexState.ACTIVE
         self.was_rebuilt = True
         self.reset()
         builder = IndexBuilder(self, self._config.index_interval_bytes)
@@ -242,7 +293,7 @@ class SegmentIndexes:
         for index in (self.offset.get(), self.time.get()):
             os.fdatasync(index.open_file())
             index.mark_synced(index.writes)
-        if had_room:
+        if was_active:
             self.make_room()
 
     def loaded(self) -> list[OffsetIndex | TimeIndex]:
@@ -273,8 +324,8 @@ class SegmentIndexes:
         rebuilt.time.path.replace(self.time.path)
         self._offset_index, self._time_index = self.offset.get(), self.time.get()
         self.was_rebuilt = True
-        if self.has_room:
-            self.has_room = False
+        if self.state is IndexState.ACTIVE:
+            self.state = IndexState.CLOSED
             self.make_room()
             builder = IndexBuilder(self, self._config.index_interval_bytes)
             builder.largest = self._time_index.last_entry
@@ -291,9 +342,8 @@ class SegmentIndexes:
         self._offset_index, self._time_index = self.offset.get(), self.time.get()
         self._offset_index.reset()
         self._time_index.reset()
-        self._is_new = False
         self._entries_left = 0
-        self.has_room = True
+        self.state = IndexState.ACTIVE
 
     def _drop(self) -> None:
         self.offset.forget()
@@ -314,7 +364,7 @@ class SegmentIndexes:
             if verified.is_lost:
                 raise CorruptIndex(f"{lazy.path} is gone, or was cut")
             return verified
-        if self._is_new:
+        if self.state is IndexState.NEW:
             return None
         if not lazy.file_exists():
             raise CorruptIndex(f"{lazy.path} is missing")
@@ -400,6 +450,7 @@ class IndexBuilder:
         self.largest = TimestampOffset(NO_TIMESTAMP, indexes.base_offset)
         """The largest timestamp so far, and the last offset of the batch that has it."""
         self.bytes_since_last_entry = 0
+        self.has_batches = False
         self.has_control_batches = False
         """If so, the transaction index may need entries."""
         self._indexes = indexes
@@ -409,6 +460,7 @@ class IndexBuilder:
     def add(self, header: BatchHeader, position: int) -> None:
         """Add the next batch: it gets an entry if enough bytes are between it and the last one that has an entry."""
         last_offset = header.last_offset
+        self.has_batches = True
         if header.max_timestamp_ms > self.largest.timestamp_ms:
             self.largest = TimestampOffset(header.max_timestamp_ms, last_offset)
         if header.is_control:

@@ -18,6 +18,7 @@ from warmlog_broker.storage.directory.gap_marker import GAPS_NAME, has_gaps
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, LeaderEpochs, read_epochs
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, read_partition_metadata
+from warmlog_broker.storage.directory.restart_point import RESTART_POINT_NAME, read_restart_point
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.storage.directory.truncation_marker import TRUNCATION_NAME, read_truncation
 from warmlog_broker.storage.producer.producer_state import ProducerEntry
@@ -97,6 +98,7 @@ def _verify_files(
     _check_topic_id(directory, expectations, report)
     with report.reading(directory / TRUNCATION_NAME, expected="a truncation"):
         read_truncation(directory)
+    _check_restart_point(directory, report)
     listing = _list_files(directory)
     summary.base_offsets = listing.base_offsets
     if listing.orphans:
@@ -213,6 +215,12 @@ def _check_topic_id(directory: Path, expectations: Expectations, report: Report)
         report.find(path, expected="the topic's id", found="no file")
 
 
+def _check_restart_point(directory: Path, report: Report) -> None:
+    path = directory / RESTART_POINT_NAME
+    if path.exists() and read_restart_point(directory) is None:
+        report.find(path, expected="a restart point", found="a damaged file")
+
+
 def _list_files(directory: Path) -> _Listing:
     listing = _Listing([], [], [], [])
     sides = []
@@ -221,7 +229,7 @@ def _list_files(directory: Path) -> _Listing:
     for name in names:
         stem, kind = name[:20], name[20:]
         if not (len(stem) == 20 and stem.isascii() and stem.isdigit()):
-            if name not in (EPOCHS_NAME, METADATA_NAME, TRUNCATION_NAME, GAPS_NAME):
+            if name not in (EPOCHS_NAME, METADATA_NAME, TRUNCATION_NAME, GAPS_NAME, RESTART_POINT_NAME):
                 listing.others.append(name)
         elif kind == LOG_KIND:
             listing.base_offsets.append(int(stem))

@@ -8,22 +8,8 @@ from msgspec import Struct
 
 from warmlog.admin.connected import Connected
 from warmlog.texts import checked_text
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import did_you_mean
-from warmlog_protocol.messages import (
-    CLUSTER_NAME,
-    AclBinding,
-    AclFilter,
-    CheckAclRequest,
-    CheckAclResponse,
-    CreateAclsRequest,
-    CreateAclsResponse,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
-    Operation,
-    ResourceType,
-)
 from warmlog_transport.responses import checked
 
 E = TypeVar("E", bound=IntEnum)
@@ -73,8 +59,8 @@ class AclAdmin(Connected):
 
         Raises InvalidRequest for the first that cannot be a rule, ValueError for an unknown operation or resource type.
         """
-        request = CreateAclsRequest([binding_of(acl) for acl in acls])
-        response = await self._open().call(request, CreateAclsResponse)
+        request = m.CreateAclsRequest([binding_of(acl) for acl in acls])
+        response = await self._open().call(request, m.CreateAclsResponse)
         for result in response.results:
             checked(result)
 
@@ -84,9 +70,9 @@ class AclAdmin(Connected):
         What is not given, or None, fits all. Raises ValueError if nothing is.
         """
         wanted = filter_of(**fields)
-        if wanted == AclFilter():
+        if wanted == m.AclFilter():
             raise ValueError("say which rules to remove: a principal, an operation, or a resource")
-        response = await self._open().call(DeleteAclsRequest([wanted]), DeleteAclsResponse)
+        response = await self._open().call(m.DeleteAclsRequest([wanted]), m.DeleteAclsResponse)
         return acls_of(response.acls)
 
     async def describe_acls(self, *, is_matching: bool = False, **fields: Unpack[AclFields]) -> list[Acl]:
@@ -94,26 +80,26 @@ class AclAdmin(Connected):
 
         With `is_matching`, all rules that concern the resource called `name`: also those for prefixes, and for "*".
         """
-        request = DescribeAclsRequest(filter_of(is_matching=is_matching, **fields))
-        return acls_of((await self._open().call(request, DescribeAclsResponse)).acls)
+        request = m.DescribeAclsRequest(filter_of(is_matching=is_matching, **fields))
+        return acls_of((await self._open().call(request, m.DescribeAclsResponse)).acls)
 
     async def check_acl(self, principal: str, operation: str, resource_type: str, name: str = "") -> AclDecision:
         """Whether `principal`, which need not be the client's own, may do this, and why."""
         rule = binding_of(Acl(principal, operation, resource_type, name))
-        request = CheckAclRequest(rule.principal, rule.operation, rule.resource_type, rule.name)
-        response = await self._open().call(request, CheckAclResponse)
+        request = m.CheckAclRequest(rule.principal, rule.operation, rule.resource_type, rule.name)
+        response = await self._open().call(request, m.CheckAclResponse)
         return AclDecision(response.is_allowed, response.reason, acls_of(response.acls))
 
 
-def binding_of(acl: Acl) -> AclBinding:
+def binding_of(acl: Acl) -> m.AclBinding:
     """Return the rule as it is sent. ValueError, TypeError."""
-    resource_type = _member(ResourceType, acl.resource_type, "resource type")
+    resource_type = _member(m.ResourceType, acl.resource_type, "resource type")
     name = checked_text(acl.name, "name")
-    return AclBinding(
+    return m.AclBinding(
         checked_text(acl.principal, "principal"),
-        _member(Operation, acl.operation, "operation"),
+        _member(m.Operation, acl.operation, "operation"),
         resource_type,
-        name or (CLUSTER_NAME if resource_type is ResourceType.CLUSTER else ""),
+        name or (m.CLUSTER_NAME if resource_type is m.ResourceType.CLUSTER else ""),
         acl.is_prefix,
         acl.is_allowed,
     )
@@ -128,12 +114,12 @@ def filter_of(
     is_prefix: bool | None = None,
     is_allowed: bool | None = None,
     is_matching: bool = False,
-) -> AclFilter:
+) -> m.AclFilter:
     """Return the filter as it is sent. ValueError, TypeError."""
-    return AclFilter(
+    return m.AclFilter(
         None if principal is None else checked_text(principal, "principal"),
-        None if operation is None else _member(Operation, operation, "operation"),
-        None if resource_type is None else _member(ResourceType, resource_type, "resource type"),
+        None if operation is None else _member(m.Operation, operation, "operation"),
+        None if resource_type is None else _member(m.ResourceType, resource_type, "resource type"),
         None if name is None else checked_text(name, "name"),
         is_prefix,
         is_allowed,
@@ -141,13 +127,13 @@ def filter_of(
     )
 
 
-def acls_of(rules: Sequence[AclBinding]) -> list[Acl]:
+def acls_of(rules: Sequence[m.AclBinding]) -> list[Acl]:
     """Return what the broker, or its metadata log, lists."""
     return [
         Acl(
             rule.principal,
-            _text(Operation, rule.operation),
-            _text(ResourceType, rule.resource_type),
+            _text(m.Operation, rule.operation),
+            _text(m.ResourceType, rule.resource_type),
             rule.name,
             rule.is_prefix,
             rule.is_allowed,

@@ -7,15 +7,7 @@ from msgspec import Struct
 from warmlog.admin.arguments import checked_count
 from warmlog.admin.connected import Connected
 from warmlog.texts import checked_text
-from warmlog_protocol.messages import (
-    USER_PREFIX,
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    ClientQuota,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-    QuotaLimit,
-)
+from warmlog_protocol import messages as m
 from warmlog_transport.responses import checked
 
 REMOVED = 0
@@ -42,26 +34,26 @@ class QuotaAdmin(Connected):
         `connections`. As `user` or `client_id`, "*" means each one that has no quota of its own. Limits that are not
         named stay as they are. Raises InvalidRequest, TypeError, and ValueError for a limit below 1.
         """
-        request = AlterClientQuotasRequest([wanted_quota(limits, user, client_id)])
-        response = await self._open().call(request, AlterClientQuotasResponse)
+        request = m.AlterClientQuotasRequest([wanted_quota(limits, user, client_id)])
+        response = await self._open().call(request, m.AlterClientQuotasResponse)
         checked(*response.quotas)
 
     async def describe_quotas(self) -> list[QuotaDescription]:
         """All quotas, sorted by user and client id."""
-        response = await self._open().call(DescribeClientQuotasRequest(), DescribeClientQuotasResponse)
+        response = await self._open().call(m.DescribeClientQuotasRequest(), m.DescribeClientQuotasResponse)
         return quota_descriptions(response.quotas)
 
 
-def wanted_quota(limits: Mapping[str, int | None], user: str | None, client_id: str | None) -> ClientQuota:
+def wanted_quota(limits: Mapping[str, int | None], user: str | None, client_id: str | None) -> m.ClientQuota:
     """Return the change that `alter_quotas` asks for."""
     if user is not None:
-        user = checked_text(user, "user").removeprefix(USER_PREFIX)
+        user = checked_text(user, "user").removeprefix(m.USER_PREFIX)
     if client_id is not None:
         checked_text(client_id, "client_id")
-    return ClientQuota(user, client_id, _limits(limits))
+    return m.ClientQuota(user, client_id, _limits(limits))
 
 
-def quota_descriptions(quotas: Sequence[ClientQuota]) -> list[QuotaDescription]:
+def quota_descriptions(quotas: Sequence[m.ClientQuota]) -> list[QuotaDescription]:
     return [
         QuotaDescription(quota.user, quota.client_id, {limit.key: limit.value for limit in quota.limits})
         for quota in quotas
@@ -73,11 +65,11 @@ def quota_of(entity: tuple[str | None, str | None], quotas: Sequence[QuotaDescri
     return next((quota for quota in quotas if (quota.user, quota.client_id) == entity), QuotaDescription(*entity, {}))
 
 
-def _limits(limits: Mapping[str, int | None]) -> list[QuotaLimit]:
+def _limits(limits: Mapping[str, int | None]) -> list[m.QuotaLimit]:
     if not isinstance(limits, Mapping):
         raise TypeError(f"limits must be a mapping such as {{'producer_byte_rate': 1_000_000}}, not {limits!r}")
     return [
-        QuotaLimit(checked_text(key, "the name of a limit"), REMOVED if value is None else _value(key, value))
+        m.QuotaLimit(checked_text(key, "the name of a limit"), REMOVED if value is None else _value(key, value))
         for key, value in limits.items()
     ]
 

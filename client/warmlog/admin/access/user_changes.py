@@ -4,7 +4,8 @@ from secrets import token_urlsafe
 
 from warmlog.errors import UnacceptableCredential
 from warmlog_protocol.messages import AlteredUser, ListedUser, UserChange
-from warmlog_protocol.sasl.credential import MECHANISMS, Credential, make_credential
+from warmlog_protocol.sasl.credential import MECHANISMS, Credential
+from warmlog_protocol.sasl.derivation import make_credential
 
 TOKEN_BYTES = 32
 

@@ -10,14 +10,7 @@ from warmlog.admin.arguments import checked_count
 from warmlog.admin.connected import Connected
 from warmlog.errors import ResourceNotFound
 from warmlog.texts import checked_text
-from warmlog_protocol.messages import (
-    AlteredUser,
-    AlterUsersRequest,
-    AlterUsersResponse,
-    ListedUser,
-    ListUsersRequest,
-    ListUsersResponse,
-)
+from warmlog_protocol import messages as m
 from warmlog_transport.responses import checked
 
 GRACE_MS = 86_400_000
@@ -74,21 +67,21 @@ class UserAdmin(Connected):
         """All users, sorted by name."""
         return describe_users(await self._listed_users())
 
-    async def _listed_users(self) -> list[ListedUser]:
-        return (await self._open().call(ListUsersRequest(), ListUsersResponse)).users
+    async def _listed_users(self) -> list[m.ListedUser]:
+        return (await self._open().call(m.ListUsersRequest(), m.ListUsersResponse)).users
 
-    async def _listed_user(self, name: str) -> ListedUser:
+    async def _listed_user(self, name: str) -> m.ListedUser:
         found = [user for user in await self._listed_users() if user.name == name]
         if not found:
             raise ResourceNotFound(f"there is no user {name!r}")
         return found[0]
 
-    async def _alter_user(self, change: AlteredUser) -> None:
-        response = await self._open().call(AlterUsersRequest([change]), AlterUsersResponse, is_repeatable=False)
+    async def _alter_user(self, change: m.AlteredUser) -> None:
+        response = await self._open().call(m.AlterUsersRequest([change]), m.AlterUsersResponse, is_repeatable=False)
         checked(*response.users)
 
 
-def describe_users(listed: Sequence[ListedUser]) -> list[UserDescription]:
+def describe_users(listed: Sequence[m.ListedUser]) -> list[UserDescription]:
     """Return what the broker, or its metadata log, lists."""
     return [
         UserDescription(

@@ -25,8 +25,8 @@ from warmlog.cli.terminal.output import output_watched, write
 
 if TYPE_CHECKING:
     from warmlog import Consumer
+    from warmlog.cli.terminal.formats import BatchWriter
     from warmlog.cli.terminal.status import Progress
-    from warmlog.cli.terminal.templates import BatchWriter
     from warmlog.points import Point
 
 RAW, JSON = "raw", "json"

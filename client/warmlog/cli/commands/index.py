@@ -76,8 +76,7 @@ def trace(
     any data why the classic search reads cold pages whenever an index grows by a page.
     """
     from warmlog.cli.index_trace.picture import check_pillow, draw_png
-    from warmlog.cli.index_trace.text import draw_text
-    from warmlog.cli.index_trace.trace import trace_both
+    from warmlog.cli.index_trace.trace import draw_text, trace_both
 
     if (directory is None) == (entries is None):
         raise click.BadParameter("give a partition's directory or --entries, not both", param_hint="DIR")

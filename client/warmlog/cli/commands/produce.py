@@ -259,7 +259,7 @@ def _json_lines(partition: int | None, *, by_key: bool) -> Parse:
 
 def parse_separator(text: str) -> bytes:
     """Return the bytes of a key separator; ValueError if it is empty, has a newline or an unknown escape."""
-    from warmlog.cli.terminal.templates import unescape
+    from warmlog.cli.terminal.formats import unescape
 
     separator = unescape(text)
     if not separator or b"\n" in separator:

@@ -4,12 +4,12 @@ Snapshots of Kafka's metadata log (`<end offset>-<epoch>.checkpoint`) consist of
 """
 
 import re
+import struct
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from warmlog.cli.dump.control_records import control_text
 from warmlog.cli.dump.decoders import RecordDecoder, decode_strings
 from warmlog.cli.dump.findings import Findings, note_pair
 from warmlog.cli.dump.segment_file import (
@@ -23,6 +23,7 @@ from warmlog.cli.dump.segment_file import (
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_protocol.batch import MAGIC_ROWS, NO_SEQUENCE, BatchHeader, RecordBatch, check_crc
+from warmlog_protocol.batch.control import ControlType, read_control_type, read_end_txn_marker
 from warmlog_protocol.batch.header import SEQUENCE_MASK
 from warmlog_protocol.errors import CorruptBatch
 
@@ -112,7 +113,7 @@ def record_lines(batch: RecordBatch, view: LogView) -> Iterator[tuple[int, str]]
                 f"| offset: {offset} {clock}: {timestamp_ms} keySize: {_size(key)} valueSize: {_size(value)}"
                 f" sequence: {_sequence(header, offset)} headerKeys: [{names}]"
             )
-            line += control_text(key, value) if header.is_control else ""
+            line += _control_text(key, value) if header.is_control else ""
         if view.shows_data and not header.is_control:
             key_text, value_text = view.decode(key, value)
             if key_text is not None:
@@ -162,3 +163,37 @@ def _codec(header: BatchHeader) -> str:
 
 def _size(cell: bytes | None) -> int:
     return -1 if cell is None else len(cell)
+
+
+# --- control records ------------------------------------------------------------------------------------------------
+
+_SNAPSHOT_HEADER = struct.Struct(">hq")
+_SNAPSHOT_FOOTER = struct.Struct(">h")
+_KRAFT_VERSION = struct.Struct(">hh")
+"""Values of the markers in Kafka's own metadata log, its messages in version 0, big-endian: an i16 version, then an i64
+time (SNAPSHOT_HEADER), nothing (SNAPSHOT_FOOTER) or an i16 (KRAFT_VERSION); tagged fields may follow."""
+
+
+def _control_text(key: bytes | None, value: bytes | None) -> str:
+    """Return what follows the metadata in a control record's line. CorruptBatch for an unknown or damaged one."""
+    control_type = read_control_type(key)
+    if control_type.is_end_txn:
+        marker = read_end_txn_marker(key, value)
+        return f" endTxnMarker: {marker.control_type.name} coordinatorEpoch: {marker.coordinator_epoch}"
+    try:
+        return _metadata_mark(control_type, value or b"")
+    except struct.error as error:
+        raise CorruptBatch(f"control record of type {control_type.name}: {error}") from None
+
+
+def _metadata_mark(control_type: ControlType, value: bytes) -> str:
+    if control_type is ControlType.SNAPSHOT_HEADER:
+        version, time_ms = _SNAPSHOT_HEADER.unpack_from(value)
+        return f' SnapshotHeader {{"version":{version},"lastContainedLogTimestamp":{time_ms}}}'
+    if control_type is ControlType.SNAPSHOT_FOOTER:
+        (version,) = _SNAPSHOT_FOOTER.unpack_from(value)
+        return f' SnapshotFooter {{"version":{version}}}'
+    if control_type is ControlType.KRAFT_VERSION:
+        version, kraft_version = _KRAFT_VERSION.unpack_from(value)
+        return f' KRaftVersion {{"version":{version},"kRaftVersion":{kraft_version}}}'
+    return f" controlType: {control_type.name}({control_type.value})"

@@ -1,1 +1,1 @@
-"""`warmlog index trace`: the pages that searches read (trace), as text (text) and as PNG (picture)."""
+"""`warmlog index trace`: the pages that searches read, as text (trace) and as PNG (picture)."""

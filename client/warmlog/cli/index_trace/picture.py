@@ -6,8 +6,7 @@ Drawn by Pillow, of the extra `picture`.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warmlog.cli.index_trace.text import describe, summary
-from warmlog.cli.index_trace.trace import Column, IndexShape, Trace, columns_of
+from warmlog.cli.index_trace.trace import Column, IndexShape, Trace, columns_of, describe, summary
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog.extras import install_hint
 

@@ -10,11 +10,6 @@ MB = 1_000_000
 INTERVAL_S = 1.0
 
 
-def megabytes(size_bytes: int) -> str:
-    """Return `size_bytes` as text without its unit, such as "1,234.5"."""
-    return f"{size_bytes / MB:,.1f}"
-
-
 class Status:
     """A line of text that is updated at most once a second."""
 

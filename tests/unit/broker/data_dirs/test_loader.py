@@ -1,6 +1,7 @@
 """From a data directory to logs that can be served."""
 
 import logging
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,7 @@ class Opened:
         self.directory = self.directories.first
         opener = LogOpener(OpenFiles(64))
         self.progress: list[tuple[int, int]] = []
-        progress = LoadingProgress(lambda done, total: self.progress.append((done, total)))
+        progress = LoadingProgress(lambda done, total, _: self.progress.append((done, total)))
         progress._reported_s = 0
         self.stored: Stored = load_partitions(self.directories, self.metadata_log, opener, config, progress)
 
@@ -230,3 +231,19 @@ def test_the_node_id_of_a_directory_stays(tmp_path: Path) -> None:
     with pytest.raises(DataDirectoryError, match="node 1"):
         lock_and_read(config_of(tmp_path, node_id="2"))
     write_entries(tmp_path)
+
+
+def test_progress_is_reported_while_a_single_log_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("warmlog_broker.data_dirs.loader.PROGRESS_INTERVAL_S", 0.01)
+    opening: Future[Log] = Future()
+    reports: list[tuple[int, int, int]] = []
+
+    def report(*progress: int) -> None:
+        reports.append(progress)  # type: ignore[arg-type]
+        loading.add_checked(100)
+        if len(reports) == 3:
+            opening.set_result(None)  # type: ignore[arg-type]
+
+    loading = LoadingProgress(report)
+    assert list(loading.wait([opening])) == [opening]
+    assert reports[:3] == [(0, 1, 0), (0, 1, 100), (0, 1, 200)]

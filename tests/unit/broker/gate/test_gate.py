@@ -13,7 +13,7 @@ from warmlog_broker.gate import gate
 from warmlog_broker.gate.gate import guarded
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.response import Deferred, MessageWithSlices, Response
+from warmlog_broker.network.request_runner import Deferred, MessageWithSlices, Response
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_protocol.errors import GroupAuthorizationFailed
@@ -173,11 +173,6 @@ def test_batches_stay_with_their_partitions() -> None:
     response = ask(fetched, FetchRequest(500, 1, 1, wanted), ApiKey.FETCH)
     assert response.slices == [["my1"], [], ["my2"]]
     assert [each.topic for each in response.message.partitions] == ["my1", "theirs", "my2"]
-
-
-def test_without_authorization_the_handlers_are_called_as_they_are() -> None:
-    handlers = {ApiKey.DELETE_GROUPS: lambda _context, _request: None}
-    assert guarded(services(is_on=False), handlers) is handlers
 
 
 def test_an_api_without_a_row_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:

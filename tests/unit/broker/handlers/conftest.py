@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from unit.broker.conftest import NOW_MS, MakePartition
+from unit.broker.conftest import MakePartition
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import DEFAULT_LISTENER
 from warmlog_broker.handlers.context import Services
@@ -56,7 +56,6 @@ def make_services(make_partition: MakePartition) -> MakeServices:
             counters=Counters(),
             lines=RepeatedLines(logging.getLogger("warmlog_broker")),
             producer_ids=SimpleNamespace(next_id=0),
-            now_ms=lambda: NOW_MS,
         )
         return cast("Services", services)
 

@@ -5,7 +5,7 @@ import pytest
 from unit.broker.handlers.conftest import MakeServices
 from warmlog_broker.handlers.produce import PendingProduce, produce
 from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.response import ConnectionEnds, Deferred, Response
+from warmlog_broker.network.request_runner import ConnectionEnds, Deferred, Response
 from warmlog_protocol.errors import ErrorCode, StorageError
 from warmlog_protocol.messages import (
     ACKS_ALL,

@@ -12,7 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from warmlog_broker.metrics import admin_server
 from warmlog_broker.metrics.admin_server import MAX_CONNECTIONS, AdminServer, Health
-from warmlog_broker.server.listener import bind
+from warmlog_broker.server.listening import bind
 
 
 class Scripted:

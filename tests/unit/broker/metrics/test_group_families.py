@@ -37,12 +37,12 @@ class Broker:
         topic = SimpleNamespace(topic_id=TOPIC_ID, partitions=[partition] * PARTITIONS)
         monkeypatch.setattr(group_families, "_find", self._find)
         monkeypatch.setattr(group_families, "_read_header", _header_at)
+        monkeypatch.setattr(group_families, "now_ms", lambda: NOW_MS)
         self.services: Any = SimpleNamespace(
             config=SimpleNamespace(metrics_max_groups=10),
             topics=SimpleNamespace(find={"orders": topic}.get),
-            groups=SimpleNamespace(active_groups=lambda: [self.group], target_count=0),
+            coordinators=SimpleNamespace(groups=SimpleNamespace(active_groups=lambda: [self.group], target_count=0)),
             cold_readers=ThreadPoolExecutor(1),
-            now_ms=lambda: NOW_MS,
         )
 
     def commit(self, partition: int, offset: int) -> None:

@@ -17,6 +17,7 @@ RESTING = ConnectionState(
     is_served=False,
     blocks_requests=False,
     blocks_responses=False,
+    requested_s=0.0,
     received_bytes=0,
     taken_bytes=0,
 )
@@ -55,10 +56,10 @@ def test_a_slow_request_may_take_as_long_as_it_likes_if_it_is_faster_than_the_pa
 def test_the_deadline_of_a_request_begins_when_the_one_before_it_is_complete() -> None:
     deadlines = Deadlines(CONFIG, 0.0)
     for second in range(0, 100, 10):
-        deadlines.received_requests(float(second))
-        assert rule(deadlines, float(second), RECEIVING) == ""
-    assert rule(deadlines, 109.9, RECEIVING) == ""
-    assert rule(deadlines, 110.1, RECEIVING) == STALLED
+        assert rule(deadlines, float(second), RECEIVING._replace(requested_s=float(second))) == ""
+    last = RECEIVING._replace(requested_s=90.0)
+    assert rule(deadlines, 109.9, last) == ""
+    assert rule(deadlines, 110.1, last) == STALLED
 
 
 def test_the_time_in_which_it_is_not_read_does_not_count() -> None:
@@ -123,9 +124,9 @@ def test_a_peer_that_is_not_read_as_it_does_not_read_is_cut_if_others_wait_for_i
 def test_a_peer_that_sends_and_does_not_read_keeps_its_deadline_for_reading() -> None:
     deadlines = Deadlines(CONFIG, 0.0)
     for second in range(20):
-        deadlines.received_requests(float(second))
-        assert rule(deadlines, float(second), SENDING._replace(is_receiving=True, received_bytes=10**6 * second)) == ""
-    both = SENDING._replace(is_receiving=True, received_bytes=10**8)
+        now = SENDING._replace(is_receiving=True, received_bytes=10**6 * second, requested_s=float(second))
+        assert rule(deadlines, float(second), now) == ""
+    both = SENDING._replace(is_receiving=True, received_bytes=10**8, requested_s=20.0)
     assert rule(deadlines, 20.0, both) == STALLED
 
 

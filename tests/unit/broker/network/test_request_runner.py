@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from memory_quotas import memory_quotas, quota
 from warmlog_broker.config.listeners import DEFAULT_LISTENER
@@ -16,9 +16,15 @@ from warmlog_broker.network.request_context import (
     RequestContext,
     current_request,
 )
-from warmlog_broker.network.request_runner import RequestRunner
+from warmlog_broker.network.request_runner import (
+    NO_DEADLINE_S,
+    ConnectionEnds,
+    Deferred,
+    MessageWithSlices,
+    RequestRunner,
+    Response,
+)
 from warmlog_broker.network.request_scheduler import StartedRequest
-from warmlog_broker.network.response import NO_DEADLINE_S, ConnectionEnds, Deferred, MessageWithSlices, Response
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import TimerWheel

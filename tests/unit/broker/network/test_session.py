@@ -23,12 +23,11 @@ from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Pieces, ProtocolCod
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request_runner import ConnectionEnds, Deferred, MessageWithSlices, Response
 from warmlog_broker.network.request_scheduler import StartedRequest, State
-from warmlog_broker.network.response import ConnectionEnds, Deferred, MessageWithSlices, Response
 from warmlog_broker.network.send_queue import SendQueue
-from warmlog_broker.network.session import Session, SessionContext
+from warmlog_broker.network.session import Outbox, Session, SessionContext
 from warmlog_broker.runtime.counters import Counters
-from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from unit.broker.conftest import NOW_MS, MakePartition
-from warmlog_broker.replica.checkpoint_writer import CheckpointWriter
+from warmlog_broker.replica.flusher import CheckpointWriter
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.directory.data_dir import (
     LOG_STARTS_NAME,

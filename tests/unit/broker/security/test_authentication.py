@@ -13,7 +13,8 @@ from warmlog_broker.security.authentication import (
 from warmlog_broker.security.users import Users
 from warmlog_protocol.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from warmlog_protocol.messages import ApiKey, AuthenticateRequest
-from warmlog_protocol.sasl.credential import Credential, make_credential, stand_in
+from warmlog_protocol.sasl.credential import Credential
+from warmlog_protocol.sasl.derivation import make_credential, stand_in
 from warmlog_protocol.sasl.scram import ClientExchange
 
 SHA_256 = "SCRAM-SHA-256"

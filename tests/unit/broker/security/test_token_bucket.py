@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog_broker.security.token_bucket import BURST_S, TokenBucket
+from warmlog_broker.security.quotas import BURST_S, TokenBucket
 
 RATES = st.integers(1, 10**9)
 STEPS = st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 10**10)), max_size=30)

@@ -22,7 +22,8 @@ from warmlog_protocol.errors import (
     UnacceptableCredential,
 )
 from warmlog_protocol.messages import AlteredUser, UserChange
-from warmlog_protocol.sasl.credential import Credential, make_credential
+from warmlog_protocol.sasl.credential import Credential
+from warmlog_protocol.sasl.derivation import make_credential
 from warmlog_protocol.sasl.scram import ClientExchange, ScramError, ServerExchange
 
 SHA_256 = "SCRAM-SHA-256"

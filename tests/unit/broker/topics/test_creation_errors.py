@@ -53,7 +53,7 @@ def started(paths: list[Path]) -> tuple[dict[str, list[str]], dict[str, bytes]]:
     directories, metadata_log = lock_and_read(config)
     try:
         stored = load_partitions(
-            directories, metadata_log, LogOpener(OpenFiles(64)), config, LoadingProgress(lambda done, total: None)
+            directories, metadata_log, LogOpener(OpenFiles(64)), config, LoadingProgress(lambda *_: None)
         )
         failures = {entry.name: [each.failure for each in loaded] for entry, loaded in stored.topics}
         return failures, {entry.name: entry.topic_id for entry, _ in stored.topics}

@@ -12,7 +12,7 @@ from warmlog.producer.delivery import DeliveryFuture
 from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import TopicQueues
-from warmlog.producer.producer_batch import ProducerBatch
+from warmlog.producer.producer_batch import NO_BATCH, ProducerBatch
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import PartitionMetadata
 from warmlog_transport.cluster import Topic
@@ -131,21 +131,25 @@ def test_records_without_a_key_stay_with_a_partition_for_a_batch() -> None:
     assert {(b - a) % 3 for a, b in changes} == {1}
 
 
-def test_the_fast_path_is_open_for_plain_records_only() -> None:
+def test_send_may_fill_open_batches_without_headers() -> None:
     accumulator, topic, _ = make(partitions=2)
     before_ns = time.time_ns()
     batch = batch_of(add(accumulator, topic))
-    assert accumulator.plain == {"t": batch}
+    assert topic.open_sticky is topic.open[batch.partition] is batch
     assert batch.plain_limit_bytes > batch.size_bytes
+    assert batch.keyed_limit_bytes == 0
     assert before_ns < batch.tick_end_ns <= time.time_ns() + 1_000_000
     add(accumulator, topic, timestamp_ms=5)
     assert batch.tick_end_ns == 0
     add(accumulator, topic)
     assert batch.tick_end_ns > 0
     add(accumulator, topic, key=b"k", partition=batch.partition)
+    assert batch.keyed_limit_bytes > batch.size_bytes
     assert batch.plain_limit_bytes == 0
+    add(accumulator, topic, headers=[("h", b"")], partition=batch.partition)
+    assert batch.keyed_limit_bytes == 0
     accumulator.close_batch(topic.queues[batch.partition], batch)
-    assert accumulator.plain == {}
+    assert (topic.open, topic.open_sticky) == ({}, NO_BATCH)
 
 
 def test_memory_is_granted_in_pieces_and_comes_back() -> None:

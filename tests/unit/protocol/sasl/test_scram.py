@@ -4,15 +4,8 @@ import pytest
 from scramp import ScramClient, ScramMechanism
 from scramp.utils import ScramException
 
-from warmlog_protocol.sasl.credential import (
-    MECHANISMS,
-    Credential,
-    derive_keys,
-    make_credential,
-    prepared,
-    stand_in,
-    why_unacceptable,
-)
+from warmlog_protocol.sasl.credential import MECHANISMS, Credential, why_unacceptable
+from warmlog_protocol.sasl.derivation import derive_keys, make_credential, prepared, stand_in
 from warmlog_protocol.sasl.scram import ClientExchange, ScramError, ServerExchange
 
 SALT = b"0123456789ab"

@@ -8,7 +8,6 @@ from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.group.decisions.assignors import ASSIGNORS
 from warmlog_broker.coordinator.group.decisions.reconciliation import Holding, advanced, rejoined, released
 from warmlog_broker.coordinator.group.decisions.records import (
-    GROUP_BYTES,
     AssignmentKey,
     GroupKey,
     GroupValue,
@@ -16,21 +15,29 @@ from warmlog_broker.coordinator.group.decisions.records import (
     MemberValue,
     Partition,
     ShareKey,
-    held_bytes,
     pack_share,
     put,
     remove,
 )
-from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits, Member, as_partitions
+from warmlog_broker.coordinator.group.decisions.state import (
+    GROUP_BYTES,
+    MAX_NAME_BYTES,
+    Group,
+    Groups,
+    Limits,
+    Member,
+    as_partitions,
+    check_group_id,
+    check_room,
+    fenced,
+    held_bytes,
+    valid_member,
+)
 from warmlog_protocol.errors import (
-    FencedInstanceId,
     FencedMemberEpoch,
     GroupMaxSizeReached,
-    InvalidGroupId,
     InvalidRequest,
     InvalidSessionTimeout,
-    TooManyGroups,
-    UnknownMemberId,
     UnsupportedAssignor,
 )
 from warmlog_protocol.messages.coordinators.groups import (
@@ -40,9 +47,6 @@ from warmlog_protocol.messages.coordinators.groups import (
     GroupHeartbeatRequest,
     GroupHeartbeatResponse,
 )
-
-MAX_NAME_BYTES = 249
-"""Of a group, a member id, an instance id, a client id and a pattern: as of topics."""
 
 MAX_TOPICS = 1000
 """Names in a subscription; a pattern may stand for more topics. Bounds the record of a member."""
@@ -89,45 +93,6 @@ def expire_member(groups: Groups, group: str, member_id: str, *, now_ms: int) ->
     if member is None or found is None:
         return Decision((), False)
     return Decision(_removal(found, member, now_ms), True)
-
-
-def check_group_id(group: str) -> None:
-    """Raise InvalidGroupId if `group` cannot be the name of a group."""
-    if not group:
-        raise InvalidGroupId("the name of the group is empty")
-    size = len(group.encode())
-    if size > MAX_NAME_BYTES:
-        raise InvalidGroupId(f"a group's name of {size} bytes: at most {MAX_NAME_BYTES} are allowed")
-
-
-def check_room(groups: Groups, group: Group | None, limits: Limits) -> None:
-    """Raise TooManyGroups if `group`, None for a new one, would be one too many."""
-    if group is None and len(groups) >= limits.max_groups:
-        raise TooManyGroups("the broker has as many groups as group.max.groups allows: delete unused ones")
-
-
-def created(group: Group | None, name: str, owner: str, more_bytes: int, limits: Limits) -> list[Record]:
-    """Return the record of a group that begins with `more_bytes` of offsets, or none for one that gets as many more."""
-    if group is not None:
-        limits.may_hold(group.owner, more_bytes)
-        return []
-    limits.may_hold(owner, GROUP_BYTES + more_bytes)
-    return [put(GroupKey(name), GroupValue(owner=owner))] if owner else []
-
-
-def valid_member(group: Group | None, name: str, member_id: str, instance_id: str) -> Member:
-    """Return the member; FencedInstanceId if another one has its instance id, UnknownMemberId if there is none."""
-    holder = group.instances.get(instance_id) if group and instance_id else None
-    if holder is not None and holder != member_id:
-        raise _fenced(name, instance_id)
-    member = group.members.get(member_id) if group else None
-    if member is None:
-        raise UnknownMemberId(f"group {name!r} has no member {member_id!r}: its session has expired, or it has left")
-    return member
-
-
-def _fenced(group: str, instance_id: str) -> FencedInstanceId:
-    return FencedInstanceId(f"another process has joined group {group!r} with instance id {instance_id!r}")
 
 
 def check_request(request: GroupHeartbeatRequest) -> None:
@@ -194,7 +159,7 @@ def _rejoin(group: Group, member: Member, settings: MemberValue, limits: Limits)
 def _replace(group: Group, old: Member, member_id: str, settings: MemberValue, limits: Limits) -> Heartbeat:
     """Let a new process have the place of the static member `old`: its epoch, its assignment and its target."""
     if member_id in old.settings.predecessors:
-        raise _fenced(group.name, settings.instance_id)
+        raise fenced(group.name, settings.instance_id)
     predecessors = (*old.settings.predecessors, old.member_id)[-PREDECESSORS:]
     holding = Holding.of(old)
     records = [

@@ -4,7 +4,6 @@ from functools import reduce
 from operator import or_
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group.decisions.membership import check_group_id, check_room, created, valid_member
 from warmlog_broker.coordinator.group.decisions.pending_offsets import check_stable
 from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,
@@ -14,11 +13,22 @@ from warmlog_broker.coordinator.group.decisions.records import (
     Partition,
     PendingKey,
     TargetKey,
-    held_bytes,
     put,
     remove,
 )
-from warmlog_broker.coordinator.group.decisions.state import NO_TOPICS, Group, Groups, Limits, Member, TopicsView
+from warmlog_broker.coordinator.group.decisions.state import (
+    NO_TOPICS,
+    Group,
+    Groups,
+    Limits,
+    Member,
+    TopicsView,
+    check_group_id,
+    check_room,
+    created,
+    held_bytes,
+    valid_member,
+)
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_protocol.errors import (
     ApiError,

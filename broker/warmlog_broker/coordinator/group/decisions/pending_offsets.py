@@ -8,7 +8,6 @@ is refused.
 from collections.abc import Iterable, Mapping
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group.decisions.membership import created
 from warmlog_broker.coordinator.group.decisions.records import (
     OffsetKey,
     OffsetValue,
@@ -16,10 +15,15 @@ from warmlog_broker.coordinator.group.decisions.records import (
     PendingKey,
     PendingOffset,
     PendingValue,
-    held_bytes,
     put,
 )
-from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits
+from warmlog_broker.coordinator.group.decisions.state import (
+    Group,
+    Groups,
+    Limits,
+    created,
+    held_bytes,
+)
 from warmlog_protocol.errors import InvalidProducerEpoch, OffsetMetadataTooLarge, UnstableOffsetCommit
 
 MAX_BYTES = 4 << 20

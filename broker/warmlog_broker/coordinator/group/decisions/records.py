@@ -144,25 +144,6 @@ CODEC: RecordCodec[OfGroup] = RecordCodec(
 put, remove, read = CODEC.put, CODEC.remove, CODEC.read
 
 
-GROUP_BYTES = 1500
-"""What a group takes in memory, about, without what `held_bytes` counts."""
-
-
-def held_bytes(value: Value | None) -> int:
-    """Return what a value takes in memory, about; 0 for None. Only what a client can make large or many counts."""
-    match value:
-        case MemberValue():
-            pattern_bytes = 8192 if value.pattern else 0  # two bits for each topic
-            return 2500 + pattern_bytes + sum(len(name) + 60 for name in value.topics)
-        case OffsetValue():
-            return 400 + len(value.metadata) + len(value.topic)
-        case PendingValue():
-            return 400 + sum(held_bytes(each.value) for each in value.offsets)
-        case TargetValue():
-            return sum(250 + len(topic.name) + 400 * topic.partitions for topic in value.topics)
-    return 0
-
-
 def pack_share(partitions: Iterable[Partition]) -> ShareValue:
     """Return the value of a ShareKey."""
     return ShareValue(tuple((topic_id, tuple(numbers)) for topic_id, numbers in by_topic(partitions).items()))

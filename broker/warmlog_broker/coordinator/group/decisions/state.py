@@ -12,7 +12,6 @@ from typing import Protocol
 from warmlog_broker.coordinator.framework.decision import Record, holds_anything
 from warmlog_broker.coordinator.framework.record_codec import Value
 from warmlog_broker.coordinator.group.decisions.records import (
-    GROUP_BYTES,
     AssignmentKey,
     AssignmentValue,
     GroupKey,
@@ -30,17 +29,39 @@ from warmlog_broker.coordinator.group.decisions.records import (
     TargetKey,
     TargetValue,
     by_topic,
-    held_bytes,
+    put,
     read,
     unpack_epochs,
     unpack_share,
 )
+from warmlog_protocol.errors import FencedInstanceId, InvalidGroupId, TooManyGroups, UnknownMemberId
 from warmlog_protocol.messages.coordinators.groups import TopicPartitions
 
 __all__ = ["Group", "Groups", "KnownTopic", "Limits", "Member", "Partition", "TopicsView"]
 
 NO_TOPICS = 0
 """A set of topics is an integer, see `decisions/subscriptions`."""
+
+MAX_NAME_BYTES = 249
+"""Of a group, a member id, an instance id, a client id and a pattern: as of topics."""
+
+GROUP_BYTES = 1500
+"""What a group takes in memory, about, without what `held_bytes` counts."""
+
+
+def held_bytes(value: Value | None) -> int:
+    """Return what a value takes in memory, about; 0 for None. Only what a client can make large or many counts."""
+    match value:
+        case MemberValue():
+            pattern_bytes = 8192 if value.pattern else 0  # two bits for each topic
+            return 2500 + pattern_bytes + sum(len(name) + 60 for name in value.topics)
+        case OffsetValue():
+            return 400 + len(value.metadata) + len(value.topic)
+        case PendingValue():
+            return 400 + sum(held_bytes(each.value) for each in value.offsets)
+        case TargetValue():
+            return sum(250 + len(topic.name) + 400 * topic.partitions for topic in value.topics)
+    return 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,30 +105,30 @@ class TopicsView(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Pattern:
     """A pattern that members or requests use, and what it stands for so far."""
 
-    def __init__(self, text: str, unmatched: int) -> None:
-        self.text = text
-        self.matched = NO_TOPICS
-        self.unmatched = unmatched
-        """Topics that it was not compared with yet."""
-        self.is_known = False
-        """Whether it was compared with all topics that existed when it was first used."""
-        self.problem = ""
-        """Why it is not matched any more: it stands for what it has matched until then."""
+    text: str
+    unmatched: int
+    """Topics that it was not compared with yet."""
+    matched: int = NO_TOPICS
+    is_known: bool = False
+    """Whether it was compared with all topics that existed when it was first used."""
+    problem: str = ""
+    """Why it is not matched any more: it stands for what it has matched until then."""
 
 
+@dataclass(eq=False)
 class Subscription:
     """What members with the same names, pattern and principal stand for: `decisions/subscriptions`."""
 
-    def __init__(self, names: tuple[str, ...], pattern: Pattern | None, principal: str) -> None:
-        self.names = names
-        self.pattern = pattern
-        self.principal = principal
-        self.topics = NO_TOPICS
-        """As of `version`: see `Subscriptions.topics_of`."""
-        self.version = -1
+    names: tuple[str, ...]
+    pattern: Pattern | None
+    principal: str
+    topics: int = NO_TOPICS
+    """As of `version`: see `Subscriptions.topics_of`."""
+    version: int = -1
 
 
 @dataclass(slots=True)
@@ -182,6 +203,8 @@ class Group:
     away: set[str] = field(default_factory=set, compare=False)
     """Soft: the ids of members of which nothing was heard since the load, or since the connection ended in which one
     waited for news."""
+    has_news: bool = field(default=False, compare=False)
+    """Soft: a target was assigned, or a member has released something or is gone: what others may wait for."""
     target_version: int = field(default=-1, compare=False)
     """Soft: `Subscriptions.version` as of which the target is up to date, if the members are the same."""
 
@@ -330,7 +353,7 @@ def _replay_group(group: Group, value: GroupValue) -> None:
 
 
 def _replay_target(group: Group, value: TargetValue) -> None:
-    group.target_epoch, group.assignor = value.epoch, value.assignor
+    group.target_epoch, group.assignor, group.has_news = value.epoch, value.assignor, True
     group.changed_size(TargetValue(topics=tuple(group.topics.values())), value)
     group.topics = {topic.topic_id: topic for topic in value.topics}
 
@@ -345,6 +368,7 @@ def _replay_member(group: Group, member_id: str, value: MemberValue | None) -> N
             _hold(group, old, {}, {})
             del group.members[member_id]
             group.away.discard(member_id)
+            group.has_news = True
         return
     member = _member(group, member_id)
     group.changed_size(member.settings, value)
@@ -404,5 +428,47 @@ def _hold(group: Group, member: Member, assigned: dict[Partition, int], revoking
     for partition in (*member.assigned, *member.revoking):
         if group.owners.get(partition) == member.member_id:
             del group.owners[partition]
+            group.has_news |= partition not in assigned and partition not in revoking
     member.assigned, member.revoking = assigned, revoking
     group.owners.update(dict.fromkeys((*assigned, *revoking), member.member_id))
+
+
+def check_group_id(group: str) -> None:
+    """Raise InvalidGroupId if `group` cannot be the name of a group."""
+    if not group:
+        raise InvalidGroupId("the name of the group is empty")
+    size = len(group.encode())
+    if size > MAX_NAME_BYTES:
+        raise InvalidGroupId(f"a group's name of {size} bytes: at most {MAX_NAME_BYTES} are allowed")
+
+
+def check_room(groups: Groups, group: Group | None, limits: Limits) -> None:
+    """Raise TooManyGroups if `group`, None for a new one, would be one too many."""
+    if group is None and len(groups) >= limits.max_groups:
+        raise TooManyGroups("the broker has as many groups as group.max.groups allows: delete unused ones")
+
+
+def created(group: Group | None, name: str, owner: str, more_bytes: int, limits: Limits) -> list[Record]:
+    """Return the record of a group that begins with `more_bytes` of offsets, or none for one that gets as many more."""
+    if group is not None:
+        if more_bytes > 0:
+            limits.may_hold(group.owner, more_bytes)
+        return []
+    limits.may_hold(owner, GROUP_BYTES + more_bytes)
+    return [put(GroupKey(name), GroupValue(owner=owner))] if owner else []
+
+
+def valid_member(group: Group | None, name: str, member_id: str, instance_id: str) -> Member:
+    """Return the member; FencedInstanceId if another one has its instance id, UnknownMemberId if there is none."""
+    holder = group.instances.get(instance_id) if group and instance_id else None
+    if holder is not None and holder != member_id:
+        raise fenced(name, instance_id)
+    member = group.members.get(member_id) if group else None
+    if member is None:
+        raise UnknownMemberId(f"group {name!r} has no member {member_id!r}: its session has expired, or it has left")
+    return member
+
+
+def fenced(group: str, instance_id: str) -> FencedInstanceId:
+    """Return the error for a process that has lost its instance id to another."""
+    return FencedInstanceId(f"another process has joined group {group!r} with instance id {instance_id!r}")

@@ -11,6 +11,9 @@ from weakref import WeakValueDictionary
 from warmlog_broker.coordinator.group.decisions.records import KnownTopic, MemberValue
 from warmlog_broker.coordinator.group.decisions.state import NO_TOPICS, Member, Pattern, Subscription, TopicsView
 
+MAX_PRINCIPALS = 1000
+"""Whose rights are remembered, two bits for each topic; those of further ones are asked for again."""
+
 
 class Subscriptions:
     """The topics that exist, and the subscriptions that members have. A subscription goes with its last member."""
@@ -149,6 +152,8 @@ class Subscriptions:
             for bit, topic in self.topics(unseen):
                 if self._view.may_describe(principal, topic.name):
                     allowed |= bit
+            if len(self._describable) >= MAX_PRINCIPALS:
+                self._describable.clear()
             self._describable[principal] = seen | unseen, allowed
         return topics & allowed
 

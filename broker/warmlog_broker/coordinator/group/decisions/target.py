@@ -22,11 +22,15 @@ from warmlog_broker.coordinator.group.decisions.records import (
     ShareKey,
     TargetKey,
     TargetValue,
-    held_bytes,
     pack_share,
     put,
 )
-from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Member
+from warmlog_broker.coordinator.group.decisions.state import (
+    Group,
+    Groups,
+    Member,
+    held_bytes,
+)
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions, bits_of
 
 

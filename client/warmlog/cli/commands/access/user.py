@@ -1,7 +1,7 @@
 """`warmlog user add`, `list`, `rotate` and `delete`: users and their passwords."""
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,11 +41,7 @@ def add(
 
     password = new_secret() if is_token else _new_password(name, password_file)
     change = creation(name, password, is_token=is_token)
-
-    async def ask(admin: "Admin") -> None:
-        await admin._alter_user(change)
-
-    _make(data_dir, broker, lambda _: change, ask)
+    _alter(data_dir, broker, lambda _: change)
     _tell("added", name, password if is_token else "", as_json)
 
 
@@ -76,10 +72,7 @@ def rotate(
             secret.append(new_secret())
         return rotation(user, secret[0] if secret else _new_password(name, password_file), grace_ms)
 
-    async def ask(admin: "Admin") -> None:
-        await admin._alter_user(change(await admin._listed_users()))
-
-    _make(data_dir, broker, change, ask)
+    _alter(data_dir, broker, change, reads=True)
     _tell("rotated", name, secret[0] if secret else "", as_json)
 
 
@@ -106,23 +99,21 @@ def delete(names: tuple[str, ...], is_certain: bool, data_dir: Path | None, brok
         run_admin(broker, ask)
         return
     for name in names:
-        _change_offline(data_dir, lambda _: deletion(name))  # noqa: B023  (called at once)
+        _alter(data_dir, broker, lambda _: deletion(name))  # noqa: B023  (called at once)
         _tell("deleted", name, "", as_json)
 
 
-def _make(
-    data_dir: Path | None,
-    broker: str,
-    change: "Callable[[list[ListedUser]], AlteredUser]",
-    ask: "Callable[[Admin], Awaitable[None]]",
+def _alter(
+    data_dir: Path | None, broker: str, change: "Callable[[list[ListedUser]], AlteredUser]", *, reads: bool = False
 ) -> None:
+    """Make the change that `change` returns for the present users, which a broker is only asked for if it `reads`."""
+
+    async def ask(admin: "Admin") -> None:
+        await admin._alter_user(change(await admin._listed_users() if reads else []))
+
     if data_dir is None:
         run_admin(broker, ask)
-    else:
-        _change_offline(data_dir, change)
-
-
-def _change_offline(data_dir: Path, change: "Callable[[list[ListedUser]], AlteredUser]") -> None:
+        return
     from warmlog_broker.tools.users import change_user
 
     change_user(data_dir, change)

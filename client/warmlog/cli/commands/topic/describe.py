@@ -259,16 +259,8 @@ FIGURE_HEADINGS = ("records", "size", "last record")
 
 def _offsets(partition: "PartitionDescription") -> dict[str, int]:
     """Return the row of a partition; `uncommitted` counts records written but not yet durable."""
-    return {
-        "partition": partition.partition,
-        "leader": partition.leader,
-        "leader_epoch": partition.leader_epoch,
-        "log_start_offset": partition.log_start_offset,
-        "last_stable_offset": partition.last_stable_offset,
-        "high_watermark": partition.high_watermark,
-        "log_end_offset": partition.log_end_offset,
-        "uncommitted": partition.uncommitted,
-    }
+    ends = ("log_start_offset", "last_stable_offset", "high_watermark", "log_end_offset", "uncommitted")
+    return {name: getattr(partition, name) for name in ("partition", "leader", "leader_epoch", *ends)}
 
 
 def _figure_cells(figures: Figures) -> tuple[Cell, ...]:

@@ -13,8 +13,7 @@ from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.group.decisions import target
 from warmlog_broker.coordinator.group.decisions.membership import heartbeat
 from warmlog_broker.coordinator.group.decisions.offsets import commit, delete_offsets
-from warmlog_broker.coordinator.group.decisions.records import GROUP_BYTES
-from warmlog_broker.coordinator.group.decisions.state import Groups
+from warmlog_broker.coordinator.group.decisions.state import GROUP_BYTES, Groups
 from warmlog_broker.coordinator.group.decisions.state import Limits as GroupLimits
 from warmlog_broker.coordinator.transaction.decisions import jobs, producers
 from warmlog_broker.coordinator.transaction.decisions.limits import ID_BYTES, PART_BYTES, Given, Limits

@@ -54,15 +54,16 @@ class Room:
         self.partition = partition
         self.now_ms = NOW_MS
         self.wheel = TimerWheel(0.2)
+        self.tasks = Tasks()
         self.sessions = Sessions(
             self.wheel,
             now_ms=lambda: self.now_ms,
             now_s=lambda: self.now_ms / 1000,
             wall_ms=lambda: self.now_ms,
             lines=RepeatedLines(logging.getLogger("sessions")),
+            tasks=self.tasks,
         )
         config = BrokerConfig(group_assignment_interval_ms=40, group_initial_rebalance_delay_ms=20)
-        self.tasks = Tasks()
         self.targets = Targets(config, Subscriptions(FourPartitions()), Slices(), self.tasks)
         self.shard = Shard(partition, Surroundings(Groups, self, threads, lambda: NOW_MS))
 

@@ -244,6 +244,34 @@ def test_a_pattern_stands_for_topics_that_come_later_and_for_whole_names(machine
     assert list(machine.member("a").assigned) == machine.topics.partitions("orders.eu")
 
 
+def test_a_target_a_release_and_a_leave_are_news_for_others_and_a_join_is_not(machine: Machine) -> None:
+    machine.join("a", "orders")
+    group = machine.groups.get(GROUP)
+    assert group is not None
+
+    def is_news() -> bool:
+        had, group.has_news = group.has_news, False
+        return had
+
+    assert not is_news()
+    machine.assign()
+    assert is_news()
+    machine.settle("a")
+    is_news()
+    machine.join("b", "orders")
+    assert not is_news()
+    machine.assign()
+    assert is_news()
+    taken = machine.heartbeat("a", 1, machine.member("a").assigned)
+    assert not is_news()
+    machine.heartbeat("a", taken.member_epoch, taken.assignment)
+    assert is_news()
+    machine.heartbeat("b", 2, [])
+    assert not is_news()
+    machine.heartbeat("b", -1)
+    assert is_news()
+
+
 class TestStaticMembers:
     def test_a_new_process_takes_the_place_at_once(self, machine: Machine) -> None:
         machine.join("a1", "orders", instance_id="a")

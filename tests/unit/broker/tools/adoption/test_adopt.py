@@ -83,7 +83,7 @@ def load(data_dir: Path) -> dict[str, tuple[int, int, int]]:
     directories, metadata_log = lock_and_read(config)
     try:
         opener = LogOpener(OpenFiles())
-        stored = load_partitions(directories, metadata_log, opener, config, LoadingProgress(lambda _done, _total: None))
+        stored = load_partitions(directories, metadata_log, opener, config, LoadingProgress(lambda *_: None))
         found = {}
         for _, partitions in stored.topics:
             for log in (partition.log for partition in partitions):

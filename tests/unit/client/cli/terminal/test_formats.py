@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unit.client.cli.printed_batch import batch_of
-from warmlog.cli.terminal.formats import batch_writer, write_json, write_raw
+from warmlog.cli.terminal.formats import batch_writer, write_raw
+from warmlog.cli.terminal.json_records import write_json
 
 cells = st.none() | st.binary(max_size=12) | st.text(max_size=6).map(str.encode)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unit.client.cli.printed_batch import batch_of
-from warmlog.cli.terminal.templates import compile_template, unescape
+from warmlog.cli.terminal.formats import compile_template, unescape
 
 
 def test_every_token_stands_for_its_field() -> None:

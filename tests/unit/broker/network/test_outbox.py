@@ -2,7 +2,7 @@
 
 import asyncio
 
-from warmlog_broker.runtime.outbox import Outbox
+from warmlog_broker.network.session import Outbox
 
 
 class FakeSender:

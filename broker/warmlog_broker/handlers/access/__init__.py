@@ -1,1 +1,0 @@
-"""Requests about users, their rights and quotas, and authentication."""
