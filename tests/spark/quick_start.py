@@ -57,12 +57,12 @@ class ClassArchive:
                 self._written.rename(self._path or self._written)
 
     def _is_first(self) -> bool:
-        """Whether no other process is about to write it; until this one ends, none is."""
-        DIRECTORY.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(DIRECTORY / "lock", os.O_CREAT | os.O_RDWR)
+        """Whether this process may write here and no other is about to; until this one ends, none is."""
         try:
+            DIRECTORY.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(DIRECTORY / "lock", os.O_CREAT | os.O_RDWR)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        except OSError:
             return False
         return True
 
