@@ -63,7 +63,7 @@ class Throttle:
         return self._total_s and self._total_s - max(0.0, self.until_s - now_s)
 
     def reset(self, now_s: float) -> None:
-        """Note that the connection is lost: the broker tells the delay of the next one anew."""
+        """Note that the connection is lost: the broker reports the delay again on the next one."""
         self._total_s, self.until_s = self.elapsed_s(now_s), 0.0
 
 

@@ -13,7 +13,7 @@ import warmlog
 import warmlog.blocking
 from broker_thread import BrokerThread
 from warmlog.admin.access.user_changes import creation
-from warmlog.consumer import committing
+from warmlog.consumer import offset_commits
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog.spark.options.write_options import parse_write_options
@@ -250,7 +250,7 @@ def _create_and_limit(broker: BrokerThread) -> None:
 async def test_the_last_commit_of_a_consumer_waits_for_its_delay(
     broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committing, "LAST_COMMIT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(offset_commits, "LAST_COMMIT_TIMEOUT_S", 0.3)
     await asyncio.to_thread(fill, broker, 60 * KB)
     await asyncio.to_thread(limit, broker, consumer_byte_rate=20 * KB)
     reading: Any = {"topics": ["t"], "group": "g", "start": "earliest"}

@@ -194,10 +194,10 @@ class Housekeeping:
             log = partition.log
             # A replacement by compaction would have to be completed first, with syncs here: left to the next run.
             if not log.compaction.is_taking_in:
-                before_bytes = log.local.segments.size_bytes
+                before_bytes = log.size_bytes
                 deleted = log.retention.delete_old_segments(now_ms, below=below)
                 self.deleted_segments += deleted
-                self.deleted_bytes += before_bytes - log.local.segments.size_bytes
+                self.deleted_bytes += before_bytes - log.size_bytes
                 if deleted:
                     self.segments_changed(partition)
 

@@ -33,7 +33,7 @@ from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_broker.storage.record.scan import Damage, Place, header_at, is_intact, scan
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import IndexBuilder
-from warmlog_protocol.batch.header import HEADER_BYTES, MAGIC_COLUMNS, BatchHeader
+from warmlog_protocol.batch.header import HEADER_BYTES, MAGIC_COLUMNS, NO_OFFSET, BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -185,15 +185,15 @@ class UncheckedRange(Struct, frozen=True):
         return report.damage
 
 
-class Recovered(Struct):
-    """What is left of a log after the check."""
+class Recovered(NamedTuple):
+    """What a log has after it was checked, or found as it was left."""
 
     segments: list[LogSegment]
-    """The checked segments that stay, in order."""
+    """Those that stay, in order, one at least."""
     end_offset: int
     """Where the log ends; at or above the recovery point only if nothing below it was lost."""
     unchecked: UncheckedRange | None = None
-    restart_offset: int = -1
+    restart_offset: int = NO_OFFSET
     """Where the check began, if that was at a restart point."""
 
 
@@ -218,12 +218,13 @@ def recover_segments(
             segment.records.drop_cache(start)
     place = RecoveryPlace(first.base_offset if resumed is None else resumed.offset, rules, epochs, report)
     recovered = _recover_in_order(segments, rules, place, report, resumed)
-    if resumed is not None:
-        recovered.restart_offset = resumed.offset
-        if resumed.position:
-            below = replace(rules, recovery_point=resumed.offset)
-            recovered.unchecked = UncheckedRange(first.path, first.base_offset, resumed.position, below)
-    return recovered
+    if resumed is None:
+        return recovered
+    unchecked = None
+    if resumed.position:
+        below = replace(rules, recovery_point=resumed.offset)
+        unchecked = UncheckedRange(first.path, first.base_offset, resumed.position, below)
+    return recovered._replace(unchecked=unchecked, restart_offset=resumed.offset)
 
 
 class Resumed(NamedTuple):

@@ -1,5 +1,6 @@
 """Restart points: a start after a crash reads nothing below one, and knows what it would have read there."""
 
+import errno
 import os
 import random
 import shutil
@@ -255,8 +256,9 @@ def test_a_truncation_removes_the_point(room: LogRoom) -> None:
     assert read_values(room.log, 4) == [b"other-%d" % n for n in range(4, 9)]
 
 
-def test_a_full_disk_leaves_the_point_out_and_the_flush_succeeds(
-    room: LogRoom, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.EROFS])
+def test_a_full_or_read_only_disk_leaves_the_point_out_and_the_flush_succeeds(
+    room: LogRoom, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     fill(room, 0, 8)
     point = take_point(room)
@@ -264,7 +266,7 @@ def test_a_full_disk_leaves_the_point_out_and_the_flush_succeeds(
     room.flush()
 
     def refuse(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as full:
         full.setattr("warmlog_broker.storage.producer.snapshots.write_file", refuse)
@@ -277,8 +279,10 @@ def test_a_full_disk_leaves_the_point_out_and_the_flush_succeeds(
     expect(room, 16)
 
 
-def test_much_that_was_written_gets_a_point_without_a_pause(room: LogRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_that_was_written_gets_a_point_without_a_pause(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flusher, "RESTART_BATCHES", 5)
+    monkeypatch.setattr(flusher, "RESTART_BATCHES_A_PRODUCER", 1)
+    room = LogRoom(quick_path, ONE_SEGMENT)
     for n in range(40):
         fill(room, n, n + 1)
         room.flush()
