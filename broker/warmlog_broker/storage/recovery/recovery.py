@@ -30,10 +30,10 @@ from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_broker.storage.record.scan import Damage, Place, header_at, is_intact, scan
+from warmlog_broker.storage.record.scan import Damage, Place, header_at, scan
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import IndexBuilder
-from warmlog_protocol.batch.header import HEADER_BYTES, MAGIC_COLUMNS, NO_OFFSET, BatchHeader
+from warmlog_protocol.batch.header import MAGIC_COLUMNS, NO_OFFSET, BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -179,9 +179,6 @@ class UncheckedRange(Struct, frozen=True):
                     after_bytes(found[0].size_bytes)
         finally:
             records.close_handles()
-        if not place.is_above_recovery_point:
-            end, reason = self.end_position, "the end of what was on disk is missing"
-            report.damage.append(Damage(self.path, end, end, place.next_offset, self.rules.recovery_point, reason))
         return report.damage
 
 
@@ -236,16 +233,22 @@ class Resumed(NamedTuple):
 
 
 def _resume(segment: LogSegment, point: RestartPoint) -> Resumed | None:
-    """Return where to resume, if the log and its indexes are as `point` says. Zeros after it are a preallocation."""
-    records, position = segment.records, point.position
-    if position < records.size_bytes:
-        header = header_at(records, position)
-        if header is None and any(records.read(position, min(HEADER_BYTES, records.size_bytes - position))):
-            return None
-        if header is not None and not (header.base_offset == point.offset and is_intact(records, header, position)):
-            return None
+    """Return where to resume, if the log and its indexes are as `point` says."""
     builder = segment.indexes.resume(point)
-    return None if builder is None else Resumed(point.offset, position, builder)
+    if builder is None or not _leads_to(segment.records, point):
+        return None
+    return Resumed(point.offset, point.position, builder)
+
+
+def _leads_to(records: FileRecords, point: RestartPoint) -> bool:
+    """Whether the batches from the last index entry on end at `point`."""
+    end_position, next_offset = point.index_position, point.segment
+    try:
+        for header, position in records.batches(point.index_position, point.position):
+            end_position, next_offset = position + header.size_bytes, header.next_offset
+    except DamagedLog:
+        return False
+    return (end_position, next_offset) == (point.position, point.offset)
 
 
 def _recover_in_order(
