@@ -12,6 +12,13 @@ from fake_broker import FakeBroker
 def broker_in_thread(**topics: int) -> Iterator[FakeBroker]:
     """A FakeBroker that runs within; its lists and settings may be looked at and changed from outside."""
     fake = FakeBroker(**topics)
+    with in_thread(fake):
+        yield fake
+
+
+@contextmanager
+def in_thread(fake: FakeBroker) -> Iterator[None]:
+    """Run `fake` within."""
     is_ready, is_over = threading.Event(), threading.Event()
 
     async def serve() -> None:
@@ -23,7 +30,7 @@ def broker_in_thread(**topics: int) -> Iterator[FakeBroker]:
     thread.start()
     is_ready.wait()
     try:
-        yield fake
+        yield
     finally:
         is_over.set()
         thread.join()

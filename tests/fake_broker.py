@@ -257,11 +257,10 @@ class FakeBroker:
             **self.further_handlers,
         }
         try:
-            response = handlers[type(request.message)](request.message)
+            response = connection.respond(request.correlation_id, handlers[type(request.message)](request.message))
         except ApiError as error:
-            writer.write(connection.refuse(request.correlation_id, error))
-            return
-        writer.write(connection.respond(request.correlation_id, response))
+            response = connection.refuse(request.correlation_id, error)
+        writer.write(response)
 
     def _handshake(self, request: HandshakeRequest) -> HandshakeResponse:
         self.handshakes.append(request)

@@ -30,9 +30,8 @@ if TYPE_CHECKING:
     from warmlog.admin.group_reset import OffsetReset
     from warmlog.admin.partition_description import PartitionDescription
     from warmlog.admin.transactions import EnrolledPartition, TransactionDescription
-    from warmlog.consumer.consumer import Consumer
+    from warmlog.consumer.consumer import Consumer, Lag
     from warmlog.consumer.group.offsets import GroupMetadata
-    from warmlog.consumer.lag import Lag
     from warmlog.errors import *  # noqa: F403 - the tree of errors
     from warmlog.producer.delivery import (
         DeliveryFuture,
@@ -102,9 +101,8 @@ _MODULES = {
     "warmlog.admin.access.users": ("UserDescription",),
     "warmlog.admin.transactions": ("EnrolledPartition", "TransactionDescription"),
     "warmlog_transport.list_offsets": ("OffsetAt",),
-    "warmlog.consumer.consumer": ("Consumer",),
+    "warmlog.consumer.consumer": ("Consumer", "Lag"),
     "warmlog.consumer.group.offsets": ("GroupMetadata",),
-    "warmlog.consumer.lag": ("Lag",),
     "warmlog.producer.delivery": (
         "DeliveryFuture",
         "Placed",

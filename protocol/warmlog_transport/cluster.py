@@ -179,7 +179,7 @@ class Cluster:
 
     @asynccontextmanager
     async def timeout(self, limit_s: float) -> AsyncIterator[None]:
-        """As asyncio.timeout, but `limit_s` begins anew after each delay because of a quota."""
+        """As asyncio.timeout, but `limit_s` begins again after each delay because of a quota."""
         loop = self.home.loop
         timer: asyncio.TimerHandle
 

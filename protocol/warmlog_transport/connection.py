@@ -63,7 +63,7 @@ class Throttle:
         return self._total_s and self._total_s - max(0.0, self.until_s - now_s)
 
     def reset(self, now_s: float) -> None:
-        """Note that the connection is lost: the broker tells the delay of the next one anew."""
+        """Note that the connection is lost: the broker reports the delay again on the next one."""
         self._total_s, self.until_s = self.elapsed_s(now_s), 0.0
 
 
@@ -185,6 +185,12 @@ class Connection(asyncio.BufferedProtocol):
 
     async def ask(self, message: Message, *, timeout_ms: int | None = None) -> ReceivedResponse:
         """Send a request and return its response with its payload. Raises the error that came instead."""
+        return response_in(await self.requested(message, timeout_ms=timeout_ms))
+
+    def requested(
+        self, message: Message, *, timeout_ms: int | None = None
+    ) -> "asyncio.Future[ReceivedResponse | WarmlogError]":
+        """Send a request; return what will hold its response, or the error in its place (see `response_in`)."""
         responded: asyncio.Future[ReceivedResponse | WarmlogError] = self._loop.create_future()
 
         def deliver(result: ReceivedResponse | WarmlogError) -> None:
@@ -192,12 +198,7 @@ class Connection(asyncio.BufferedProtocol):
                 responded.set_result(result)
 
         self.request(message, (), deliver, timeout_ms=timeout_ms)
-        result = await responded
-        if isinstance(result, WarmlogError):
-            raise result
-        if isinstance(result.result, ApiError):
-            raise result.result
-        return result
+        return responded
 
     async def close(self) -> None:
         """Write what is pending, close, and fail requests without a response; returns when the socket is closed."""
@@ -332,6 +333,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.close()
         self._on_change()
+
+
+def response_in(result: ReceivedResponse | WarmlogError) -> ReceivedResponse:
+    """Return the response, or raise the error that came instead."""
+    if isinstance(result, WarmlogError):
+        raise result
+    if isinstance(result.result, ApiError):
+        raise result.result
+    return result
 
 
 class BrokerLink:

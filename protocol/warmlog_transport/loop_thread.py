@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -72,11 +73,19 @@ class _Threads(ThreadPoolExecutor):
         return thread
 
 
+def bulk_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop for much data: uvloop sends and receives large messages with less work than asyncio."""
+    import uvloop
+
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
 class LoopThread:
     """Runs coroutines for any thread of the process that created it. A context manager that stops it."""
 
-    def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
+    def __init__(self, name: str, new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop) -> None:
+        self.loop = new_loop()
         self.loop.set_default_executor(_Threads())
         self._process_id = os.getpid()
         self._ending = threading.RLock()
@@ -158,9 +167,19 @@ class LoopThread:
                     wait([called], INTERRUPTED_WAIT_S)
             raise
 
+    def submit(self, work: Callable[[], Coroutine[Any, Any, R]]) -> "Future[R]":
+        """Have the loop run `work`; return its future, which is cancelled if the loop ends first."""
+        self.check()
+        with self._ending:
+            self._check_running()
+            return asyncio.run_coroutine_threadsafe(work(), self.loop)
+
     @contextmanager
     def entered(self, make: Callable[[], AbstractAsyncContextManager[R]]) -> Iterator[R]:
-        """A context manager that enters, and leaves, in the loop the asynchronous one that `make` returns there."""
+        """A context manager that enters, and leaves, in the loop the asynchronous one that `make` returns there.
+
+        If the loop has ended before, as at the end of the program, there is nothing to leave.
+        """
         stack = AsyncExitStack()
 
         async def enter() -> R:
@@ -170,8 +189,10 @@ class LoopThread:
         try:
             yield entered
         except BaseException as error:
-            if not self.call(partial(stack.__aexit__, type(error), error, error.__traceback__)):
-                raise
+            with suppress(ClientClosed):
+                if self.call(partial(stack.__aexit__, type(error), error, error.__traceback__)):
+                    return
+            raise
         else:
             self.call(stack.aclose)
 
@@ -183,7 +204,7 @@ class LoopThread:
 
     def stop(self) -> None:
         """End the loop and the thread. No-op in a forked process. Calls of other threads that wait get ClientClosed."""
-        if self.is_foreign:
+        if self.is_foreign or sys.is_finalizing():
             return
         with suppress(ClientClosed):
             self.soon(self._stop_loop)
@@ -191,7 +212,7 @@ class LoopThread:
             self._thread.join()
 
     def _check_running(self) -> None:
-        if self.has_ended:
+        if self.has_ended or sys.is_finalizing():
             raise ClientClosed(_CLOSED)
 
     def _stop_loop(self) -> None:

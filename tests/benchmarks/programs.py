@@ -7,6 +7,7 @@ compiled modules are there: the first round is not counted.
 
 import os
 import pty
+import socket
 import subprocess
 import sys
 import time
@@ -16,7 +17,8 @@ from statistics import median
 
 from rich.table import Table
 
-from broker_process import BrokerProcess
+from broker_process import BrokerProcess, port_to_keep
+from faults.process_use import use_of
 
 FLOOR = "floor: asyncio, ssl, msgspec, uvloop"
 BARS = {
@@ -24,8 +26,11 @@ BARS = {
     "completion of options": 0.8,
     "topic list, in a pipe": 1.8,
     "topic list, on a terminal": 1.8,
+    "serve, until it accepts": 2.0,
 }
-"""The most that a program may take, in floors."""
+"""The most that a program may take, in floors. An embedded broker may take one more than `import warmlog`."""
+IDLE_MIB = 38
+"""The most memory that an idle broker may have."""
 WARMLOG = (sys.executable, "-m", "warmlog")
 COMPLETING = {"_WARMLOG_COMPLETE": "bash_complete", "COMP_WORDS": "warmlog topic create --", "COMP_CWORD": "3"}
 
@@ -63,6 +68,30 @@ def _read(controller: int) -> bytes:
         return b""
 
 
+def _seconds_to_accept(directory: Path) -> float:
+    """Return the seconds until `warmlog serve` on `directory` accepts a connection."""
+    port = port_to_keep()
+    command = [*WARMLOG, "serve", "--data-dir", str(directory), "--listen", f"127.0.0.1:{port}"]
+    started_s = time.perf_counter()
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        while True:
+            with socket.socket() as client:
+                if client.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            assert process.poll() is None, "the broker did not start"
+            time.sleep(0.001)
+        taken_s = time.perf_counter() - started_s
+        process.terminate()
+    return taken_s
+
+
+def idle_mib(directory: Path) -> float:
+    """Return the memory of a broker that has started and does nothing."""
+    with BrokerProcess(directory) as broker:
+        time.sleep(1)
+        return use_of(broker.pid).memory_bytes / 2**20
+
+
 def measure_programs(directory: Path, rounds: int) -> dict[str, float]:
     """Return the median seconds of each program."""
     with BrokerProcess(directory) as broker:
@@ -77,6 +106,8 @@ def measure_programs(directory: Path, rounds: int) -> dict[str, float]:
             "completion of options": lambda: _seconds([*WARMLOG], COMPLETING),
             "topic list, in a pipe": lambda: _seconds(listing, at_broker),
             "topic list, on a terminal": lambda: _seconds_on_terminal(listing, at_broker),
+            "serve, until it accepts": lambda: _seconds_to_accept(directory / "served"),
+            "embedded broker": _python("from warmlog.testing import embedded\nwith embedded(): pass"),
         }
         taken_s = [{name: run() for name, run in programs.items()} for _ in range(rounds + 1)][1:]
     return {name: median(each[name] for each in taken_s) for name in programs}

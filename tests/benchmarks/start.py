@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.measurement import scratch_directory
-from benchmarks.programs import measure_programs, table_of_programs
+from benchmarks.programs import IDLE_MIB, idle_mib, measure_programs, table_of_programs
 from benchmarks.restart import restarts
 from broker_process import BrokerProcess
 from processor_time import processor_time
@@ -160,6 +160,8 @@ def main() -> None:
     with scratch_directory() as directory:
         programs = measure_programs(directory / "programs", max(arguments.rounds, PROGRAM_ROUNDS))
         console.print(table_of_programs(programs))
+        idle = idle_mib(directory / "idle")
+        console.print(f"an idle broker: {idle:.1f} MiB, at most {IDLE_MIB}")
         for name, of in (("nothing", Size(0, 0)), (size.text, size)):
             data_dir = directory / str(of.partitions)
             fill(data_dir, of)

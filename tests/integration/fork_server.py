@@ -12,6 +12,7 @@ import importlib
 import itertools
 import json
 import os
+import pkgutil
 import signal
 import socket
 import sys
@@ -28,8 +29,12 @@ def broker() -> Callable[[], object]:
     """The broker's program, with what it imports late: the user that it becomes may not be able to read it."""
     import encodings.idna  # noqa: F401
 
+    import warmlog_broker
+    import warmlog_protocol.sasl.scram  # noqa: F401
     from warmlog_broker.__main__ import main
 
+    for module in pkgutil.walk_packages(warmlog_broker.__path__, "warmlog_broker."):
+        importlib.import_module(module.name)
     return main
 
 

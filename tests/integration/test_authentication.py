@@ -4,7 +4,6 @@ import asyncio
 import struct
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from certificates import Certificates
 from warmlog.admin.access.user_changes import creation
 from warmlog.arrow_write.producer import ArrowProducer
 from warmlog.ranges.arrow_reader import arrow_reader
-from warmlog.sockets.cluster import BlockingCluster
+from warmlog.ranges.discover import Discovery
 from warmlog.spark.options.read_options import parse_read_options
 from warmlog.spark.options.write_options import parse_write_options
 from warmlog.spark.read.planning import plan_batch
@@ -266,23 +265,6 @@ async def test_clients_renew_their_sessions_under_load_without_a_failed_request(
         assert broker.in_loop(lambda running: running._connections.gone_count) <= 3, "no connection was replaced"
 
 
-def test_a_plain_socket_renews_its_session_with_the_next_request(make_broker: Callable[..., BrokerThread]) -> None:
-    with make_broker(sasl_session_lifetime_ms=300) as broker:
-        calls: list[int] = []
-
-        def password() -> str:
-            calls.append(1)
-            return "geheim"
-
-        options = ConnectionOptions(username="alice", password=password)
-        with closing(BlockingCluster(broker.address, options)) as cluster:
-            for _ in range(3):
-                assert cluster.topics() == {}
-                time.sleep(0.35)
-        assert len(calls) == 3
-        assert broker.in_loop(lambda running: running._connections.gone_count) <= 1
-
-
 async def test_a_producer_whose_password_is_not_valid_any_more_says_so(
     make_broker: Callable[..., BrokerThread],
 ) -> None:
@@ -429,8 +411,8 @@ def test_clients_authenticate_over_tls(make_broker: Callable[..., BrokerThread],
     with make_broker(listeners=listeners, tls_cert_file=certificates.broker) as broker:
         with warmlog.blocking.Admin(broker.address, **LOGIN, **tls) as admin:
             admin.create_topic("t")
-        with BlockingCluster(broker.address, ConnectionOptions(**LOGIN, **tls)) as cluster:
-            assert list(cluster.topics()) == ["t"]
+        with Discovery([broker.address], ConnectionOptions(**LOGIN, **tls)) as discovery:
+            assert list(discovery.topics_like(".*")) == ["t"]
         assert type(refusal(broker.address, **tls)) is SaslAuthenticationFailed
         assert type(refusal(broker.address, **tls, username="alice", password="x")) is SaslAuthenticationFailed
         assert isinstance(refusal(broker.address, **LOGIN), warmlog.BrokerUnavailable)

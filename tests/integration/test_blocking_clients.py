@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-import warmlog.blocking
 from broker_process import BrokerProcess
 from warmlog.blocking import Admin, Consumer, Producer
 from warmlog.errors import BrokerUnavailable, ClientClosed, MessageTooLarge, TopicAlreadyExists
@@ -302,9 +301,3 @@ def test_ctrl_c_ends_a_call_that_waits(tmp_path: Path, waiting: str) -> None:
     assert taken_s < INTERRUPTED_S
     if "Producer" in waiting:
         assert "acknowledged" in errors or "not sent" in errors
-
-
-@pytest.mark.parametrize("name", ["BlockingCluster", "BlockingConnection"])
-def test_the_names_of_0_1_0_are_found_with_a_warning(name: str) -> None:
-    with pytest.warns(DeprecationWarning, match="warmlog.sockets"):
-        assert getattr(warmlog.blocking, name).__name__ == name

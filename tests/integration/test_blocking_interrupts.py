@@ -17,6 +17,9 @@ from warmlog.blocking.consumer import ItemIterator
 from warmlog.testing import EmbeddedBroker, embedded
 from warmlog_transport.loop_thread import LoopThread
 
+pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in")
+"""Python loses an interruption that comes while the callback of a weak reference runs, and says so."""
+
 RECORDS = 20_000
 WITHIN_S = 0.003
 

@@ -433,3 +433,19 @@ def test_a_place_of_profiles_that_cannot_be_looked_at_has_none(broker: BrokerPro
 def test_a_wrong_choice_is_told_without_the_name_of_an_error(warmlog: CommandLine) -> None:
     text = warmlog("produce", "t", "--acks", "2").stderr.decode()
     assert "'--acks': '2' is not one of" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["topc", "list"], "topic"),
+        (["topic", "creat", "t"], "create"),
+        (["topic", "list", "--brokr", "a:1"], "--broker"),
+    ],
+)
+def test_a_mistyped_command_or_option_is_answered_with_the_one_meant(
+    warmlog: CommandLine, arguments: list[str], meant: str
+) -> None:
+    done = warmlog(*arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert f"Did you mean '{meant}'?" in done.stderr.decode()

@@ -12,7 +12,7 @@ import pytest
 import warmlog
 import warmlog.blocking
 from broker_process import BrokerProcess
-from integration.command_line import WARMLOG, CommandLine
+from integration.command_line import WARMLOG, CommandLine, at_terminal
 
 PASSWORD = "geheim-0815"
 
@@ -234,3 +234,11 @@ def test_a_topic_is_copied_to_a_broker_with_another_login(
     assert sorted(read.stdout.splitlines()) == [b"one", b"one", b"two", b"two"]
     unknown = alice("topic", "copy", "orders", "orders", "--to-profile", "othr")
     assert (unknown.returncode, b"did you mean other?" in unknown.stderr) == (2, True)
+
+
+def test_a_command_that_connects_several_times_asks_for_the_password_once(broker: BrokerProcess, files: Path) -> None:
+    assert command_line(broker, files)("topic", "create", "dear").returncode == 0
+    asked = CommandLine(broker.address, WARMLOG_USERNAME="alice")
+    exit_code, lines = at_terminal(asked, "topic", "delete", "dear", "--yes", typed=f"{PASSWORD}\n".encode())
+    assert exit_code == 0, lines
+    assert sum("Password of user alice" in line for line in lines) == 1

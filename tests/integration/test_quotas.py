@@ -13,16 +13,14 @@ import warmlog
 import warmlog.blocking
 from broker_thread import BrokerThread
 from warmlog.admin.access.user_changes import creation
-from warmlog.consumer import committing
+from warmlog.consumer import offset_commits
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.read_settings import ReadSettings
-from warmlog.sockets.cluster import BlockingCluster
 from warmlog.spark.options.write_options import parse_write_options
 from warmlog.spark.write.task import write_batches
 from warmlog_broker.tools.users import change_user
 from warmlog_protocol.messages import AuthenticateRequest, MetadataRequest
 from warmlog_protocol.sasl.scram import ClientExchange
-from warmlog_transport.options import ConnectionOptions
 from wire_client import WireClient, batch_of
 
 KB = 1000
@@ -142,16 +140,6 @@ def test_spark_writes_at_its_rate(broker: BrokerThread, caplog: pytest.LogCaptur
     assert "brokers have delayed writing by" in caplog.text
 
 
-def test_a_blocking_connection_sends_nothing_before_the_delay_is_over(broker: BrokerThread) -> None:
-    limit(broker, request_rate=2)
-    with BlockingCluster(broker.address, ConnectionOptions(client_name="slow", request_timeout_ms=300)) as cluster:
-        began_s = time.monotonic()
-        for _ in range(5):
-            cluster.topics(["t"])
-        assert time.monotonic() - began_s > 1 * AT_LEAST
-        assert cluster.throttled_ms > 1000 * AT_LEAST
-
-
 def test_a_client_that_does_not_wait_is_slowed_too(broker: BrokerThread) -> None:
     with warmlog.blocking.Admin(broker.address) as admin:
         admin.alter_quotas({"request_rate": 10}, user="ANONYMOUS")
@@ -262,7 +250,7 @@ def _create_and_limit(broker: BrokerThread) -> None:
 async def test_the_last_commit_of_a_consumer_waits_for_its_delay(
     broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committing, "LAST_COMMIT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(offset_commits, "LAST_COMMIT_TIMEOUT_S", 0.3)
     await asyncio.to_thread(fill, broker, 60 * KB)
     await asyncio.to_thread(limit, broker, consumer_byte_rate=20 * KB)
     reading: Any = {"topics": ["t"], "group": "g", "start": "earliest"}

@@ -16,7 +16,7 @@ import uvloop
 from certificates import Certificates
 from warmlog import Admin, BrokerUnavailable, Consumer, Producer
 from warmlog.ranges.arrow_reader import arrow_reader
-from warmlog.sockets.cluster import BlockingCluster
+from warmlog.ranges.discover import Discovery
 from warmlog_broker import Broker, BrokerConfig, start_broker
 from warmlog_broker.network.tls import acceptor
 from warmlog_protocol.errors import InvalidConfig
@@ -80,15 +80,15 @@ async def ask_by_asyncio(address: str, **options: Any) -> None:
         await admin.topic_names()
 
 
-async def ask_by_sockets(address: str, **options: Any) -> None:
+async def ask_in_thread(address: str, **options: Any) -> None:
     def ask() -> None:
-        with BlockingCluster(address, ConnectionOptions(**options)) as cluster:
-            cluster.topics()
+        with Discovery([address], ConnectionOptions(**options)) as discovery:
+            discovery.topics([])
 
     await asyncio.to_thread(ask)
 
 
-@pytest.fixture(params=[ask_by_asyncio, ask_by_sockets], ids=["the asyncio client", "the client on plain sockets"])
+@pytest.fixture(params=[ask_by_asyncio, ask_in_thread], ids=["the asyncio client", "a client in a thread"])
 def ask(request: pytest.FixtureRequest) -> Ask:
     return request.param
 
@@ -290,8 +290,8 @@ def test_clients_are_told_the_address_of_the_listener_that_they_came_by(
                 def brokers(address: str, options: ConnectionOptions) -> list[str]:
                     from warmlog_protocol.messages import MetadataResponse
 
-                    with BlockingCluster(address, options) as cluster:
-                        return [each.host for each in cluster.call(MetadataRequest([]), MetadataResponse).brokers]
+                    with Discovery([address], options) as discovery:
+                        return [each.host for each in discovery.call(MetadataRequest([]), MetadataResponse).brokers]
 
                 assert await asyncio.to_thread(brokers, broker.listening.addresses[name], options) == [host]
 
@@ -321,7 +321,7 @@ def test_clients_get_in_although_others_never_finish_their_handshakes(
             address = broker.listening.addresses["tls"]
             idle.extend(connected(address) for _ in range(12))
             begun = time.monotonic()
-            await ask_by_sockets(address, ssl=True, ssl_cafile=certificates.ca)
+            await ask_in_thread(address, ssl=True, ssl_cafile=certificates.ca)
             assert time.monotonic() - begun < 8  # and not 10 s, the time of a handshake
             assert "it was the oldest of 4 on its listener" in caplog.text
 

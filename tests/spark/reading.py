@@ -11,27 +11,22 @@ from pyspark.sql import DataFrame, Row
 import warmlog
 from broker_process import BrokerProcess
 from spark.topics import Stored
-from warmlog.sockets.cluster import BlockingCluster
+from warmlog.ranges.discover import Discovery
 from warmlog_protocol.batch import iter_batches
-from warmlog_protocol.messages import LATEST_TIMESTAMP, FetchPartition, FetchRequest, FetchResponse
+from wire_client import WireClient
 
-FETCH_BYTES = 1024 * 1024
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_back(broker: BrokerProcess, topic: str) -> list[Stored]:
     """Every record of a topic, committed or not, in the order of partition and offset."""
     stored: list[Stored] = []
-    with BlockingCluster(broker.address) as cluster:
-        for each in cluster.topics([topic])[topic].partitions:
-            end = cluster.list_offsets({(topic, each.partition): LATEST_TIMESTAMP})[topic, each.partition].offset
+    with Discovery([broker.address]) as discovery, WireClient(broker.address) as client:
+        for each in discovery.states(discovery.topics([topic])):
             position = 0
-            while position < end:
-                wanted = FetchPartition(topic, each.partition, position, FETCH_BYTES)
-                connection = cluster.leader(topic, each.partition)
-                answer = connection.wait(connection.request(FetchRequest(500, 1, FETCH_BYTES, [wanted])))
-                assert isinstance(answer.result, FetchResponse)
-                for batch in iter_batches(answer.payload):
+            while position < each.latest:
+                _, payload = client.fetch(topic, position, partition=each.partition, max_wait_ms=500)
+                for batch in iter_batches(payload):
                     start, position = position, batch.next_offset
                     if batch.header.is_control:
                         continue

@@ -30,11 +30,11 @@ from warmlog.errors import (
     StaleJobVersion,
     TransactionAbortable,
 )
-from warmlog.sockets.cluster import BlockingCluster
+from warmlog.ranges.discover import Discovery
 from warmlog.spark.options.write_options import WriteOptions
 from warmlog.spark.write.jobs import AttemptWritten
 from warmlog.spark.write.writer import WarmlogWriter
-from warmlog_protocol.messages import LATEST_TIMESTAMP, IsolationLevel
+from warmlog_protocol.messages import IsolationLevel
 
 Rows = Iterator[pa.RecordBatch]
 
@@ -91,9 +91,8 @@ def write(broker: BrokerProcess, topic: str, job: Job) -> Write:
 
 
 def ends(broker: BrokerProcess, topic: str, isolation: IsolationLevel) -> list[int]:
-    with BlockingCluster(broker.address) as cluster:
-        wanted = dict.fromkeys([(topic, partition) for partition in range(2)], LATEST_TIMESTAMP)
-        return [found.offset for found in cluster.list_offsets(wanted, isolation=isolation).values()]
+    with Discovery([broker.address], isolation=isolation) as discovery:
+        return [state.latest for state in discovery.states(discovery.topics([topic]))]
 
 
 def assert_nothing_is_open(broker: BrokerProcess, topic: str) -> None:
@@ -358,8 +357,8 @@ def test_a_broker_that_is_killed_at_any_moment_of_a_commit_decides_it_once(own: 
 def test_a_commit_that_no_broker_hears_says_that_the_outcome_is_unknown_and_the_next_run_settles_it(
     own: BrokerProcess, job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
+    message = Write(own, "t", job).attempt(b"a")
     write = Write(own, "t", job, delivery_timeout_ms=300)
-    message = write.attempt(b"a")
     own.kill()
     with pytest.raises(DeliveryTimeout, match=r"may have been committed: .*Run it again with the same txnAppId"):
         write.commit(message)

@@ -25,6 +25,7 @@ from spark.topics import Record, Stored, Topics
 from transactions import TransactionalProducer
 from warmlog.cli import export_job
 from warmlog.errors import BrokerUnavailable, LogTruncated, OffsetOutOfRange, UnknownTopicOrPartition
+from warmlog.ranges.discover import Discovery
 from warmlog.spark.export.export import Copied, ExportOptions, export_available, export_following
 from warmlog.spark.export.manifest import ExportRefused, Manifest
 from warmlog.spark.options.read_options import PlanLimits, Retries
@@ -326,12 +327,9 @@ def test_following_goes_on_when_a_broker_that_was_away_is_back_and_says_so_once(
 
 
 def read_kept(broker: BrokerProcess, topic: str) -> tuple[int, int]:
-    from warmlog.sockets.cluster import BlockingCluster
-    from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-
-    with BlockingCluster(broker.address) as cluster:
-        earliest = cluster.list_offsets({(topic, 0): EARLIEST_TIMESTAMP})[topic, 0].offset
-        return earliest, cluster.list_offsets({(topic, 0): LATEST_TIMESTAMP})[topic, 0].offset
+    with Discovery([broker.address]) as discovery:
+        (state,) = discovery.states(discovery.topics([topic]))
+    return state.earliest, state.latest
 
 
 def command(broker: BrokerProcess, topic: str, path: Path, *arguments: str) -> list[str]:

@@ -24,10 +24,9 @@ from spark.reading import committed, read_back
 from spark.topics import Stored, Topics
 from warmlog.errors import ApiError, BrokerUnavailable, DeliveryTimeout, TooManyConnections, UnknownTopicOrPartition
 from warmlog.producer.intake.partitioner import partition_of_key
-from warmlog.sockets.cluster import BlockingCluster
+from warmlog.ranges.discover import Discovery
 from warmlog.spark.options.write_options import WriteOptions
 from warmlog.spark.write.task import check_topic, write_batches
-from warmlog_protocol.messages import LATEST_TIMESTAMP
 
 pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -169,8 +168,8 @@ def test_a_task_that_is_killed_and_run_again_writes_its_records_again_and_no_oth
                 {"value": values, "partition": pa.array([number] * 1_000, pa.int32())},
             )
         if number == 1 and context.attemptNumber() == 0:
-            with BlockingCluster(address) as cluster:
-                while not cluster.list_offsets({(topic, 1): LATEST_TIMESTAMP})[topic, 1].offset:
+            with Discovery([address]) as discovery:
+                while discovery.states(discovery.topics([topic]))[1].latest == 0:
                     time.sleep(0.05)
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -4,12 +4,10 @@ from random import Random
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from warmlog.sockets.connection import BlockingConnection
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import error_from_code
 from warmlog_protocol.messages import (
-    ACKS_ALL,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteRecordsPartition,
@@ -18,10 +16,8 @@ from warmlog_protocol.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     NewTopic,
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
 )
+from wire_client import WireClient
 
 
 class Record(NamedTuple):
@@ -66,7 +62,7 @@ class Topics:
     """Creates, fills and deletes topics; a context manager that closes its connection."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._connection = BlockingConnection(host, port)
+        self._client = WireClient(f"{host}:{port}")
 
     def __enter__(self) -> Self:
         return self
@@ -74,26 +70,31 @@ class Topics:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._connection.close()
+        self._client.close()
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> str:
         """Create a topic that keeps everything, however old; settings have underscores for dots. Returns the name."""
         settings = {"retention_ms": "-1", **configs}
         new = NewTopic(name, partitions, configs={key.replace("_", "."): value for key, value in settings.items()})
-        (created,) = self._connection.call(CreateTopicsRequest([new]), CreateTopicsResponse).topics
+        response = self._client.call(CreateTopicsRequest([new]))
+        assert isinstance(response, CreateTopicsResponse)
+        (created,) = response.topics
         if created.error_code:
             raise error_from_code(created.error_code, created.error_message)
         return name
 
     def delete(self, name: str) -> None:
-        (deleted,) = self._connection.call(DeleteTopicsRequest([name]), DeleteTopicsResponse).topics
+        response = self._client.call(DeleteTopicsRequest([name]))
+        assert isinstance(response, DeleteTopicsResponse)
+        (deleted,) = response.topics
         if deleted.error_code:
             raise error_from_code(deleted.error_code, deleted.error_message)
 
     def delete_records(self, topic: str, partition: int, offset: int) -> None:
         """Give up the records below `offset`."""
-        request = DeleteRecordsRequest([DeleteRecordsPartition(topic, partition, offset)])
-        (deleted,) = self._connection.call(request, DeleteRecordsResponse).partitions
+        response = self._client.call(DeleteRecordsRequest([DeleteRecordsPartition(topic, partition, offset)]))
+        assert isinstance(response, DeleteRecordsResponse)
+        (deleted,) = response.partitions
         if deleted.error_code:
             raise error_from_code(deleted.error_code, deleted.error_message)
 
@@ -110,10 +111,7 @@ class Topics:
         )
         if as_rows:
             batch = to_rows(read_batch(batch))
-        request = ProduceRequest(ACKS_ALL, 10_000, [ProducePartition(topic, partition, len(batch))])
-        (produced,) = self._connection.call(request, ProduceResponse, [batch]).partitions
-        if produced.error_code:
-            raise error_from_code(produced.error_code, produced.error_message)
+        produced = self._client.produce(topic, batch, partition=partition)
         append_time_ms = produced.log_append_time_ms
         return [
             Stored(

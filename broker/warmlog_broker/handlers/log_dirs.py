@@ -69,7 +69,7 @@ def _describe_partition(partition: Partition) -> LogDirReplica:
     topic, number = partition.key
     if not partition.allows.read:
         return LogDirReplica(topic, number, 0, UNKNOWN)
-    return LogDirReplica(topic, number, partition.log.local.segments.size_bytes, 0)
+    return LogDirReplica(topic, number, partition.log.size_bytes, 0)
 
 
 def _describe_offline(services: Services, directory: OfflineDirectory, topics: set[str] | None) -> LogDir:

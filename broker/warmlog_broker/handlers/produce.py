@@ -243,7 +243,7 @@ def _prepare_some(
 ) -> Sequence[Batch]:
     """In a thread: decode the batches that have a config, and leave the others unchanged.
 
-    Ends before a batch that takes more than `memory_bytes`, and after creating that much; NeedsMemory for the first.
+    Stops once the decoded batches have `memory_bytes`. Raises NeedsMemory if the first batch alone takes more.
     """
     prepared: list[Batch] = []
     made_bytes = 0

@@ -51,7 +51,7 @@ class TopicSizes:
             self.states[partition.state] += 1
             if partition.allows.read:
                 self.records[label] += partition.log.log_end_offset - partition.log.log_start_offset
-                self.size_bytes[label] += partition.log.local.segments.size_bytes
+                self.size_bytes[label] += partition.log.size_bytes
 
 
 class TopicCounters:

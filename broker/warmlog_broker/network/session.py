@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import Protocol, cast
+from typing import cast
 
 from msgspec import Struct
 
@@ -44,21 +44,13 @@ LINGER_S = 2.0
 _discarded = bytearray(64 * 1024)
 
 
-class Flushable(Protocol):
-    """A connection that sends on `flush`."""
-
-    def flush(self) -> None:
-        """Send what is ready."""
-        ...
-
-
 class Outbox:
     """The connections with responses to send."""
 
     def __init__(self) -> None:
-        self._connections: dict[Flushable, None] = {}
+        self._connections: dict[Session, None] = {}
 
-    def add(self, connection: Flushable) -> None:
+    def add(self, connection: "Session") -> None:
         """Flush `connection` in the next turn of the event loop, once even if it is added again."""
         if not self._connections:
             asyncio.get_running_loop().call_soon(self._flush)

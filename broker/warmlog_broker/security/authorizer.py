@@ -117,7 +117,7 @@ class Authorizer:
         return name is not None and self._rights.is_denied(principal, operation, resource_type, name)
 
     def check(self, asked: CheckAclRequest) -> CheckAclResponse:
-        """Return the decision about a request that is only imagined, and why. InvalidRequest."""
+        """Return the decision about a hypothetical request, and why. InvalidRequest."""
         rule = AclBinding(asked.principal, asked.operation, asked.resource_type, asked.name)
         if reason := why_unacceptable(rule):
             raise InvalidRequest(reason)

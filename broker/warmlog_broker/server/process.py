@@ -72,6 +72,7 @@ async def _run(config: BrokerConfig, on_settings: Callable[[BrokerConfig], None]
     # Thousands of partitions are a million long-lived objects, and each collection would spend 0.1 s on them.
     gc.collect()
     gc.freeze()
+    gc.enable()  # who starts a broker as a program may have disabled it, as imports and logs are not garbage
     log_start(broker)
     broker.tell_ready()
     failing = asyncio.ensure_future(broker.wait_for_failure())

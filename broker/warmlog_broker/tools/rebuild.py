@@ -1,6 +1,5 @@
 """Rebuilds the indexes of a data directory, or of one partition, with the settings of each topic."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from warmlog_broker.metadata.metadata_log import FILE_NAME, read_state
@@ -12,19 +11,13 @@ from warmlog_broker.storage.verify.rebuild import RebuildResult, rebuild_partiti
 from warmlog_broker.tools.verify import is_partition, kind_of
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildOptions:
-    """What to rebuild, and how many bytes between index entries."""
-
-    index_interval_bytes: int | None = None
-    """None takes the topic's setting, or the default if the metadata log does not know the topic."""
-    with_snapshots: bool = False
-
-
-def rebuild_directory(path: Path, options: RebuildOptions) -> dict[Path, RebuildResult]:
+def rebuild_directory(
+    path: Path, *, index_interval_bytes: int | None = None, with_snapshots: bool = False
+) -> dict[Path, RebuildResult]:
     """Rebuild a data directory, or the directory of one partition; return what was done, by partition.
 
-    Raises DirectoryLocked if a broker uses it.
+    `index_interval_bytes` is how many bytes are between index entries; without it the topic's setting, or the default
+    if the metadata log does not know the topic. Raises DirectoryLocked if a broker uses it.
     """
     is_single = kind_of(path) == "partition"
     data_directory = path.resolve().parent if is_single else path
@@ -36,10 +29,9 @@ def rebuild_directory(path: Path, options: RebuildOptions) -> dict[Path, Rebuild
             if name is None or name.mark or not is_partition(directory):
                 continue
             config = configs.get(name.topic_partition, LogConfig())
-            asked_bytes = options.index_interval_bytes
-            interval_bytes = config.index_interval_bytes if asked_bytes is None else asked_bytes
+            interval_bytes = config.index_interval_bytes if index_interval_bytes is None else index_interval_bytes
             segment_config = SegmentConfig(interval_bytes, config.segment_index_bytes)
-            results[directory] = rebuild_partition(directory, segment_config, with_snapshots=options.with_snapshots)
+            results[directory] = rebuild_partition(directory, segment_config, with_snapshots=with_snapshots)
         return results
 
 

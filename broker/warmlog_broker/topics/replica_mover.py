@@ -149,7 +149,7 @@ class Moves:
         assert home is not None
         partition.begin_move()  # ends compaction of the partition
         try:
-            await self._in_thread(target.data.require_room, log.local.segments.size_bytes)
+            await self._in_thread(target.data.require_room, log.size_bytes)
             await self._end_compaction(log)
             directory = await self._in_thread(make_directory, log, target.path)
             move = self._under_way[partition] = Move(partition, target, LogCopy.begin(log, directory))
@@ -161,7 +161,7 @@ class Moves:
             if partition not in self._under_way:
                 partition.end_move()
         target.incoming += 1
-        _log.info("%s: the move to %s begins, %d bytes", name, target.path, log.local.segments.size_bytes)
+        _log.info("%s: the move to %s begins, %d bytes", name, target.path, log.size_bytes)
         move.task = self._loop.create_task(self._run(move), name=f"move {name}")
 
     async def _end_compaction(self, log: Log) -> None:

@@ -17,14 +17,14 @@ class TimeBounds(NamedTuple):
     until_ms: int | None = None
 
     def exclude(self, header: BatchHeader) -> bool:
-        """Whether no record of the batch can be within."""
+        """Whether no record of the batch can be within the bounds."""
         if self.from_ms is not None and header.max_timestamp_ms < self.from_ms:
             return True
         smallest_ms = _smallest_ms(header)
         return self.until_ms is not None and smallest_ms is not None and smallest_ms >= self.until_ms
 
     def include(self, header: BatchHeader) -> bool:
-        """Whether every record of the batch is within."""
+        """Whether every record of the batch is within the bounds."""
         if self.until_ms is not None and header.max_timestamp_ms >= self.until_ms:
             return False
         smallest_ms = _smallest_ms(header)

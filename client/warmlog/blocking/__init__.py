@@ -14,25 +14,8 @@ event loop in a thread of its own. Threads may share a producer or an Admin; a c
 client belongs to the process in which it was started: after a fork, create one in the child.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from warmlog.blocking.admin import Admin
 from warmlog.blocking.consumer import Consumer
 from warmlog.blocking.producer import DeliveryFuture, Producer
 
 __all__ = ["Admin", "Consumer", "DeliveryFuture", "Producer"]
-
-
-if not TYPE_CHECKING:  # type checkers would accept every name
-
-    def __getattr__(name: str) -> Any:
-        """Find the names that this package had in 0.1.0."""
-        if name not in ("BlockingCluster", "BlockingConnection"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        import warnings
-
-        from warmlog.sockets.cluster import BlockingCluster
-        from warmlog.sockets.connection import BlockingConnection
-
-        warnings.warn(f"{name} is in warmlog.sockets now", DeprecationWarning, stacklevel=2)
-        return {"BlockingCluster": BlockingCluster, "BlockingConnection": BlockingConnection}[name]

@@ -3,11 +3,12 @@
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
 from warmlog.consumer import consumer, iterators
-from warmlog.errors import InvalidConfig
+from warmlog.errors import ClientClosed, InvalidConfig
 from warmlog.points import Where
 from warmlog.records.batch import Batch, Record
 from warmlog_transport.responses import TopicPartition
@@ -116,27 +117,31 @@ class ItemIterator(Iterator[T], Generic[T]):
         self._source = owner._call(begin)
 
     def __iter__(self) -> Iterator[T]:
-        source = self._source
         try:
             while True:
-                yield from source.items
-                if not self._owner._call(source.fill):
+                yield from self._source.items
+                if not self._owner._call(self._source.fill):
                     return
         finally:
-            source.release()
+            self._leave()
 
     def __next__(self) -> T:
-        source = self._source
         try:
             while True:
-                for item in source.items:
+                for item in self._source.items:
                     return item
-                if not self._owner._call(source.fill):
+                if not self._owner._call(self._source.fill):
                     raise StopIteration
         except BaseException:
-            source.release()
+            self._leave()
             raise
 
     def close(self) -> None:
         """End this iterator. What it has not delivered is read next by another one."""
         self._owner._call(self._source.aclose)
+
+    def _leave(self) -> None:
+        with suppress(ClientClosed):
+            thread = self._owner._running()
+            thread.check_process()
+            thread.soon(self._source.abandon)

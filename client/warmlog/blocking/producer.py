@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
 from warmlog.blocking.consumer import Consumer
-from warmlog.consumer.committing import Committable
+from warmlog.consumer.offset_commits import Committable
 from warmlog.errors import ClientClosed, TransactionAborted, WarmlogError
 from warmlog.producer import producer, transaction
 from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture

@@ -8,15 +8,15 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Self, Unpack
 
-from warmlog.consumer.committing import Committable, Committing
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.offsets import GroupMetadata, OffsetTransaction
 from warmlog.consumer.group.options import GroupOptions, OnPartitions
+from warmlog.consumer.group_start import GroupStart
 from warmlog.consumer.iterators import ArrowIterator, BatchIterator, ItemIterator, RecordIterator, TableIterator
-from warmlog.consumer.lag import Lag, lags
 from warmlog.consumer.member import Member
+from warmlog.consumer.offset_commits import Committable, OffsetCommits
 from warmlog.consumer.options import ConsumerOptions, parse_isolation, parse_pattern
 from warmlog.errors import ClientClosed, InvalidConfig
 from warmlog.points import (
@@ -37,11 +37,22 @@ from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.messages import NO_LEADER_EPOCH
 from warmlog_transport.address import checked_bootstrap
 from warmlog_transport.cluster import Throttled, is_interruption, not_open
+from warmlog_transport.list_offsets import Unread, ages_s
 from warmlog_transport.options import ConnectionKeywords, check_own_types, connection_options
 from warmlog_transport.responses import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+class Lag(NamedTuple):
+    """What is not read yet: how many offsets, from the log start on, and how long ago the first record was written.
+
+    `seconds` is 0 if nothing is left, and None if that time is not known.
+    """
+
+    records: int
+    seconds: float | None
 
 
 class Consumer(Throttled):
@@ -123,15 +134,6 @@ class Consumer(Throttled):
         """
         self._connection_options = connection_options(connection, Consumer)
         check_own_types(
-            isolation=isolation,
-            max_bytes=max_bytes,
-            partition_max_bytes=partition_max_bytes,
-            min_bytes=min_bytes,
-            max_wait_ms=max_wait_ms,
-            prefetch_bytes=prefetch_bytes,
-            verify_crc=verify_crc,
-            max_decompressed_bytes=max_decompressed_bytes,
-            unavailable_timeout_ms=unavailable_timeout_ms,
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=rebalance_timeout_ms,
             commit_interval_ms=commit_interval_ms,
@@ -192,7 +194,7 @@ class Consumer(Throttled):
         self._is_started = False
         self._closing: asyncio.Task[None] | None = None
         self._core: ConsumerCore | None = None
-        self._committing: Committing | None = None
+        self._offset_commits: OffsetCommits | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -207,14 +209,16 @@ class Consumer(Throttled):
         self._is_started = True
         core = ConsumerCore(self._bootstrap, self._options, self._connection_options)
         try:
+            start = parse_where(self._start)
             if self._options.is_member:
-                await self._join(core)
+                await core.start(None, (), None, EARLIEST)
+                if self._topics is not None:
+                    await core.cluster.topics(self._topics)  # raises for a misspelled name
             else:
-                start = parse_where(self._start)
                 await core.start(self._topics, self._partitions, self._pattern, start)
-                if self._group is not None:
-                    self._committing = Committing(core, self._group, start)
-                    await self._committing.start()
+            if self._group is not None:
+                self._offset_commits = self._commits_of(self._group, core, start)
+                await self._offset_commits.start()
         except BaseException:
             await self._stop(core, is_interrupted=False)
             raise
@@ -222,20 +226,19 @@ class Consumer(Throttled):
         self._throttling = core.cluster
         return self
 
-    async def _join(self, core: ConsumerCore) -> None:
-        assert self._group is not None
-        await core.start(None, (), None, EARLIEST)
-        if self._topics is not None:
-            await core.cluster.topics(self._topics)  # raises for a misspelled name
-        member = self._committing = Member(
+    def _commits_of(self, group: GroupOptions, core: ConsumerCore, start: Points) -> OffsetCommits:
+        group_start = GroupStart(core.cluster, start, self._options.isolation)
+        if not self._options.is_member:
+            return OffsetCommits(core, group, group_start)
+        return Member(
             core,
-            self._group,
+            group,
+            group_start,
             topics=self._topics,
             pattern=self._pattern,
-            start=parse_where(self._start),
-            isolation=self._options.isolation,
+            bootstrap=self._bootstrap,
+            connection=self._connection_options,
         )
-        await member.begin(self._bootstrap, self._connection_options)
 
     async def close(self) -> None:
         """Commit what is finished, unless that is done by hand, leave the group and disconnect.
@@ -262,8 +265,8 @@ class Consumer(Throttled):
         try:
             core.end_reading()
             await asyncio.sleep(0)  # a loop with eager tasks begins this before `_closing` is set
-            if self._committing is not None:
-                await self._committing.stop(is_interrupted=is_interrupted)  # on_revoked may use this consumer
+            if self._offset_commits is not None:
+                await self._offset_commits.stop(is_interrupted=is_interrupted)  # on_revoked may use this consumer
         finally:
             self._core = None
             await core.stop()
@@ -311,7 +314,8 @@ class Consumer(Throttled):
     async def to_arrow(self, until: Where = "latest", *, columns: Sequence[str] | None = None) -> "pa.Table":
         """Return everything up to `until` (as for `batches`) as one table with these columns: the fastest way to read.
 
-        A thread reads one partition after another over its own connection; then the positions move after the table.
+        One partition after another is read over connections of the table's own, and converted in a thread; then the
+        positions move after the table.
         Offsets that the log no longer has, a truncated log, and damaged or lost offsets (UnreadableBatch) raise and
         leave the positions where they were. ConsumerBusy while an iterator reads.
         """
@@ -376,7 +380,14 @@ class Consumer(Throttled):
         The seconds are the age of the first record after the position. Records that were removed from between, as by
         compaction, are counted.
         """
-        return await lags(self._open())
+        core = self._open()
+        unread = [
+            Unread(*partition, max(core.position(partition), log.start), log.stop)
+            for partition, log in (await core.available()).items()
+            if partition in core.readers
+        ]
+        ages = await ages_s(core.cluster, unread)
+        return {(each.topic, each.partition): Lag(each.records, ages[each]) for each in unread}
 
     # --- positions --------------------------------------------------------------------------------------------------
 
@@ -461,15 +472,15 @@ class Consumer(Throttled):
         if self._core is None:
             raise not_open("Consumer", is_started=self._is_started)
         self._core.cluster.home.check()
-        if isinstance(self._committing, Member):
-            self._committing.check()
+        if isinstance(self._offset_commits, Member):
+            self._offset_commits.check()
         return self._core
 
-    def _commits(self) -> Committing:
+    def _commits(self) -> OffsetCommits:
         self._open()
-        if self._committing is None:
+        if self._offset_commits is None:
             raise InvalidConfig('this consumer has no group: give one, as in Consumer(…, group="etl")')
-        return self._committing
+        return self._offset_commits
 
 
 def _refuse(options: Mapping[str, object], whose: str) -> None:

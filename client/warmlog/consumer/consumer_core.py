@@ -7,12 +7,13 @@ from operator import length_hint
 from typing import Any, Protocol
 
 from warmlog.consumer.cursor import Cursor
-from warmlog.consumer.fetcher import Fetcher
+from warmlog.consumer.fetcher import Changes, Fetcher
 from warmlog.consumer.lease import Lease
 from warmlog.consumer.losses import Losses
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader, Place
 from warmlog.consumer.starting import look_up_points, topics_like
+from warmlog.consumer.turns import Turns
 from warmlog.errors import ClientClosed, UnknownTopicOrPartition, WarmlogError
 from warmlog.points import EARLIEST, LATEST, Point, Points, Where, fit_points, parse_where
 from warmlog.records.batch import Batch
@@ -46,19 +47,18 @@ class ConsumerCore:
         self, bootstrap: str | Sequence[str], options: ConsumerOptions, connection_options: ConnectionOptions
     ) -> None:
         self._options = options
-        self._changed = asyncio.Event()
         self._fetching: asyncio.Task[None] | None = None
-        self._fetcher: Fetcher | None = None
         self._finding: asyncio.Task[None] | None = None
         self._whole_topics: list[str] = []
         self._until: Points | None = None
         """Where the read under way ends."""
-        self._turns: list[PartitionReader] = []
-        self._turn = 0
+        self._turns = Turns()
         self._has_ended = False
         self._cursors: dict[PartitionReader, Cursor] = {}
         """Of the last read; several if it was a table."""
-        self.cluster = Cluster(bootstrap, connection_options, self._changed.set)
+        changes = Changes()
+        self.cluster = Cluster(bootstrap, connection_options, changes.leaders)
+        self._fetcher = Fetcher(options, self.cluster, changes, self._turns, self._find_new_soon)
         self.readers: dict[TopicPartition, PartitionReader] = {}
         self.items: Iterator[Any] = iter(())
         """What the last read has taken and is not delivered: batches, records, Arrow batches or a table."""
@@ -73,7 +73,7 @@ class ConsumerCore:
         """Whether the user waits for a batch or a table."""
         self.given_up: set[TopicPartition] = set()
         """Partitions of which the user has what the next owner handles again. No transaction may commit it."""
-        self.arrived = asyncio.Event()
+        self.arrived = self._turns.arrived
         """Set when there may be something to deliver, or to do for the group."""
         self.losses = Losses(options, self.cluster)
 
@@ -101,17 +101,16 @@ class ConsumerCore:
                 raise UnknownTopicOrPartition(f"topic {topic!r} has {partition_range(count)}, not {partition}")
             self.readers[topic, partition] = self._new_reader(topic, partition, known[topic].topic_id.bytes)
         await self.seek(fit_points(start, self.readers, "start", left_out=EARLIEST))
-        self._turns = list(self.readers.values())
+        for reader in self.readers.values():
+            self._read(reader, NO_LIMIT)
         self._whole_topics = [] if topics is None else names
-        self._fetcher = Fetcher(
-            self._options, self.cluster, self._changed, self.arrived, self._turns, self._find_new_soon
-        )
         self._fetching = asyncio.create_task(self._fetcher.run(), name="warmlog consumer")
 
     def end_reading(self) -> None:
         """Deliver nothing more, also of what is here already."""
         self.put_back()
         self._has_ended = True
+        self.arrived.set()
 
     async def stop(self) -> None:
         """End all tasks and connections."""
@@ -150,21 +149,18 @@ class ConsumerCore:
 
     def _read(self, reader: PartitionReader, until: int) -> None:
         """Fetch and deliver this partition, up to `until`."""
-        assert self._fetcher is not None
         reader.until = until
-        self._turns.append(reader)
+        self._turns.add(reader)
         self._fetcher.add(reader)
 
     def revoke(self, partition: TopicPartition) -> None:
         """Read this partition no longer."""
-        assert self._fetcher is not None
         reader = self.readers.pop(partition)
         self._forget(reader)
         if reader.is_uncommitted:
             self.given_up.add(partition)
-        if reader in self._turns:
-            self._turns.remove(reader)
-            self._fetcher.remove(reader)
+        self._turns.remove(reader)
+        self._fetcher.remove(reader)
 
     # --- partitions that are added to a topic that is read as a whole ------------------------------------------------
 
@@ -205,14 +201,22 @@ class ConsumerCore:
         for partition, at in (await look_up_points(self.cluster, points, self._options.isolation)).items():
             if partition in self.readers:  # a group may have taken it meanwhile
                 self.seek_now(partition, at.offset, at.leader_epoch)
-        self._changed.set()
 
     def seek_now(self, partition: TopicPartition, offset: int, epoch: int = NO_LEADER_EPOCH) -> None:
         """Continue from `offset` in one partition; see `PartitionReader.seek`."""
         reader = self.readers[partition]
         self._forget(reader)
+        self.move(reader, offset, epoch)
+
+    def move(self, reader: PartitionReader, offset: int, epoch: int) -> None:
+        """Have the reader continue there. A cursor of it stays as it is."""
         reader.seek(offset, epoch)
-        self._changed.set()
+        self._look_at(reader)
+
+    def _look_at(self, reader: PartitionReader) -> None:
+        """See whether it wants data, has something to deliver, or is at its end: its position or end has changed."""
+        self._fetcher.look_at(reader)
+        self._turns.offer(reader)
 
     def parsed_end(self, until: Where) -> Points:
         """Return where to end. ValueError if that is no point, or a mapping names a partition that is not read."""
@@ -242,7 +246,7 @@ class ConsumerCore:
         self.put_back()
         for partition, reader in readers.items():
             reader.until = ends.get(partition, NO_LIMIT)
-        self._changed.set()
+            self._look_at(reader)
 
     def hold_back(self, partitions: Iterable[TopicPartition], is_held: bool) -> None:
         """Deliver nothing of these partitions, or deliver them again."""
@@ -252,8 +256,7 @@ class ConsumerCore:
                 self.put_back(reader)
                 reader.drop_ahead()
             reader.is_held = is_held
-        self._changed.set()
-        self.arrived.set()
+            self._look_at(reader)
 
     async def available(self) -> dict[TopicPartition, range]:
         """Return the offsets in the log of each partition, for readers of its isolation."""
@@ -271,8 +274,9 @@ class ConsumerCore:
         """Count what was delivered as finished, and leave what was not to the next read."""
         self.steps += 1
         self.put_back()
-        for reader in list(self._cursors):
-            self._forget(reader)
+        for cursor in self._cursors.values():
+            cursor.close()
+        self._cursors = {}
 
     async def next_batch(self) -> Batch | None:
         """The next batch of any partition, waiting for one; None when every partition has reached its end.
@@ -286,7 +290,7 @@ class ConsumerCore:
                 raise ClientClosed("the consumer is closed")
             if self.group is not None and self.group.has_news:
                 await self.group.turn()
-            reader = self._next_reader()
+            reader = self._turns.next()
             if reader is None:
                 if self._is_at_end():
                     return None
@@ -294,15 +298,19 @@ class ConsumerCore:
                 continue
             begun = reader.position, reader.epoch
             if (batch := self.take(reader)) is not None:
-                self.have([batch], {reader: (begun, [batch.base_offset])})
+                self.have(reader, begun, [batch], [batch.base_offset])
                 return batch
             if reader.error is not None:
-                await self.losses.handle(reader, self.seek)
+                try:
+                    await self.losses.handle(reader, self.seek)
+                finally:
+                    self._look_at(reader)
 
     def _is_at_end(self) -> bool:
         """Whether every partition has reached its end."""
-        is_complete = self.group is None or (self._until is not None and self.group.is_complete)
-        return is_complete and all(reader.is_at_end for reader in self._turns)
+        if not self._turns.is_at_end:
+            return False
+        return self.group is None or (self._until is not None and self.group.is_complete)
 
     async def wait(self) -> None:
         """Wait until a batch, an error or news of the group may be here."""
@@ -321,32 +329,29 @@ class ConsumerCore:
         try:
             return reader.take()
         finally:
-            self._changed.set()
-
-    def _next_reader(self) -> PartitionReader | None:
-        """A partition that has something, in turns."""
-        count = len(self._turns)
-        for step in range(self._turn, self._turn + count):
-            reader = self._turns[step % count]
-            if reader.has_something and not reader.is_held:
-                self._turn = (step + 1) % count
-                return reader
-        return None
+            self._fetcher.look_at(reader)
+            if reader.has_something:
+                self._turns.offer(reader)
 
     # --- what was taken, and how far it is delivered -----------------------------------------------------------------
 
-    def have(self, items: Sequence[object], taken: Mapping[PartitionReader, tuple[Place, Sequence[int]]]) -> None:
-        """Deliver these items next. `taken` has where reading began in their partitions, and where each item begins."""
+    def have(self, reader: PartitionReader, begun: Place, items: Sequence[object], starts: Sequence[int]) -> None:
+        """Deliver these items next, which begin at `starts`; reading them began at `begun`."""
         self.items = iter(items)
-        self._cursors = {
-            reader: Cursor(reader, begun, (reader.position, reader.epoch), self.items, starts)
-            for reader, (begun, starts) in taken.items()
-        }
+        self._cursors = {reader: Cursor(reader, begun, (reader.position, reader.epoch), self.items, starts)}
 
     def split(self, items: Sequence[object], starts: Sequence[int]) -> None:
         """Deliver these items in place of the batch that was taken last."""
         ((reader, cursor),) = self._cursors.items()
-        self.have(items, {reader: (cursor.begun, starts)})
+        self.have(reader, cursor.begun, items, starts)
+
+    def have_table(self, table: object, begun: Mapping[PartitionReader, Place]) -> None:
+        """Deliver a table next; `begun` has where reading began in its partitions."""
+        self.items = items = iter([table])
+        self._cursors = {
+            reader: Cursor(reader, place, (reader.position, reader.epoch), items, [place[0]])
+            for reader, place in begun.items()
+        }
 
     def put_back(self, reader: PartitionReader | None = None) -> None:
         """Leave what is not delivered to the next read; with `reader`, only if some of it is of this partition."""
@@ -356,14 +361,13 @@ class ConsumerCore:
         if left:
             for cursor in self._cursors.values():
                 cursor.cut(left)
-            self._changed.set()
+                self._look_at(cursor.reader)
 
     def _forget(self, reader: PartitionReader) -> None:
         """Continue where the reader is, or is sent."""
         self.put_back(reader)
-        cursor = self._cursors.pop(reader, None)
-        if cursor is not None and cursor.index > cursor.settled:
-            reader.is_uncommitted = True
+        if (cursor := self._cursors.pop(reader, None)) is not None:
+            cursor.close()
 
     # --- positions --------------------------------------------------------------------------------------------------
 

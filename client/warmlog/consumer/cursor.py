@@ -55,6 +55,11 @@ class Cursor:
         """The place before the item that was delivered last."""
         return self._place(self.index - 1)
 
+    def close(self) -> None:
+        """Note with the reader whether something was delivered since the last commit by hand."""
+        if self.index > self.settled:
+            self.reader.is_uncommitted = True
+
     def cut(self, left: int) -> None:
         """Leave the last `left` items, which `items` no longer has, to the next read."""
         index = len(self._starts) - left

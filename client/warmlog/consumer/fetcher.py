@@ -9,11 +9,15 @@ a batch larger than that. Partitions take turns at the head of a request, whose 
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
+from warmlog.consumer.turns import Turns
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -38,78 +42,138 @@ Requested = list[tuple[PartitionReader, int]]
 """The partitions of a Fetch, each with its `generation` at that time."""
 
 
+class Changes(asyncio.Event):
+    """Wakes the fetcher. The cluster calls `leaders`; it does not refer to the fetcher, and so to what that has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_leaders = False
+
+    def leaders(self) -> None:
+        """Metadata or connections have changed."""
+        self.has_leaders = True
+        self.set()
+
+
 class Fetcher:
-    """Run by a consumer as a task. `changed` makes it look for work; it sets `arrived` for the consumer."""
+    """Run by a consumer as a task. It offers to `turns` what has arrived.
+
+    No wake-up looks at partitions of which nothing has changed. What changes what one wants (a take, a seek, another
+    end …) calls `look_at`. Those that want data wait in a queue for room and for their turn; those whose Fetch
+    has failed, or that have no connection, wait in a heap for their time, or until metadata or connections change.
+    """
 
     def __init__(
         self,
         options: ConsumerOptions,
         cluster: Cluster,
-        changed: asyncio.Event,
-        arrived: asyncio.Event,
-        readers: Sequence[PartitionReader],
+        changes: Changes,
+        turns: Turns,
         on_old_metadata: Callable[[], None],
     ) -> None:
         """`on_old_metadata` is called with a response, at most once in each `metadata_max_age_ms`."""
         self._options = options
         self._cluster = cluster
-        self._changed = changed
-        self._arrived = arrived
-        self._readers = list(readers)
+        self._changes = changes
+        self._turns = turns
+        self._counted: dict[PartitionReader, int] = {}
+        """The partitions that are fetched, each with how much of `_buffered_bytes` is its."""
+        self._buffered_bytes = 0
         self._in_flight_bytes = 0
+        self._queue: deque[PartitionReader] = deque()
+        self._queued: set[PartitionReader] = set()
+        self._waiting: list[tuple[float, int, PartitionReader]] = []
+        self._wait_number = count()
         self._loop = asyncio.get_running_loop()
         self._on_old_metadata = on_old_metadata
 
     def add(self, reader: PartitionReader) -> None:
         """Fetch a further partition."""
-        self._readers.append(reader)
-        self._changed.set()
+        self._counted[reader] = 0
+        self.look_at(reader)
 
     def remove(self, reader: PartitionReader) -> None:
         """Fetch this partition no longer; what is in flight is dropped."""
         reader.drop_ahead()
-        self._readers.remove(reader)
+        self._buffered_bytes -= self._counted.pop(reader, 0)
+
+    def look_at(self, reader: PartitionReader) -> None:
+        """Fetch this partition when it is its turn, if it wants data by now."""
+        counted = self._counted.get(reader)
+        if counted is None:
+            return
+        self._counted[reader] = reader.buffered_bytes
+        self._buffered_bytes += reader.buffered_bytes - counted
+        if reader not in self._queued and self._wants_data(reader):
+            self._queued.add(reader)
+            self._queue.append(reader)
+        if self._queue:
+            self._changes.set()
 
     async def run(self) -> None:
         """Fetch until cancelled. An error here is a bug: the user's next read raises it."""
         try:
             while True:
-                self._changed.clear()
-                wake_at = self._fetch_more()
-                timer = None if wake_at is None else self._loop.call_at(wake_at, self._changed.set)
+                self._changes.clear()
+                self._fetch_more(self._loop.time())
+                timer = self._loop.call_at(self._waiting[0][0], self._changes.set) if self._waiting else None
                 try:
-                    await self._changed.wait()
+                    await self._changes.wait()
                 finally:
                     if timer is not None:
                         timer.cancel()
         except Exception as error:
             _log.exception("the consumer's fetcher failed")
-            for reader in self._readers:
-                reader.error = ClientError(f"the consumer's fetcher failed: {error!r}")
-            self._arrived.set()
+            for reader in self._counted:
+                self._give_up(reader, ClientError(f"the consumer's fetcher failed: {error!r}"))
         finally:
             self._on_old_metadata = _no_owner
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def _fetch_more(self) -> float | None:
-        """Fetch what partitions have room for. Return when to look again if nothing changes before; None: never."""
-        now = self._loop.time()
+    def _fetch_more(self, now: float) -> None:
+        """Fetch what partitions have room for."""
+        if self._changes.has_leaders:
+            self._changes.has_leaders = False
+            waiting, self._waiting = self._waiting, []
+            for _, _, reader in waiting:
+                if reader.paused_until > now:
+                    self._wait(reader, reader.paused_until)
+                else:
+                    self.look_at(reader)
+        while self._waiting and self._waiting[0][0] <= now:
+            self.look_at(heappop(self._waiting)[2])
         by_connection: dict[Connection, list[PartitionReader]] = {}
-        for reader in self._readers:
-            if reader.paused_until <= now and reader.wants_data(self._options.partition_max_bytes // 2):
+        while self._queue and self._has_room:
+            reader = self._queue.popleft()
+            self._queued.discard(reader)
+            if reader in self._counted and reader.paused_until <= now and self._wants_data(reader):
                 connection = self._connection_for(reader, now)
                 if connection is not None:
                     by_connection.setdefault(connection, []).append(reader)
         for connection, readers in by_connection.items():
-            self._fetch(connection, readers)
-        wake_times = []
-        for reader in self._readers:
-            if reader.paused_until > now:
-                wake_times.append(reader.paused_until)
-            if reader.failing_since is not None:
-                wake_times.append(now + self._cluster.options.retry_backoff_max_ms / 1000)
-        return min(wake_times, default=None)
+            if self._has_room:
+                self._fetch(connection, readers)
+            else:
+                self._queued.update(readers)
+                self._queue.extend(readers)
+
+    def _wants_data(self, reader: PartitionReader) -> bool:
+        return reader.wants_data(self._options.partition_max_bytes // 2)
+
+    def _wait(self, reader: PartitionReader, until: float) -> None:
+        heappush(self._waiting, (until, next(self._wait_number), reader))
+
+    @property
+    def _left_bytes(self) -> int:
+        return self._options.prefetch_bytes - self._buffered_bytes - self._in_flight_bytes
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether there is room for so much that a request of all partitions that wait pays."""
+        options = self._options
+        enough_bytes = min(options.partition_max_bytes, options.prefetch_bytes // 4 + 1)
+        return self._left_bytes >= enough_bytes or not (self._buffered_bytes or self._in_flight_bytes)
 
     def _connection_for(self, reader: PartitionReader, now: float) -> Connection | None:
         """The connection to the partition's leader. Has one opened if there is none, and gives up after a time."""
@@ -133,10 +197,7 @@ class Fetcher:
         return None
 
     def _fetch(self, connection: Connection, readers: list[PartitionReader]) -> None:
-        buffered_bytes = sum(reader.buffered_bytes for reader in self._readers) + self._in_flight_bytes
-        max_bytes = min(self._options.max_bytes, self._options.prefetch_bytes - buffered_bytes)
-        if max_bytes <= 0 and buffered_bytes:
-            return
+        max_bytes = min(self._options.max_bytes, self._left_bytes)
         requested: Requested = [(reader, reader.generation) for reader in readers]
         request = FetchRequest(
             self._options.max_wait_ms,
@@ -168,9 +229,6 @@ class Fetcher:
         self._in_flight_bytes += reserved_bytes
         for reader in readers:
             reader.is_fetching = True
-        if len(self._readers) > 1:  # the one at the head of this request goes to the end of the line
-            self._readers.remove(readers[0])
-            self._readers.append(readers[0])
 
     # --- responses --------------------------------------------------------------------------------------------------
 
@@ -180,7 +238,6 @@ class Fetcher:
         self._in_flight_bytes -= reserved_bytes
         for reader, _ in requested:
             reader.is_fetching = False
-        self._changed.set()
         if isinstance(response, WarmlogError):
             self._all_failed(requested, response)
         elif isinstance(response.result, ApiError):
@@ -190,7 +247,11 @@ class Fetcher:
             self._take_in(requested, response.result.partitions, response.payload)
         if self._cluster.is_refresh_due():
             self._on_old_metadata()
-        self._arrived.set()
+        requested.sort(key=_has_something)  # those that were left out of the response come first in the next request
+        for reader, _ in requested:
+            if reader.has_something:
+                self._turns.offer(reader)
+            self.look_at(reader)
 
     def _take_in(self, requested: Requested, parts: list[FetchedPartition], payload: memoryview) -> None:
         if len(parts) != len(requested) or sum(part.size_bytes for part in parts) != len(payload):
@@ -233,13 +294,16 @@ class Fetcher:
 
     def _retry(self, reader: PartitionReader, error: WarmlogError) -> None:
         now = self._loop.time()
-        self._note_failure(reader, error, now)
         if not isinstance(error, BrokerUnavailable):
             pause_ms = backoff_ms(3, self._cluster.options, random.random())  # noqa: S311
             reader.paused_until = now + pause_ms / 1000
+        self._note_failure(reader, error, now)
 
     def _note_failure(self, reader: PartitionReader, error: WarmlogError, now: float) -> None:
+        """Look at it again after its pause, or when something changes; give up after a time."""
         self._cluster.failed(reader.topic, reader.partition, error)
+        at_last = now + self._cluster.options.retry_backoff_max_ms / 1000
+        self._wait(reader, reader.paused_until if reader.paused_until > now else at_last)
         if reader.failing_since is None:
             reader.failing_since = now
         elif now - reader.failing_since >= self._options.unavailable_timeout_ms / 1000:
@@ -250,7 +314,11 @@ class Fetcher:
         reader.failing_since = None
         self._cluster.worked(reader.topic, reader.partition)  # the error was raised: a later failure is a new one
         reader.error = error
-        self._arrived.set()
+        self._turns.offer(reader)
+
+
+def _has_something(requested: tuple[PartitionReader, int]) -> bool:
+    return requested[0].has_something
 
 
 def _no_owner() -> None:

@@ -3,6 +3,7 @@
 One of them has the consumer at a time (`Lease`), and continues where the last one stopped, also within a batch.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -71,11 +72,11 @@ class ItemIterator(AsyncIterator[T], Generic[T]):
         self._reading.is_over = True
         if self._core.lease.last is self._reading:
             self._core.put_back()
-        self.release()
-
-    def release(self) -> None:
-        """Let another iterator read. This one goes on with its next step, unless another one has begun then."""
         self._core.lease.end(self._reading)
+
+    def abandon(self) -> None:
+        """Let another iterator read: nothing waits for the step that is under way, or is about to begin."""
+        asyncio.get_running_loop().call_soon(self._core.lease.abandon, self._reading)
 
     async def fill(self) -> bool:
         """Have `items` that are to be delivered, waiting for some; False at the end."""
@@ -83,7 +84,9 @@ class ItemIterator(AsyncIterator[T], Generic[T]):
         if reading.is_over:
             return False
         core.cluster.home.check()
-        await core.lease.enter(reading)
+        if core.lease.is_taken(reading):
+            await core.lease.returned(reading)
+        core.lease.enter(reading)
         try:
             if core.lease.last is not reading:
                 await self._begin()
@@ -122,8 +125,8 @@ class ItemIterator(AsyncIterator[T], Generic[T]):
 class BatchIterator(ItemIterator[Batch]):
     """Batches."""
 
-    def _items_of(self, batch: Batch) -> tuple[Sequence[Batch], Sequence[int]]:
-        return [batch], [batch.base_offset]
+    async def _take(self) -> bool:
+        return await self._core.next_batch() is not None
 
 
 class RecordIterator(ItemIterator[Record]):
@@ -132,7 +135,7 @@ class RecordIterator(ItemIterator[Record]):
     def __init__(self, core: ConsumerCore, until: Where | None) -> None:
         super().__init__(core, until)
         self._few: Iterator[Record] = iter(())
-        """Records that are delivered before the event loop runs again: more, the quicker the user handles them."""
+        """Records that are delivered before the event loop runs again. Their number grows while the user is fast."""
         self._few_count = 1
         self._breathed_at = 0.0
 
@@ -190,7 +193,7 @@ class ArrowIterator(ItemIterator["pa.RecordBatch"]):
         if error is not None:
             if not parts:
                 raise error
-            reader.seek(parts[-1][1], reader.epoch)
+            self._core.move(reader, parts[-1][1], reader.epoch)
         items, ends = zip(*parts, strict=True) if parts else ((), ())
         return items, [batch.base_offset, *ends[:-1]]
 
@@ -238,15 +241,15 @@ class TableIterator(ItemIterator["pa.Table"]):
         finally:
             core.is_waiting = False
             core.steps += 1
-        taken = {}
+        begun = {}
         for planned in ranges:
             reader = readers[planned.tp]
             if core.readers.get(planned.tp) is reader:
-                taken[reader] = (reader.position, reader.epoch), [reader.position]
-                reader.seek(planned.end, planned.leader_epoch)
+                begun[reader] = reader.position, reader.epoch
+                core.move(reader, planned.end, planned.leader_epoch)
             else:
                 core.given_up.add(planned.tp)
-        core.have([pa.Table.from_batches(batches, arrow_schema(self._columns))], taken)
+        core.have_table(pa.Table.from_batches(batches, arrow_schema(self._columns)), begun)
         return True
 
     def _settings(self) -> "ReadSettings":

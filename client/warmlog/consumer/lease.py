@@ -6,7 +6,7 @@ from weakref import ref
 from warmlog.errors import ConsumerBusy
 
 CLOSING_TURNS = 4
-"""Turns of the event loop in which it closes an asynchronous generator that was left, and the iterator in it."""
+"""Turns of the event loop in which it ends a step that was cancelled, or closes a generator around an iterator."""
 
 
 class Lease:
@@ -20,15 +20,22 @@ class Lease:
         self.last: object = None
         """Stands for the iterator that has read last; what it holds the consumer with may be a copy of it."""
         self._holder: ref[object] | None = None
-        self._is_in_step = False
+        self._step: tuple[object, asyncio.Task[object] | None] | None = None
+        """The iterator that takes a step, and the task in which it does."""
 
-    async def enter(self, reading: object) -> None:
-        """Begin a step of the iterator that `reading` stands for. ConsumerBusy if another one has the consumer."""
+    def is_taken(self, reading: object) -> bool:
+        """Whether a step is under way, or another iterator than that which `reading` stands for has the consumer."""
+        return self._step is not None or self._is_lent_to_another(reading)
+
+    async def returned(self, reading: object) -> None:
+        """Wait for the end of what is ending already."""
         for _ in range(CLOSING_TURNS):
-            if not (self._is_in_step or self._is_lent_to_another(reading)):
-                break
-            await asyncio.sleep(0)
-        if self._is_in_step:
+            if self.is_taken(reading):
+                await asyncio.sleep(0)
+
+    def enter(self, reading: object) -> None:
+        """Begin a step of the iterator that `reading` stands for. ConsumerBusy if the consumer is taken."""
+        if self._step is not None:
             raise ConsumerBusy(
                 "this consumer is waiting for what another call reads: read from one task or thread at a time. "
                 "on_assigned, on_revoked and on_lost cannot read: they are called between two reads"
@@ -38,11 +45,11 @@ class Lease:
                 "another iterator of this consumer is open: leave its loop, or end it by aclose() (without asyncio: "
                 "close()), before something else is read; or use a consumer for each"
             )
-        self._is_in_step = True
+        self._step = reading, asyncio.current_task()
 
     def leave(self, holder: object | None) -> None:
         """End the step. `holder` has the consumer as long as it exists; None: none has it."""
-        self._is_in_step = False
+        self._step = None
         if holder is None:
             self._holder = None
         elif self._holder is None or self._holder() is None:  # else a loop over the same iterator has it
@@ -57,6 +64,14 @@ class Lease:
         """Take the consumer back if `reading` has it."""
         if self.last is reading:
             self._holder = None
+
+    def abandon(self, reading: object) -> None:
+        """The same, and cancel a step of it for which its caller no longer waits."""
+        self.end(reading)
+        if self._step is not None and self._step[0] is reading:
+            task = self._step[1]
+            if task is not None and not task.cancelling():  # a callback of the group runs to its end
+                task.cancel()
 
     def _is_lent_to_another(self, reading: object) -> bool:
         return self.last is not reading and self._holder is not None and self._holder() is not None

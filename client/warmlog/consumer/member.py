@@ -3,22 +3,19 @@
 import asyncio
 import inspect
 import logging
-import re
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from typing import Never
 from uuid import uuid4
 
-from warmlog.consumer.committing import INTERRUPTED_COMMIT_S, Committable, Committing
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.heartbeats import INTERRUPTED_LEAVE_S, LEAVE_TIMEOUT_S, Heartbeats
-from warmlog.consumer.group.membership import NOTHING, Owned, Partitions, Phase, View
+from warmlog.consumer.group.membership import NOTHING, Assignment, Owned, Partitions, Phase
 from warmlog.consumer.group.offsets import Errors, GroupMetadata, OffsetTransaction
 from warmlog.consumer.group.options import GroupOptions, OnPartitions
+from warmlog.consumer.group_start import GroupStart
+from warmlog.consumer.offset_commits import INTERRUPTED_COMMIT_S, Committable, OffsetCommits
 from warmlog.consumer.partition_reader import Place
-from warmlog.consumer.starting import look_up_points
 from warmlog.errors import (
-    ApiError,
     BrokerUnavailable,
     ClientClosed,
     ClientError,
@@ -30,9 +27,7 @@ from warmlog.errors import (
     UnstableOffsetCommit,
     WarmlogError,
 )
-from warmlog.points import EARLIEST, Point, PointKind, Points, fit_points
 from warmlog_protocol.messages import JOINING, GroupHeartbeatRequest
-from warmlog_transport.cluster import Topic
 from warmlog_transport.errors import TOPIC_IS_GONE
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition
@@ -44,66 +39,46 @@ RETRY_S = 0.25
 transaction commits an offset of it."""
 FIRST_ASSIGNMENT_S = 5.0
 """How long a read with an end that is to get no partitions waits for some."""
-LOOK_UP_S = 5.0
-"""How long a start waits for the ends of one topic, of which a partition may be offline."""
-FROM_END = (PointKind.LATEST, PointKind.TAIL)
-"""Starts that mean a later offset the later they are looked up."""
 NO_MEMBER = (UnknownMemberId, FencedMemberEpoch, FencedInstanceId)
 
 
-class Member(Committing):
-    """The membership of one consumer."""
+class Member(OffsetCommits):
+    """The membership of one consumer: what it is assigned is carried out when something is read."""
 
     def __init__(
         self,
         core: ConsumerCore,
         options: GroupOptions,
+        start: GroupStart,
         *,
         topics: Sequence[str] | None,
         pattern: str | None,
-        start: Points,
-        isolation: int,
+        bootstrap: str | Sequence[str],
+        connection: ConnectionOptions,
     ) -> None:
         super().__init__(core, options, start)
         self._topics = list(topics or ())
         self._pattern = pattern or ""
-        self._ends: dict[Owned, Point] = {}
-        """Where a start that is counted from the end was when this consumer started, of partitions that existed."""
-        self._isolation = isolation
+        self._connection = connection
         self._member_id = uuid4().hex
-        self._heartbeats: Heartbeats | None = None
         self._owned = NOTHING
-        self._seen: View | None = None
-        self._told_life = 0
-        """The life whose loss the user has been told of."""
+        self._followed: Assignment | None = None
+        """The assignment that is carried out."""
+        self._reported = 0
+        """The incarnation whose loss was raised."""
         self._is_stopping = False
-        self._loop = asyncio.get_running_loop()
-
-    # --- life -------------------------------------------------------------------------------------------------------
-
-    async def begin(self, bootstrap: str | Sequence[str], connection: ConnectionOptions) -> None:
-        """Join the group. Raises the coordinator's refusal."""
-        self._core.group = self
-        await self._look_up_start()
+        self._loop = loop = asyncio.get_running_loop()
         self._heartbeats = Heartbeats(
             bootstrap,
             connection,
-            self._first_heartbeat(connection.client_name),
-            max_idle_s=self._options.max_poll_interval_ms / 1000,
-            progress=self._progress,
-            is_abandoned=self._loop.is_closed,
-            on_news=lambda: self._loop.call_soon_threadsafe(self._on_news),
+            self._first_heartbeat(),
+            max_idle_s=options.max_poll_interval_ms / 1000,
+            progress=lambda: None if core.is_waiting else core.progress,
+            is_abandoned=loop.is_closed,
+            on_news=lambda: loop.call_soon_threadsafe(self._on_news),
         )
-        self._heartbeats.join()
-        try:
-            async with asyncio.timeout(connection.request_timeout_ms / 1000):
-                await self._has_joined()
-        except TimeoutError:
-            silent = BrokerUnavailable(f"the coordinator of group {self._options.group!r} did not respond")
-            raise self._heartbeats.failure or silent from None
-        self._commit_always()
 
-    def _first_heartbeat(self, client_name: str) -> GroupHeartbeatRequest:
+    def _first_heartbeat(self) -> GroupHeartbeatRequest:
         options = self._options
         return GroupHeartbeatRequest(
             options.group,
@@ -116,36 +91,31 @@ class Member(Committing):
             options.rebalance_timeout_ms or -1,
             options.session_timeout_ms or -1,
             [],
-            client_name,
+            self._connection.client_name,
         )
 
-    async def _look_up_start(self) -> None:
-        """Check that `start` fits, and find what "latest" or a tail means now, for partitions that come later."""
-        if isinstance(self._start, Point) and self._start.kind not in FROM_END:
-            return
-        topics = await self._core.cluster.topics(None if self._pattern else self._topics)
-        fitting = [topic for topic in topics if not self._pattern or re.fullmatch(self._pattern, topic.name)]
-        present = [(topic.name, each.partition) for topic in fitting for each in topic.partitions]
-        fit_points(self._start, present, "start", left_out=EARLIEST)
-        await asyncio.gather(*map(self._look_up_ends_of, fitting))
+    # --- life -------------------------------------------------------------------------------------------------------
 
-    async def _look_up_ends_of(self, topic: Topic) -> None:
-        present = [Owned(topic.topic_id.bytes, topic.name, each.partition) for each in topic.partitions]
-        points = {owned: at for owned in present if (at := self._given_start(owned)).kind in FROM_END}
-        self._ends |= points
-        with suppress(ApiError, TimeoutError):  # one is offline, or was deleted: looked up when they are assigned
-            asked = {owned.tp: at for owned, at in points.items()}
-            async with asyncio.timeout(LOOK_UP_S):
-                found = await look_up_points(self._core.cluster, asked, self._isolation)
-            self._ends |= {owned: Point(PointKind.OFFSET, found[owned.tp].offset) for owned in points}
+    async def start(self) -> None:
+        """Join the group. Raises the coordinator's refusal, and what `GroupStart.look_up` raises."""
+        self._core.group = self
+        await self._start.look_up(self._topics, self._pattern)
+        self._heartbeats.join()
+        try:
+            async with asyncio.timeout(self._connection.request_timeout_ms / 1000):
+                await self._has_joined()
+        except TimeoutError:
+            silent = BrokerUnavailable(f"the coordinator of group {self._options.group!r} did not respond")
+            raise self._heartbeats.failure or silent from None
+        self._commit_always()
 
     async def _has_joined(self) -> None:
-        while (view := self._view).phase is not Phase.MEMBER:
-            if view.phase is Phase.OUT and view.reason is not None:
-                self._told_life = view.life
-                raise view.reason
+        while (assignment := self._assignment).phase is not Phase.MEMBER:
+            if assignment.phase is Phase.OUT and assignment.reason is not None:
+                self._reported = assignment.incarnation
+                raise assignment.reason
             self._core.arrived.clear()
-            if self._view is view:
+            if self._assignment is assignment:
                 await self._core.arrived.wait()
 
     async def stop(self, *, is_interrupted: bool) -> None:
@@ -154,37 +124,36 @@ class Member(Committing):
         try:
             await self._end_task()
             if is_interrupted:
-                self._offsets.limit_s = INTERRUPTED_COMMIT_S  # for those of on_revoked
-            if self._owned and self._view.phase is Phase.MEMBER:
+                self._offsets.limit_s = INTERRUPTED_COMMIT_S  # limits commits made in on_revoked
+            if self._owned and self._assignment.phase is Phase.MEMBER:
                 await self._last_commit(is_interrupted)
                 await _call(self._options.on_revoked, self._owned)
             elif self._owned:
                 await _call(self._options.on_lost, self._owned)
         finally:
             await self._offsets.close()
-            if self._heartbeats is not None:
-                await self._heartbeats.stop(
-                    for_a_while=self._options.instance_id is not None,
-                    limit_s=INTERRUPTED_LEAVE_S if is_interrupted else LEAVE_TIMEOUT_S,
-                )
+            await self._heartbeats.stop(
+                for_a_while=self._options.instance_id is not None,
+                limit_s=INTERRUPTED_LEAVE_S if is_interrupted else LEAVE_TIMEOUT_S,
+            )
 
     def check(self) -> None:
         """Raise FencedInstanceId if another process has the instance id: nothing can be done with this consumer."""
-        view = self._view
-        if view.is_final and view.reason is not None:
-            raise FencedInstanceId(str(view.reason))
+        assignment = self._assignment
+        if assignment.is_final and assignment.reason is not None:
+            raise FencedInstanceId(str(assignment.reason))
 
     # --- what the coordinator assigns ---------------------------------------------------------------------------
 
     @property
     def has_news(self) -> bool:
-        return self._view is not self._seen
+        return self._assignment is not self._followed
 
     @property
     def is_complete(self) -> bool:
         """Whether it reads all that it is to get, unless the group changes."""
-        view = self._view
-        return view.is_settled and view.assigned == self._owned
+        assignment = self._assignment
+        return assignment.is_settled and assignment.partitions == self._owned
 
     async def turn(self, *, waits: bool = False, for_all: bool = False) -> None:
         """Give up and take partitions as the coordinator says, or raise that the membership is lost."""
@@ -192,7 +161,7 @@ class Member(Committing):
         is_told = False
         while True:
             if self.has_news:
-                await self._follow(self._view)
+                await self._follow(self._assignment)
                 continue
             left_s = give_up_at - self._loop.time()
             if not waits or (self._owned and not for_all) or (self.is_complete and (self._owned or left_s <= 0)):
@@ -208,21 +177,22 @@ class Member(Committing):
                 if timer is not None:
                     timer.cancel()
 
-    async def _follow(self, view: View) -> None:
+    async def _follow(self, assignment: Assignment) -> None:
         self._check_running()
-        if view.life <= self._told_life:
+        if assignment.incarnation <= self._reported:
             self.check()
-            self._running.join()
-            self._seen = view
-        elif view.phase in (Phase.OUT, Phase.LEAVING):
-            await self._lose(view.life, view.reason)
+            self._heartbeats.join()
+            self._followed = assignment
+        elif assignment.phase in (Phase.OUT, Phase.LEAVING):
+            await self._lose(assignment.incarnation, assignment.reason)
         else:
-            if view.phase is Phase.MEMBER and (revoked := self._owned - view.assigned):
-                await self._give_up(revoked, view)
             is_done = True
-            if view.phase is Phase.MEMBER and (added := view.assigned - self._owned):
-                is_done = await self._take(added, view)
-            self._seen = view
+            if assignment.phase is Phase.MEMBER:
+                if revoked := self._owned - assignment.partitions:
+                    await self._give_up(revoked, assignment)
+                if added := assignment.partitions - self._owned:
+                    is_done = await self._take(added, assignment)
+            self._followed = assignment
             if not is_done:
                 self._loop.call_later(RETRY_S, self._look_again)
 
@@ -230,47 +200,49 @@ class Member(Committing):
         if self._is_stopping:
             raise ClientClosed("the consumer is closed")
 
-    async def _give_up(self, revoked: Partitions, view: View) -> None:
+    async def _give_up(self, revoked: Partitions, assignment: Assignment) -> None:
         if self._options.commit == "auto":
             error = await self._commit_finished(revoked)
             if isinstance(error, NO_MEMBER):
-                await self._lose(view.life, error)
+                await self._lose(assignment.incarnation, error)
         try:
             await _call(self._options.on_revoked, revoked, to_end=True)
         finally:
             self._drop(revoked)
-            self._running.own(view.life, self._owned)
+            self._heartbeats.own(assignment.incarnation, self._owned)
 
-    async def _take(self, added: Partitions, view: View) -> bool:
+    async def _take(self, added: Partitions, assignment: Assignment) -> bool:
         """Read these from where they are committed. False if that has to be tried again later."""
         try:
-            if not await self._running.claim(view.life, added):  # there is another view
+            if not await self._heartbeats.claim(assignment.incarnation, added):  # there is another assignment
                 return True
-            return await self._read_claimed(added, view)
+            return await self._read_claimed(added, assignment)
         finally:
-            self._running.own(view.life, self._owned)
+            self._heartbeats.own(assignment.incarnation, self._owned)
 
-    async def _read_claimed(self, added: Partitions, view: View) -> bool:
+    async def _read_claimed(self, added: Partitions, assignment: Assignment) -> bool:
         try:
-            places = await self._places(added, view)
+            await self._core.cluster.topics(sorted({owned.topic for owned in added}))
+            committed = await self._offsets.fetch(added, self._metadata(assignment), final=(UnstableOffsetCommit,))
+            places = await self._start.places(committed)
             ends = await self._core.ends_of_read([(owned.topic, owned.partition) for owned in added])
         except (StaleMemberEpoch, UnstableOffsetCommit, *TOPIC_IS_GONE) as error:
             if isinstance(error, UnstableOffsetCommit) and len(added) > 1:  # the others need not wait for one
-                return all([await self._read_claimed(frozenset([each]), view) for each in sorted(added)])
+                return all([await self._read_claimed(frozenset([each]), assignment) for each in sorted(added)])
             _log.debug("group %s: the assignment is carried out later: %s", self._options.group, error)
             return False
         except NO_MEMBER as error:
             self._check_running()  # else it has left in `stop`
-            await self._lose(view.life, error)
+            await self._lose(assignment.incarnation, error)
         self._check_running()
-        if not self._is_member_of(view):  # lost meanwhile, as a heartbeat or a commit in another task has found
+        if not self._is_member_of(assignment):  # lost meanwhile, as a heartbeat or a commit in another task has found
             return True
         readers = []
-        for owned, (place, committed) in places.items():
+        for owned, place in places.items():
             reader = self._core.assign(owned.topic, owned.partition, owned.topic_id)
             reader.seek(*place)
             readers.append(reader)
-            self._committed[owned] = committed
+            self._committed[owned] = committed[owned].offset
         self._owned |= added
         try:
             await _call(self._options.on_assigned, added, to_end=True)
@@ -279,32 +251,18 @@ class Member(Committing):
             self._core.read_assigned(readers, ends)
         return True
 
-    def _is_member_of(self, view: View) -> bool:
-        """Whether the life of `view` goes on, as far as is known."""
-        now = self._view
-        return self._told_life < view.life == now.life and now.phase is Phase.MEMBER
-
-    async def _places(self, added: Partitions, view: View) -> dict[Owned, tuple[Place, int]]:
-        """Where to begin in each partition, and what is committed."""
-        await self._core.cluster.topics(sorted({owned.topic for owned in added}))
-        found = await self._offsets.fetch(added, self._metadata(view), final=(UnstableOffsetCommit,))
-        fresh = {owned.tp: self._start_of(owned) for owned, at in found.items() if at.offset < 0}
-        starts = await look_up_points(self._core.cluster, fresh, self._isolation) if fresh else {}
-        begins = {owned: at if at.offset >= 0 else starts[owned.tp] for owned, at in found.items()}
-        return {owned: ((at.offset, at.leader_epoch), found[owned].offset) for owned, at in begins.items()}
-
-    def _start_of(self, owned: Owned) -> Point:
-        """Where to begin if nothing is committed; what was added since the start is read from its beginning."""
-        point = self._given_start(owned)
-        return self._ends.get(owned, EARLIEST) if point.kind in FROM_END else point
+    def _is_member_of(self, assignment: Assignment) -> bool:
+        """Whether the incarnation of `assignment` goes on, as far as is known."""
+        now = self._assignment
+        return self._reported < assignment.incarnation == now.incarnation and now.phase is Phase.MEMBER
 
     # --- loss ---------------------------------------------------------------------------------------------------
 
-    async def _lose(self, life: int, reason: WarmlogError | None) -> Never:
-        """Drop everything and tell the user, once in each life."""
-        self._told_life, self._seen = life, None
+    async def _lose(self, incarnation: int, reason: WarmlogError | None) -> Never:
+        """Drop everything and raise that it is lost, once in each incarnation."""
+        self._reported, self._followed = incarnation, None
         if reason is not None:
-            self._running.lost(life, reason)
+            self._heartbeats.lost(incarnation, reason)
         lost = self._owned
         error = self._loss(reason or ClientError("it has left"))
         self._drop(lost)
@@ -320,7 +278,7 @@ class Member(Committing):
             committed = self._committed.get(owned, -1)
             begin = committed if committed >= 0 else self._core.readers[owned.tp].began
             handled[owned.tp] = range(begin, max(begin, self._core.delivered(owned.tp)[0]))
-        return MembershipLost(self._options.group, self._running.heard_at, str(reason), handled)
+        return MembershipLost(self._options.group, self._heartbeats.heard_at, str(reason), handled)
 
     def _drop(self, partitions: Partitions) -> None:
         for owned in partitions & self._owned:
@@ -333,24 +291,24 @@ class Member(Committing):
 
     @property
     def metadata(self) -> GroupMetadata:
-        return self._metadata(self._view)
+        return self._metadata(self._assignment)
 
-    def _metadata(self, view: View) -> GroupMetadata:
-        return GroupMetadata(self._options.group, self._member_id, view.epoch, self._options.instance_id or "")
+    def _metadata(self, assignment: Assignment) -> GroupMetadata:
+        return GroupMetadata(self._options.group, self._member_id, assignment.epoch, self._options.instance_id or "")
 
     async def commit(
         self, what: Committable | None, metadata: str = "", transaction: OffsetTransaction | None = None
     ) -> None:
-        view = self._view
-        if view.phase in (Phase.OUT, Phase.LEAVING) and view.life > self._told_life:
+        assignment = self._assignment
+        if assignment.phase in (Phase.OUT, Phase.LEAVING) and assignment.incarnation > self._reported:
             self._check_running()
-            await self._lose(view.life, view.reason)
+            await self._lose(assignment.incarnation, assignment.reason)
         if transaction is not None and what is None:
             self._check_nothing_given_up()
         try:
             await super().commit(what, metadata, transaction)
         except NO_MEMBER as error:
-            await self._lose(view.life, error)
+            await self._lose(assignment.incarnation, error)
 
     def _check_nothing_given_up(self) -> None:
         """Raise StaleMemberEpoch, once, if a partition was given up after records of it that are not committed."""
@@ -364,20 +322,20 @@ class Member(Committing):
 
     async def rewind(self) -> None:
         self._core.given_up.clear()
-        life = self._view.life
+        incarnation = self._assignment.incarnation
         try:
             await super().rewind()
         except NO_MEMBER as error:
-            await self._lose(life, error)
+            await self._lose(incarnation, error)
 
     async def _commit(
         self, places: Mapping[Owned, Place], metadata: str = "", transaction: OffsetTransaction | None = None
     ) -> Errors:
-        life = self._view.life
+        incarnation = self._assignment.incarnation
         try:
             return await super()._commit(places, metadata, transaction)
         except NO_MEMBER as error:
-            self._running.lost(life, error)
+            self._heartbeats.lost(incarnation, error)
             raise
 
     def _partitions(self) -> Collection[Owned]:
@@ -392,26 +350,18 @@ class Member(Committing):
     # --- within -----------------------------------------------------------------------------------------------------
 
     @property
-    def _running(self) -> Heartbeats:
-        assert self._heartbeats is not None
-        return self._heartbeats
-
-    @property
-    def _view(self) -> View:
-        return self._running.view
-
-    def _progress(self) -> object:
-        return None if self._core.is_waiting else self._core.progress
+    def _assignment(self) -> Assignment:
+        return self._heartbeats.assignment
 
     def _on_news(self) -> None:
         """Have the next step of the user's loop come here, also if records of a batch are still in hand."""
-        view = self._view
-        if view.phase is not Phase.MEMBER or self._owned - view.assigned:
+        assignment = self._assignment
+        if assignment.phase is not Phase.MEMBER or self._owned - assignment.partitions:
             self._core.put_back()
         self._core.arrived.set()
 
     def _look_again(self) -> None:
-        self._seen = None
+        self._followed = None
         self._core.arrived.set()
 
 

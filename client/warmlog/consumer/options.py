@@ -6,10 +6,20 @@ from dataclasses import dataclass
 from warmlog.errors import InvalidConfig
 from warmlog.records.verdict import Policy
 from warmlog_protocol.messages import IsolationLevel
+from warmlog_transport.options import check_own_types
 
 _ISOLATION = {
     "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
     "read_committed": IsolationLevel.READ_COMMITTED,
+}
+_LEAST = {
+    "max_bytes": 1,
+    "partition_max_bytes": 1,
+    "min_bytes": 1,
+    "max_wait_ms": 0,
+    "prefetch_bytes": 1,
+    "max_decompressed_bytes": 1,
+    "unavailable_timeout_ms": 0,
 }
 OUT_OF_RANGE_POLICIES = ("error", "earliest", "latest")
 
@@ -38,12 +48,11 @@ class ConsumerOptions:
         return Policy.CONSUMER_RESETS if is_endless else Policy.CONSUMER_RESETS_WITHIN_TOPIC
 
     def __post_init__(self) -> None:
-        for name in ("max_bytes", "partition_max_bytes", "min_bytes", "prefetch_bytes", "max_decompressed_bytes"):
-            if getattr(self, name) < 1:
-                raise InvalidConfig(f"{name}={getattr(self, name)}: at least 1 expected")
-        for name in ("max_wait_ms", "unavailable_timeout_ms"):
-            if getattr(self, name) < 0:
-                raise InvalidConfig(f"{name}={getattr(self, name)}: at least 0 expected")
+        check_own_types(verify_crc=self.verify_crc)
+        for name, least in _LEAST.items():
+            check_own_types(**{name: getattr(self, name)})
+            if getattr(self, name) < least:
+                raise InvalidConfig(f"{name}={getattr(self, name)}: at least {least} expected")
         if self.on_out_of_range not in OUT_OF_RANGE_POLICIES:
             raise InvalidConfig(
                 f"on_out_of_range={self.on_out_of_range!r}: one of {', '.join(OUT_OF_RANGE_POLICIES)} expected"
@@ -52,6 +61,7 @@ class ConsumerOptions:
 
 def parse_isolation(isolation: str) -> int:
     """Return the number on the wire of "read_uncommitted" or "read_committed"."""
+    check_own_types(isolation=isolation)
     level = _ISOLATION.get(isolation)
     if level is None:
         raise InvalidConfig(f"isolation={isolation!r}: one of {', '.join(_ISOLATION)} expected")

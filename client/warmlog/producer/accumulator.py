@@ -9,10 +9,10 @@ are only checked against their own batch, and small batches of many partitions h
 returns its memory when it is acknowledged or given up. Nothing here waits; `wake` makes the sender look.
 """
 
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from itertools import takewhile
 
 from warmlog.errors import BufferFull, MessageTooLarge, RecordExpired, WarmlogError
 from warmlog.points import checked_topic
@@ -98,6 +98,8 @@ class Accumulator:
         self._is_replaying = False
         self._age_check = AgeCheck(options.expired)
         self._lingering: deque[tuple[float, ProducerBatch]] = deque()
+        self.next_look_at = math.inf
+        """When to call `look` at the latest: a linger or a delivery timeout may be over then."""
 
     # --- adding records ---------------------------------------------------------------------------------------------
 
@@ -127,7 +129,11 @@ class Accumulator:
             if partition is None and self._options.partitioner is not None:
                 partition = chosen_partition(self._options.partitioner, key, len(topic.queues))
             batch = self._batch_for(topic, key, partition, size_bytes)
-            return batch.append(value, key, pairs, timestamp_ms, size_bytes)
+            if timestamp_ms is None:
+                batch.tick(time.time_ns())
+            else:
+                batch.stamp(timestamp_ms)
+            return batch.append(value, key, pairs, size_bytes)
         if size_bytes > self._options.buffer_bytes - self.buffered_bytes:
             raise self._buffer_full()
         self.buffered_bytes += size_bytes
@@ -193,7 +199,9 @@ class Accumulator:
             if topic.sticky is queue:
                 topic.open_sticky = batch
             self.incomplete[batch] = queue
-            self._lingering.append((batch.created_at + self._options.linger_ms / 1000, batch))
+            due_at = batch.created_at + self._options.linger_ms / 1000
+            self._lingering.append((due_at, batch))
+            self.next_look_at = min(self.next_look_at, due_at)
             self._wake()
         elif batch.size_bytes + size_bytes > batch.granted_bytes:
             self._grant(topic, batch, batch.size_bytes + size_bytes)
@@ -202,6 +210,7 @@ class Accumulator:
     def _new_batch(self, queue: PartitionQueue) -> ProducerBatch:
         batch = ProducerBatch(queue.topic, queue.partition, self._now(), self._on_await, self._on_error_received)
         batch.throttled_before_s = self._throttled_s()
+        self.next_look_at = min(self.next_look_at, batch.created_at + self._options.delivery_timeout_ms / 1000)
         return batch
 
     def close_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -314,26 +323,25 @@ class Accumulator:
         for batch in self.incomplete:
             self.mark_due(batch)
 
-    def next_due_at(self) -> float | None:
-        """When the linger of the next open batch is over."""
-        while self._lingering and (self._lingering[0][1].is_due or self._lingering[0][1].count):
-            self._lingering.popleft()
-        return self._lingering[0][0] if self._lingering else None
+    def look(self, now: float) -> list[ProducerBatch]:
+        """Have the open batches sent whose linger is over. Return those whose delivery timeout is over, oldest first.
 
-    def mark_lingered(self, now: float) -> None:
-        """Have the open batches sent whose linger is over."""
-        while (due_at := self.next_due_at()) is not None and due_at <= now:
-            self.mark_due(self._lingering.popleft()[1])
-
-    def expired(self, now: float) -> list[ProducerBatch]:
-        """The batches whose delivery timeout is over, oldest first."""
-        return list(takewhile(lambda batch: self._expiry_at(batch, now) <= now, self.incomplete))
-
-    def next_expiry_at(self) -> float | None:
-        """When the delivery timeout of the oldest batch is over, or has to be looked at again."""
+        Afterwards `next_look_at` is when one of these may be over next.
+        """
+        if now < self.next_look_at:
+            return []
+        lingering = self._lingering
+        while lingering and (lingering[0][0] <= now or lingering[0][1].is_due or lingering[0][1].count):
+            self.mark_due(lingering.popleft()[1])
+        expired: list[ProducerBatch] = []
+        self.next_look_at = lingering[0][0] if lingering else math.inf
         for batch in self.incomplete:
-            return self._expiry_at(batch, self._now())
-        return None
+            expiry_at = self._expiry_at(batch, now)
+            if expiry_at > now:
+                self.next_look_at = min(self.next_look_at, expiry_at)
+                break
+            expired.append(batch)
+        return expired
 
     def _expiry_at(self, batch: ProducerBatch, now: float) -> float:
         """Return when the delivery timeout of `batch` is over; before it could be, without delays because of quotas."""

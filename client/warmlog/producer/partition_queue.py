@@ -21,7 +21,7 @@ import random
 import time
 from bisect import insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
@@ -37,8 +37,9 @@ from warmlog.errors import (
     UnknownTopicOrPartition,
     WarmlogError,
 )
-from warmlog.producer.delivery import WaitingRecord
+from warmlog.producer.delivery import DeliveryFuture, WaitingRecord
 from warmlog.producer.intake.partitioner import partition_of_key
+from warmlog.producer.intake.record_input import MAX_TIMESTAMP_MS, RECORD_OVERHEAD_BYTES
 from warmlog.producer.producer_batch import NO_BATCH, NO_PRODUCER, NS_PER_MS, ProducerBatch
 from warmlog_protocol.batch import NO_SEQUENCE
 from warmlog_protocol.codec.compression import Codec
@@ -251,6 +252,37 @@ class TopicQueues:
     def date(self) -> None:
         """Set `oldest_kept_ms` by the clock."""
         self.oldest_kept_ms = 0 if self.max_age_ms is None else max(0, time.time_ns() // NS_PER_MS - self.max_age_ms)
+
+    def join(
+        self, value: bytes, key: object, timestamp_ms: object, partition: object, check_send: Callable[[], None]
+    ) -> DeliveryFuture | None:
+        """Put a record without headers into the open batch of its partition, within the memory granted to the batch.
+
+        None if something about the record is to be looked at first. `check_send` is called once in a millisecond.
+        """
+        if partition is not None:
+            batch = self.open.get(partition, NO_BATCH) if type(partition) is int else NO_BATCH
+        elif type(key) is bytes and key and self.queues:
+            batch = self.open.get(partition_of_key(key, len(self.queues)), NO_BATCH)
+        else:
+            batch = self.open_sticky
+        size_bytes = len(value) + RECORD_OVERHEAD_BYTES
+        if type(key) is bytes:
+            size_bytes += len(key)
+        elif key is not None:
+            return None
+        if batch.size_bytes + size_bytes > batch.granted_bytes:
+            return None
+        if timestamp_ms is None:
+            now_ns = time.time_ns()
+            if now_ns >= batch.tick_end_ns:
+                check_send()
+                batch.tick(now_ns)
+        elif type(timestamp_ms) is int and self.oldest_kept_ms <= timestamp_ms <= MAX_TIMESTAMP_MS:
+            batch.stamp(timestamp_ms)
+        else:
+            return None
+        return batch.append(value, key, None, size_bytes)
 
     def choose(self, key: bytes | None, partition: int | None) -> PartitionQueue:
         """The queue of `partition`, or else of the key, or else the sticky one of records without a key."""

@@ -19,9 +19,8 @@ from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
 from warmlog.producer.frame_records import FrameRows, send_rows
 from warmlog.producer.intake.arrow_columns import ArrowArray, ArrowStream
 from warmlog.producer.intake.bulk_records import BulkRecords
-from warmlog.producer.intake.partitioner import Partitioner, partition_of_key
+from warmlog.producer.intake.partitioner import Partitioner
 from warmlog.producer.intake.record_input import (
-    MAX_TIMESTAMP_MS,
     RECORD_OVERHEAD_BYTES,
     Bytes,
     Headers,
@@ -157,6 +156,7 @@ class Producer(Throttled, Generic[Value, Key]):
         self._closing: ProducerCore | None = None
         self._topics: Mapping[str, TopicQueues] = {}
         """Those whose open batches `send` may fill itself."""
+        self._check_send: Callable[[], None] = lambda: None
         self._drain_flag = DrainFlag()
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -188,7 +188,9 @@ class Producer(Throttled, Generic[Value, Key]):
         """Let `send` put records into open batches itself, or not."""
         running = self._running
         is_plain = not (self._is_serializing or self._options.partitioner)
-        self._topics = running.accumulator.topics if may and running and is_plain else {}
+        self._topics = {}
+        if may and running and is_plain:
+            self._topics, self._check_send = running.accumulator.topics, running.check_send
 
     async def close(self, *, timeout_s: float | None = None) -> None:
         """Flush, for at most `timeout_s`, disconnect, and raise the error that no caller has received.
@@ -285,37 +287,23 @@ class Producer(Throttled, Generic[Value, Key]):
         UnknownTopicOrPartition for a partition that does not exist. If the topic does not exist, the awaited result or
         the next `drain` raises that; so do the errors of a record that was sent before its topic was known.
         """
-        # The way of most records, into a batch that is open for them (see ProducerBatch): a call would cost a tenth.
+        # Values alone go into an open batch (see ProducerBatch) without a call, which would cost a tenth.
         queues = self._topics.get(topic)
         if queues is not None and type(value) is bytes and headers is None:
-            if key is None:
+            if key is None and timestamp_ms is None:
                 if partition is None:
                     batch = queues.open_sticky
                 else:
                     batch = queues.open.get(partition, NO_BATCH) if type(partition) is int else NO_BATCH
-                limit_bytes = batch.plain_limit_bytes
                 size_bytes = batch.size_bytes + len(value) + RECORD_OVERHEAD_BYTES
-            elif type(key) is bytes and key and partition is None and queues.queues:
-                batch = queues.open.get(partition_of_key(key, len(queues.queues)), NO_BATCH)  # type: ignore[arg-type]
-                limit_bytes = batch.keyed_limit_bytes
-                size_bytes = batch.size_bytes + len(value) + len(key) + RECORD_OVERHEAD_BYTES  # type: ignore[arg-type]
-            else:
-                size_bytes, limit_bytes = 1, 0
-            if size_bytes <= limit_bytes:
-                if timestamp_ms is None:
-                    if (now_ns := _time_ns()) >= batch.tick_end_ns:
-                        self._started().check_send()
-                        batch.tick(now_ns)
-                elif type(timestamp_ms) is int and queues.oldest_kept_ms <= timestamp_ms <= MAX_TIMESTAMP_MS:
-                    batch.stamp(timestamp_ms)
-                else:
-                    return self._add(topic, value, key, headers, timestamp_ms, partition)
-                batch.size_bytes = size_bytes
-                values = batch.values
-                values.append(value)
-                if key is not None:
-                    batch.keys.append(key)  # type: ignore[union-attr, arg-type]
-                return DeliveryFuture(batch, len(values) - 1)
+                if size_bytes <= batch.plain_limit_bytes and _time_ns() < batch.tick_end_ns:
+                    batch.size_bytes = size_bytes
+                    values = batch.values
+                    values.append(value)
+                    return DeliveryFuture(batch, len(values) - 1)
+            sent = queues.join(value, key, timestamp_ms, partition, self._check_send)
+            if sent is not None:
+                return sent
         value_data = serialized("value", self._value_serializer, value)
         key_data = serialized("key", self._key_serializer, key)
         return self._add(topic, value_data, key_data, headers, timestamp_ms, partition)

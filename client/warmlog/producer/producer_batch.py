@@ -1,7 +1,6 @@
 """A batch of a producer, from its first record to the acknowledgement."""
 
 import asyncio
-import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,16 +26,15 @@ Encode = Callable[..., Sequence[Piece]]
 class ProducerBatch:
     """Records of one partition. Waiters share one completion; no future is created unless a caller awaits.
 
-    `Producer.send` adds most records itself, without a call into this class: values, with keys if the batch has keys.
-    Three fields allow it:
+    `Producer.send` adds a value without key, headers and timestamp itself, with no call into this class, while two
+    fields allow it:
 
-    - `plain_limit_bytes`, `keyed_limit_bytes`: the size to which it may fill the batch with records without keys, or
-      with. It is the memory granted to the batch for the kind of records that the batch has, and 0 for the other; both
-      are 0 if the batch is closed or has headers, whose list would have to grow along.
+    - `plain_limit_bytes`: the size to which such records may fill the batch. It is the memory granted to the batch, or
+      0 if the batch is closed or has keys or headers, whose lists would have to grow along.
     - `tick_end_ns`: the end of the millisecond of the last record. A record before it has the same timestamp, so none
       is stored. 0 after a record with a timestamp of its own.
 
-    `append` adds any other record.
+    `append` adds any other record, after `tick` or `stamp`.
     """
 
     topic: str
@@ -54,7 +52,6 @@ class ProducerBatch:
     size_bytes: int = BATCH_OVERHEAD_BYTES
     granted_bytes: int = 0
     plain_limit_bytes: int = 0
-    keyed_limit_bytes: int = 0
     tick_end_ns: int = 0
     is_due: bool = False
     pieces: Sequence[Piece] = ()
@@ -81,18 +78,9 @@ class ProducerBatch:
     # --- filling ----------------------------------------------------------------------------------------------------
 
     def append(
-        self,
-        value: bytes | None,
-        key: bytes | None,
-        headers: list[Header] | None,
-        timestamp_ms: int | None,
-        size_bytes: int,
+        self, value: bytes | None, key: bytes | None, headers: list[Header] | None, size_bytes: int
     ) -> DeliveryFuture:
-        """Add one checked record of any kind. Without `timestamp_ms` its time is now."""
-        if timestamp_ms is None:
-            self.tick(time.time_ns())
-        else:
-            self.stamp(timestamp_ms)
+        """Add one checked record of any kind, with the timestamp that was set last."""
         index = len(self.values)
         if key is not None and self.keys is None:
             self.keys = [None] * index
@@ -104,8 +92,7 @@ class ProducerBatch:
         if self.headers is not None:
             self.headers.append(headers)
         self.size_bytes += size_bytes
-        limit_bytes = self.granted_bytes if self.headers is None else 0
-        self.plain_limit_bytes, self.keyed_limit_bytes = (limit_bytes, 0) if self.keys is None else (0, limit_bytes)
+        self.plain_limit_bytes = self.granted_bytes if self.keys is None and self.headers is None else 0
         return DeliveryFuture(self, index)
 
     def tick(self, now_ns: int) -> None:
@@ -134,7 +121,7 @@ class ProducerBatch:
 
     def fill(self, encode: Encode, count: int, size_bytes: int) -> None:
         """Close the batch with these records, `size_bytes` with BATCH_OVERHEAD_BYTES."""
-        self.plain_limit_bytes = self.keyed_limit_bytes = 0
+        self.plain_limit_bytes = 0
         self._encode, self.count, self.size_bytes = encode, count, size_bytes
 
     # --- sending ----------------------------------------------------------------------------------------------------

@@ -7,9 +7,10 @@ requests without a response, so a partition has no more batches in flight than t
 
 import asyncio
 import logging
+import math
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from warmlog.errors import (
@@ -21,15 +22,25 @@ from warmlog.errors import (
     DeliveryTimeout,
     MessageTooLarge,
     OutOfOrderSequence,
+    RemoteProtocolError,
     UnknownTopicOrPartition,
     WarmlogError,
+    error_from_code,
 )
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import PartitionQueue, Verdict
-from warmlog.producer.produce_request import fitting, outcomes, produce_request
 from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch
-from warmlog_protocol.messages import ACKS_NONE, InitProducerIdRequest, InitProducerIdResponse
+from warmlog_protocol.batch import Piece
+from warmlog_protocol.messages import (
+    ACKS_NONE,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProducedPartition,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+)
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import Connection
@@ -39,6 +50,9 @@ _log = logging.getLogger("warmlog")
 
 LAST_SEND_S = 3.0
 """How long a producer that was not closed may delay the end of its event loop."""
+
+MAX_REQUEST_BYTES = 1024 * 1024
+"""As Kafka's max.request.size; a request of one batch may be larger."""
 
 Sending = tuple[PartitionQueue, ProducerBatch]
 
@@ -128,10 +142,9 @@ class Sender:
 
     async def _wait_for_change(self) -> None:
         now = self._loop.time()
-        times = [self._accumulator.next_due_at(), self._accumulator.next_expiry_at()]
-        times += [queue.paused_until for queue in self._accumulator.ready if queue.paused_until > now]
-        wake_at = min((time for time in times if time is not None), default=None)
-        timer = None if wake_at is None else self._loop.call_at(wake_at, self._changed.set)
+        pauses = [queue.paused_until for queue in self._accumulator.ready if queue.paused_until > now]
+        wake_at = min([self._accumulator.next_look_at, *pauses])
+        timer = None if wake_at == math.inf else self._loop.call_at(wake_at, self._changed.set)
         try:
             await self._changed.wait()
         finally:
@@ -141,9 +154,8 @@ class Sender:
     def _send_ready(self) -> bool:
         """Send one request to each leader that can take one. Return whether there may be more to send."""
         now = self._loop.time()
-        for batch in self._accumulator.expired(now):
+        for batch in self._accumulator.look(now):
             self._expire(batch)
-        self._accumulator.mark_lingered(now)
         by_connection: dict[Connection, list[Sending]] = {}
         for queue in list(self._accumulator.ready):
             sending = self._next_of(queue, now)
@@ -319,3 +331,49 @@ class Sender:
         finally:
             self._initialising = None
             self._changed.set()
+
+
+def fitting(ready: Iterable[Sending]) -> Iterator[Sending]:
+    """Yield the first batches of `ready` that fit into one request. The caller encodes each before it takes the next.
+
+    A batch that could not be encoded takes no space.
+    """
+    size_bytes = 0
+    for queue, batch in ready:
+        if size_bytes and size_bytes + batch.size_bytes > MAX_REQUEST_BYTES:
+            return
+        yield queue, batch
+        size_bytes += batch.wire_bytes
+
+
+def produce_request(
+    batches: Sequence[Sending], acks: int, timeout_ms: int, transactional_id: str | None = None
+) -> tuple[ProduceRequest, list[Piece]]:
+    """A request of these encoded batches, and its payload."""
+    parts: list[ProducePartition] = []
+    payload: list[Piece] = []
+    for queue, batch in batches:
+        parts.append(ProducePartition(queue.topic, queue.partition, batch.wire_bytes))
+        payload += batch.pieces
+    return ProduceRequest(acks, timeout_ms, parts, transactional_id), payload
+
+
+def outcomes(
+    batches: Sequence[Sending], result: ReceivedResponse | WarmlogError | None
+) -> list[ProducedPartition | WarmlogError]:
+    """The outcome of each batch of a request. `result` is None for acks=0: sent, and nothing more is known."""
+    if result is None:
+        return [ProducedPartition(queue.topic, queue.partition, 0) for queue, _ in batches]
+    response = result if isinstance(result, WarmlogError) else result.result
+    if isinstance(response, ApiError | WarmlogError):
+        return [response] * len(batches)
+    assert isinstance(response, ProduceResponse)
+    if len(response.partitions) != len(batches):
+        found = len(response.partitions)
+        return [RemoteProtocolError(f"{len(batches)} batches sent, the response has {found}")] * len(batches)
+    return [
+        error_from_code(produced.error_code, f"{produced.topic}-{produced.partition}: {produced.error_message}")
+        if produced.error_code
+        else produced
+        for produced in response.partitions
+    ]

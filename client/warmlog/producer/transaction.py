@@ -79,7 +79,7 @@ class TransactionalId:
         """Of the transactions that have begun."""
 
     async def initialise(self) -> None:
-        """Become the producer of the transactional id: whoever was it before is fenced. Raises ProducerFenced."""
+        """Become the producer of the transactional id, and fence the one before. Raises ProducerFenced."""
         request = InitProducerIdRequest(self._id, self._timeout_ms, *self._sender.producer)
         try:
             given = await self._cluster.call(request, InitProducerIdResponse)

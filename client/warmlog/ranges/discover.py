@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 from warmlog.errors import (
@@ -29,10 +30,10 @@ from warmlog_protocol.messages import (
     OffsetForLeaderEpochResponse,
 )
 from warmlog_transport.cluster import Cluster, Topic
-from warmlog_transport.cluster_thread import ClusterThread
 from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders
 from warmlog_transport.list_offsets import OffsetAt, list_offsets
+from warmlog_transport.loop_thread import LoopThread
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition
 
@@ -63,7 +64,7 @@ class Discovery:
         self._bootstrap = bootstrap
         self._options = options or ConnectionOptions(client_name="warmlog-spark")
         self._isolation = isolation
-        self._thread: ClusterThread | None = None
+        self._opened: tuple[ExitStack, LoopThread, Cluster] | None = None
 
     def __enter__(self) -> "Discovery":
         return self
@@ -73,9 +74,10 @@ class Discovery:
 
     def close(self) -> None:
         """Close the connections and end the thread."""
-        if self._thread is not None:
-            self._thread.close()
-            self._thread = None
+        if self._opened is not None:
+            stack, _, _ = self._opened
+            self._opened = None
+            stack.close()
 
     def call(self, message: Message, expected: type[R]) -> R:
         """Return the response of any broker."""
@@ -184,22 +186,30 @@ class Discovery:
 
     def _leader(self, topic: str, partition: int) -> str:
         """Return HOST:PORT of the last known leader, which has just responded."""
-        link = None if self._thread is None else self._thread.cluster.leader(topic, partition)
+        _, cluster = self._open()
+        link = cluster.leader(topic, partition)
         return "" if link is None else str(link.address)
+
+    def _open(self) -> tuple[LoopThread, Cluster]:
+        if self._opened is None:
+            with ExitStack() as stack:
+                thread = stack.enter_context(LoopThread("warmlog discovery"))
+                cluster = stack.enter_context(thread.entered(lambda: Cluster(self._bootstrap, self._options)))
+                self._opened = stack.pop_all(), thread, cluster
+        _, thread, cluster = self._opened
+        return thread, cluster
 
     def _ask(self, question: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
         """Return the result of `question`."""
 
-        if self._thread is None:
-            self._thread = ClusterThread(self._bootstrap, self._options, "warmlog discovery")
-        cluster = self._thread.cluster
+        thread, cluster = self._open()
 
         async def ask() -> T:
             await cluster.start()
             return await question(cluster)
 
         try:
-            return self._thread.call(ask)
+            return thread.call(ask)
         except BrokerUnavailable as error:
             raise BrokerUnavailable(f"{error}; is the broker running at {', '.join(self._bootstrap)}?") from error
 

@@ -42,7 +42,7 @@ from warmlog_protocol.messages import (
 )
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_transport.cluster import Cluster
-from warmlog_transport.connection import Connection
+from warmlog_transport.connection import Connection, response_in
 from warmlog_transport.errors import TOPIC_IS_GONE
 from warmlog_transport.retries import Retries
 
@@ -52,7 +52,7 @@ _log = logging.getLogger("warmlog.ranges")
 
 
 class RangeFetch:
-    """One range, from `start` on. For one caller, which awaits each call before the next."""
+    """One range, from `start` on. For one caller: a call begins when the last one has returned or was cancelled."""
 
     def __init__(self, cluster: Cluster, planned: OffsetRange, settings: ReadSettings, start: int) -> None:
         self._cluster = cluster
@@ -153,7 +153,7 @@ class RangeFetch:
 
     def _send_ahead(self, connection: Connection) -> None:
         for fetch in self._window.to_send():
-            self._in_flight[fetch.start] = _requested(connection, self._request(fetch))
+            self._in_flight[fetch.start] = connection.requested(self._request(fetch))
 
     def _request(self, fetch: Fetch) -> FetchRequest:
         wanted = FetchPartition(
@@ -185,7 +185,7 @@ class RangeFetch:
         """Return `error` with the offset to continue at, if the batch stored at the position is its cause."""
         position = self._window.position
         connection = self._connection = await self._connect()
-        fetched, payload = _fetched(await _requested(connection, self._request(Fetch(position, 1))))
+        fetched, payload = _fetched(await connection.requested(self._request(Fetch(position, 1))))
         if fetched.error_code:
             return await self._error_in(connection, fetched)
         first = first_header(fetched, payload, position)
@@ -268,23 +268,8 @@ class RangeFetch:
         return remedies.when_damaged if isinstance(error, CorruptBatch) else ""
 
 
-def _requested(connection: Connection, request: FetchRequest) -> "asyncio.Future[ReceivedResponse | WarmlogError]":
-    """Send `request`; return what will hold its response, or the error in its place."""
-    responded: asyncio.Future[ReceivedResponse | WarmlogError] = asyncio.get_running_loop().create_future()
-
-    def deliver(response: ReceivedResponse | WarmlogError) -> None:
-        if not responded.done():
-            responded.set_result(response)
-
-    connection.request(request, (), deliver)
-    return responded
-
-
-def _fetched(response: ReceivedResponse | WarmlogError) -> tuple[FetchedPartition, memoryview]:
+def _fetched(result: ReceivedResponse | WarmlogError) -> tuple[FetchedPartition, memoryview]:
     """Return the partition's part of a Fetch response and its batches, or raise the error in their place."""
-    if isinstance(response, WarmlogError):
-        raise response
-    if isinstance(response.result, ApiError):
-        raise response.result
+    response = response_in(result)
     assert isinstance(response.result, FetchResponse)
     return response.result.partitions[0], response.payload

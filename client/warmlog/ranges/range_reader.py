@@ -7,6 +7,7 @@ received into Arrow's memory, and their data stays there.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,11 +24,11 @@ from warmlog.records.fetched import FetchedBatches
 from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc
 from warmlog_protocol.messages import NO_LEADER_EPOCH
 from warmlog_transport.cluster import Cluster
-from warmlog_transport.cluster_thread import ClusterThread
+from warmlog_transport.loop_thread import LoopThread, bulk_loop
 
 T = TypeVar("T")
-Call = Callable[[Callable[[], Coroutine[Any, Any, T]]], T]
-"""Runs a coroutine in the event loop that fetches, and returns its result."""
+Submit = Callable[[Callable[[], Coroutine[Any, Any, Any]]], "Future[Any]"]
+"""Has the event loop that fetches run a coroutine."""
 OnLoss = Callable[[Loss], None]
 
 _log = logging.getLogger("warmlog.ranges")
@@ -51,7 +52,7 @@ def read_ranges(
     call: what follows it is never returned as if it were everything. After an interruption (Ctrl-C) the next call
     continues after the last batch that was returned, over a new connection.
     """
-    return RangeReader(ranges, projection, settings or ReadSettings(), on_loss)
+    return RangeReader(_Task(ranges, projection, settings or ReadSettings(), on_loss))
 
 
 async def read_all(ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings) -> list[Any]:
@@ -59,16 +60,29 @@ async def read_all(ranges: Sequence[OffsetRange], projection: Projection, settin
     if not ranges:
         return []
     loop = asyncio.get_running_loop()
-    cluster = Cluster(_brokers(ranges, settings), settings.connection, allocate=arrow_memory)
 
-    def call(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return asyncio.run_coroutine_threadsafe(work(), loop).result()
+    def submit(work: Callable[[], Coroutine[Any, Any, T]]) -> "Future[T]":
+        return asyncio.run_coroutine_threadsafe(work(), loop)
 
-    try:
-        read = _read(call, cluster, ranges, projection, settings, warn_of_loss, _Place(0, None, settings.limit))
-        return await asyncio.to_thread(lambda: [batch for batch, _ in read])
-    finally:
-        await cluster.close()  # which ends the thread, if this was cancelled
+    task = _Task(ranges, projection, settings, warn_of_loss)
+    async with task.cluster() as cluster:  # its end ends the thread, if this was cancelled
+        reading = _read(task, _Place(0, None, settings.limit), cluster, submit)
+        return await asyncio.to_thread(lambda: [batch for batch, _ in reading])
+
+
+class _Task(NamedTuple):
+    """What to read, and how."""
+
+    ranges: Sequence[OffsetRange]
+    projection: Projection
+    settings: ReadSettings
+    on_loss: OnLoss
+
+    def cluster(self) -> Cluster:
+        """Return the cluster to read from, known by the leaders of the plan and the brokers that the user named."""
+        leaders = (planned.leader for planned in self.ranges if planned.leader)
+        addresses = list(dict.fromkeys((*leaders, *self.settings.bootstrap)))
+        return Cluster(addresses, self.settings.connection, allocate=arrow_memory)
 
 
 class _Place(NamedTuple):
@@ -82,12 +96,10 @@ class _Place(NamedTuple):
 class RangeReader(Iterator[Any]):
     """Arrow batches of some ranges, fetched by a thread that begins with the first one."""
 
-    def __init__(
-        self, ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings, on_loss: OnLoss
-    ) -> None:
-        self._arguments = (ranges, projection, settings, on_loss)
-        self._place = _Place(0, None, settings.limit)
-        self._reading = _read_in_thread(*self._arguments, self._place)
+    def __init__(self, task: _Task) -> None:
+        self._task = task
+        self._place = _Place(0, None, task.settings.limit)
+        self._reading = _read_in_thread(task, self._place)
         self._error: Exception | None = None
         self._is_interrupted = False
 
@@ -100,7 +112,7 @@ class RangeReader(Iterator[Any]):
                 "reading was interrupted and continues after the last batch that was returned: make a new reader to "
                 "read again what an interrupted read_all() had read"
             )
-            self._reading = _read_in_thread(*self._arguments, self._place)
+            self._reading = _read_in_thread(self._task, self._place)
         try:
             batch, self._place = next(self._reading)
         except StopIteration:
@@ -118,41 +130,24 @@ class RangeReader(Iterator[Any]):
         self._reading.close()
 
 
-def _brokers(ranges: Sequence[OffsetRange], settings: ReadSettings) -> list[str]:
-    """Return the addresses to begin with: the leaders of the plan, and the brokers that the user named."""
-    leaders = [planned.leader for planned in ranges if planned.leader]
-    return list(dict.fromkeys((*leaders, *settings.bootstrap)))
-
-
-def _read_in_thread(
-    ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings, on_loss: OnLoss, place: _Place
-) -> Generator[tuple[Any, _Place], None, None]:
+def _read_in_thread(task: _Task, place: _Place) -> Generator[tuple[Any, _Place], None, None]:
     """As `_read`, with a thread that fetches until this generator ends."""
-    if not ranges or place.rows == 0:
+    if not task.ranges or place.rows == 0:
         return
-    brokers = _brokers(ranges, settings)
-    with ClusterThread(brokers, settings.connection, "warmlog ranges", allocate=arrow_memory) as thread:
-        yield from _read(thread.call, thread.cluster, ranges, projection, settings, on_loss, place)
-        if throttled_s := thread.cluster.throttled_s():
+    with LoopThread("warmlog ranges", bulk_loop) as thread, thread.entered(task.cluster) as cluster:
+        yield from _read(task, place, cluster, thread.submit)
+        if throttled_s := cluster.throttled_s():
             _log.info("brokers have delayed reading by %.1f s because of quotas", throttled_s)
 
 
-def _read(
-    call: Call[Any],
-    cluster: Cluster,
-    ranges: Sequence[OffsetRange],
-    projection: Projection,
-    settings: ReadSettings,
-    on_loss: OnLoss,
-    place: _Place,
-) -> Iterator[tuple[Any, _Place]]:
+def _read(task: _Task, place: _Place, cluster: Cluster, submit: Submit) -> Iterator[tuple[Any, _Place]]:
     """Yield Arrow batches from `place` on, each with the place after it."""
     rows = place.rows
-    for number, planned in enumerate(ranges[place.number :], place.number):
+    for number, planned in enumerate(task.ranges[place.number :], place.number):
         start = place.offset if number == place.number and place.offset is not None else planned.start
-        converter = _Converter(planned, projection, settings, start)
-        fetch = RangeFetch(cluster, planned, settings, start)
-        for batch in _batches(call, fetch, converter, on_loss):
+        converter = _Converter(planned, task.projection, task.settings, start)
+        fetch = RangeFetch(cluster, planned, task.settings, start)
+        for batch in _batches(fetch, converter, submit, task.on_loss):
             wanted = batch if rows is None else batch.slice(0, rows)
             rows = None if rows is None else rows - wanted.num_rows
             yield wanted, _Place(number, converter.returned_to, rows)
@@ -160,18 +155,25 @@ def _read(
                 return
 
 
-def _batches(call: Call[Any], fetch: RangeFetch, converter: "_Converter", on_loss: OnLoss) -> Iterator[Any]:
-    """Yield the Arrow batches of one range."""
-    while (found := call(fetch.next)) is not None:
-        if isinstance(found, FetchedBatches):
-            try:
-                yield from converter.convert(found)
-                continue
-            except ApiError as error:
-                found = call(partial(fetch.failed, error, converter.position, converter.epoch))
-        if found is not None:
-            on_loss(found)
-            converter.position, converter.epoch = found.end, NO_LEADER_EPOCH
+def _batches(fetch: RangeFetch, converter: "_Converter", submit: Submit, on_loss: OnLoss) -> Iterator[Any]:
+    """Yield the Arrow batches of one range. While one response is converted, the next one is awaited."""
+    coming = submit(fetch.next)
+    try:
+        while (found := coming.result()) is not None:
+            coming = submit(fetch.next)
+            if isinstance(found, FetchedBatches):
+                try:
+                    yield from converter.convert(found)
+                    continue
+                except ApiError as error:
+                    coming.cancel()  # what follows is fetched again
+                    found = submit(partial(fetch.failed, error, converter.position, converter.epoch)).result()
+                    coming = submit(fetch.next)
+            if found is not None:
+                on_loss(found)
+                converter.position, converter.epoch = found.end, NO_LEADER_EPOCH
+    finally:
+        coming.cancel()
     yield from converter.flush()
 
 
@@ -180,7 +182,7 @@ class _Converter:
 
     def __init__(self, planned: OffsetRange, projection: Projection, settings: ReadSettings, start: int) -> None:
         self.position = start
-        self.epoch = planned.start_epoch
+        self.epoch = planned.start_epoch if start == planned.start else NO_LEADER_EPOCH
         """The leader epoch of the batch before the position; -1 while unknown."""
         self._range = planned
         self._verifies_crc = settings.verifies_crc

@@ -1,4 +1,4 @@
-"""Passwords into keys and credentials: PBKDF2, HMAC and SASLprep. Imported when somebody authenticates: the hashes of
+"""Passwords into keys and credentials: PBKDF2, HMAC and SASLprep. Imported at the first login: the hashes of
 OpenSSL and the tables of Unicode take a while to load."""
 
 import hashlib

@@ -237,7 +237,7 @@ class Shard(Generic[S]):
     # --- durable ------------------------------------------------------------------------------------------------------
 
     def _durable(self, generation: int, decided: Sequence[_Decided[S]], error: ApiError | None) -> None:
-        """A batch is durable, or may be in the log without being so."""
+        """Take the outcome of a batch: durable, or unknown because of `error`."""
         if generation != self._generation:
             return
         if error is not None:

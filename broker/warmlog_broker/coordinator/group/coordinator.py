@@ -140,7 +140,7 @@ class GroupCoordinator:
         self._tasks = Tasks()
         self._topics_changed = asyncio.Event()
         self._topics = BrokerTopics(topics, authorizer)
-        self._subscriptions = Subscriptions(self._topics)
+        self._subscriptions = Subscriptions(self._topics, on_unknown=self._topics_changed.set)
         slices = Slices()
         self._patterns = Patterns(self._subscriptions, slices)
         topics.on_changed.append(self._topic_changed)
@@ -257,7 +257,7 @@ class GroupCoordinator:
                 self.waits.changed(name)  # others are settled again
             self._sessions.watch(shard, name, member_id)
         if group is not None and member_id in group.members:
-            self._subscriptions.of(group.members[member_id])
+            self._subscriptions.of(group.members[member_id])  # keeps what is known of its pattern
         return _with_progress(group, member_id, response)
 
     def with_progress(self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> GroupHeartbeatResponse:

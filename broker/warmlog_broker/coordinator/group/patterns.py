@@ -37,7 +37,7 @@ def time_limit_s(names: int) -> float:
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
     """Return the function that tells whether a name of a topic matches. InvalidRegularExpression.
 
-    The first call imports RE2, in some 20 ms. Up to MAX_MEMORY_BYTES are used until `forget_compiled`.
+    The first call imports RE2, in some milliseconds. Up to MAX_MEMORY_BYTES are used until `forget_compiled`.
     """
     try:
         re2: Any = importlib.import_module("re2")

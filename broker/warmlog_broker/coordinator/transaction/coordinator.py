@@ -107,7 +107,7 @@ class TransactionCoordinator:
         self._endings: dict[str, tuple[TransactionShard, asyncio.Task[None]]] = {}
         """What carries out the decided transactions."""
         self._offsets_added: dict[str, tuple[Producer, int]] = {}
-        """The open transactions with offsets, and the number of the last request that had some."""
+        """Of open transactions: the producer, and the sequence of its last accepted TxnOffsetCommit."""
         self._ends = EndWriter(topics, groups, now_ms)
         self.ended: Counter[End] = Counter()
         """The transactions whose markers this process has written, by how they were decided."""

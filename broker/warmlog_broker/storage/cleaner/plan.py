@@ -60,7 +60,7 @@ def cleanable_range(
     config: LogConfig,
     now_ms: int,
 ) -> CleanableRange:
-    """What may be compacted. `segments` are all, the active one last; at and above `stable_offset` nothing is touched.
+    """What may be compacted. `segments` are all segments in order; at and above `stable_offset` nothing is touched.
 
     `known_dirty_offset` is where the last compaction ended, 0 if there was none.
     """

@@ -35,7 +35,7 @@ class ClosedFile(WarmlogError):
 
 
 class OpenFile:
-    """A descriptor that is closed with the last reference to this object: hold that while a call uses `fd`."""
+    """A descriptor that is closed with the last reference to this object. Keep a reference while a call uses `fd`."""
 
     __slots__ = ("__weakref__", "cut_at_bytes", "fd", "path")
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from warmlog_broker.storage.directory.data_dir import CleanEnd
 from warmlog_broker.storage.directory.restart_point import RestartPoint
 from warmlog_broker.storage.index.abstract_index import CorruptIndex
-from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
+from warmlog_broker.storage.io.os_errors import is_read_only, is_resource_exhaustion
 from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.local_log import LocalLog
@@ -21,8 +21,9 @@ from warmlog_protocol.batch.header import NO_OFFSET
 RESTART_BYTES = 32 * 1024 * 1024
 RESTART_BATCHES = 8192
 """A restart point is taken after so many bytes or batches: what a start after a crash reads in some 0.1 s."""
-RESTART_BYTES_A_PRODUCER = 4096
-"""With many producers, whose states are written with each, they are rarer."""
+RESTART_BYTES_A_PRODUCER = 32 * 1024
+RESTART_BATCHES_A_PRODUCER = 8
+"""With many producers, whose states are written with each at some 1 µs, they are rarer: 1 % of the time of appends."""
 IDLE_BYTES = 256 * 1024
 IDLE_BATCHES = 64
 """In a log that is no longer written to, one is taken after so much: less takes a start 1 ms."""
@@ -34,8 +35,17 @@ class _Place(NamedTuple):
     """The end of the active segment when a restart point was taken."""
 
     segment: LogSegment
-    position: int = 0
-    writes: int = 0
+    position: int
+    writes: int
+    due_position: int
+    """The next one is due after this position, or after `due_writes`."""
+    due_writes: int
+
+    @classmethod
+    def at(cls, segment: LogSegment, position: int, writes: int, producers: int) -> "_Place":
+        due_position = position + RESTART_BYTES + producers * RESTART_BYTES_A_PRODUCER
+        due_writes = writes + RESTART_BATCHES + producers * RESTART_BATCHES_A_PRODUCER
+        return cls(segment, position, writes, due_position, due_writes)
 
 
 class LogFlusher:
@@ -49,7 +59,7 @@ class LogFlusher:
         "_is_point_wanted",
         "_last_point",
         "_local",
-        "_pending_points",
+        "_pending_point",
         "_point_to_write",
         "_truncations",
     )
@@ -60,13 +70,10 @@ class LogFlusher:
         self._bounds = bounds
         self._epochs = local.epochs
         self._are_epochs_missing = False
-        active = local.active
-        self._last_point = _Place(active)
-        if has_restart_point:
-            self._last_point = _Place(active, active.size_bytes, active.records.writes)
+        self._last_point = self._place_at_end() if has_restart_point else _Place.at(local.active, 0, 0, 0)
         self._is_point_wanted = False
-        self._pending_points: list[RestartPoint] = []
-        """Those that no checkpoint covers yet, oldest first."""
+        self._pending_point: RestartPoint | None = None
+        """One that no checkpoint covers yet: until then no other becomes due, so that there is one a second at most."""
         self._point_to_write: RestartPoint | None = None
         self._truncations = local.truncations
         self._idle_end = NO_OFFSET
@@ -84,16 +91,12 @@ class LogFlusher:
         Run the plan in any thread, then call `mark_flushed` here; `put_back` if it raised SyncNotBegun, or `Log.fail`
         after any other error.
         """
-        local, last = self._local, self._last_point
+        local = self._local
         if local.failure:
             raise local.offline()
-        records = local.active.records
-        if (
-            records.size_bytes - last.position > RESTART_BYTES
-            or records.writes - last.writes > RESTART_BATCHES
-            or self._is_point_wanted
-            or local.active is not last.segment
-        ):
+        last, records = self._place_in_active(), local.active.records
+        is_due = records.size_bytes > last.due_position or records.writes > last.due_writes
+        if self._is_point_wanted or (is_due and self._pending_point is None):
             self._take_restart_point()
         epochs = self._epochs.take_changes()
         try:
@@ -115,8 +118,8 @@ class LogFlusher:
         if plan.truncations == local.truncations and plan.end.offset >= bounds.flushed.offset:
             bounds.flushed = plan.end
         if plan.restart_point is not None:
-            pending = [point.offset for point in self._pending_points]
-            local.snapshots.remove_strays([*local.segments.base_offsets, plan.restart_point.offset, *pending])
+            points = [point.offset for point in (plan.restart_point, self._pending_point) if point is not None]
+            local.snapshots.remove_strays([*local.segments.base_offsets, *points])
         return bounds.flushed.offset
 
     def _note_epochs(self, plan: FlushPlan) -> None:
@@ -141,66 +144,58 @@ class LogFlusher:
 
         Returns whether it will.
         """
-        local, last = self._local, self._last_point
+        local = self._local
         end, previous_end = local.log_end_offset, self._idle_end
         self._idle_end = end
         if local.failure or end != previous_end or end != self._bounds.flushed.offset:
             return False
-        if local.active is not last.segment:
-            last = self._last_point = _Place(local.active)
-        records = local.active.records
+        last, records = self._place_in_active(), local.active.records
         is_much = records.writes - last.writes >= IDLE_BATCHES or records.size_bytes - last.position >= IDLE_BYTES
         self._is_point_wanted |= is_much
         return is_much
 
     def checkpointed(self, recovery_point: int) -> bool:
         """Note that the checkpoints have `recovery_point`; return whether the next plan writes a restart point."""
-        covered = [point for point in self._pending_points if point.offset <= recovery_point]
-        if not covered or self._are_epochs_missing:
+        point = self._pending_point
+        if point is None or point.offset > recovery_point or self._are_epochs_missing:
             return False
-        del self._pending_points[: len(covered)]
-        if self._truncations != self._local.truncations:
-            self._pending_points.clear()
-            return False
-        self._point_to_write = covered[-1]
-        return True
+        self._pending_point = None
+        if self._truncations == self._local.truncations:
+            self._point_to_write = point
+        return self._point_to_write is not None
+
+    def _place_in_active(self) -> _Place:
+        """Return where the last restart point was taken in the active segment; its beginning if none was."""
+        if self._local.active is not self._last_point.segment:
+            self._last_point = _Place.at(self._local.active, 0, 0, len(self._local.producers))
+        return self._last_point
+
+    def _place_at_end(self) -> _Place:
+        active = self._local.active
+        return _Place.at(active, active.size_bytes, active.records.writes, len(self._local.producers))
 
     def _take_restart_point(self) -> None:
-        """Take a restart point at the end of the log, if it is time for one. The next plan syncs what it names."""
-        local, last = self._local, self._last_point
-        active, records = local.active, local.active.records
-        if active is not last.segment or records.size_bytes < last.position:
-            last = self._last_point = _Place(active)
-        producers = len(local.producers)
-        is_due = (
-            self._is_point_wanted
-            or records.size_bytes - last.position > RESTART_BYTES + producers * RESTART_BYTES_A_PRODUCER
-            or records.writes - last.writes > RESTART_BATCHES + producers
-        )
-        if not is_due:
-            return
+        """Take a restart point at the end of the log. The next plan syncs what it names."""
+        local = self._local
         self._is_point_wanted = False
-        self._last_point = _Place(active, records.size_bytes, records.writes)
+        self._last_point = self._place_at_end()
         if self._truncations != local.truncations:
             self._truncations = local.truncations
-            self._pending_points.clear()
-            self._point_to_write = None
+            self._pending_point = self._point_to_write = None
         try:
             local.take_snapshot(sync=False)
-            self._pending_points.append(active.begin_restart_point(local.log_end_offset))
+            self._pending_point = local.active.begin_restart_point(local.log_end_offset)
         except CorruptIndex as error:
             logger.info("%s: no restart point: %s", local.directory, error)
         except OSError as error:
-            if not is_resource_exhaustion(error):
+            if not (is_resource_exhaustion(error) or is_read_only(error)):
                 raise
             logger.warning("%s: no restart point was taken: %s", local.directory, error)
 
     @property
     def _is_at_restart_point(self) -> bool:
         local = self._local
-        records = local.active.records
-        is_at_end = (local.active, records.size_bytes, records.writes) == self._last_point
-        return is_at_end and local.log_end_offset in local.snapshots
+        return self._place_at_end()[:3] == self._last_point[:3] and local.log_end_offset in local.snapshots
 
     # Opening and closing
 
@@ -222,8 +217,8 @@ class LogFlusher:
         end = CleanEnd(local.log_end_offset, local.active.size_bytes)
         self._is_point_wanted = not self._is_at_restart_point
         self._run(sync=sync)
-        if self._pending_points:  # the checkpoint that covers it is written after this
-            self._point_to_write = self._pending_points.pop()
+        if self._pending_point is not None:  # the checkpoint that covers it is written after this
+            self._point_to_write, self._pending_point = self._pending_point, None
             self._run(sync=sync)
         local.segments.close(sync=sync)
         local.failure = "closed"

@@ -140,6 +140,11 @@ class Log:
         self.truncation.finished()
 
     @property
+    def size_bytes(self) -> int:
+        """The size of all its segments, without their indexes."""
+        return self.local.segments.size_bytes
+
+    @property
     def log_start_offset(self) -> int:
         """The first offset that may be read."""
         return self.bounds.log_start_offset

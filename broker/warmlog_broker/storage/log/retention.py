@@ -35,7 +35,7 @@ def deletable_segments(
     config: LogConfig,
     now_ms: int,
 ) -> list[tuple[LogSegment, Reason]]:
-    """The segments, oldest first, to delete, with the reason for each. `segments` are all, the active one last."""
+    """The segments, oldest first, to delete, with the reason for each. `segments` are all segments in order."""
     candidates = _below_high_watermark(segments, log_end_offset, high_watermark)
     reasons: list[Reason] = []
 

@@ -16,7 +16,6 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from random import randrange
-from typing import NamedTuple
 from uuid import UUID
 
 from msgspec import Struct, field
@@ -36,15 +35,16 @@ from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
 from warmlog_broker.storage.record.file_records import PRIVATE_SUFFIX
 from warmlog_broker.storage.recovery.recovery import (
+    Recovered,
     RecoveryReport,
     RecoveryRules,
     UncheckedRange,
     recover_segments,
     set_aside,
 )
-from warmlog_broker.storage.segment.segment import LogSegment, SegmentConfig
+from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
-from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX
+from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX, SegmentConfig
 from warmlog_broker.storage.segment.segment_swap import DELETED_SUFFIX, finish_swaps
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.errors import InconsistentTopicId, StorageError
@@ -162,10 +162,12 @@ def load_log(request: LoadRequest) -> LoadedLog:
     unfinished = request.unfinished_truncation
     if unfinished is not None:
         segments = _resume_truncation(request, unfinished, segments, listing, epochs, report)
-    if segments:
-        found = _check(request, segments, epochs, report, listing.snapshot_offsets)
-    else:
+    if not segments:
         found = _create(request, is_new_directory, report)
+    elif _is_as_left(segments[-1], request.stored.clean_end, report):
+        found = Recovered(segments, request.stored.offsets.recovery_point)
+    else:
+        found = _recover(request, segments, epochs, report, listing.snapshot_offsets)
     found = _not_before_log_start(request, found, report)
     if unfinished is not None and found.end_offset > unfinished.offset:
         found.segments[-1].truncate_to(unfinished.offset, request.now_ms)
@@ -182,7 +184,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
         is_new_directory=is_new_directory,
         high_watermark=request.stored.offsets.high_watermark,
         first_dirty_offset=request.stored.offsets.first_dirty_offset,
-        unsynced_segments=found.segments[:-1] if found.was_checked else [],
+        unsynced_segments=[] if report.was_clean else found.segments[:-1],
         truncation=request.truncation,
         unchecked=found.unchecked,
         has_gaps=has_gaps(request.directory),
@@ -196,19 +198,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
     return loaded
 
 
-class _Found(NamedTuple):
-    """The segments that stay, one at least, and the offset at which the log ends."""
-
-    segments: list[LogSegment]
-    end_offset: int
-    was_checked: bool = False
-    """Recovery may have changed the segments."""
-    unchecked: UncheckedRange | None = None
-    restart_offset: int = -1
-    """Where recovery began, if that was at a restart point."""
-
-
-def _create(request: LoadRequest, is_new_directory: bool, report: RecoveryReport) -> _Found:
+def _create(request: LoadRequest, is_new_directory: bool, report: RecoveryReport) -> Recovered:
     """Create the first segment of a log that has none: never below an offset that was assigned and flushed."""
     report.was_clean = True
     offsets = request.stored.offsets
@@ -216,30 +206,17 @@ def _create(request: LoadRequest, is_new_directory: bool, report: RecoveryReport
     if not is_new_directory and offsets.recovery_point > first_offset:
         first_offset = offsets.recovery_point
         report.rebuilt.append(f"no log file is left: the log continues at its recovery point {first_offset}")
-    return _Found([request.open_segment(first_offset)], first_offset)
+    return Recovered([request.open_segment(first_offset)], first_offset)
 
 
-def _check(
-    request: LoadRequest,
-    segments: list[LogSegment],
-    epochs: LeaderEpochs,
-    report: RecoveryReport,
-    snapshot_offsets: list[int],
-) -> _Found:
-    """Recover the log unless it was closed cleanly and is as it was then."""
-    if _is_as_left(segments[-1], request.stored.clean_end, report):
-        return _Found(segments, request.stored.offsets.recovery_point)
-    return _recover(request, segments, epochs, report, snapshot_offsets)
-
-
-def _not_before_log_start(request: LoadRequest, found: _Found, report: RecoveryReport) -> _Found:
+def _not_before_log_start(request: LoadRequest, found: Recovered, report: RecoveryReport) -> Recovered:
     """Set aside segments that end before the log start, unless a truncation has left them so, and begin there."""
     log_start_offset = request.stored.offsets.log_start_offset
     is_emptied = request.truncation is not None and request.truncation.is_full
     if found.end_offset >= log_start_offset or is_emptied:
         return found
     set_aside(found.segments, f"they end at {found.end_offset}, before the log start {log_start_offset}", report)
-    return _Found([request.open_segment(log_start_offset)], log_start_offset)
+    return Recovered([request.open_segment(log_start_offset)], log_start_offset)
 
 
 def _log_start(request: LoadRequest, first_base_offset: int, listing: _Listing, report: RecoveryReport) -> int:
@@ -367,7 +344,7 @@ def _recover(
     epochs: LeaderEpochs,
     report: RecoveryReport,
     snapshot_offsets: list[int],
-) -> _Found:
+) -> Recovered:
     """Check the log from the restart point or the recovery point on."""
     recovery_point = request.stored.offsets.recovery_point
     point = _restart_point(request, segments, snapshot_offsets)
@@ -390,7 +367,7 @@ def _recover(
         segments[-1].on_become_inactive()
         segments.append(request.open_segment(recovery_point))
         end_offset = recovery_point
-    return _Found(segments, end_offset, True, checked.unchecked, checked.restart_offset)
+    return checked._replace(segments=segments, end_offset=end_offset)
 
 
 def _resume_truncation(

@@ -30,10 +30,10 @@ from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_broker.storage.record.scan import Damage, Place, header_at, is_intact, scan
+from warmlog_broker.storage.record.scan import Damage, Place, header_at, scan
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import IndexBuilder
-from warmlog_protocol.batch.header import HEADER_BYTES, MAGIC_COLUMNS, BatchHeader
+from warmlog_protocol.batch.header import MAGIC_COLUMNS, NO_OFFSET, BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -179,21 +179,18 @@ class UncheckedRange(Struct, frozen=True):
                     after_bytes(found[0].size_bytes)
         finally:
             records.close_handles()
-        if not place.is_above_recovery_point:
-            end, reason = self.end_position, "the end of what was on disk is missing"
-            report.damage.append(Damage(self.path, end, end, place.next_offset, self.rules.recovery_point, reason))
         return report.damage
 
 
-class Recovered(Struct):
-    """What is left of a log after the check."""
+class Recovered(NamedTuple):
+    """What a log has after it was checked, or found as it was left."""
 
     segments: list[LogSegment]
-    """The checked segments that stay, in order."""
+    """Those that stay, in order, one at least."""
     end_offset: int
     """Where the log ends; at or above the recovery point only if nothing below it was lost."""
     unchecked: UncheckedRange | None = None
-    restart_offset: int = -1
+    restart_offset: int = NO_OFFSET
     """Where the check began, if that was at a restart point."""
 
 
@@ -218,12 +215,13 @@ def recover_segments(
             segment.records.drop_cache(start)
     place = RecoveryPlace(first.base_offset if resumed is None else resumed.offset, rules, epochs, report)
     recovered = _recover_in_order(segments, rules, place, report, resumed)
-    if resumed is not None:
-        recovered.restart_offset = resumed.offset
-        if resumed.position:
-            below = replace(rules, recovery_point=resumed.offset)
-            recovered.unchecked = UncheckedRange(first.path, first.base_offset, resumed.position, below)
-    return recovered
+    if resumed is None:
+        return recovered
+    unchecked = None
+    if resumed.position:
+        below = replace(rules, recovery_point=resumed.offset)
+        unchecked = UncheckedRange(first.path, first.base_offset, resumed.position, below)
+    return recovered._replace(unchecked=unchecked, restart_offset=resumed.offset)
 
 
 class Resumed(NamedTuple):
@@ -235,16 +233,22 @@ class Resumed(NamedTuple):
 
 
 def _resume(segment: LogSegment, point: RestartPoint) -> Resumed | None:
-    """Return where to resume, if the log and its indexes are as `point` says. Zeros after it are a preallocation."""
-    records, position = segment.records, point.position
-    if position < records.size_bytes:
-        header = header_at(records, position)
-        if header is None and any(records.read(position, min(HEADER_BYTES, records.size_bytes - position))):
-            return None
-        if header is not None and not (header.base_offset == point.offset and is_intact(records, header, position)):
-            return None
+    """Return where to resume, if the log and its indexes are as `point` says."""
     builder = segment.indexes.resume(point)
-    return None if builder is None else Resumed(point.offset, position, builder)
+    if builder is None or not _leads_to(segment.records, point):
+        return None
+    return Resumed(point.offset, point.position, builder)
+
+
+def _leads_to(records: FileRecords, point: RestartPoint) -> bool:
+    """Whether the batches from the last index entry on end at `point`."""
+    end_position, next_offset = point.index_position, point.segment
+    try:
+        for header, position in records.batches(point.index_position, point.position):
+            end_position, next_offset = position + header.size_bytes, header.next_offset
+    except DamagedLog:
+        return False
+    return (end_position, next_offset) == (point.position, point.offset)
 
 
 def _recover_in_order(

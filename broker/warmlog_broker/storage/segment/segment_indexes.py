@@ -233,6 +233,8 @@ class SegmentIndexes:
             try:
                 offset_index = self.offset.resume(point.index_entries)
                 time_index = self.time.resume(point.timeindex_entries)
+                offset_index.sanity_check()
+                time_index.sanity_check()
             except (CorruptIndex, FileNotFoundError) as error:
                 logger.warning("%s: %s", self._records.path, error)
                 return None

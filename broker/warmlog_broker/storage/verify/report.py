@@ -62,7 +62,7 @@ class Report:
     """Remarks that are no findings, such as files that were removed meanwhile."""
     counts: Counts = field(default_factory=Counts)
     on_progress: Callable[["Report"], None] = lambda _report: None
-    """Called after some MiB or files."""
+    """Called every few MiB and after each file."""
     _by_file: Counter[str] = field(default_factory=Counter)
 
     @property

@@ -85,11 +85,11 @@ def _counts(topics: list[dict[str, Any]], names: list[str], address: str) -> dic
 
 
 def _settings(response: Any, address: str) -> dict[str, dict[str, str]]:
-    """Return by topic what was set on it. AdoptionRefused if Kafka does not tell that of one of them."""
+    """Return by topic what was set on it. AdoptionRefused if Kafka does not report that of one of them."""
     if response.API_VERSION == 0:
         raise AdoptionRefused(
-            f"the Kafka at {address} is older than 1.1 and does not tell which settings were set on a topic: "
-            f"give them by --topic-configs"
+            f"the Kafka at {address} is older than 1.1 and does not report which settings were set on a topic: "
+            f"pass them with --topic-configs"
         )
     found: dict[str, dict[str, str]] = {}
     for code, message, _, topic, entries in response.resources:

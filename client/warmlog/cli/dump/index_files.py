@@ -5,7 +5,13 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TypeVar
 
-from warmlog.cli.dump.findings import Findings, note_pair
+from warmlog.cli.dump.findings import (
+    INDEX_MISMATCH,
+    OFFSET_NOT_FOUND,
+    OUT_OF_ORDER_TIMESTAMP,
+    TIMESTAMP_MISMATCH,
+    Findings,
+)
 from warmlog.cli.dump.segment_file import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -90,7 +96,7 @@ def _check_offset_entry(
         return
     found = -1 if placed is None else placed.header.last_offset
     if found != entry.offset:
-        note_pair(findings.index_mismatches, path, entry.offset, found)
+        findings.note(INDEX_MISMATCH, path, entry.offset, found)
 
 
 def _check_time_entry(
@@ -99,7 +105,7 @@ def _check_time_entry(
     placed = next((each for each in headers_of(log, position) if each.header.last_offset >= entry.offset), None)
     found_offset = -1 if placed is None else placed.header.last_offset
     if placed is None or found_offset != entry.offset:
-        note_pair(findings.offsets_not_found, path, entry.offset, found_offset)
+        findings.note(OFFSET_NOT_FOUND, path, entry.offset, found_offset)
         return
     try:
         largest_ms = max(batch_of(log, placed).timestamps_ms(), default=NO_TIMESTAMP)
@@ -107,9 +113,9 @@ def _check_time_entry(
         findings.remark(log.path, f"position {placed.position}: {error}")
         return
     if largest_ms != entry.timestamp_ms:
-        note_pair(findings.timestamp_mismatches, path, entry.timestamp_ms, largest_ms)
+        findings.note(TIMESTAMP_MISMATCH, path, entry.timestamp_ms, largest_ms)
     if previous_ms >= entry.timestamp_ms:
-        note_pair(findings.out_of_order_timestamps, path, entry.timestamp_ms, previous_ms)
+        findings.note(OUT_OF_ORDER_TIMESTAMP, path, entry.timestamp_ms, previous_ms)
 
 
 def _open_log(path: Path, stack: ExitStack, findings: Findings) -> FileRecords | None:

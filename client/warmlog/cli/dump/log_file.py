@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from warmlog.cli.dump.decoders import RecordDecoder, decode_strings
-from warmlog.cli.dump.findings import Findings, note_pair
+from warmlog.cli.dump.findings import NON_CONSECUTIVE, Findings
 from warmlog.cli.dump.segment_file import (
     PlacedHeader,
     base_offset_of,
@@ -75,7 +75,7 @@ def _batch_lines(file: FileRecords, view: LogView, findings: Findings) -> Iterat
             for offset, line in record_lines(batch, view):
                 yield line
                 if previous_offset not in (-1, offset - 1):
-                    note_pair(findings.non_consecutive, file.path, previous_offset, offset)
+                    findings.note(NON_CONSECUTIVE, file.path, previous_offset, offset)
                 previous_offset = offset
         except CorruptBatch as error:
             findings.remark(file.path, f"position {placed.position}: {error}")

@@ -1,4 +1,4 @@
-"""Runs the storage engine's two searches of an index, records which slots, and so which pages, they read, and tells it.
+"""Runs the storage engine's two searches of an index, and records which slots, and so which pages, they read.
 
 As text, the pages of the index are a row of cells; visited ones are numbered in order.
 """

@@ -18,6 +18,7 @@ of a command, which other users of the machine see in the list of processes.
 import os
 import sys
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 import click
@@ -223,8 +224,13 @@ def login_options(profile: Mapping[str, Any], *, asks: bool = True) -> dict[str,
     if file is not None:
         options["password"] = read_password(os.path.expanduser(file))  # noqa: PTH111
     if options.get("username") and not options.get("password") and asks and sys.stdin.isatty():
-        options["password"] = str(click.prompt(f"Password of user {options['username']}", hide_input=True, err=True))
+        options["password"] = _asked_password(options["username"])
     return options
+
+
+@cache  # a command that connects several times asks once
+def _asked_password(username: str) -> str:
+    return str(click.prompt(f"Password of user {username}", hide_input=True, err=True))
 
 
 def read_password(path: str) -> str:

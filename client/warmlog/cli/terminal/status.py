@@ -45,7 +45,7 @@ class Status:
 class Progress:
     """Counts records and their bytes; with `shows_status` it updates a status line.
 
-    With `total_bytes`, the size of an input of lines, the line has the share that is done and the time left.
+    With `total_bytes`, the size of an input of lines, the line shows the percentage and the time left.
     """
 
     def __init__(self, *, shows_status: bool, total_bytes: int | None = None) -> None:

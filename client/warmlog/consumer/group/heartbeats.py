@@ -31,7 +31,7 @@ INTERRUPTED_LEAVE_S = 0.2
 
 
 class Heartbeats:
-    """One member's heartbeats. `view` is replaced when something changes, and `on_news` called, in this thread."""
+    """One member's heartbeats. `assignment` is replaced when something changes, and `on_news` called, in its thread."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Heartbeats:
         """Whether the last response changed the epoch or the assignment."""
         self._under_way: set[asyncio.Task[None]] = set()
         self._sent_at = 0.0
-        self.view = self._membership.view
+        self.assignment = self._membership.assignment
         self.heard_at = datetime.now(UTC)
         """When the coordinator last confirmed the membership."""
         self.failure: WarmlogError | None = None
@@ -83,28 +83,28 @@ class Heartbeats:
         """Become a member (again)."""
         self._do(self._membership.join)
 
-    async def claim(self, life: int, partitions: Partitions) -> bool:
+    async def claim(self, incarnation: int, partitions: Partitions) -> bool:
         """Confirm these as well, before they are read: from then on they are this member's until `own` omits them.
 
-        False if they are not assigned any more; then there is another view.
+        False if they are not assigned any more; then there is another assignment.
         """
         claimed: Future[bool] = Future()
 
         def claim() -> None:
-            is_assigned = self._membership.claim(life, partitions)
+            is_assigned = self._membership.claim(incarnation, partitions)
             if claimed.set_running_or_notify_cancel():
                 claimed.set_result(is_assigned)
 
         self._do(claim)
         return await asyncio.wrap_future(claimed)
 
-    def own(self, life: int, owned: Iterable[Owned]) -> None:
+    def own(self, incarnation: int, owned: Iterable[Owned]) -> None:
         """Confirm what is read."""
-        self._do(lambda: self._membership.own(life, owned))
+        self._do(lambda: self._membership.own(incarnation, owned))
 
-    def lost(self, life: int, reason: WarmlogError) -> None:
-        """Note that a request of this life was refused as one of no member."""
-        self._do(lambda: self._membership.lost(life, reason))
+    def lost(self, incarnation: int, reason: WarmlogError) -> None:
+        """Note that a request of this incarnation was refused as one of no member."""
+        self._do(lambda: self._membership.lost(incarnation, reason))
 
     async def stop(self, *, for_a_while: bool, limit_s: float) -> None:
         """Leave the group and end the thread. A static member's partitions may wait for its return."""
@@ -130,21 +130,21 @@ class Heartbeats:
         self._thread.soon(run)
 
     def _publish(self) -> None:
-        view = self._membership.view
-        if view == self.view:
+        assignment = self._membership.assignment
+        if assignment == self.assignment:
             return
-        if view.phase is Phase.OUT:
+        if assignment.phase is Phase.OUT:
             self._is_out.set()
-            if view.reason is not None and self.view.phase in (Phase.MEMBER, Phase.LEAVING):
-                _log.warning("no longer a member of the group: %s", view.reason)
-        self.view = view
+            if assignment.reason is not None and self.assignment.phase in (Phase.MEMBER, Phase.LEAVING):
+                _log.warning("no longer a member of the group: %s", assignment.reason)
+        self.assignment = assignment
         with suppress(RuntimeError):  # the consumer's event loop is closed
             self._on_news()
 
     async def _run(self) -> None:
         cluster = Cluster(self._bootstrap, self._options)
         try:
-            while not (self._is_abandoned() and self._membership.view.phase is Phase.OUT):
+            while not (self._is_abandoned() and self._membership.assignment.phase is Phase.OUT):
                 self._woken.clear()
                 self._look_for_progress()
                 self._send_if_due(cluster)
@@ -153,7 +153,7 @@ class Heartbeats:
                         await self._woken.wait()
         except Exception as error:
             _log.exception("the heartbeats have failed")
-            self._membership.lost(self.view.life, ClientError(f"the heartbeats have failed: {error!r}"))
+            self._membership.lost(self.assignment.incarnation, ClientError(f"the heartbeats have failed: {error!r}"))
             self._publish()
         finally:
             for task in self._under_way:
@@ -196,7 +196,7 @@ class Heartbeats:
             self.heard_at = datetime.now(UTC)
             self._membership.responded(request, response)
             if asyncio.current_task() is self._last:
-                self._brought_news = self._membership.view != self.view
+                self._brought_news = self._membership.assignment != self.assignment
         self._publish()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -218,7 +218,7 @@ class Heartbeats:
 
     def _wake_at(self) -> float | None:
         """When to look again if nothing happens; None: never."""
-        if self._membership.view.phase is Phase.OUT:
+        if self._membership.assignment.phase is Phase.OUT:
             return None
         idle_at = self._active_at + self._max_idle_s
         return idle_at if self._last is not None else min(self._due_at(), idle_at)
@@ -230,7 +230,7 @@ class Heartbeats:
             return
         now = self._loop.time()
         progress = self._progress()
-        if progress is None or progress != self._last_progress or self.view.phase is not Phase.MEMBER:
+        if progress is None or progress != self._last_progress or self.assignment.phase is not Phase.MEMBER:
             self._last_progress, self._active_at = progress, now
         elif now - self._active_at >= self._max_idle_s:
             self._membership.leave(
@@ -239,7 +239,7 @@ class Heartbeats:
             self._publish()
 
     async def _end(self, for_a_while: bool, limit_s: float) -> None:
-        if self.view.phase is not Phase.OUT:
+        if self.assignment.phase is not Phase.OUT:
             self._is_out.clear()
             self._membership.leave(for_a_while=for_a_while)
             self._woken.set()

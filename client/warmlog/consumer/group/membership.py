@@ -54,13 +54,13 @@ class Phase(Enum):
     LEAVING = auto()
 
 
-class View(NamedTuple):
-    """What the consumer sees of its membership. `life` counts how often it has joined."""
+class Assignment(NamedTuple):
+    """What the consumer may read, and as which member: `incarnation` counts how often it has joined."""
 
-    life: int
+    incarnation: int
     phase: Phase
     epoch: int
-    assigned: Partitions
+    partitions: Partitions
     """What the member may own now, by the coordinator's last response."""
     reason: WarmlogError | None
     """Why it is out, if it was refused or had to leave."""
@@ -76,7 +76,7 @@ class Membership:
         """`first` is the heartbeat that joins."""
         self._first = first
         self._phase = Phase.OUT
-        self._life = 0
+        self._incarnation = 0
         self._epoch = 0
         self._assigned = NOTHING
         self._owned = NOTHING
@@ -92,9 +92,11 @@ class Membership:
         """As the coordinator has set it; 0 before its first response."""
 
     @property
-    def view(self) -> View:
+    def assignment(self) -> Assignment:
         is_final = isinstance(self._reason, FencedInstanceId)
-        return View(self._life, self._phase, self._epoch, self._assigned, self._reason, is_final, self._is_settled)
+        return Assignment(
+            self._incarnation, self._phase, self._epoch, self._assigned, self._reason, is_final, self._is_settled
+        )
 
     @property
     def is_urgent(self) -> bool:
@@ -105,22 +107,22 @@ class Membership:
 
     def join(self) -> None:
         """Become a member, unless it is one or may not be one again."""
-        if self._phase is Phase.OUT and not self.view.is_final:
-            self._life += 1
+        if self._phase is Phase.OUT and not self.assignment.is_final:
+            self._incarnation += 1
             self._phase, self._reason = Phase.JOINING, None
             self._epoch, self._assigned = 0, NOTHING
             self._sent = None
             self.failures = 0
             self._own(NOTHING)
 
-    def own(self, life: int, owned: Iterable[Owned]) -> None:
+    def own(self, incarnation: int, owned: Iterable[Owned]) -> None:
         """Tell the coordinator what it owns now. Without effect if it was lost in the meantime."""
-        if self._phase is Phase.MEMBER and life == self._life:
+        if self._phase is Phase.MEMBER and incarnation == self._incarnation:
             self._own(frozenset(owned))
 
-    def claim(self, life: int, partitions: Partitions) -> bool:
+    def claim(self, incarnation: int, partitions: Partitions) -> bool:
         """Own these as well, unless the coordinator no longer assigns all of them; return whether it does."""
-        if self._phase is not Phase.MEMBER or life != self._life or not partitions <= self._assigned:
+        if self._phase is not Phase.MEMBER or incarnation != self._incarnation or not partitions <= self._assigned:
             return False
         self._own(self._owned | partitions)
         return True
@@ -132,9 +134,9 @@ class Membership:
             self._leaving_epoch = LEAVING_FOR_A_WHILE if for_a_while else LEAVING
             self._assigned = NOTHING
 
-    def lost(self, life: int, reason: WarmlogError) -> None:
+    def lost(self, incarnation: int, reason: WarmlogError) -> None:
         """A request was refused because this is no longer a member."""
-        if life == self._life and self._phase in (Phase.JOINING, Phase.MEMBER):
+        if incarnation == self._incarnation and self._phase in (Phase.JOINING, Phase.MEMBER):
             self._out(reason)
 
     # --- heartbeats -------------------------------------------------------------------------------------------------

@@ -20,11 +20,10 @@ from warmlog.ranges.discover import Discovery, find_cuts
 from warmlog.ranges.offset_range import PartitionOffsets
 from warmlog.ranges.read_settings import ReadSettings, Remedies
 from warmlog.ranges.resolve import Loss
-from warmlog.sockets.retrying import retrying
 from warmlog.spark.export.manifest import Commit, Exported, ExportRefused, Manifest
 from warmlog.spark.options.read_options import PlanLimits, Retries
 from warmlog.spark.read.plan import Task, plan_tasks
-from warmlog.spark.read.planning import size_ranges
+from warmlog.spark.read.planning import retrying, size_ranges
 from warmlog.spark.stream.ranges import advance, stream_ranges
 from warmlog_protocol.messages import IsolationLevel
 from warmlog_transport.options import ConnectionOptions

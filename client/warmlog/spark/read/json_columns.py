@@ -36,9 +36,9 @@ class JsonColumns:
         self._options = pj.ParseOptions(explicit_schema=pa.schema(parsed), unexpected_field_behavior="ignore")
 
     def decode(self, values: pa.Array) -> tuple[list[pa.Array], Array]:
-        """Return the columns of `values` (binary), and a boolean for each record that says whether it does not fit.
+        """Return the columns of `values` (binary), and for each record whether it is malformed.
 
-        A null is a record without fields that fits.
+        A null is a valid record without fields.
         """
         is_null = values.is_null().to_numpy(zero_copy_only=False)
         does_fit = is_null | _are_braced(values)

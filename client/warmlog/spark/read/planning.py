@@ -1,21 +1,25 @@
 """Turns options into tasks: asks the broker once for its offsets, and fixes the ranges of one load()."""
 
 import logging
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
-from warmlog.errors import UnknownTopicOrPartition
+from warmlog.errors import ApiError, BrokerUnavailable, UnknownTopicOrPartition, may_pass
 from warmlog.points import Point
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets, SizedRange, sized_ranges
 from warmlog.ranges.resolve import resolve_ranges, starting_times
-from warmlog.sockets.retrying import retrying
 from warmlog.spark.options.read_options import PlanLimits, ReadOptions, TopicChoice
 from warmlog.spark.read.group_offsets import started_where_committed
 from warmlog.spark.read.plan import Task, plan_tasks
+from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition, partition_range
+from warmlog_transport.retries import pause_s
+
+T = TypeVar("T")
 
 _log = logging.getLogger("warmlog.spark")
-
 
 PIECES_A_TASK = 16
 """How many cuts at ends of batches to request for each task's worth of bytes."""
@@ -23,6 +27,28 @@ FINE_PIECE_BYTES = 1024 * 1024
 """The most bytes between cuts if the user sets `minPartitions`."""
 MAX_SCAN_MS = 10_000
 """How long the broker may read headers to find what is outside the requested times."""
+
+
+def retrying(request: Callable[[], T], *, retries: int, interval_ms: int, patience_s: float = 0.0) -> T:
+    """Return what `request` returns; retry about `interval_ms` after each failure that may pass (see `may_pass`).
+
+    Raises the error after so many `retries`, but not before `patience_s`.
+    """
+    options = ConnectionOptions(retry_backoff_ms=interval_ms, retry_backoff_max_ms=interval_ms)
+    ends_at = time.monotonic() + patience_s
+    retried = 0
+    while True:
+        wait_s = pause_s(1, options)
+        try:
+            return request()
+        except (BrokerUnavailable, ApiError) as error:
+            is_over = retried >= retries and time.monotonic() + wait_s > ends_at
+            if is_over or not may_pass(error):
+                raise
+            if not retried:
+                _log.warning("%s; retrying, first in %d ms", error, wait_s * 1000)
+        time.sleep(wait_s)
+        retried += 1
 
 
 def plan_batch(options: ReadOptions) -> list[Task]:

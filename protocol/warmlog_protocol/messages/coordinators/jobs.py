@@ -3,7 +3,7 @@
 The versions of a job are committed one after another, each with a transaction of its own. Each producer of it, a
 member, joins for itself and writes as an idempotent producer does, with Produce and the job's transactional id. One
 CommitJob then decides about all members: those it names are committed, all others are aborted. Repeating it is
-harmless, and so is to join again what is committed: whoever runs a version a second time learns that nothing is left
+harmless, and so is to join again what is committed: a version that runs a second time learns that nothing is left
 to do. Any of these may be refused with the retriable errors of `transactions`.
 """
 

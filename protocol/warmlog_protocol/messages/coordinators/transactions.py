@@ -23,7 +23,7 @@ class EndTransactionResponse(Message, frozen=True):
 
     All records of the ended one can be read by committed readers, or none. Errors: PRODUCER_FENCED (final),
     INVALID_PRODUCER_ID_MAPPING, TRANSACTIONAL_ID_NOT_FOUND, INVALID_TXN_STATE, TRANSACTION_ABORTABLE (it was aborted by
-    its timeout or an operator: InitProducerId with the old id and epoch begins anew).
+    its timeout or an operator: InitProducerId with the old id and epoch begins again).
     """
 
     producer_id: int

@@ -1,4 +1,4 @@
-"""What a broker imports before it accepts connections: a start takes about as long as its imports."""
+"""What a broker imports before it accepts connections: most of a start. And that it collects garbage after that."""
 
 import subprocess
 import sys
@@ -65,3 +65,32 @@ def test_a_broker_accepts_connections_before_it_imports_what_only_some_requests_
     assert too_early == []
     tops = {name.partition(".")[0] for name in imported} - {"warmlog_broker", "warmlog_protocol"}
     assert tops <= OTHERS, tops - OTHERS
+
+
+COLLECTING = """
+import gc, os, signal, sys, threading, time
+from warmlog_broker.__main__ import main
+
+def watch():
+    while not gc.isenabled():  # before main disables it, and once the broker serves
+        time.sleep(0.001)
+    print("collects again")
+    os.kill(os.getpid(), signal.SIGTERM)
+
+disable = gc.disable
+def disable_and_watch():
+    disable()
+    gc.disable = disable
+    threading.Thread(target=watch, daemon=True).start()
+
+gc.disable = disable_and_watch
+sys.exit(main(["--data-dir", sys.argv[1], "--listen", "127.0.0.1:0"]))
+"""
+
+
+def test_a_broker_that_serves_collects_its_garbage(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COLLECTING, str(tmp_path / "data")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "collects again\n"
+    assert "ready, listening" in done.stderr

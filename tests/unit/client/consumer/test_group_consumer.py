@@ -303,7 +303,7 @@ async def test_a_revocation_whose_commit_was_cancelled_is_carried_out_by_the_nex
             await asyncio.Event().wait()
 
         with monkeypatch.context() as patch:
-            patch.setattr(client._committing, "_commit_finished", never)
+            patch.setattr(client._offset_commits, "_commit_finished", never)
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(anext(batches), 0.05)
         assert client.assignment == [("t", 0), ("t", 1)]

@@ -9,7 +9,7 @@ import warmlog
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
 from group_consumer import FIRST, consumer, take
-from warmlog.consumer import committing
+from warmlog.consumer import offset_commits
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ async def test_an_automatic_commit_is_made_after_a_commit_by_hand_was_refused(
 async def test_a_commit_that_the_close_of_the_consumer_interrupts_says_so(
     broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committing, "LAST_COMMIT_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(offset_commits, "LAST_COMMIT_TIMEOUT_S", 0.1)
     async with consumer(broker, commit="manual") as client:
         (batch,) = await take(client.batches(), 1)
         broker.is_silent = True

@@ -12,7 +12,7 @@ import warmlog.blocking
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator, owned
 from group_consumer import Calls, consumer, fill, place
-from warmlog.consumer import member
+from warmlog.consumer import group_start
 from warmlog.consumer.starting import look_up_points
 
 
@@ -87,7 +87,7 @@ async def test_a_consumer_that_is_closed_while_it_looks_where_to_start_takes_not
         await may_go_on.wait()
         return await look_up_points(*given)
 
-    monkeypatch.setattr(member, "look_up_points", look_up_slowly)
+    monkeypatch.setattr(group_start, "look_up_points", look_up_slowly)
     client = await consumer(broker, **calls.options).start()
     async with asyncio.timeout(10):
         reading = asyncio.create_task(anext(client.batches()))

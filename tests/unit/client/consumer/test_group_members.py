@@ -13,7 +13,7 @@ import warmlog
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
 from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, fill, place, take, until
-from warmlog.consumer import member
+from warmlog.consumer import group_start
 from warmlog_protocol.errors import CoordinatorLoadInProgress, GroupMaxSizeReached, UnknownMemberId
 from warmlog_protocol.messages import GroupHeartbeatRequest, Message, OffsetFetchRequest
 from warmlog_transport.cluster import Cluster
@@ -105,7 +105,7 @@ async def test_what_is_lost_while_its_start_is_looked_up_is_not_assigned(
 ) -> None:
     calls = Calls()
     async with consumer(broker, **calls.options) as client:
-        look_up = member.look_up_points
+        look_up = group_start.look_up_points
 
         async def look_up_then_lose(*args: Any) -> Any:
             found = await look_up(*args)
@@ -114,7 +114,7 @@ async def test_what_is_lost_while_its_start_is_looked_up_is_not_assigned(
             return found
 
         with monkeypatch.context() as patch:
-            patch.setattr(member, "look_up_points", look_up_then_lose)
+            patch.setattr(group_start, "look_up_points", look_up_then_lose)
             with pytest.raises(warmlog.MembershipLost):
                 await take(client.batches(), 1)
         assert (calls.all, client.assignment) == ([], [])

@@ -2,8 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 
@@ -204,5 +205,30 @@ async def test_a_blocking_step_that_was_interrupted_lets_the_next_one_begin_whil
             assert next(client.batches()).offsets == [0, 1, 2, 3]
             assert next(client.records()).offset == 4
             sys.stdout.write(str(raised.traceback[-1]))
+
+    await asyncio.to_thread(read)
+
+
+async def test_a_blocking_step_that_goes_on_after_its_caller_was_interrupted_is_ended_by_the_next_one(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+
+    def read() -> None:
+        with warmlog.blocking.Consumer(broker.address, topics=["t"], max_wait_ms=20) as client:
+            records, thread = client.records(), client._running()
+            assert [next(records).offset for _ in range(8)] == list(range(8))
+
+            def orphaned(work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+                asyncio.run_coroutine_threadsafe(work(), thread.loop)
+                raise KeyboardInterrupt
+
+            with monkeypatch.context() as patch:
+                patch.setattr(client, "_call", orphaned)
+                with pytest.raises(KeyboardInterrupt):
+                    next(records)
+            loop.call_soon_threadsafe(fill, broker, 0, 1, 1)
+            assert next(client.batches()).offsets == [8]
+            assert next(records).offset == 9
 
     await asyncio.to_thread(read)

@@ -102,15 +102,15 @@ def test_what_is_not_acknowledged_is_counted_in_words() -> None:
 def test_a_batch_is_due_when_its_linger_is_over_and_not_before() -> None:
     accumulator, topic, clock = make()
     batch = batch_of(add(accumulator, topic))
-    assert accumulator.next_due_at() == pytest.approx(0.005)
+    assert accumulator.next_look_at == pytest.approx(0.005)
     clock.now = 0.004
-    accumulator.mark_lingered(clock.now)
+    assert accumulator.look(clock.now) == []
     assert not batch.is_due
     clock.now = 0.005
-    accumulator.mark_lingered(clock.now)
+    assert accumulator.look(clock.now) == []
     assert batch.is_due
     assert list(accumulator.ready) == [topic.queues[0]]
-    assert accumulator.next_due_at() is None
+    assert accumulator.next_look_at == 1.0, "its delivery timeout"
 
 
 def test_a_due_batch_takes_records_until_it_is_sent() -> None:
@@ -137,17 +137,13 @@ def test_send_may_fill_open_batches_without_headers() -> None:
     batch = batch_of(add(accumulator, topic))
     assert topic.open_sticky is topic.open[batch.partition] is batch
     assert batch.plain_limit_bytes > batch.size_bytes
-    assert batch.keyed_limit_bytes == 0
     assert before_ns < batch.tick_end_ns <= time.time_ns() + 1_000_000
     add(accumulator, topic, timestamp_ms=5)
     assert batch.tick_end_ns == 0
     add(accumulator, topic)
     assert batch.tick_end_ns > 0
     add(accumulator, topic, key=b"k", partition=batch.partition)
-    assert batch.keyed_limit_bytes > batch.size_bytes
     assert batch.plain_limit_bytes == 0
-    add(accumulator, topic, headers=[("h", b"")], partition=batch.partition)
-    assert batch.keyed_limit_bytes == 0
     accumulator.close_batch(topic.queues[batch.partition], batch)
     assert (topic.open, topic.open_sticky) == ({}, NO_BATCH)
 
@@ -219,10 +215,10 @@ def test_batches_expire_in_the_order_of_their_first_record() -> None:
     first = batch_of(add(accumulator, topic, partition=0))
     clock.now = 0.5
     second = batch_of(add(accumulator, topic, partition=1))
-    assert accumulator.next_expiry_at() == 1.0
-    assert accumulator.expired(0.9) == []
-    assert accumulator.expired(1.0) == [first]
-    assert accumulator.expired(1.5) == [first, second]
+    assert accumulator.look(0.9) == []
+    assert accumulator.next_look_at == 1.0
+    assert accumulator.look(1.0) == [first]
+    assert accumulator.look(1.5) == [first, second]
 
 
 def test_the_delay_of_a_quota_does_not_count_for_the_delivery_timeout() -> None:
@@ -232,9 +228,10 @@ def test_the_delay_of_a_quota_does_not_count_for_the_delivery_timeout() -> None:
     clock.now, throttled.now = 0.5, 0.2
     second = batch_of(add(accumulator, topic, partition=1))
     throttled.now = 10.0
-    assert accumulator.next_expiry_at() == 1.0
-    clock.now = 1.0
-    assert accumulator.next_expiry_at() == 11.0
-    assert accumulator.expired(10.9) == []
-    assert accumulator.expired(11.0) == [first]
-    assert accumulator.expired(11.3) == [first, second]
+    assert accumulator.look(0.9) == []
+    assert accumulator.next_look_at == 1.0
+    assert accumulator.look(1.0) == []
+    assert accumulator.next_look_at == 11.0
+    assert accumulator.look(10.9) == []
+    assert accumulator.look(11.0) == [first]
+    assert accumulator.look(11.3) == [first, second]

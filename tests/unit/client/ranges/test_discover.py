@@ -1,73 +1,57 @@
 """What is asked of a broker for a plan, where it is too much for one request or one answer."""
 
-import socket
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from unit.client.ranges.fake_broker import TOPIC_ID, FakeBroker
+from unit.client.ranges.scripted_broker import TOPIC_ID, ScriptedBroker
 from warmlog.errors import InvalidRequest, NotLeaderOrFollower
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
-    BrokerMetadata,
     FindSplitsRequest,
     FindSplitsResponse,
     FoundSplit,
     FoundSplits,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     Message,
-    MetadataRequest,
-    MetadataResponse,
-    PartitionMetadata,
-    TopicMetadata,
 )
-from warmlog_protocol.wire.connection import DEFAULT_MAX_ITEMS, ResponseTooLarge, ServerConnection
+from warmlog_protocol.wire.connection import DEFAULT_MAX_ITEMS
 
 PARTITIONS = DEFAULT_MAX_ITEMS + 500
 MIB = 1 << 20
 
 
-class SizedBroker(FakeBroker):
-    """Leads every partition of any topic, and cuts ranges of offsets that are bytes, a record each."""
+class SizedBroker(ScriptedBroker):
+    """Leads every partition of t, and cuts ranges of offsets that are bytes, a record each."""
 
     def __init__(self) -> None:
         super().__init__([])
+        self.topics["t"] = [self.log] * PARTITIONS
+        self.further_handlers[FindSplitsRequest] = self._splits
         self.asked: list[tuple[type[Message], int]] = []
         """Requests about partitions, and about how many."""
         self.targets: list[int] = []
         self.error_code = 0
         """Of each range that it is to cut."""
 
-    def _handle(self, sock: socket.socket, core: ServerConnection, correlation_id: int, message: Message) -> bool:
-        if isinstance(message, ListOffsetsRequest | FindSplitsRequest):
-            self.asked.append((type(message), len(message.partitions)))
-        if not isinstance(message, FindSplitsRequest):
-            return super()._handle(sock, core, correlation_id, message)
-        self.targets.append(message.target_bytes)
-        try:
-            answer = core.respond(correlation_id, self._splits(message))
-        except ResponseTooLarge as error:
-            answer = core.refuse(correlation_id, error)
-        sock.sendall(answer)
-        return True
+    def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        self.asked.append((ListOffsetsRequest, len(request.partitions)))
+        return super()._list_offsets(request)
 
-    def _splits(self, message: FindSplitsRequest) -> FindSplitsResponse:
-        step = message.target_bytes
+    def _splits(self, request: FindSplitsRequest) -> FindSplitsResponse:
+        self.asked.append((FindSplitsRequest, len(request.partitions)))
+        self.targets.append(request.target_bytes)
+        step = request.target_bytes
         found = []
-        for wanted in message.partitions:
+        for wanted in request.partitions:
             ends = [*range(wanted.start_offset + step, wanted.end_offset, step), wanted.end_offset]
             begins = [wanted.start_offset, *ends[:-1]]
             splits = [FoundSplit(end, end - begin) for begin, end in zip(begins, ends, strict=True)]
             found.append(FoundSplits(wanted.topic, wanted.partition, self.error_code, "", splits))
         return FindSplitsResponse(found)
-
-    def _metadata(self, message: MetadataRequest) -> MetadataResponse:
-        host, port = self.leader.rsplit(":", 1)
-        partitions = [PartitionMetadata(0, number, 1, 0, [1], [1]) for number in range(PARTITIONS)]
-        topics = [TopicMetadata(0, name, TOPIC_ID, partitions) for name in message.topics or ()]
-        return MetadataResponse("cluster", 1, [BrokerMetadata(1, host, int(port))], topics)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -15,37 +16,52 @@ from typing import Any
 import pytest
 
 import warmlog.arrow.reader
-from unit.client.ranges.fake_broker import TOPIC_ID, Answer, FakeBroker
+from unit.client.ranges.scripted_broker import TOPIC_ID, Answer, ScriptedBroker
 from unit.client.ranges.test_range_reader import QUICK, hang_up, honest, log_of, trimmed_to_700
+from waiting import wait_until
 from warmlog.ranges.offset_range import OffsetRange
+from warmlog.ranges.range_fetch import RangeFetch
 from warmlog.ranges.range_reader import RangeReader, read_ranges
 from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.messages import FetchPartition
-from warmlog_transport.cluster_thread import ClusterThread
+from warmlog_transport.loop_thread import LoopThread
 
 PATIENT = replace(QUICK, deadline_s=30.0)
 
 
+class Interrupted:
+    """A response that Ctrl-C comes before, or with."""
+
+    def __init__(self, coming: "Future[Any]", is_after: bool) -> None:
+        self._coming = coming
+        self._is_after = is_after
+        self.cancel = coming.cancel
+        self.done = coming.done
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        if self._is_after:
+            self._coming.result(timeout_s)
+        raise KeyboardInterrupt
+
+
 class Interruptions:
-    """Ctrl-C ends the wait with the number `at` for the event loop: before its work is begun, or after it is done."""
+    """Ctrl-C ends the wait for a response with the number `at`: before it is asked for, or after it has come."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.at = 0
         self.is_after = False
         self.waits = 0
-        call = ClusterThread.call
+        submit = LoopThread.submit
 
-        def interrupted(thread: ClusterThread, work: Any) -> Any:
+        def interrupted(thread: LoopThread, work: Any) -> Any:
+            coming = submit(thread, work)
+            if getattr(work, "__name__", "") != RangeFetch.next.__name__:
+                return coming
             self.waits += 1
-            if self.waits == self.at and not self.is_after:
-                raise KeyboardInterrupt
-            result = call(thread, work)
-            if self.waits == self.at:
-                raise KeyboardInterrupt
-            return result
+            return Interrupted(coming, self.is_after) if self.waits == self.at else coming
 
-        monkeypatch.setattr(ClusterThread, "call", interrupted)
+        monkeypatch.setattr(LoopThread, "submit", interrupted)
 
     def each(self, most: int) -> Iterator[None]:
         """Every wait of a run, each run with one interruption more."""
@@ -85,7 +101,7 @@ def read(ranges: list[OffsetRange], settings: ReadSettings = PATIENT) -> list[in
         return read_on(reading)
 
 
-def ranges_of(broker: FakeBroker, *bounds: tuple[int, int], **options: Any) -> list[OffsetRange]:
+def ranges_of(broker: ScriptedBroker, *bounds: tuple[int, int], **options: Any) -> list[OffsetRange]:
     return [OffsetRange("t", 2, start, end, broker.address, TOPIC_ID, **options) for start, end in bounds]
 
 
@@ -94,7 +110,7 @@ def ranges_of(broker: FakeBroker, *bounds: tuple[int, int], **options: Any) -> l
 def test_a_range_whose_reading_is_interrupted_at_any_wait_is_read_once(
     interruptions: Interruptions, per_batch: int, failures: list[Any]
 ) -> None:
-    with FakeBroker(log_of(300, per_batch=per_batch)) as broker:
+    with ScriptedBroker(log_of(300, per_batch=per_batch)) as broker:
         for _ in interruptions.each(12):
             broker.script = list(failures)
             assert read(ranges_of(broker, (5, 195), (200, 290))) == [*range(5, 195), *range(200, 290)]
@@ -102,7 +118,7 @@ def test_a_range_whose_reading_is_interrupted_at_any_wait_is_read_once(
 
 def test_a_limit_counts_what_was_returned_before_an_interruption(interruptions: Interruptions) -> None:
     settings = replace(PATIENT, limit=130)
-    with FakeBroker(log_of(300)) as broker:
+    with ScriptedBroker(log_of(300)) as broker:
         for _ in interruptions.each(8):
             assert read(ranges_of(broker, (0, 100), (150, 290)), settings) == [*range(100), *range(150, 180)]
 
@@ -117,7 +133,7 @@ def test_what_compaction_removed_and_what_is_out_of_time_is_passed_over_after_an
         values = [b"%099d" % offset for offset in offsets]
         deltas = [offset - base for offset in offsets]
         log.append(encode_batch(values, timestamps_ms=offsets, base_offset=base, offset_deltas=deltas))
-    with FakeBroker(log) as broker:
+    with ScriptedBroker(log) as broker:
         for _ in interruptions.each(6):
             assert read(ranges_of(broker, (0, 299), from_ms=60, until_ms=200)) == kept
 
@@ -126,7 +142,7 @@ def test_what_is_gone_is_skipped_after_an_interruption_too(
     interruptions: Interruptions, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = replace(PATIENT, fails_on_data_loss=False)
-    with FakeBroker(log_of(1_000), log_start_offset=700) as broker:
+    with ScriptedBroker(log_of(1_000), log_start_offset=700) as broker:
         for _ in interruptions.each(6):
             broker.script = [trimmed_to_700] * 1_000
             assert read(ranges_of(broker, (600, 800)), settings) == [*range(700, 800)]
@@ -141,7 +157,7 @@ def test_a_signal_ends_the_wait_for_a_broker_and_the_next_call_goes_on(caplog: p
         may_respond.wait(20)
         return answer
 
-    with FakeBroker(log_of(1_000), [honest, honest, late]) as broker:
+    with ScriptedBroker(log_of(1_000), [honest, honest, late]) as broker:
         reading = read_ranges(ranges_of(broker, (0, 1_000)), Projection(("offset",)), replace(PATIENT, in_flight=1))
         offsets: list[int] = []
         timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
@@ -158,14 +174,13 @@ def test_a_signal_ends_the_wait_for_a_broker_and_the_next_call_goes_on(caplog: p
 
 
 def test_a_reader_that_is_left_alone_closes_its_connection_without_the_garbage_collector() -> None:
-    with FakeBroker(log_of(300)) as broker:
+    with ScriptedBroker(log_of(300)) as broker:
         gc.disable()
         try:
             reading = read_ranges(ranges_of(broker, (0, 300)), Projection(("value",)), PATIENT)
             assert next(reading).num_rows
             del reading
-            broker._threads[1].join(5)
-            assert not broker._threads[1].is_alive()
+            wait_until(lambda: broker.connections == 0)
         finally:
             gc.enable()
 
@@ -183,7 +198,7 @@ print(next(reading).num_rows)
 
 
 def test_a_program_ends_that_leaves_a_reader_open() -> None:
-    with FakeBroker(log_of(300)) as broker:
+    with ScriptedBroker(log_of(300)) as broker:
         command = [sys.executable, "-c", LEFT_OPEN, broker.address]
         done = subprocess.run(command, timeout=30, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")

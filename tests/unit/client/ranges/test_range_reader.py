@@ -7,7 +7,8 @@ import pytest
 from crc32c import crc32c
 from msgspec.structs import replace as replace_fields
 
-from unit.client.ranges.fake_broker import TOPIC_ID, Answer, FakeBroker, Step
+from unit.client.ranges.scripted_broker import TOPIC_ID, Answer, ScriptedBroker, Step
+from waiting import wait_until
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -57,7 +58,7 @@ def log_of(count: int, *, per_batch: int = 10) -> list[bytes]:
     return batches
 
 
-def read_offsets(broker: FakeBroker, *bounds: tuple[int, int], settings: ReadSettings = QUICK) -> list[int]:
+def read_offsets(broker: ScriptedBroker, *bounds: tuple[int, int], settings: ReadSettings = QUICK) -> list[int]:
     """The offsets read, of which values and column must agree."""
     ranges = [OffsetRange("t", 2, start, end, broker.address, TOPIC_ID) for start, end in bounds]
     offsets: list[int] = []
@@ -86,14 +87,14 @@ def failing(error: ApiError) -> Step:
 
 @pytest.mark.parametrize("bounds", [(0, 1_000), (0, 1), (999, 1_000), (333, 777), (10, 20)])
 def test_a_range_is_read_from_its_first_offset_to_its_last(bounds: tuple[int, int]) -> None:
-    with FakeBroker(log_of(1_000)) as broker:
+    with ScriptedBroker(log_of(1_000)) as broker:
         assert read_offsets(broker, bounds) == list(range(*bounds))
         assert {fetch.topic_id for fetch in broker.fetches} == {TOPIC_ID}
-        assert broker.connections == 1
+        assert len(broker.handshakes) == 1
 
 
 def test_several_ranges_are_read_one_after_another() -> None:
-    with FakeBroker(log_of(100)) as broker:
+    with ScriptedBroker(log_of(100)) as broker:
         assert read_offsets(broker, (50, 60), (0, 5), (7, 7)) == [*range(50, 60), *range(5)]
 
 
@@ -104,7 +105,7 @@ def test_no_ranges_give_no_records_and_ask_nobody() -> None:
 def test_offsets_that_compaction_removed_are_passed_over() -> None:
     sparse = encode_batch([b"%099d" % n for n in (3, 7, 8)], timestamps_ms=0, base_offset=0, offset_deltas=[3, 7, 8])
     later = encode_batch([b"%099d" % n for n in (500, 501)], timestamps_ms=0, base_offset=500)
-    with FakeBroker([sparse, later]) as broker:
+    with ScriptedBroker([sparse, later]) as broker:
         assert read_offsets(broker, (0, 502)) == [3, 7, 8, 500, 501]
         assert read_offsets(broker, (4, 501)) == [7, 8, 500]
         assert read_offsets(broker, (100, 400)) == []
@@ -119,7 +120,7 @@ def test_four_fetches_are_in_flight() -> None:
         time.sleep(0.01)
         return answer
 
-    with FakeBroker(batches, [slow] * 10) as broker:
+    with ScriptedBroker(batches, [slow] * 10) as broker:
         assert read_offsets(broker, (0, 200)) == list(range(200))
         assert broker.most_unanswered >= 2  # several requests came with one read from the socket
         assert starts == sorted(starts)
@@ -133,7 +134,7 @@ def test_short_batches_that_mislead_guesses_lose_and_repeat_nothing(short: int, 
         values = [b"%099d" % offset for offset in range(base, base + span)]
         log.append(encode_batch(values, timestamps_ms=0, base_offset=base))
         base += span
-    with FakeBroker(log, [*[honest] * 12, failure, *[honest] * 3, failure]) as broker:
+    with ScriptedBroker(log, [*[honest] * 12, failure, *[honest] * 3, failure]) as broker:
         assert read_offsets(broker, (0, base)) == list(range(base))
 
 
@@ -141,33 +142,33 @@ def test_short_batches_that_mislead_guesses_lose_and_repeat_nothing(short: int, 
 @pytest.mark.parametrize("after", [0, 1, 5])
 def test_a_passing_failure_is_got_over_without_losing_or_repeating_a_record(failure: Step, after: int) -> None:
     script = [honest] * after + [failure] + [honest] * 3 + [failure, failure]
-    with FakeBroker(log_of(1_000), script) as broker:
+    with ScriptedBroker(log_of(1_000), script) as broker:
         assert read_offsets(broker, (5, 995)) == list(range(5, 995))
-        assert (broker.connections > 1) == (failure is hang_up)
+        assert (len(broker.handshakes) > 1) == (failure is hang_up)
         assert not broker.script
 
 
 def test_a_leader_that_moves_is_found_and_reading_goes_on_there() -> None:
     log = log_of(1_000)
     with (
-        FakeBroker(log, [honest, honest, *[failing(NotLeaderOrFollower("moved"))] * 20]) as old,
-        FakeBroker(log) as new,
+        ScriptedBroker(log, [honest, honest, *[failing(NotLeaderOrFollower("moved"))] * 20]) as old,
+        ScriptedBroker(log) as new,
     ):
         old.leader = new.address
         assert read_offsets(old, (5, 600), (600, 995)) == list(range(5, 995))
-        assert new.connections == 1, "the second range goes there at once"
+        assert len(new.handshakes) == 1, "the second range goes there at once"
 
 
 def test_a_broker_that_is_gone_is_replaced_by_the_leader_that_the_named_brokers_know() -> None:
     log = log_of(1_000)
-    with FakeBroker(log) as new:
-        with FakeBroker([]) as gone:
+    with ScriptedBroker(log) as new:
+        with ScriptedBroker([]) as gone:
             pass
         settings = replace(QUICK, bootstrap=(gone.address, new.address))
         assert read_offsets(gone, (5, 995), settings=settings) == list(range(5, 995))
 
 
-def fail_reading(broker: FakeBroker, error: type[Exception], *bounds: tuple[int, int]) -> str:
+def fail_reading(broker: ScriptedBroker, error: type[Exception], *bounds: tuple[int, int]) -> str:
     with pytest.raises(error) as caught:
         read_offsets(broker, *(bounds or ((5, 995),)))
     assert "\n" not in str(caught.value)
@@ -175,7 +176,7 @@ def fail_reading(broker: FakeBroker, error: type[Exception], *bounds: tuple[int,
 
 
 def test_a_broker_that_stays_away_is_given_up_after_the_deadline() -> None:
-    with FakeBroker(log_of(1_000), [honest, *[hang_up] * 1_000]) as broker:
+    with ScriptedBroker(log_of(1_000), [honest, *[hang_up] * 1_000]) as broker:
         started = time.monotonic()
         message = fail_reading(broker, BrokerUnavailable)
         assert 0.1 < time.monotonic() - started < 5
@@ -185,20 +186,20 @@ def test_a_broker_that_stays_away_is_given_up_after_the_deadline() -> None:
 
 
 def test_a_broker_that_is_not_there_is_named() -> None:
-    with FakeBroker([]) as gone:
+    with ScriptedBroker([]) as gone:
         pass
     message = fail_reading(gone, BrokerUnavailable)
     assert f"t-2 offsets 5 to 995, stopped at 5, broker {gone.address}: no connection to broker" in message
 
 
 def test_records_that_retention_removed_while_spark_was_reading_are_an_error_with_the_range() -> None:
-    with FakeBroker(log_of(1_000), [honest, *[failing(OffsetOutOfRange("too old"))] * 9]) as broker:
-        broker.log_start_offset = 700
+    with ScriptedBroker(log_of(1_000), [honest, *[failing(OffsetOutOfRange("too old"))] * 9]) as broker:
+        broker.log.log_start_offset = 700
         message = fail_reading(broker, OffsetOutOfRange)
     assert message.startswith("t-2 offsets 5 to 995, stopped at ")
     assert "to 699 are gone, the log starts at 700 now: retention or DeleteRecords removed them" in message
     assert message.endswith("; make a new reader with a later start")
-    assert broker.connections == 1
+    assert len(broker.handshakes) == 1
 
 
 def trimmed_to_700(wanted: FetchPartition, answer: Answer) -> Answer | ApiError:
@@ -206,8 +207,8 @@ def trimmed_to_700(wanted: FetchPartition, answer: Answer) -> Answer | ApiError:
 
 
 def test_what_is_gone_is_skipped_with_a_warning_where_that_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
-    with FakeBroker(log_of(1_000), [honest, honest, *[trimmed_to_700] * 1_000]) as broker:
-        broker.log_start_offset = 700
+    with ScriptedBroker(log_of(1_000), [honest, honest, *[trimmed_to_700] * 1_000]) as broker:
+        broker.log.log_start_offset = 700
         offsets = read_offsets(broker, (5, 995), settings=LENIENT)
     assert offsets[-295:] == list(range(700, 995))
     assert offsets[:-295] == list(range(5, offsets[-296] + 1))
@@ -218,8 +219,8 @@ def test_what_is_gone_is_skipped_with_a_warning_where_that_is_allowed(caplog: py
 
 def test_what_is_gone_is_told_whoever_wants_to_know_instead_of_the_warning(caplog: pytest.LogCaptureFixture) -> None:
     losses: list[Loss] = []
-    with FakeBroker(log_of(1_000), [trimmed_to_700] * 1_000) as broker:
-        broker.log_start_offset = 700
+    with ScriptedBroker(log_of(1_000), [trimmed_to_700] * 1_000) as broker:
+        broker.log.log_start_offset = 700
         ranges = [OffsetRange("t", 2, start, start + 10, broker.address, TOPIC_ID) for start in (100, 695)]
         batches = list(read_ranges(ranges, Projection(("offset",)), LENIENT, on_loss=losses.append))
     assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == list(range(700, 705))
@@ -233,14 +234,14 @@ def test_what_is_gone_is_told_whoever_wants_to_know_instead_of_the_warning(caplo
 def test_a_damaged_batch_that_retention_removes_before_its_end_is_found_is_skipped_with_all_that_is_gone() -> None:
     batches = log_of(1_000)
     batches[0] = batches[0][:-1] + bytes([batches[0][-1] ^ 1])
-    with FakeBroker(batches, [honest, *[trimmed_to_700] * 1_000]) as broker:
-        broker.log_start_offset = 700
+    with ScriptedBroker(batches, [honest, *[trimmed_to_700] * 1_000]) as broker:
+        broker.log.log_start_offset = 700
         assert read_offsets(broker, (0, 995), settings=LENIENT) == list(range(700, 995))
 
 
 def test_nothing_is_skipped_before_the_broker_has_said_where_the_log_starts() -> None:
-    with FakeBroker(log_of(1_000), [honest, *[trimmed_to_700] * 1_000]) as broker:
-        broker.log_start_offset = 700
+    with ScriptedBroker(log_of(1_000), [honest, *[trimmed_to_700] * 1_000]) as broker:
+        broker.log.log_start_offset = 700
         broker.list_offsets_errors = [NotLeaderOrFollower("moved"), StorageError("the disk failed")]
         offsets = read_offsets(broker, (5, 995), settings=LENIENT)
         assert offsets[-295:] == list(range(700, 995))
@@ -254,7 +255,7 @@ def test_nothing_is_skipped_before_the_broker_has_said_where_the_log_starts() ->
 def test_the_rest_of_a_range_whose_topic_is_gone_is_skipped_with_a_warning_where_that_is_allowed(
     error: ApiError, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with FakeBroker(log_of(1_000), [honest, failing(error)]) as broker:
+    with ScriptedBroker(log_of(1_000), [honest, failing(error)]) as broker:
         bounds = ((5, 995), (10, 20))
         offsets = read_offsets(broker, *bounds, settings=LENIENT)
     assert offsets == [*range(5, offsets[-11] + 1), *range(10, 20)]
@@ -263,7 +264,7 @@ def test_the_rest_of_a_range_whose_topic_is_gone_is_skipped_with_a_warning_where
 
 
 def test_the_error_says_what_its_reader_can_do() -> None:
-    with FakeBroker(log_of(100), [failing(UnknownTopicId("gone"))]) as broker:
+    with ScriptedBroker(log_of(100), [failing(UnknownTopicId("gone"))]) as broker:
         settings = replace(QUICK, remedies=Remedies(when_recreated="load again, or allow it"))
         with pytest.raises(UnknownTopicId, match=r"planned: load again, or allow it$"):
             read_offsets(broker, (0, 100), settings=settings)
@@ -271,15 +272,15 @@ def test_the_error_says_what_its_reader_can_do() -> None:
 
 @pytest.mark.parametrize("limit", [1, 10, 77, 99, 100, 150])
 def test_a_limit_ends_reading_after_so_many_records(limit: int) -> None:
-    with FakeBroker(log_of(1_000)) as broker:
+    with ScriptedBroker(log_of(1_000)) as broker:
         offsets = read_offsets(broker, (0, 50), (500, 550), settings=replace(QUICK, limit=limit))
     assert offsets == [*range(50), *range(500, 550)][:limit]
 
 
 def test_ranges_of_one_leader_share_a_connection() -> None:
-    with FakeBroker(log_of(1_000)) as broker:
+    with ScriptedBroker(log_of(1_000)) as broker:
         assert read_offsets(broker, (0, 10), (500, 510), (90, 95)) == [*range(10), *range(500, 510), *range(90, 95)]
-        assert broker.connections == 1
+        assert len(broker.handshakes) == 1
 
 
 def test_only_committed_records_are_read_where_the_others_are_not_wanted() -> None:
@@ -300,28 +301,28 @@ def test_only_committed_records_are_read_where_the_others_are_not_wanted() -> No
     log = [*transaction(7, 0, ControlType.ABORT), *transaction(8, 6, ControlType.COMMIT)]
     committed = replace(QUICK, isolation=IsolationLevel.READ_COMMITTED)
     for bounds, expected in (((0, 12), [*range(6, 11)]), ((2, 8), [6, 7]), ((3, 5), [])):
-        with FakeBroker(log, [with_aborted] * 9) as broker:
+        with ScriptedBroker(log, [with_aborted] * 9) as broker:
             assert read_offsets(broker, bounds, settings=committed) == expected
-    with FakeBroker(log) as broker:
+    with ScriptedBroker(log) as broker:
         assert read_offsets(broker, (0, 12)) == [*range(5), *range(6, 11)]
 
 
 def test_an_offset_after_the_end_of_the_log_is_an_error() -> None:
-    with FakeBroker(log_of(10), [failing(OffsetOutOfRange("offset 5 is after the end, 3"))]) as broker:
+    with ScriptedBroker(log_of(10), [failing(OffsetOutOfRange("offset 5 is after the end, 3"))]) as broker:
         message = fail_reading(broker, OffsetOutOfRange)
     assert "offsets 5 to 994 are not there any more: offset 5 is after the end, 3; make a new reader" in message
 
 
 @pytest.mark.parametrize("error", [UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition])
 def test_a_topic_that_was_deleted_or_made_anew_is_an_error_at_once(error: type[ApiError]) -> None:
-    with FakeBroker(log_of(1_000), [honest, *[failing(error("gone"))] * 9]) as broker:
+    with ScriptedBroker(log_of(1_000), [honest, *[failing(error("gone"))] * 9]) as broker:
         message = fail_reading(broker, error)
-        assert broker.connections == 1
+        assert len(broker.handshakes) == 1
     assert "gone; the topic was deleted or recreated after these ranges were planned: make a new reader" in message
 
 
 def test_a_failed_disk_is_waited_for_and_then_named() -> None:
-    with FakeBroker(log_of(1_000), [failing(StorageError("the disk failed"))] * 1_000) as broker:
+    with ScriptedBroker(log_of(1_000), [failing(StorageError("the disk failed"))] * 1_000) as broker:
         message = fail_reading(broker, StorageError)
         assert [fetch.fetch_offset for fetch in broker.fetches].count(5) > 1
     assert "the disk failed; gave up after" in message
@@ -330,7 +331,7 @@ def test_a_failed_disk_is_waited_for_and_then_named() -> None:
 def test_a_wrong_crc_is_an_error_with_partition_and_offset() -> None:
     batches = log_of(100)
     batches[6] = batches[6][:-1] + bytes([batches[6][-1] ^ 1])
-    with FakeBroker(batches) as broker:
+    with ScriptedBroker(batches) as broker:
         message = fail_reading(broker, CorruptBatch, (0, 100))
         assert read_offsets(broker, (0, 60), (70, 100)) == [*range(60), *range(70, 100)]
     assert message.startswith("t-2 offsets 0 to 100, stopped at 60, broker ")
@@ -348,7 +349,7 @@ def test_a_base_offset_which_no_crc_covers_is_believed_only_where_it_can_be(dama
         return fetched, payload.replace(batches[10], damaged)
 
     whole = replace(QUICK, fetch_bytes=1_000_000)
-    with FakeBroker(batches, [damage]) as broker, pytest.raises(CorruptBatch) as raised:
+    with ScriptedBroker(batches, [damage]) as broker, pytest.raises(CorruptBatch) as raised:
         read_offsets(broker, (0, 300), settings=whole)
     assert "stopped at 100, " in str(raised.value)
     assert "expected and the high watermark is 300" in str(raised.value)
@@ -363,7 +364,7 @@ def test_a_gap_is_damage_where_the_broker_says_that_there_is_none() -> None:
             payload.replace(batches[4], b"")
         )
 
-    with FakeBroker(batches, [without_one]) as broker, pytest.raises(CorruptBatch, match="where 40 was expected"):
+    with ScriptedBroker(batches, [without_one]) as broker, pytest.raises(CorruptBatch, match="where 40 was expected"):
         read_offsets(broker, (0, 100), settings=replace(QUICK, fetch_bytes=1_000_000))
 
 
@@ -384,7 +385,7 @@ def without(first: int, end: int) -> list[bytes]:
 
 
 def test_lost_offsets_are_an_error_that_says_which() -> None:
-    with FakeBroker(without(100, 150), [lost(100, 150)] * 1_000) as broker:
+    with ScriptedBroker(without(100, 150), [lost(100, 150)] * 1_000) as broker:
         with pytest.raises(UnreadableBatch) as caught:
             read_offsets(broker, (0, 300))
         error = caught.value
@@ -399,7 +400,7 @@ def test_lost_offsets_are_an_error_that_says_which() -> None:
 
 def test_lost_offsets_are_skipped_and_told_once_where_that_is_allowed() -> None:
     losses: list[Loss] = []
-    with FakeBroker(without(100, 150), [lost(100, 150)] * 1_000) as broker:
+    with ScriptedBroker(without(100, 150), [lost(100, 150)] * 1_000) as broker:
         bounds = [(0, 120), (120, 300)]
         ranges = [OffsetRange("t", 2, *each, broker.address, TOPIC_ID) for each in bounds]
         batches = list(read_ranges(ranges, Projection(("offset",)), LENIENT, on_loss=losses.append))
@@ -418,7 +419,7 @@ def test_a_gap_that_the_broker_tells_of_is_passed_without_a_word() -> None:
         return replace_fields(answer[0], size_bytes=0, next_offset=300, high_watermark=300), b""
 
     losses: list[Loss] = []
-    with FakeBroker(log_of(250), [gap] * 1_000) as broker:
+    with ScriptedBroker(log_of(250), [gap] * 1_000) as broker:
         ranges = [OffsetRange("t", 2, *each, broker.address, TOPIC_ID) for each in ((0, 280), (260, 300))]
         batches = list(read_ranges(ranges, Projection(("offset",)), QUICK, on_loss=losses.append))
     assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == list(range(250))
@@ -436,7 +437,7 @@ def test_damage_that_the_reader_finds_ends_where_the_broker_or_the_batch_says() 
         return answer[0], answer[1].replace(batches[20], b"\xff" * len(batches[20]))
 
     whole = replace(LENIENT, fetch_bytes=1_000_000)
-    with FakeBroker(batches, [torn] * 1_000) as broker:
+    with ScriptedBroker(batches, [torn] * 1_000) as broker:
         assert read_offsets(broker, (0, 300), settings=whole) == [*range(60), *range(70, 200), *range(220, 300)]
         with pytest.raises(UnreadableBatch, match=r"stopped at 60, .*t-2, offsets 60 to 69: batch at offset 60: CRC"):
             read_offsets(broker, (0, 300))
@@ -451,7 +452,7 @@ def test_damage_on_the_way_that_is_not_stored_is_not_skipped() -> None:
     def once(_: FetchPartition, answer: Answer) -> Answer:
         return answer[0], answer[1].replace(batches[6], damaged)
 
-    with FakeBroker(batches, [once]) as broker, pytest.raises(CorruptBatch) as caught:
+    with ScriptedBroker(batches, [once]) as broker, pytest.raises(CorruptBatch) as caught:
         read_offsets(broker, (0, 100), settings=replace(LENIENT, fetch_bytes=1_000_000))
     assert not isinstance(caught.value, UnreadableBatch)
 
@@ -459,7 +460,7 @@ def test_damage_on_the_way_that_is_not_stored_is_not_skipped() -> None:
 def test_checksums_are_not_looked_at_where_they_are_not_wanted() -> None:
     batches = [encode_batch([b"%099d" % n], timestamps_ms=0, base_offset=n) for n in range(3)]
     batches[1] = batches[1][:17] + b"\0\0\0\0" + batches[1][21:]
-    with FakeBroker(batches) as broker:
+    with ScriptedBroker(batches) as broker:
         fail_reading(broker, CorruptBatch, (0, 3))
         assert read_offsets(broker, (0, 3), settings=replace(QUICK, verifies_crc=False)) == [0, 1, 2]
 
@@ -471,7 +472,7 @@ def test_a_body_whose_lengths_are_wrong_never_becomes_an_arrow_batch(verifies_cr
         batch = bytearray(honest_batch)
         batch[position] ^= 0x41
         batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
-        with FakeBroker([bytes(batch)]) as broker:
+        with ScriptedBroker([bytes(batch)]) as broker:
             try:
                 settings = replace(QUICK, verifies_crc=verifies_crc)
                 ranges = [OffsetRange("t", 2, 0, 10, broker.address, TOPIC_ID)]
@@ -482,13 +483,12 @@ def test_a_body_whose_lengths_are_wrong_never_becomes_an_arrow_batch(verifies_cr
 
 
 def test_a_reader_that_is_stopped_early_closes_its_connection() -> None:
-    with FakeBroker(log_of(1_000, per_batch=200)) as broker:
+    with ScriptedBroker(log_of(1_000, per_batch=200)) as broker:
         ranges = [OffsetRange("t", 2, 0, 1_000, broker.address, TOPIC_ID)] * 2
         reading = read_ranges(ranges, Projection(("value",)), QUICK)
         assert next(reading).num_rows == 1_000
         reading.close()  # type: ignore[attr-defined]
-        broker._threads[1].join(5)
-        assert not broker._threads[1].is_alive()
+        wait_until(lambda: broker.connections == 0)
 
 
 def test_ranges_of_batches_that_do_not_fit_a_fetch_are_read() -> None:
@@ -497,7 +497,7 @@ def test_ranges_of_batches_that_do_not_fit_a_fetch_are_read() -> None:
         values = [b"%099d" % (base + i) for i in range(per_batch)]
         log.append(encode_batch(values, timestamps_ms=0, base_offset=base))
         base += per_batch
-    with FakeBroker(log) as broker:
+    with ScriptedBroker(log) as broker:
         assert read_offsets(broker, (0, base)) == list(range(base))
 
 
@@ -521,14 +521,16 @@ def diverging(epoch: int, end_offset: int) -> Step:
     return step
 
 
-def read_planned(broker: FakeBroker, start: int, end: int, settings: ReadSettings = QUICK, **more: int) -> list[int]:
+def read_planned(
+    broker: ScriptedBroker, start: int, end: int, settings: ReadSettings = QUICK, **more: int
+) -> list[int]:
     planned = OffsetRange("t", 2, start, end, broker.address, TOPIC_ID, **more)
     batches = read_ranges([planned], Projection(("offset",)), replace(settings, fetch_bytes=1_100))
     return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
 
 
 def test_what_was_written_after_the_plan_in_place_of_what_was_there_is_an_error() -> None:
-    with FakeBroker(log_of_epochs(3, 3, 5, 5), [leading(5)] * 20) as broker:
+    with ScriptedBroker(log_of_epochs(3, 3, 5, 5), [leading(5)] * 20) as broker:
         with pytest.raises(LogTruncated) as raised:
             read_planned(broker, 0, 40, leader_epoch=3)
         assert (raised.value.topic, raised.value.partition) == ("t", 2)
@@ -544,7 +546,7 @@ def test_what_was_written_after_the_plan_in_place_of_what_was_there_is_an_error(
 
 def test_where_data_may_be_lost_what_was_planned_and_cut_is_skipped_and_told() -> None:
     losses: list[Loss] = []
-    with FakeBroker(log_of_epochs(3, 3, 5, 5), [leading(5)] * 20) as broker:
+    with ScriptedBroker(log_of_epochs(3, 3, 5, 5), [leading(5)] * 20) as broker:
         planned = OffsetRange("t", 2, 5, 40, broker.address, TOPIC_ID, leader_epoch=4)
         batches = list(read_ranges([planned, planned._replace(end=10)], Projection(), LENIENT, on_loss=losses.append))
     assert sum(batch.num_rows for batch in batches) == 15 + 5
@@ -553,18 +555,18 @@ def test_where_data_may_be_lost_what_was_planned_and_cut_is_skipped_and_told() -
 
 
 def test_a_leader_epoch_that_the_partition_has_not_had_is_damaged_and_says_nothing() -> None:
-    with FakeBroker(log_of_epochs(3, 1 << 20, 3), [leading(3)] * 20) as broker:
+    with ScriptedBroker(log_of_epochs(3, 1 << 20, 3), [leading(3)] * 20) as broker:
         assert read_planned(broker, 0, 30, leader_epoch=3) == list(range(30))
 
 
 def test_batches_after_a_gap_at_the_end_of_the_range_may_be_of_any_epoch() -> None:
     first, _, third = log_of_epochs(3, 3, 5)
-    with FakeBroker([first, third], [leading(5)] * 20) as broker:
+    with ScriptedBroker([first, third], [leading(5)] * 20) as broker:
         assert read_planned(broker, 0, 20, leader_epoch=3) == list(range(10))
 
 
 def test_the_broker_is_asked_whether_it_holds_what_was_read_before_a_lost_connection() -> None:
-    with FakeBroker(log_of_epochs(3, 3, 4, 4, 4, 4), [honest, hang_up, honest, hang_up]) as broker:
+    with ScriptedBroker(log_of_epochs(3, 3, 4, 4, 4, 4), [honest, hang_up, honest, hang_up]) as broker:
         assert read_planned(broker, 5, 60, start_epoch=2) == list(range(5, 60))
         assert broker.fetches[0].last_fetched_epoch == 2
         restarted = [fetch for fetch in broker.fetches[1:] if fetch.last_fetched_epoch != -1]
@@ -573,11 +575,11 @@ def test_the_broker_is_asked_whether_it_holds_what_was_read_before_a_lost_connec
 
 
 def test_a_reader_whose_log_was_cut_before_its_position_is_told_where() -> None:
-    with FakeBroker(log_of_epochs(3, 3, 3), [honest, hang_up, *[diverging(3, 7)] * 9]) as broker:
+    with ScriptedBroker(log_of_epochs(3, 3, 3), [honest, hang_up, *[diverging(3, 7)] * 9]) as broker:
         with pytest.raises(LogTruncated, match=r"the log was cut at 7 after it had been read up to \d0, ") as raised:
             read_planned(broker, 0, 30)
         assert raised.value.diverging_offset == 7
-    with FakeBroker(log_of_epochs(3, 3, 3), [diverging(-1, -1)]) as broker:
+    with ScriptedBroker(log_of_epochs(3, 3, 3), [diverging(-1, -1)]) as broker:
         with pytest.raises(LogTruncated, match="cut at an unknown offset") as raised:
             read_planned(broker, 5, 30, start_epoch=9)
         assert (raised.value.offset, raised.value.diverging_offset) == (5, None)

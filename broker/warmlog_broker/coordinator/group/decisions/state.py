@@ -7,7 +7,7 @@ after a load, and do not count when two states are compared.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from warmlog_broker.coordinator.framework.decision import Record, holds_anything
 from warmlog_broker.coordinator.framework.record_codec import Value
@@ -21,6 +21,7 @@ from warmlog_broker.coordinator.group.decisions.records import (
     MemberValue,
     OffsetKey,
     OffsetValue,
+    OfGroup,
     Partition,
     PendingKey,
     PendingValue,
@@ -230,6 +231,24 @@ class Group:
         """Return whether no record of it is left."""
         return not (self.epoch or self.target_epoch or self.members or self.offsets or self.pending or self.owner)
 
+    def replay(self, key: OfGroup, value: Any) -> None:
+        """Change what is known by a record; None for a tombstone."""
+        match key:
+            case OffsetKey():
+                _replay_offset(self, Partition(key.topic_id, key.partition), value)
+            case PendingKey():
+                _replay_pending(self, key.producer_id, value)
+            case GroupKey():
+                _replay_group(self, value or GroupValue())
+            case TargetKey():
+                _replay_target(self, value or TargetValue())
+            case MemberKey():
+                _replay_member(self, key.member_id, value)
+            case ShareKey():
+                _replay_share(self, key.member_id, value)
+            case AssignmentKey():
+                _replay_assignment(self, key.member_id, value)
+
     def changed_size(self, old: Value | None, new: Value | None) -> None:
         """Note that `new` has replaced `old`."""
         self.size_bytes += held_bytes(new) - held_bytes(old)
@@ -277,27 +296,15 @@ class Groups:
                 return
             group = self._groups[key.group] = Group(key.group)
             self.beginning.discard(key.group)
-        else:
-            self._hold(group.owner, -group.size_bytes)
-        match key:
-            case OffsetKey():
-                _replay_offset(group, Partition(key.topic_id, key.partition), value)
-            case PendingKey():
-                _replay_pending(group, key.producer_id, value)
-            case GroupKey():
-                _replay_group(group, value or GroupValue())
-            case TargetKey():
-                _replay_target(group, value or TargetValue())
-            case MemberKey():
-                _replay_member(group, key.member_id, value)
-            case ShareKey():
-                _replay_share(group, key.member_id, value)
-            case AssignmentKey():
-                _replay_assignment(group, key.member_id, value)
+            self._hold(group.owner, group.size_bytes)
+        owner, size_bytes = group.owner, group.size_bytes
+        group.replay(key, value)
+        if group.size_bytes != size_bytes or group.owner != owner:
+            self._hold(owner, -size_bytes)
+            self._hold(group.owner, group.size_bytes)
         if value is None and group.is_bare():
             del self._groups[key.group]
-        else:
-            self._hold(group.owner, group.size_bytes)
+            self._hold(group.owner, -group.size_bytes)
 
     def _hold(self, owner: str, more_bytes: int) -> None:
         self.held[owner] += more_bytes
@@ -408,7 +415,9 @@ def _replay_assignment(group: Group, member_id: str, value: AssignmentValue | No
 
 
 def _replay_offset(group: Group, partition: Partition, value: OffsetValue | None) -> None:
-    group.changed_size(group.offsets.get(partition), value)
+    old = group.offsets.get(partition)
+    if old is None or value is None or len(old.metadata) != len(value.metadata):
+        group.changed_size(old, value)
     if value is None:
         group.offsets.pop(partition, None)
     else:

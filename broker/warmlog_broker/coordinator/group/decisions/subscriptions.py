@@ -5,7 +5,7 @@ megabyte if there are ten thousand topics, and the union of all is a thousand OR
 each topic: against all when it is first used (`Pattern.unmatched`), later against those that were created since.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from weakref import WeakValueDictionary
 
 from warmlog_broker.coordinator.group.decisions.records import KnownTopic, MemberValue
@@ -18,8 +18,10 @@ MAX_PRINCIPALS = 1000
 class Subscriptions:
     """The topics that exist, and the subscriptions that members have. A subscription goes with its last member."""
 
-    def __init__(self, topics: TopicsView) -> None:
+    def __init__(self, topics: TopicsView, on_unknown: Callable[[], object] = lambda: None) -> None:
+        """`on_unknown` is called if it is not known what the pattern of a member stands for, as after a start."""
         self._view = topics
+        self._on_unknown = on_unknown
         self._topics: list[KnownTopic | None] = []
         """By the number of their bit; None for one that is free."""
         self._numbers: dict[str, int] = {}
@@ -124,6 +126,8 @@ class Subscriptions:
         if found is None:
             pattern = self.pattern(settings.pattern) if settings.pattern else None
             found = self._known[key] = Subscription(settings.topics, pattern, principal)
+            if pattern is not None and not pattern.is_known:
+                self._on_unknown()
         return found
 
     def is_known(self, member: Member) -> bool:

@@ -1,8 +1,8 @@
 """What a coordinator decides about a job: many producers, its members, that write one transaction.
 
 The versions of a job are committed one after another. Members join the open version and write, each as a producer of
-its own; one decision then commits those that it names and aborts all others. Whoever repeats what was committed last
-is told so, and writes nothing; a version below that one is an error, as its input is another one than it was then.
+its own; one decision then commits those that it names and aborts all others. Repeating the last committed version
+reports that, and writes nothing. An older version is refused: its input has changed since.
 """
 
 from collections.abc import Iterable

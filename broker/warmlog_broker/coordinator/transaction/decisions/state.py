@@ -252,16 +252,19 @@ class Transactions:
         if entry is None:
             return
         key, value = entry
-        self._hold(self._found.get(key.transactional_id), -1)
+        before = self._holding(key.transactional_id)
         self._replay(key, value)
-        self._hold(self._found.get(key.transactional_id), 1)
+        after = self._holding(key.transactional_id)
+        if before != after:
+            for (owner, size_bytes), sign in ((before, -1), (after, 1)):
+                self.held[owner] += sign * size_bytes
+                if not self.held[owner]:
+                    del self.held[owner]
 
-    def _hold(self, found: Transaction | Job | None, sign: int) -> None:
-        if found is not None:
-            owner = found.value.owner
-            self.held[owner] += sign * found.size_bytes
-            if not self.held[owner]:
-                del self.held[owner]
+    def _holding(self, transactional_id: str) -> tuple[str, int]:
+        """Return who holds a transactional id, and its size."""
+        found = self._found.get(transactional_id)
+        return ("", 0) if found is None else (found.value.owner, found.size_bytes)
 
     def _replay(self, key: OfId, value: Any) -> None:
         found = self._found.get(key.transactional_id)

@@ -81,7 +81,7 @@ def delete_records(
 def _finder(
     topic: str | None, partition: int | None, offset: int | None, before: str | None, file: Path | None
 ) -> "Callable[[Admin], Awaitable[Offsets]]":
-    """Return what finds the offsets; a usage error unless the options are of one of the three ways."""
+    """Return the lookup for the options; a usage error unless they are of exactly one of the three ways."""
     known: Offsets = {}
     before_ms = None
     if file is not None:

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unit.broker.coordinator.group.topics import Topics, run_steps
+from warmlog_broker.coordinator.group.decisions.records import MemberValue
+from warmlog_broker.coordinator.group.decisions.state import Member
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.patterns import Patterns, compile_pattern, forget_compiled, matching, time_limit_s
 from warmlog_broker.runtime.tasks import Slices
@@ -147,6 +149,24 @@ async def test_a_pattern_is_compared_once_with_each_topic_and_ends_with_its_last
     assert sorted(topic.name for _, topic in subscriptions.topics(pattern.matched)) == ["orders", "other"]
     del pattern
     assert subscriptions.patterns() == []
+
+
+async def test_a_pattern_that_was_forgotten_before_its_member_is_there_is_asked_for_again() -> None:
+    asked: list[bool] = []
+    subscriptions = Subscriptions(Topics(orders=1), on_unknown=lambda: asked.append(True))
+    patterns = Patterns(subscriptions, Slices())
+    known = subscriptions.pattern("o.*")
+    await patterns.match(known)
+    first = Member("a", MemberValue(pattern="o.*"))
+    assert subscriptions.is_known(first)
+    assert not asked
+    del known, first
+    late = Member("b", MemberValue(pattern="o.*"))
+    assert not subscriptions.is_known(late)
+    assert asked
+    for each in subscriptions.patterns():
+        await patterns.match(each)
+    assert [topic.name for _, topic in subscriptions.topics(subscriptions.topics_of(late))] == ["orders"]
 
 
 async def test_topics_that_come_and_go_while_a_pattern_is_compared_are_not_mixed_up() -> None:

@@ -1,5 +1,6 @@
 """Restart points: a start after a crash reads nothing below one, and knows what it would have read there."""
 
+import errno
 import os
 import random
 import shutil
@@ -17,7 +18,7 @@ from unit.broker.storage.restart_room import BATCH, ONE_SEGMENT, fill, take_poin
 from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.data_dir import StoredState
-from warmlog_broker.storage.directory.restart_point import RESTART_POINT_NAME, read_restart_point
+from warmlog_broker.storage.directory.restart_point import RESTART_POINT_NAME, pack_restart_point, read_restart_point
 from warmlog_broker.storage.log import flusher
 from warmlog_broker.storage.log.log import Log
 from warmlog_protocol.errors import CorruptBatch
@@ -107,9 +108,9 @@ def test_damage_below_the_point_is_found_by_the_check_in_the_background(room: Lo
 def test_the_check_finds_what_is_missing_up_to_the_point(room: LogRoom) -> None:
     fill(room, 0, 8)
     take_point(room)
-    overwrite(room.segment_path(0), 5 * BATCH, bytes(3 * BATCH))
     fill(room, 8, 9)
     room.crash()
+    overwrite(room.segment_path(0), 5 * BATCH, bytes(3 * BATCH))
     unchecked = room.log.local.unchecked
     assert unchecked is not None
     (damage,) = unchecked.check(lambda _: None)
@@ -230,16 +231,43 @@ def test_entries_after_the_point_that_did_not_reach_the_disk_are_there_again(roo
     expect(room, 200)
 
 
-def test_a_point_that_leads_to_no_batch_of_its_offset_is_not_used(room: LogRoom) -> None:
+@pytest.mark.parametrize("change", [{"position": 1}, {"position": -1}, {"position": BATCH}, {"offset": -1}])
+def test_a_point_to_which_no_batches_lead_is_not_used(room: LogRoom, change: dict[str, int]) -> None:
+    fill(room, 0, 8)
+    point = take_point(room)
+    fill(room, 8, 10)
+    room.flush()
+    wrong = point._replace(**{name: getattr(point, name) + by for name, by in change.items()})
+    room.path(f"{wrong.offset:020d}.snapshot").write_bytes(room.path(f"{8:020d}.snapshot").read_bytes())
+    room.path(RESTART_POINT_NAME).write_bytes(pack_restart_point(wrong))
+    room.crash()
+    assert room.log.recovery_report.checked_batches == 10
+    assert room.log.recovery_report.is_uneventful
+    expect(room, 10)
+
+
+def test_a_damaged_base_offset_right_after_the_point_is_damage_there(room: LogRoom) -> None:
     fill(room, 0, 8)
     take_point(room)
     fill(room, 8, 10)
     room.flush()
     overwrite(room.segment_path(0), 8 * BATCH, (9).to_bytes(8, "big"))
     room.crash()
-    assert room.log.recovery_report.checked_batches > 2
     (damage,) = room.log.recovery_report.damage
-    assert damage.first_offset == 8
+    assert (damage.first_offset, damage.next_offset) == (8, 9)
+    assert room.log.log_end_offset == 10
+
+
+def test_what_is_torn_right_after_the_point_is_cut_and_nothing_before_it_is_read(room: LogRoom) -> None:
+    fill(room, 0, 8)
+    take_point(room)
+    fill(room, 8, 10)
+    overwrite(room.segment_path(0), 8 * BATCH + 5, b"torn")
+    room.stored = room.stored._replace(offsets=room.log.offsets, clean_end=None)
+    room.open()
+    assert room.log.recovery_report.checked_batches == 0
+    assert len(room.log.recovery_report.kept_aside) == 1
+    expect(room, 8)
 
 
 def test_a_truncation_removes_the_point(room: LogRoom) -> None:
@@ -255,8 +283,9 @@ def test_a_truncation_removes_the_point(room: LogRoom) -> None:
     assert read_values(room.log, 4) == [b"other-%d" % n for n in range(4, 9)]
 
 
-def test_a_full_disk_leaves_the_point_out_and_the_flush_succeeds(
-    room: LogRoom, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.EROFS])
+def test_a_full_or_read_only_disk_leaves_the_point_out_and_the_flush_succeeds(
+    room: LogRoom, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     fill(room, 0, 8)
     point = take_point(room)
@@ -264,7 +293,7 @@ def test_a_full_disk_leaves_the_point_out_and_the_flush_succeeds(
     room.flush()
 
     def refuse(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as full:
         full.setattr("warmlog_broker.storage.producer.snapshots.write_file", refuse)
@@ -277,8 +306,10 @@ def test_a_full_disk_leaves_the_point_out_and_the_flush_succeeds(
     expect(room, 16)
 
 
-def test_much_that_was_written_gets_a_point_without_a_pause(room: LogRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_that_was_written_gets_a_point_without_a_pause(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flusher, "RESTART_BATCHES", 5)
+    monkeypatch.setattr(flusher, "RESTART_BATCHES_A_PRODUCER", 1)
+    room = LogRoom(quick_path, ONE_SEGMENT)
     for n in range(40):
         fill(room, n, n + 1)
         room.flush()

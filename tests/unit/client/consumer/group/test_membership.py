@@ -60,7 +60,7 @@ def test_it_sends_nothing_before_it_joins() -> None:
     member.own(0, ORDERS)
     member.leave()
     assert member.request() is None
-    assert member.view.phase is Phase.OUT
+    assert member.assignment.phase is Phase.OUT
 
 
 def test_a_join_gives_everything_and_later_heartbeats_only_the_epoch() -> None:
@@ -68,13 +68,13 @@ def test_a_join_gives_everything_and_later_heartbeats_only_the_epoch() -> None:
     member.join()
     assert member.is_urgent
     assert exchange(member, response(1, ORDERS)) == FIRST
-    assert member.view == (1, Phase.MEMBER, 1, ORDERS, None, False, True)
+    assert member.assignment == (1, Phase.MEMBER, 1, ORDERS, None, False, True)
     assert member.interval_ms == 500
     assert member.is_urgent  # the coordinator takes what is owned only with the epoch
     assert exchange(member, response(1, ORDERS)) == GroupHeartbeatRequest("g", "m", 1, owned=[])
     assert not member.is_urgent
     assert member.request(400) == GroupHeartbeatRequest("g", "m", 1, max_wait_ms=400)
-    assert member.view.assigned == ORDERS
+    assert member.assignment.partitions == ORDERS
 
 
 def test_it_claims_what_is_assigned_before_it_is_read() -> None:
@@ -159,7 +159,7 @@ def test_an_assignment_that_is_repeated_while_the_consumer_is_busy_causes_no_fur
     for _ in range(3):
         exchange(member, response(2, CLICKS))
         assert not member.is_urgent
-        assert member.view.assigned == CLICKS
+        assert member.assignment.partitions == CLICKS
 
 
 @pytest.mark.parametrize("error", [UnknownMemberId("expired"), FencedMemberEpoch("late"), GroupMaxSizeReached("full")])
@@ -167,14 +167,14 @@ def test_a_member_that_was_refused_is_silent_until_it_joins_with_nothing(error: 
     member = joined()
     member.own(1, ORDERS)
     exchange(member, error)
-    assert member.view == (1, Phase.OUT, 1, NOTHING, error, False, False)
+    assert member.assignment == (1, Phase.OUT, 1, NOTHING, error, False, False)
     assert member.request() is None
     member.own(1, ORDERS)
     assert member.request() is None
     member.join()
     assert exchange(member, response(7, CLICKS)) == FIRST
-    assert member.view == (2, Phase.MEMBER, 7, CLICKS, None, False, True)
-    member.own(1, ORDERS)  # of the life before
+    assert member.assignment == (2, Phase.MEMBER, 7, CLICKS, None, False, True)
+    member.own(1, ORDERS)  # of the incarnation before
     assert exchange(member, response(7)).owned == []
 
 
@@ -184,21 +184,21 @@ def test_a_fenced_instance_never_joins_again() -> None:
     exchange(member, error)
     member.join()
     assert member.request() is None
-    assert member.view == (1, Phase.OUT, 1, NOTHING, error, True, False)
+    assert member.assignment == (1, Phase.OUT, 1, NOTHING, error, True, False)
 
 
 def test_a_commit_that_was_refused_ends_the_life_that_it_belongs_to() -> None:
     member = joined()
-    member.lost(0, UnknownMemberId("of a life before"))
-    assert member.view.phase is Phase.MEMBER
+    member.lost(0, UnknownMemberId("of an incarnation before"))
+    assert member.assignment.phase is Phase.MEMBER
     request = member.request()
     assert request is not None
     error = UnknownMemberId("expired")
     member.lost(1, error)
-    assert member.view.reason is error
+    assert member.assignment.reason is error
     member.join()
     member.responded(request, response(1, ORDERS))
-    assert member.view == (2, Phase.JOINING, 0, NOTHING, None, False, False)
+    assert member.assignment == (2, Phase.JOINING, 0, NOTHING, None, False, False)
 
 
 @pytest.mark.parametrize(("for_a_while", "epoch"), [(False, -1), (True, -2)])
@@ -208,10 +208,10 @@ def test_leaving_is_repeated_until_there_is_a_response(for_a_while: bool, epoch:
     assert late is not None
     member.leave(for_a_while=for_a_while)
     member.responded(late, response(1, ORDERS))
-    assert member.view.phase is Phase.LEAVING
+    assert member.assignment.phase is Phase.LEAVING
     assert exchange(member, CoordinatorLoadInProgress("loading")).member_epoch == epoch
     assert exchange(member, response(epoch)) == GroupHeartbeatRequest("g", "m", epoch, left_epoch=1)
-    assert member.view == (1, Phase.OUT, 1, NOTHING, None, False, False)
+    assert member.assignment == (1, Phase.OUT, 1, NOTHING, None, False, False)
 
 
 def test_a_member_that_leaves_and_is_unknown_has_left() -> None:
@@ -219,8 +219,8 @@ def test_a_member_that_leaves_and_is_unknown_has_left() -> None:
     reason = UnknownMemberId("idle for too long")
     member.leave(reason=reason)
     exchange(member, UnknownMemberId("expired"))
-    assert member.view.phase is Phase.OUT
-    assert member.view.reason is reason
+    assert member.assignment.phase is Phase.OUT
+    assert member.assignment.reason is reason
 
 
 class Coordinator:
@@ -280,7 +280,7 @@ class BadNetwork:
 
     def disturb(self) -> None:
         """Something that is not a heartbeat."""
-        view = self.member.view
+        assignment = self.member.assignment
         match self.rng.randrange(12):
             case 0:
                 self.coordinator.change()
@@ -290,9 +290,9 @@ class BadNetwork:
                 self.coordinator.forget()
             case 3 if self.late:
                 self.coordinator.heartbeat(self.late.pop(self.rng.randrange(len(self.late))))
-            case 4 if view.phase is Phase.MEMBER:
-                self.member.lost(view.life, UnknownMemberId("as a commit heard"))
-            case 5 if view.phase is Phase.MEMBER and self.rng.random() < 0.2:
+            case 4 if assignment.phase is Phase.MEMBER:
+                self.member.lost(assignment.incarnation, UnknownMemberId("as a commit heard"))
+            case 5 if assignment.phase is Phase.MEMBER and self.rng.random() < 0.2:
                 self.member.leave()
 
     def carry(self, request: GroupHeartbeatRequest, fate: int) -> None:
@@ -318,25 +318,25 @@ def test_over_a_bad_network_it_owns_in_the_end_what_the_coordinator_assigned(see
     rng = Random(seed)
     coordinator, member = Coordinator(rng), Membership(FIRST)
     network = BadNetwork(rng, coordinator, member)
-    last = member.view
+    last = member.assignment
     for step in range(200):
         is_bad = step < 150
         if is_bad:
             network.disturb()
-        view = member.view
-        if view.phase is Phase.OUT:
+        assignment = member.assignment
+        if assignment.phase is Phase.OUT:
             assert member.request() is None
             member.join()
         elif rng.random() < 0.7 or not is_bad:
-            member.own(view.life, view.assigned)
+            member.own(assignment.incarnation, assignment.partitions)
         request = member.request()
         assert request is not None
         network.carry(request, rng.randrange(6) if is_bad else 5)
-        view = member.view
-        assert view.assigned in coordinator.given
-        assert view.life > last.life or view.epoch >= last.epoch
-        last = view
-    assert member.view.phase is Phase.MEMBER
-    assert member.view.assigned == coordinator.assigned == coordinator.owned
-    assert member.view.epoch == coordinator.epoch
+        assignment = member.assignment
+        assert assignment.partitions in coordinator.given
+        assert assignment.incarnation > last.incarnation or assignment.epoch >= last.epoch
+        last = assignment
+    assert member.assignment.phase is Phase.MEMBER
+    assert member.assignment.partitions == coordinator.assigned == coordinator.owned
+    assert member.assignment.epoch == coordinator.epoch
     assert not member.is_urgent

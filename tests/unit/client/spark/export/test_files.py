@@ -6,7 +6,7 @@ from random import Random
 import pyarrow.parquet as pq
 import pytest
 
-from unit.client.ranges.fake_broker import TOPIC_ID, FakeBroker
+from unit.client.ranges.scripted_broker import TOPIC_ID, ScriptedBroker
 from warmlog.errors import CorruptBatch
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.read_settings import ReadSettings
@@ -37,7 +37,7 @@ def test_days_that_are_mixed_come_apart_however_many_files_may_be_open(
     monkeypatch.setattr(export_files, "ROW_GROUP_BYTES", 2_000)
     random = Random(1)
     times_ms = [random.randrange(8) * DAY_MS + random.randrange(DAY_MS) for _ in range(1_000)]
-    with FakeBroker(log_of(times_ms, 50)) as broker:
+    with ScriptedBroker(log_of(times_ms, 50)) as broker:
         ranges = [OffsetRange("t", 2, start, start + 500, broker.address, TOPIC_ID) for start in (0, 500)]
         files, losses = export_ranges(ranges, tmp_path, ReadSettings(), has_headers=has_headers, compression="zstd")
     assert losses == []
@@ -60,7 +60,7 @@ def test_days_that_are_mixed_come_apart_however_many_files_may_be_open(
 def test_an_attempt_that_fails_leaves_no_file(tmp_path: Path) -> None:
     batches = log_of([0] * 100, 50)
     batches[1] = batches[1][:-1] + bytes([batches[1][-1] ^ 1])
-    with FakeBroker(batches) as broker, pytest.raises(CorruptBatch):
+    with ScriptedBroker(batches) as broker, pytest.raises(CorruptBatch):
         export_ranges(
             [OffsetRange("t", 2, 0, 100, broker.address, TOPIC_ID)],
             tmp_path,

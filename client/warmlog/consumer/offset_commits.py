@@ -1,4 +1,8 @@
-"""What a consumer commits for its group, and when: by hand, or automatically what its user has finished with."""
+"""What a consumer commits for its group, and when.
+
+An automatic commit covers what was delivered before the last item (`Cursor.finished`), `commit()` all that was
+delivered, and `commit(what)` what its caller says.
+"""
 
 import asyncio
 import logging
@@ -11,9 +15,10 @@ from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.membership import Owned
 from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets, OffsetTransaction
 from warmlog.consumer.group.options import GroupOptions
+from warmlog.consumer.group_start import GroupStart
 from warmlog.consumer.partition_reader import Place
 from warmlog.errors import InvalidConfig, StaleMemberEpoch, WarmlogError
-from warmlog.points import EARLIEST, Point, PointKind, Points, checked_offset, parse_partition
+from warmlog.points import checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
 from warmlog.texts import checked_text
 from warmlog_protocol.messages import NO_LEADER_EPOCH, FetchedOffset
@@ -23,9 +28,6 @@ from warmlog_transport.responses import TopicPartition
 _log = logging.getLogger("warmlog")
 
 Committable = Batch | Record | Mapping[TopicPartition | str, int]
-NOTHING_ASKED: Place = (-1, NO_LEADER_EPOCH)
-FIXED = (PointKind.EARLIEST, PointKind.OFFSET)
-"""Starts that do not mean a later offset the later they are given; a time may be so long before now."""
 LAST_COMMIT_TIMEOUT_S = 5.0
 """How long a consumer that is closed tries to commit."""
 INTERRUPTED_COMMIT_S = 0.5
@@ -34,11 +36,10 @@ KEEP_UP_S = 0.1
 """How long a read waits for an automatic commit for which the user's code has left no time."""
 
 
-class Committing:
+class OffsetCommits:
     """Commits for a group from outside of it: the group must have no members. `Member` is the other kind."""
 
-    def __init__(self, core: ConsumerCore, options: GroupOptions, start: Points) -> None:
-        """`start` is where to begin if nothing is committed."""
+    def __init__(self, core: ConsumerCore, options: GroupOptions, start: GroupStart) -> None:
         self._core = core
         self._options = options
         self._start = start
@@ -46,7 +47,7 @@ class Committing:
         self._committed: dict[Owned, int] = {}
         """What is committed as far as is known, -1 for nothing. Automatic commits never go below it."""
         self._asked: dict[Owned, Place] = {}
-        """Commits by hand that are under way, or whose outcome is not known. Nor do they go below these."""
+        """Commits that are under way, or whose outcome is not known. Automatic commits never go below these either."""
         self._task: asyncio.Task[None] | None = None
         self._due_at = math.inf
         """When the next automatic commit begins; in the past while one is under way."""
@@ -89,12 +90,8 @@ class Committing:
         self._core.steps += 1
         if not places:
             return
-        self._asked.update(places)
         self._core.settle({owned.tp for owned in places})
         errors = await self._commit(places, metadata, transaction)
-        for owned, place in places.items():
-            if self._asked.get(owned) == place:
-                del self._asked[owned]
         for error in errors.values():
             raise error
 
@@ -180,10 +177,7 @@ class Committing:
         """Commit where reading begins, unless something is: after a crash, `start` may mean a later offset."""
         if self._options.commit == "auto":
             begun = [each for each in partitions if self._committed.get(each) == -1]
-            await self._commit_finished([each for each in begun if self._given_start(each).kind not in FIXED])
-
-    def _given_start(self, owned: Owned) -> Point:
-        return self._start if isinstance(self._start, Point) else self._start.get(owned.tp, EARLIEST)
+            await self._commit_finished(self._start.is_later_if_given_later(begun))
 
     def _commit_always(self) -> None:
         if self._options.commit == "auto":
@@ -212,8 +206,7 @@ class Committing:
         places = {}
         for owned in partitions:
             place = self._core.finished(owned.tp)
-            asked, _ = self._asked.get(owned, NOTHING_ASKED)
-            if place[0] > max(asked, self._committed.get(owned, -1)):
+            if place[0] > self._committed.get(owned, -1) and place[0] >= self._asked.get(owned, place)[0]:
                 places[owned] = place
         if not places:
             return None
@@ -259,8 +252,13 @@ class Committing:
     async def _commit(
         self, places: Mapping[Owned, Place], metadata: str = "", transaction: OffsetTransaction | None = None
     ) -> Errors:
+        self._asked.update(places)
         if transaction is not None:
-            return await self._offsets.commit_within(transaction, places, metadata)
-        errors = await self._offsets.commit(places, metadata)
-        self._committed.update({owned: place[0] for owned, place in places.items() if owned not in errors})
+            errors = await self._offsets.commit_within(transaction, places, metadata)
+        else:
+            errors = await self._offsets.commit(places, metadata)
+            self._committed.update({owned: place[0] for owned, place in places.items() if owned not in errors})
+        for owned, place in places.items():
+            if self._asked.get(owned) == place:
+                del self._asked[owned]
         return errors

@@ -1,1 +1,0 @@
-"""Connections and metadata on plain sockets, without an event loop or a thread: for Spark's tasks and `ranges`."""

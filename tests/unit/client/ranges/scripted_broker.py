@@ -1,0 +1,103 @@
+"""The broker in memory, in a thread, with one log and a script: for tests of the reader.
+
+The script is a list of functions, one for each Fetch that comes in, that get the request and the honest answer and
+return what is sent; None closes the connection. When the script is through, answers are honest.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from broker_in_thread import in_thread
+from fake_broker import FakeBroker, FakePartition, topic_id
+from warmlog_protocol.batch import read_header
+from warmlog_protocol.errors import ApiError
+from warmlog_protocol.messages import (
+    BrokerMetadata,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    ListedOffset,
+    ListOffsetsPartition,
+    MetadataRequest,
+    MetadataResponse,
+)
+from warmlog_protocol.wire.connection import Request, ServerConnection
+
+TOPIC_ID = topic_id("t")
+Answer = tuple[FetchedPartition, bytes]
+Step = Callable[[FetchPartition, Answer], Answer | ApiError | None]
+
+
+class ScriptedBroker(FakeBroker):
+    """Serves `batches`, sealed ones in the order of their offsets, as each partition of t."""
+
+    def __init__(self, batches: Sequence[bytes], script: Sequence[Step] = (), *, log_start_offset: int = 0) -> None:
+        super().__init__(t=3)
+        self.log = FakePartition([(read_header(batch).base_offset, batch) for batch in batches], log_start_offset)
+        self.log.next_offset = read_header(batches[-1]).next_offset if batches else log_start_offset
+        self.topics["t"] = [self.log] * 3
+        self.script = list(script)
+        self.list_offsets_errors: list[ApiError] = []
+        """What is answered instead of the log start, one each time."""
+        self.fetches: list[FetchPartition] = []
+        self.most_unanswered = 0
+        self.leader = ""
+        """Whom it names when it is asked for the leader, if not itself."""
+        self._unanswered = 0
+        self._running = ExitStack()
+
+    def __enter__(self) -> Self:
+        self._running.enter_context(in_thread(self))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.close()
+
+    def answer(self, wanted: FetchPartition) -> Answer:
+        """What an honest broker sends: whole batches from the one with the offset in it, the last one cut off."""
+        rest = b"".join(batch for _, batch in self.log.batches if read_header(batch).next_offset > wanted.fetch_offset)
+        payload = rest[: max(wanted.max_bytes, read_header(rest).size_bytes if rest else 0)]
+        return self._partition_of(wanted, len(payload)), payload
+
+    def _partition_of(self, wanted: FetchPartition, size_bytes: int, error: ApiError | None = None) -> FetchedPartition:
+        code, message = (0, "") if error is None else (int(error.code), str(error))
+        end, start = self.log.next_offset, -1 if code else self.log.log_start_offset
+        return FetchedPartition(wanted.topic, wanted.partition, code, message, end, end, start, 0, TOPIC_ID, size_bytes)
+
+    def _handle(self, connection: ServerConnection, writer: asyncio.StreamWriter, request: Request) -> None:
+        if isinstance(request.message, FetchRequest):
+            self._unanswered += 1
+            self.most_unanswered = max(self.most_unanswered, self._unanswered)
+        super()._handle(connection, writer, request)
+
+    async def _fetch(self, connection: ServerConnection, writer: asyncio.StreamWriter, request: Request) -> None:
+        assert isinstance(request.message, FetchRequest)
+        (wanted,) = request.message.partitions
+        self._unanswered -= 1
+        self.fetches.append(wanted)
+        honest = self.answer(wanted)
+        answer = self.script.pop(0)(wanted, honest) if self.script else honest
+        if answer is None:
+            writer.transport.abort()
+            return
+        if isinstance(answer, ApiError):
+            answer = self._partition_of(wanted, 0, answer), b""
+        partition, payload = answer
+        writer.write(connection.respond(request.correlation_id, FetchResponse([partition]), len(payload)) + payload)
+
+    def _list_offset(self, asked: ListOffsetsPartition) -> ListedOffset:
+        if not self.list_offsets_errors:
+            return super()._list_offset(asked)
+        error = self.list_offsets_errors.pop(0)
+        return ListedOffset(asked.topic, asked.partition, error.code, str(error), -1, -1, -1)
+
+    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+        metadata = super()._metadata(request)
+        host, _, port = self.leader.rpartition(":")
+        return MetadataResponse("cluster", 0, [BrokerMetadata(0, host, int(port or 0))], metadata.topics)
