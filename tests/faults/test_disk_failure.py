@@ -13,7 +13,7 @@ import pytest
 from broker_thread import BrokerThread
 from warmlog import Admin, TopicDescription
 from warmlog_broker.replica import sync_strategy as disk_flush
-from warmlog_broker.server import shutdown
+from warmlog_broker.server import engine
 from warmlog_broker.storage.directory.data_dir import RECOVERY_POINTS_NAME
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.record import file_records
@@ -298,7 +298,7 @@ def test_when_the_last_sync_of_a_stop_fails_nothing_is_written_down_that_it_was_
         for partition in range(3):
             client.produce("t", batch_of([b"a"]), partition=partition)
         before = read_offsets(tmp_path / RECOVERY_POINTS_NAME)
-        monkeypatch.setattr(shutdown, "sync_file_system", refuse)
+        monkeypatch.setattr(engine, "sync_file_system", refuse)
     assert not broker.was_clean
     assert read_offsets(tmp_path / RECOVERY_POINTS_NAME) == before
     assert f"the next start will check all logs in {tmp_path}" in caplog.text

@@ -268,7 +268,7 @@ async def test_clients_renew_their_sessions_under_load_without_a_failed_request(
 async def test_a_producer_whose_password_is_not_valid_any_more_says_so(
     make_broker: Callable[..., BrokerThread],
 ) -> None:
-    with make_broker(sasl_session_lifetime_ms=300) as broker:
+    with make_broker(sasl_session_lifetime_ms=1_000) as broker:
         async with warmlog.Admin(broker.address, **LOGIN) as admin:
             await admin.create_topic("t")
             await admin.create_user("bob", "one")

@@ -9,10 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from broker_process import BrokerProcess
+from spark.quick_start import ClassArchive
 from spark.topics import Topics
-
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Nothing here runs long enough for the JVM's second compiler to pay."""
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +33,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = Path(sys.executable).name
     paths = [str(Path(__file__).parent / "preloading"), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+    archive = ClassArchive()
     session = (
         SparkSession.builder.master("local[2,4]")
         .config("spark.ui.enabled", "false")
@@ -45,12 +44,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(directory))
-        .config("spark.driver.extraJavaOptions", f"{QUICK_START} -Dderby.system.home={directory}")
+        .config("spark.driver.extraJavaOptions", f"{archive.java_options} -Dderby.system.home={directory}")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
     yield session
-    session.stop()
+    archive.stop(session)
 
 
 @pytest.fixture

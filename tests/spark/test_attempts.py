@@ -357,8 +357,8 @@ def test_a_broker_that_is_killed_at_any_moment_of_a_commit_decides_it_once(own: 
 def test_a_commit_that_no_broker_hears_says_that_the_outcome_is_unknown_and_the_next_run_settles_it(
     own: BrokerProcess, job: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
+    message = Write(own, "t", job).attempt(b"a")
     write = Write(own, "t", job, delivery_timeout_ms=300)
-    message = write.attempt(b"a")
     own.kill()
     with pytest.raises(DeliveryTimeout, match=r"may have been committed: .*Run it again with the same txnAppId"):
         write.commit(message)

@@ -81,21 +81,21 @@ def test_a_stream_from_topic_to_topic_is_exactly_once_although_tasks_are_killed_
     copy_all(spark, broker, source, sink, checkpoint, 40)
     assert committed(broker, sink) == values(0, 40)
     shutil.copytree(checkpoint, old)
-    for count in (80, 120):
-        fill(topics, source, count - 40, count)
+    for count in (60, 80):
+        fill(topics, source, count - 20, count)
         copy_all(spark, broker, source, sink, checkpoint, count)
-    assert committed(broker, sink) == values(0, 120)
+    assert committed(broker, sink) == values(0, 80)
     frame = spark.read.format("warmlog").option("bootstrap.servers", broker.address).option("subscribe", sink)
-    assert Counter(bytes(row.value) for row in frame.load().collect()) == values(0, 120)
+    assert Counter(bytes(row.value) for row in frame.load().collect()) == values(0, 80)
 
     other = topics.create("piped-elsewhere", partitions=3)
-    copy_all(spark, broker, source, other, shutil.copytree(old, tmp_path / "elsewhere"), 80)
-    assert committed(broker, other) == values(40, 120), "a copied checkpoint with another topic is another stream"
+    copy_all(spark, broker, source, other, shutil.copytree(old, tmp_path / "elsewhere"), 40)
+    assert committed(broker, other) == values(40, 80), "a copied checkpoint with another topic is another stream"
     with pytest.raises(PySparkException, match="its state was restored from an old copy"):
         copy_stream(spark, broker, source, sink, old)
-    assert committed(broker, sink) == values(0, 120)
-    copy_all(spark, broker, source, sink, tmp_path / "new", 240)
-    assert committed(broker, sink) == values(0, 120) + values(0, 120), "a new checkpoint is another stream"
+    assert committed(broker, sink) == values(0, 80)
+    copy_all(spark, broker, source, sink, tmp_path / "new", 160)
+    assert committed(broker, sink) == values(0, 80) + values(0, 80), "a new checkpoint is another stream"
 
 
 def test_a_batch_with_a_name_and_a_version_is_written_once_to_a_topic_however_often_it_is_run(

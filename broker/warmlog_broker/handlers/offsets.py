@@ -23,7 +23,7 @@ from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.cleaner.throttle import Turns
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.segment.segment import TimeSearch, TimestampAndOffset
+from warmlog_broker.storage.segment.segment_lookup import TimeSearch, TimestampAndOffset
 from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET
 from warmlog_protocol.errors import ApiError, CorruptBatch, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (

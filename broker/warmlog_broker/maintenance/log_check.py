@@ -11,7 +11,6 @@ from concurrent.futures import Executor
 from functools import partial
 
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.runtime.threads import start_threads
 from warmlog_broker.storage.cleaner.sources import CleaningAborted, CleaningPace
 from warmlog_broker.storage.recovery.recovery import UncheckedRange
@@ -19,7 +18,6 @@ from warmlog_broker.topics.topics import Topics
 
 BYTES_PER_SECOND = 64 * 1024 * 1024
 """Some 20 s for a segment of the default size, and a quarter of what a slow disk reads."""
-PARTITIONS_A_TURN = 64
 
 _log = logging.getLogger(__name__)
 
@@ -36,30 +34,33 @@ class LogCheck:
 
     def start(self) -> None:
         """Begin, if recovery has left anything out. Logs that are opened later are not checked."""
-        self._task = asyncio.get_running_loop().create_task(self.run(), name="check of the logs")
+        waiting = [
+            (partition, partition.log.local.unchecked)
+            for partition in self._topics.partitions
+            if partition.allows.read and partition.log.local.unchecked is not None
+        ]
+        if waiting:
+            self.unchecked_bytes = sum(unchecked.end_position for _, unchecked in waiting)
+            _log.info("checking %d bytes of %d logs in the background", self.unchecked_bytes, len(waiting))
+            self._task = asyncio.get_running_loop().create_task(self._run(waiting), name="check of the logs")
+
+    async def finish(self) -> None:
+        """Return once all is checked that there is to check."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
 
     async def stop(self) -> None:
         """Cancel the check; what is left is not checked before the next unclean start."""
         self.cancel()
-        if self._task is not None:
-            await asyncio.wait([self._task])
+        await self.finish()
 
     @property
     def damage_count(self) -> int:
         """How many damaged ranges are known, by recovery and by this check, in logs that can be read."""
         return sum(len(partition.log.local.damage) for partition in self._topics.partitions if partition.allows.read)
 
-    async def run(self) -> None:
-        """Check all that there is to check."""
-        waiting: list[tuple[Partition, UncheckedRange]] = [
-            (partition, partition.log.local.unchecked)
-            async for partition in in_turns(self._topics.partitions, PARTITIONS_A_TURN)
-            if partition.allows.read and partition.log.local.unchecked is not None
-        ]
-        if not waiting:
-            return
-        total_bytes = self.unchecked_bytes = sum(unchecked.end_position for _, unchecked in waiting)
-        _log.info("checking %d bytes of %d logs in the background", total_bytes, len(waiting))
+    async def _run(self, waiting: list[tuple[Partition, UncheckedRange]]) -> None:
+        total_bytes = self.unchecked_bytes
         threads = start_threads(1, "check")
         try:
             for partition, unchecked in waiting:

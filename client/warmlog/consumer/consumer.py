@@ -314,7 +314,8 @@ class Consumer(Throttled):
     async def to_arrow(self, until: Where = "latest", *, columns: Sequence[str] | None = None) -> "pa.Table":
         """Return everything up to `until` (as for `batches`) as one table with these columns: the fastest way to read.
 
-        A thread reads one partition after another over its own connection; then the positions move after the table.
+        One partition after another is read over connections of the table's own, and converted in a thread; then the
+        positions move after the table.
         Offsets that the log no longer has, a truncated log, and damaged or lost offsets (UnreadableBatch) raise and
         leave the positions where they were. ConsumerBusy while an iterator reads.
         """

@@ -24,7 +24,7 @@ from warmlog.records.fetched import FetchedBatches
 from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc
 from warmlog_protocol.messages import NO_LEADER_EPOCH
 from warmlog_transport.cluster import Cluster
-from warmlog_transport.loop_thread import LoopThread
+from warmlog_transport.loop_thread import LoopThread, bulk_loop
 
 T = TypeVar("T")
 Submit = Callable[[Callable[[], Coroutine[Any, Any, Any]]], "Future[Any]"]
@@ -130,19 +130,11 @@ class RangeReader(Iterator[Any]):
         self._reading.close()
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop that receives large responses with less work than asyncio's own."""
-    import uvloop
-
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
-
-
 def _read_in_thread(task: _Task, place: _Place) -> Generator[tuple[Any, _Place], None, None]:
     """As `_read`, with a thread that fetches until this generator ends."""
     if not task.ranges or place.rows == 0:
         return
-    with LoopThread("warmlog ranges", _new_loop) as thread, thread.entered(task.cluster) as cluster:
+    with LoopThread("warmlog ranges", bulk_loop) as thread, thread.entered(task.cluster) as cluster:
         yield from _read(task, place, cluster, thread.submit)
         if throttled_s := cluster.throttled_s():
             _log.info("brokers have delayed reading by %.1f s because of quotas", throttled_s)

@@ -33,7 +33,7 @@ from warmlog_broker.storage.cleaner.rules import CompactionRules, LastRecord
 from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment, read_aborted
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.segment.segment import SegmentConfig
+from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 

@@ -17,8 +17,9 @@ from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment
 from warmlog_broker.storage.directory.gap_marker import has_gaps, note_gaps
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.record.file_records import MAX_LOG_BYTES
-from warmlog_broker.storage.segment.segment import LogSegment, SegmentConfig
+from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS
+from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_broker.storage.segment.segment_swap import CLEANED_SUFFIX
 from warmlog_protocol.batch import CRC_START, RecordBatch, read_header
 

@@ -42,9 +42,9 @@ from warmlog_broker.storage.recovery.recovery import (
     recover_segments,
     set_aside,
 )
-from warmlog_broker.storage.segment.segment import LogSegment, SegmentConfig
+from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
-from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX
+from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX, SegmentConfig
 from warmlog_broker.storage.segment.segment_swap import DELETED_SUFFIX, finish_swaps
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.errors import InconsistentTopicId, StorageError

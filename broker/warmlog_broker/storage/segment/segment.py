@@ -38,20 +38,9 @@ from warmlog_broker.storage.segment.segment_files import (
     segment_file_name,
 )
 from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, IndexState, SegmentConfig, SegmentIndexes
-from warmlog_broker.storage.segment.segment_lookup import SegmentLookup, TimeSearch, TimestampAndOffset
+from warmlog_broker.storage.segment.segment_lookup import SegmentLookup, TimeSearch
 from warmlog_protocol.batch.header import NO_TIMESTAMP
 from warmlog_protocol.errors import WarmlogError
-
-__all__ = [
-    "MAX_RELATIVE_OFFSET",
-    "LogSegment",
-    "SegmentConfig",
-    "SegmentOffsetOverflow",
-    "SegmentRead",
-    "TimeSearch",
-    "TimestampAndOffset",
-    "Unflushed",
-]
 
 logger = logging.getLogger(__name__)
 

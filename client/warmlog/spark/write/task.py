@@ -37,7 +37,7 @@ from warmlog.errors import (
 )
 from warmlog.spark.options.write_options import WriteOptions
 from warmlog_transport.cluster import Cluster
-from warmlog_transport.loop_thread import LoopThread
+from warmlog_transport.loop_thread import LoopThread, bulk_loop
 
 CHECK_TIMEOUT_MS = 10_000
 """How long the driver retries to look up the topic: enough for a restart of the broker, and not long for a wrong
@@ -61,7 +61,8 @@ def write_batches(
 
     With `job`, as a member of it: the first row joins. If the version is committed, the rows are only counted.
     """
-    with LoopThread("warmlog write") as thread, thread.entered(lambda: _Attempt(columns, options, job)) as attempt:
+    make = partial(_Attempt, columns, options, job)
+    with LoopThread("warmlog write", bulk_loop) as thread, thread.entered(make) as attempt:
         for batch in batches:
             if batch.num_rows:
                 thread.call(partial(attempt.write, batch))

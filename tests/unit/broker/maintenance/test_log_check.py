@@ -44,7 +44,8 @@ async def test_damage_is_reported_with_its_position_and_refused_from_then_on(
     room.crash()
     check = check_of(room)
     caplog.clear()
-    await check.run()
+    check.start()
+    await check.finish()
     (reported,) = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
     assert f"offsets 3 to 3 are damaged, positions {3 * BATCH} to {4 * BATCH}" in reported
     assert (check.damage_count, check.unchecked_bytes) == (1, 0)
@@ -58,10 +59,12 @@ async def test_a_sound_log_is_read_once(room: LogRoom, caplog: pytest.LogCapture
     caplog.set_level(logging.INFO)
     room.crash()
     check = check_of(room)
-    await check.run()
+    check.start()
+    await check.finish()
     assert f"checked {8 * BATCH} bytes of 1 logs in the background" in caplog.text
     caplog.clear()
-    await check.run()
+    check.start()
+    await check.finish()
     assert caplog.text == ""
     assert check.damage_count == 0
 
@@ -70,14 +73,17 @@ async def test_after_a_clean_stop_nothing_is_read(room: LogRoom, monkeypatch: py
     room.flush()
     room.restart()
     monkeypatch.setattr(UncheckedRange, "check", lambda *_: pytest.fail("there is nothing to check"))
-    await check_of(room).run()
+    check = check_of(room)
+    check.start()
+    await check.finish()
 
 
 async def test_a_segment_that_was_removed_meanwhile_is_left_out(room: LogRoom) -> None:
     room.crash()
     room.segment_path(0).unlink()
     check = check_of(room)
-    await check.run()
+    check.start()
+    await check.finish()
     assert check.unchecked_bytes == 0
 
 

@@ -10,7 +10,8 @@ from unittest.mock import patch
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_broker.storage.segment.rolling import should_roll
-from warmlog_broker.storage.segment.segment import LogSegment, SegmentConfig
+from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_protocol.batch import encode_batch, iter_batches, placement_prefix, read_header
 
 HOUR_MS = 3_600_000

@@ -3,7 +3,8 @@
 import sys
 
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.segment.segment import LogSegment, TimeSearch, TimestampAndOffset
+from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_broker.storage.segment.segment_lookup import TimeSearch, TimestampAndOffset
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from unit.broker.storage.log_room import START_MS, LogRoom
 from unit.broker.storage.time_lookups import latest_record, record_at
-from warmlog_broker.storage.segment.segment import TimeSearch, TimestampAndOffset
+from warmlog_broker.storage.segment.segment_lookup import TimeSearch, TimestampAndOffset
 from warmlog_protocol.batch import NeedsMemory, encode_batch
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import CorruptBatch

@@ -6,19 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from unit.broker.storage.log_files import (
     append,
     append_batch,
     batch_of,
     full_disk_for_indexes,
-    offsets_in,
     open_segment,
     overwrite,
     read_offsets,
-    reopened,
 )
 from unit.broker.storage.recovery_room import place_of, recover
 from unit.broker.storage.time_lookups import record_in
@@ -91,54 +87,6 @@ def test_nonsense_in_an_index_does_not_matter(tmp_path: Path) -> None:
             assert record_in(segment, 10 * offset, 0) == (10 * offset, offset, 0)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_from_a_random_damage_on_everything_is_cut(seed: int, tmp_path: Path) -> None:
-    chance = random.Random(seed)
-    segment = open_segment(tmp_path)
-    append(segment, *range(20))
-    size = segment.size_bytes // 20
-    damaged = chance.randrange(20)
-    start = damaged * size + 21 + chance.randrange(size - 21)
-    length = segment.size_bytes - start
-    segment = crashed(segment)
-    overwrite(segment.path, start, bytes(byte ^ 0x5A for byte in segment.records.read(start, length)))
-    result = recover(segment)
-    assert (result.valid_bytes, result.cut_bytes) == (damaged * size, (20 - damaged) * size)
-    assert f"position {damaged * size}" in result.reason
-    assert offsets_in(segment.records) == list(range(damaged))
-    expect_offsets(segment, *range(damaged))
-    append(segment, *range(damaged, 25))
-    expect_offsets(segment, *range(25))
-    assert reopened(segment).max_timestamp == (240, 24)
-
-
-@settings(max_examples=80, deadline=None)
-@given(bit=st.integers(0, 8 * 4 * 100 - 1))
-def test_any_flipped_bit_is_noticed_except_in_what_no_crc_covers(
-    bit: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    """The CRC covers what follows byte 20. Before it are base offset, length and magic, which must fit, and the CRC;
-    the leader epoch must not fall."""
-    segment = open_segment(tmp_path_factory.mktemp("log"))
-    append(segment, 0, 1, 2, 3)
-    size = segment.size_bytes // 4
-    position, place = divmod(bit // 8 % segment.size_bytes, size)
-    found = segment.records.read(position * size + place, 1)[0]
-    overwrite(segment.path, position * size + place, bytes([found ^ 1 << bit % 8]))
-    is_uncovered = 12 <= place < 16
-    is_base_offset = place < 8
-    result = recover(segment)
-    if is_uncovered:
-        assert result.valid_bytes in (position * size, (position + 1) * size, 4 * size)
-    elif is_base_offset:
-        assert result.valid_bytes % size == 0
-    else:
-        assert result.valid_bytes == position * size
-    offsets = offsets_in(segment.records)
-    assert offsets == sorted(set(offsets))
-    segment.close()
-
-
 def cut_file(segment: LogSegment) -> None:
     os.truncate(segment.path, segment.size_bytes - 1)
 
@@ -208,17 +156,6 @@ def test_a_torn_last_batch_is_cut_and_kept_aside(
     expect_offsets(segment, *range(5, 16))
 
 
-def test_zeros_of_a_preallocation_are_cut_and_not_kept(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path, preallocate_bytes=3_000_000)
-    append(segment, *range(10))
-    size_bytes = segment.size_bytes
-    segment = crashed(segment)
-    assert segment.size_bytes == 3_000_000
-    result = recover(segment, tmp_path / "kept")
-    assert (result.valid_bytes, result.cut_bytes, result.kept_in) == (size_bytes, 3_000_000 - size_bytes, None)
-    expect_offsets(segment, *range(10))
-
-
 def test_a_damaged_large_batch_is_noticed(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
     append(segment, 0)
@@ -238,17 +175,6 @@ def test_what_is_cut_has_no_index_entry(tmp_path: Path) -> None:
     index = segment.indexes.for_offsets()
     assert index is not None
     assert index.last_offset == 5
-
-
-def test_kept_bytes_never_replace_those_of_an_earlier_recovery(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path)
-    append(segment, *range(10))
-    cut_file(segment)
-    segment = crashed(segment)
-    (tmp_path / "kept").write_bytes(b"earlier")
-    with pytest.raises(FileExistsError):
-        recover(segment, tmp_path / "kept")
-    assert (tmp_path / "kept").read_bytes() == b"earlier"
 
 
 def test_damage_that_is_stepped_over_stays_and_what_lies_behind_it_is_reachable(tmp_path: Path) -> None:

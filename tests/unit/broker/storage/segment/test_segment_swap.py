@@ -11,7 +11,8 @@ from unit.broker.storage.crash_points import crash_at
 from unit.broker.storage.log_files import append, open_segment
 from unit.broker.storage.log_room import LogRoom
 from warmlog_broker.storage.directory.data_dir import StoredState
-from warmlog_broker.storage.segment.segment import LogSegment, SegmentConfig
+from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 
 MOST_STEPS = 500
 
