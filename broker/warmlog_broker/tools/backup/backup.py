@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import msgspec
 
@@ -78,7 +78,9 @@ class _Place(NamedTuple):
     """Where a partition is, and of which topic."""
 
     topic_id: bytes
-    data_dir: str
+    source: Path
+    name: str
+    """Of its directory in the backup."""
     turn: int
     """Partitions of a higher turn are taken after all those of a lower one."""
 
@@ -143,9 +145,8 @@ class _Run:
         self._files = files
         self._data_dirs: list[str] = []
         """The paths of the data directories, in the order of their numbers."""
-        self._taken: dict[TopicPartition, _Place] = {}
-        self._offsets: dict[TopicPartition, dict[str, int]] = {}
-        """What the checkpoints have of each partition that was taken, by the name of the checkpoint."""
+        self._taken: dict[TopicPartition, tuple[_Place, dict[str, int]]] = {}
+        """The place of each partition that was taken, and its offsets, by the name of the checkpoint."""
 
     def run(self, now_ms: int) -> int:
         """Take everything and write the manifest; return the number of partitions."""
@@ -161,13 +162,19 @@ class _Run:
             self._take_partitions(places)
             content, state = self._read()
             places = self._places(state)
-            for key in [key for key, place in self._taken.items() if places.get(key) != place]:
-                self._forget(key)
+            for key, (place, _) in list(self._taken.items()):
+                if places.get(key) != place:
+                    self._files.forget(place.name)
+                    del self._taken[key]
             if len(self._taken) == len(places):
                 break
             time.sleep(PAUSE_S)
         else:
-            self._refuse_missing(places)
+            missing = next(place.source for key, place in places.items() if key not in self._taken)
+            raise BackupError(
+                f"{missing} is missing, or topics change all the time. If the partition is offline, restart the "
+                f"broker, which says what is wrong with it"
+            )
         self._write_checkpoints()
         for number, path in enumerate(self._data_dirs):
             self._files.take_growing(Path(path) / FORMAT_NAME, f"data-{number}/{FORMAT_NAME}")
@@ -211,50 +218,43 @@ class _Run:
                     home = state.directories[assigned[index]]
                 elif not (self._data_dir / key.directory_name).is_dir():
                     continue
-                places[key] = _Place(topic.topic_id, home, _turn(topic))
+                name = f"data-{self._data_dirs.index(home)}/{key.directory_name}"
+                places[key] = _Place(topic.topic_id, Path(home) / key.directory_name, name, _turn(topic))
         return places
 
     def _take_partitions(self, places: Mapping[TopicPartition, _Place]) -> None:
         """Take all that were not taken yet and whose directories exist, and again all whose turn is after theirs."""
-        checkpoints = {path: _read_checkpoints(Path(path)) for path in self._data_dirs}
+        checkpoints = {
+            Path(path): {name: read_offsets(Path(path) / name) for name in _CHECKPOINTS} for path in self._data_dirs
+        }
         first_turn = min((place.turn for key, place in places.items() if key not in self._taken), default=2)
         for key, place in places.items():
             if key in self._taken and place.turn <= first_turn:
                 continue
-            offsets = {name: found[key] for name, found in checkpoints[place.data_dir].items() if key in found}
+            data_dir = place.source.parent
+            offsets = {name: found[key] for name, found in checkpoints[data_dir].items() if key in found}
             recovery_point = offsets.get(RECOVERY_POINTS_NAME, 0)
-            source = Path(place.data_dir) / key.directory_name
             try:
-                first_offset = back_up_partition(source, self._name(key, place), recovery_point, self._files)
+                first_offset = back_up_partition(place.source, place.name, recovery_point, self._files)
             except FileNotFoundError:
-                if source.is_dir():
+                if place.source.is_dir():
                     raise
-                self._files.forget(self._name(key, place))
+                self._files.forget(place.name)
                 self._taken.pop(key, None)
                 continue
             if first_offset > offsets.get(LOG_STARTS_NAME, first_offset):
-                start = read_offsets(Path(place.data_dir) / LOG_STARTS_NAME).get(key, 0)
+                start = read_offsets(data_dir / LOG_STARTS_NAME).get(key, 0)
                 offsets[LOG_STARTS_NAME] = max(offsets[LOG_STARTS_NAME], min(first_offset, start))
-            self._taken[key], self._offsets[key] = place, offsets
-
-    def _name(self, key: TopicPartition, place: _Place) -> str:
-        return f"data-{self._data_dirs.index(place.data_dir)}/{key.directory_name}"
-
-    def _forget(self, key: TopicPartition) -> None:
-        self._files.forget(self._name(key, self._taken.pop(key)))
-
-    def _refuse_missing(self, places: Mapping[TopicPartition, _Place]) -> NoReturn:
-        key = next(key for key in places if key not in self._taken)
-        raise BackupError(
-            f"{Path(places[key].data_dir) / key.directory_name} is missing, or topics change all the time. If the "
-            f"partition is offline, restart the broker, which says what is wrong with it"
-        )
+            self._taken[key] = place, offsets
 
     def _write_checkpoints(self) -> None:
         for number, path in enumerate(self._data_dirs):
-            here = [key for key, place in self._taken.items() if place.data_dir == path]
             for name in _CHECKPOINTS:
-                known = {key: self._offsets[key][name] for key in here if name in self._offsets[key]}
+                known = {
+                    key: offsets[name]
+                    for key, (place, offsets) in self._taken.items()
+                    if name in offsets and place.source.parent == Path(path)
+                }
                 if known or name != CLEANER_OFFSETS_NAME:
                     self._files.write(f"data-{number}/{name}", pack_offsets(known))
 
@@ -271,7 +271,3 @@ def read_metadata(data_dir: Path) -> bytes:
         return (data_dir / FILE_NAME).read_bytes()
     except FileNotFoundError:
         raise BackupError(f"{data_dir} has no {FILE_NAME}: give the first data directory of the broker") from None
-
-
-def _read_checkpoints(data_dir: Path) -> dict[str, dict[TopicPartition, int]]:
-    return {name: read_offsets(data_dir / name) for name in _CHECKPOINTS}

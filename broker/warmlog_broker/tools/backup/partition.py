@@ -10,7 +10,7 @@ segments and the new ones of a compaction: a key in an old one would be back who
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from warmlog_broker.storage.directory.gap_marker import GAPS_NAME
@@ -37,14 +37,6 @@ PAUSE_S = 0.05
 _ENTRY_BYTES = {OFFSET_INDEX_KIND: 8, TIME_INDEX_KIND: 12}
 
 
-@dataclass(frozen=True, slots=True)
-class _Listing:
-    logs: dict[int, Identity]
-    """The log files by base offset, in order."""
-    others: list[str]
-    """Producer snapshots up to the last segment, small files, and what recovery has set aside."""
-
-
 def back_up_partition(
     source: Path,
     name: str,
@@ -59,10 +51,14 @@ def back_up_partition(
     """
     for _ in range(ATTEMPTS):
         with suppress(FileChanged):
-            listing = _list(source)
-            taken = _take(source, name, listing, recovery_point, files)
+            logs, others = _list(source)
+            taken = _take_segments(source, name, logs, recovery_point, files)
+            for other in others:
+                with suppress(FileChanged):  # an old snapshot, or a marker that is no longer needed
+                    files.take_growing(source / other, f"{name}/{other}")
+                    taken.add(f"{name}/{other}")
             files.keep_only(name, taken)
-            return next(iter(listing.logs), 0)
+            return next(iter(logs), 0)
         source.stat()
         pause()
     raise BackupError(
@@ -71,8 +67,9 @@ def back_up_partition(
     )
 
 
-def _list(source: Path) -> _Listing:
-    """List the directory; FileChanged while a compaction exchanges segments."""
+def _list(source: Path) -> tuple[dict[int, Identity], list[str]]:
+    """Return the log files by base offset, in order, and the names of producer snapshots up to the last segment, small
+    files, and what recovery has set aside. FileChanged while a compaction exchanges segments."""
     names = sorted(path.name for path in source.iterdir())
     if any(name.endswith(SWAP_SUFFIX) for name in names):
         raise FileChanged(source)
@@ -80,7 +77,7 @@ def _list(source: Path) -> _Listing:
     logs = {base: identity_of(source / segment_file_name(base, LOG_KIND)) for base in bases}
     if sorted(path.name for path in source.glob(f"*{LOG_KIND}*")) != [name for name in names if LOG_KIND in name]:
         raise FileChanged(source)
-    return _Listing(logs, [name for name in names if _is_other(name, max(bases, default=0))])
+    return logs, [name for name in names if _is_other(name, max(bases, default=0))]
 
 
 def _is_other(name: str, last_base_offset: int) -> bool:
@@ -91,27 +88,24 @@ def _is_other(name: str, last_base_offset: int) -> bool:
     )
 
 
-def _take(source: Path, name: str, listing: _Listing, recovery_point: int, files: BackupFiles) -> set[str]:
-    """Take all files of the listing and return their names in the backup."""
+def _take_segments(
+    source: Path, name: str, logs: dict[int, Identity], recovery_point: int, files: BackupFiles
+) -> set[str]:
+    """Take the files of all segments and return their names in the backup."""
     taken = set()
-    bases = list(listing.logs)
-    for base, end in zip(bases, [*bases[1:], None], strict=True):
+    for base, end in zip_longest(logs, list(logs)[1:]):
         is_settled = end is not None and end <= recovery_point
         for kind in KINDS:
             if kind != LOG_KIND and _take_index(source, name, base, kind, files, is_settled=is_settled):
                 taken.add(f"{name}/{segment_file_name(base, kind)}")
         log_name = segment_file_name(base, LOG_KIND)
         if is_settled:
-            files.take_final(source / log_name, f"{name}/{log_name}", listing.logs[base])
+            files.take_final(source / log_name, f"{name}/{log_name}", logs[base])
         else:
             files.take_growing(source / log_name, f"{name}/{log_name}")
-            if identity_of(source / log_name).inode != listing.logs[base].inode:
+            if identity_of(source / log_name).inode != logs[base].inode:
                 raise FileChanged(source / log_name)
         taken.add(f"{name}/{log_name}")
-    for other in listing.others:
-        with suppress(FileChanged):  # an old snapshot, or a marker that is no longer needed
-            files.take_growing(source / other, f"{name}/{other}")
-            taken.add(f"{name}/{other}")
     return taken
 
 

@@ -25,12 +25,7 @@ def identity_of(path: Path) -> Identity:
 class BackupFiles:
     """The files of a backup that is being made in `root`. OSError from either disk."""
 
-    def __init__(
-        self,
-        root: Path,
-        previous: Path | None,
-        on_copied: Callable[[str, int], None],
-    ) -> None:
+    def __init__(self, root: Path, previous: Path | None, on_copied: Callable[[str, int], None]) -> None:
         """`previous` is the backup to link unchanged files to, unless its manifest cannot be read.
 
         `on_copied` gets the name of a file's directory, and how many bytes more have been copied.
@@ -47,7 +42,6 @@ class BackupFiles:
                 manifest = read_manifest(previous)
                 self._known, self.previous_cluster_id = manifest.files, manifest.cluster_id
         self._on_copied = on_copied
-        self._directories = {root}
         self._grown: dict[str, Identity] = {}
         """The growing files that were taken, as they were then: taken again only if they have changed."""
 
@@ -84,9 +78,8 @@ class BackupFiles:
     def forget(self, directory: str) -> None:
         """Remove what was taken into `directory`, if anything was."""
         self.keep_only(directory, set())
-        if self.root / directory in self._directories:
+        with suppress(FileNotFoundError):
             (self.root / directory).rmdir()
-            self._directories.discard(self.root / directory)
 
     def keep_only(self, directory: str, names: set[str]) -> None:
         """Remove the files in `directory` that are not among `names`."""
@@ -96,16 +89,14 @@ class BackupFiles:
 
     def sync(self) -> None:
         """Make the names of all files durable."""
-        for directory in sorted(self._directories, reverse=True):
-            sync_directory(directory)
+        for directory in {each for name in self.entries for each in (Path(name).parent, Path(name).parent.parent)}:
+            sync_directory(self.root / directory)
 
     def _target(self, name: str) -> Path:
         """Return where a file goes; an older one of that name is removed, since it may be linked elsewhere."""
         target = self.root / name
         for directory in (target.parent.parent, target.parent):
-            if directory not in self._directories and directory != self.root.parent:
-                directory.mkdir(mode=0o700, exist_ok=True)
-                self._directories.add(directory)
+            directory.mkdir(mode=0o700, exist_ok=True)
         target.unlink(missing_ok=True)
         self.entries.pop(name, None)
         return target

@@ -1,6 +1,8 @@
 """`warmlog backup` and `warmlog restore`."""
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -35,18 +37,8 @@ def backup(directory: Path, data_dir: Path, keep: int | None, as_json: bool) -> 
     """
     from warmlog_broker.tools.backup.backup import back_up
 
-    status = Status()
-    copied_bytes = 0
-
-    def tell(name: str, count: int) -> None:
-        nonlocal copied_bytes
-        copied_bytes += count
-        status.tell(f"copying {name}: {human_size(copied_bytes)} so far")
-
-    try:
+    with _progress("copying") as tell:
         made = back_up(data_dir, directory, now_ms=time.time_ns() // 1_000_000, keep=keep, on_copied=tell)
-    finally:
-        status.clear()
     if as_json:
         json_line({**made._asdict(), "path": str(made.path), "removed": [str(path) for path in made.removed]})
         return
@@ -82,22 +74,29 @@ def restore(directory: Path, data_dir: tuple[Path, ...], as_json: bool) -> None:
     from warmlog_broker.tools.backup.restore import choose_backup
     from warmlog_broker.tools.backup.restore import restore as run
 
-    status = Status()
-    copied_bytes = 0
-
-    def tell(name: str, count: int) -> None:
-        nonlocal copied_bytes
-        copied_bytes += count
-        status.tell(f"restoring {name}: {human_size(copied_bytes)} so far")
-
-    try:
-        backup = choose_backup(directory)
+    backup = choose_backup(directory)
+    with _progress("restoring") as tell:
         manifest = run(backup, data_dir, on_copied=tell)
-    finally:
-        status.clear()
     size_bytes = sum(entry.size_bytes for entry in manifest.files.values())
     if as_json:
         paths = [str(path) for path in data_dir]
         json_line({"backup": str(backup), "data_dirs": paths, "files": len(manifest.files), "size_bytes": size_bytes})
         return
     line(f"restored {backup}: {counted(len(manifest.files), 'file')}, {human_size(size_bytes)}")
+
+
+@contextmanager
+def _progress(verb: str) -> Iterator[Callable[[str, int], None]]:
+    """Yield what tells the name of a file, and how many bytes more of it have been copied."""
+    status = Status()
+    copied_bytes = 0
+
+    def tell(name: str, count: int) -> None:
+        nonlocal copied_bytes
+        copied_bytes += count
+        status.tell(f"{verb} {name}: {human_size(copied_bytes)} so far")
+
+    try:
+        yield tell
+    finally:
+        status.clear()
