@@ -52,9 +52,8 @@ from warmlog_broker.tools.adoption.plan import (
     STAGING_NAME,
     Adoption,
     AdoptionOptions,
-    Journal,
+    directories_in_journal,
     make_plan,
-    read_journal,
     state_of,
 )
 
@@ -65,39 +64,32 @@ OnProgress = Callable[[str, int, int], None]
 """Called with the name of a partition's directory, how many bytes are done, and how many there are."""
 
 
-def plan_adoption(
-    kafka_paths: Sequence[Path],
-    data_dir: Path,
-    options: AdoptionOptions,
-    *,
-    on_checked: Callable[[str], None] = lambda _name: None,
-) -> Adoption:
-    """Make all checks and return what `adopt` would do, without writing anything.
-
-    Raises AdoptionRefused, DirectoryLocked, NotKafkas, or StorageError for unreadable files.
-    """
-    with ExitStack() as stack:
-        for path in (*kafka_paths, data_dir):
-            if path.exists():
-                stack.enter_context(shared_lock(path))
-        return _checked_plan(kafka_paths, data_dir, options, on_checked)
-
-
 def adopt(
     kafka_paths: Sequence[Path],
     data_dir: Path,
     options: AdoptionOptions,
     *,
     now_ms: int,
+    is_dry_run: bool = False,
     on_checked: Callable[[str], None] = lambda _name: None,
     on_copied: OnProgress = lambda _name, _done, _total: None,
 ) -> Adoption:
-    """Take over all topics or none; on return they are on disk. Raises as `plan_adoption` does, and OSError."""
+    """Take over all topics or none; on return they are on disk. A dry run makes all checks and writes nothing.
+
+    Raises AdoptionRefused, DirectoryLocked, NotKafkas, StorageError for unreadable files, or OSError.
+    """
     with ExitStack() as stack:
         for path in kafka_paths:
             stack.enter_context(shared_lock(path))
         with shared_lock(data_dir):
-            _checked_plan(kafka_paths, data_dir, options, on_checked)
+            adoption = make_plan(kafka_paths, data_dir, options, state_of(data_dir))
+            sources = [source for topic in adoption.topics for source in topic.sources.values()]
+            # A log that was not closed is checked once its copy is recovered.
+            for source in sources if not options.must_recover else ():
+                check_partition(source)
+                on_checked(source.key.directory_name)
+        if is_dry_run:
+            return adoption
         missing = _missing(data_dir)
         stack.callback(DataDirectory.lock(data_dir).close)
         try:
@@ -112,20 +104,6 @@ def adopt(
             raise
         if adoption.topics:
             _commit(adoption, data_dir, options, metadata_log.state)
-    return adoption
-
-
-def _checked_plan(
-    kafka_paths: Sequence[Path], data_dir: Path, options: AdoptionOptions, on_checked: Callable[[str], None]
-) -> Adoption:
-    """Plan, and check every batch in Kafka's files."""
-    adoption = make_plan(kafka_paths, data_dir, options, state_of(data_dir))
-    if options.must_recover:
-        return adoption  # a log that was not closed is checked once its copy is recovered
-    for topic in adoption.topics:
-        for source in topic.sources.values():
-            check_partition(source)
-            on_checked(source.key.directory_name)
     return adoption
 
 
@@ -179,7 +157,7 @@ def _clear_up(data_dir: Path, state: MetadataState) -> None:
     if not staging.exists():
         return
     owned = {entry.topic_id for entry in state.topics.values()}
-    for name, topic_id in read_journal(data_dir).directories.items():
+    for name, topic_id in directories_in_journal(data_dir).items():
         path = data_dir / name
         is_owned = UUID(topic_id).bytes in owned
         if path.is_dir() and not is_owned and stored_topic_id(path / METADATA_NAME) == UUID(topic_id):
@@ -192,7 +170,7 @@ def _commit(adoption: Adoption, data_dir: Path, options: AdoptionOptions, state:
     """Move the copies in, and add checkpoints and topics; then remove `.adopting`."""
     staging = data_dir / STAGING_NAME
     names = {log.key.directory_name: str(topic.topic_id) for topic in adoption.topics for log in topic.logs.values()}
-    replace_file(staging / JOURNAL_NAME, msgspec.json.encode(Journal(names)))
+    replace_file(staging / JOURNAL_NAME, msgspec.json.encode({"directories": names}))
     for name in names:
         (staging / name).rename(data_dir / name)
     sync_directory(data_dir)

@@ -24,7 +24,6 @@ from warmlog_broker.storage.directory.data_dir import (
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, read_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
-from warmlog_broker.storage.segment.segment_files import base_offsets_in
 from warmlog_protocol.errors import WarmlogError
 
 CLEAN_MARKER_NAME = ".kafka_cleanshutdown"
@@ -54,10 +53,6 @@ class KafkaPartition:
             return read_partition_metadata(self.path / METADATA_NAME)
         except FileNotFoundError:
             return None
-
-    def base_offsets(self) -> list[int]:
-        """The base offsets of the segments, in order."""
-        return base_offsets_in(self.path)
 
 
 @dataclass(slots=True)

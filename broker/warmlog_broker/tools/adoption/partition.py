@@ -23,7 +23,7 @@ from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
+from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, base_offsets_in, segment_file_name
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_broker.storage.verify.partition import Expectations, PartitionSummary, verify_partition
 from warmlog_broker.storage.verify.rebuild import rebuild_partition
@@ -123,7 +123,7 @@ def _recover(target: Path, source: KafkaPartition, now_ms: int) -> list[str]:
 
 def _closed_logs(source: KafkaPartition) -> set[str]:
     """The names of the `.log` files that are never written again."""
-    return {segment_file_name(base, LOG_KIND) for base in source.base_offsets()[:-1]}
+    return {segment_file_name(base, LOG_KIND) for base in base_offsets_in(source.path)[:-1]}
 
 
 def _expectations(source: KafkaPartition) -> Expectations:
@@ -161,7 +161,7 @@ def _refuse_unservable(source: KafkaPartition, summary: PartitionSummary) -> Non
 
 def _files(source: KafkaPartition) -> list[Path]:
     """The files to copy. AdoptionRefused if Kafka was interrupted while it replaced segments."""
-    bases = {f"{base:020d}" for base in source.base_offsets()}
+    bases = {f"{base:020d}" for base in base_offsets_in(source.path)}
     files = []
     for path in sorted(source.path.iterdir()):
         stem, kind = path.name[:20], path.name[20:]

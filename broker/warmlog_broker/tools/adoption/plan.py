@@ -21,12 +21,7 @@ SPARE_BYTES = 64 * 1024 * 1024
 """Free space that an adoption must leave on the disk."""
 STAGING_NAME = ".adopting"
 JOURNAL_NAME = "journal"
-
-
-class Journal(msgspec.Struct, frozen=True):
-    """The journal, as JSON: the directories about to be moved, by name, and the topic id in each."""
-
-    directories: dict[str, str]
+"""JSON: `{"directories": {"flights-0": "11fa3d95-…"}}`, those about to be moved, with the topic id in each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +164,7 @@ def _why_not(topic: AdoptedTopic, data_dir: Path, options: AdoptionOptions, stat
             f"topic {topic.name!r} lacks partition {listed}: give all of Kafka's data directories, or have the "
             f"missing partitions created empty (--empty-partitions)"
         )
-    in_journal = read_journal(data_dir).directories
+    in_journal = directories_in_journal(data_dir)
     for index in range(topic.partitions):
         path = data_dir / TopicPartition(topic.name, index).directory_name
         if path.exists() and path.name not in in_journal:
@@ -196,7 +191,9 @@ def room_for(path: Path) -> int:
     return shutil.disk_usage(path).free
 
 
-def read_journal(data_dir: Path) -> Journal:
-    """Return the journal of an interrupted adoption; an empty one if there is none."""
+def directories_in_journal(data_dir: Path) -> dict[str, str]:
+    """Return the directories that an interrupted adoption was about to move, by name, and the topic id in each."""
     path = data_dir / STAGING_NAME / JOURNAL_NAME
-    return msgspec.json.decode(path.read_bytes(), type=Journal) if path.exists() else Journal({})
+    return (
+        msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, str]])["directories"] if path.exists() else {}
+    )

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from warmlog.cli.terminal.tables import human_size
 from warmlog.extras import install_hint
 
 if TYPE_CHECKING:
-    from warmlog_broker.tools.adoption.plan import AdoptedTopic, Adoption, AdoptionOptions
+    from warmlog_broker.tools.adoption.plan import AdoptedTopic, Adoption
     from warmlog_broker.tools.adoption.topic_configs import TopicConfigs
 
 KAFKA_POLL_S = 0.5
@@ -81,6 +80,7 @@ def adopt(
     Kafka's files are only read. Everything is checked before anything is written, and all topics appear at once.
     Without --kafka or --topic-configs retention and compaction are off until `warmlog topic alter` sets them.
     """
+    from warmlog_broker.tools.adoption.adopt import adopt as run
     from warmlog_broker.tools.adoption.plan import AdoptionOptions
 
     _refuse_within(kafka_dir, data_dir)
@@ -89,33 +89,25 @@ def adopt(
     topics = frozenset(topic)
     configs = _read_configs(topic_configs) if kafka is None else _ask(kafka, kafka_dir, topics)
     options = AdoptionOptions(topics, is_linked, must_recover, fills_missing, configs)
-    take_over = partial(_take_over, kafka_dir, data_dir, options, is_dry_run=is_dry_run)
-    _print(take_over() if kafka is None else _once_stopped(take_over), configs, is_dry_run=is_dry_run)
-
-
-def _take_over(
-    kafka_dirs: Sequence[Path], data_dir: Path, options: "AdoptionOptions", *, is_dry_run: bool
-) -> "Adoption":
-    from warmlog_broker.tools.adoption import adopt as engine
-
     status = Status()
-    try:
-        if is_dry_run:
-            return engine.plan_adoption(
-                kafka_dirs, data_dir, options, on_checked=lambda name: status.tell(f"checked {name}")
+
+    def take_over() -> "Adoption":
+        try:
+            return run(
+                kafka_dir,
+                data_dir,
+                options,
+                now_ms=time.time_ns() // 1_000_000,
+                is_dry_run=is_dry_run,
+                on_checked=lambda name: status.tell(f"checked {name}"),
+                on_copied=lambda name, done, total: status.tell(
+                    f"copying {name}: {human_size(done)} of {human_size(total)}"
+                ),
             )
-        return engine.adopt(
-            kafka_dirs,
-            data_dir,
-            options,
-            now_ms=time.time_ns() // 1_000_000,
-            on_checked=lambda name: status.tell(f"checked {name}"),
-            on_copied=lambda name, done, total: status.tell(
-                f"copying {name}: {human_size(done)} of {human_size(total)}"
-            ),
-        )
-    finally:
-        status.clear()
+        finally:
+            status.clear()
+
+    _print(take_over() if kafka is None else _once_stopped(take_over), configs, is_dry_run=is_dry_run)
 
 
 def _once_stopped(take_over: Callable[[], "Adoption"]) -> "Adoption":

@@ -27,7 +27,7 @@ from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.verify.report import Report
 from warmlog_broker.tools.adoption import adopt as engine
-from warmlog_broker.tools.adoption.adopt import adopt, plan_adoption
+from warmlog_broker.tools.adoption.adopt import adopt
 from warmlog_broker.tools.adoption.kafka_directory import NotKafkas
 from warmlog_broker.tools.adoption.partition import AdoptionRefused
 from warmlog_broker.tools.adoption.plan import STAGING_NAME, Adoption, AdoptionOptions
@@ -196,11 +196,11 @@ def test_side_files_that_are_wrong_are_made_anew(kafka: Path, data_dir: Path) ->
 
 def test_a_dry_run_checks_and_writes_nothing(kafka: Path, data_dir: Path) -> None:
     before = checksums(kafka)
-    adoption = plan_adoption([kafka], data_dir, AdoptionOptions())
+    adoption = adopt([kafka], data_dir, AdoptionOptions(), now_ms=NOW_MS, is_dry_run=True)
     assert len(adoption.topics) == 2
     assert adoption.bytes_to_copy > 1_000_000
     assert not data_dir.exists()
-    linked = plan_adoption([kafka], data_dir, AdoptionOptions(is_linked=True))
+    linked = adopt([kafka], data_dir, AdoptionOptions(is_linked=True), now_ms=NOW_MS, is_dry_run=True)
     assert (
         linked.bytes_to_copy == adoption.bytes_to_copy - (kafka / "flights-0/00000000000000005468.log").stat().st_size
     )

@@ -11,7 +11,7 @@ from fake_kafka import FakeKafka, FakeTopic
 from kafka_sample import copy_sample
 from warmlog_broker.metadata.metadata_log import read_state
 from warmlog_broker.tools.adoption import kafka_cluster
-from warmlog_broker.tools.adoption.adopt import adopt, plan_adoption
+from warmlog_broker.tools.adoption.adopt import adopt
 from warmlog_broker.tools.adoption.kafka_cluster import ask_kafka
 from warmlog_broker.tools.adoption.partition import AdoptionRefused
 from warmlog_broker.tools.adoption.plan import AdoptionOptions
@@ -61,7 +61,7 @@ def test_only_what_was_set_on_a_topic_is_taken_and_only_topics_to_take_over_are_
 def test_partitions_that_only_kafka_knows_of_are_missing(kafka: Path, tmp_path: Path) -> None:
     configs = asked(kafka, partitions=3)
     with pytest.raises(AdoptionRefused, match="'flights' lacks partition 1, 2"):
-        plan_adoption([kafka], tmp_path / "data", AdoptionOptions(configs=configs))
+        adopt([kafka], tmp_path / "data", AdoptionOptions(configs=configs), now_ms=1, is_dry_run=True)
     adopt([kafka], tmp_path / "data", AdoptionOptions(fills_missing=True, configs=configs), now_ms=0)
     assert read_state(tmp_path / "data" / "metadata.log").topics["flights"].partitions == 3
 
@@ -69,7 +69,7 @@ def test_partitions_that_only_kafka_knows_of_are_missing(kafka: Path, tmp_path: 
 def test_partitions_that_kafka_does_not_know_are_refused(kafka: Path, tmp_path: Path) -> None:
     shutil.copytree(kafka / "flights-0", kafka / "flights-1")
     with pytest.raises(AdoptionRefused, match="'flights' has 1 partitions in Kafka, but partition 1 is here"):
-        plan_adoption([kafka], tmp_path / "data", AdoptionOptions(configs=asked(kafka)))
+        adopt([kafka], tmp_path / "data", AdoptionOptions(configs=asked(kafka)), now_ms=1, is_dry_run=True)
 
 
 @pytest.mark.parametrize("value", ["true", "TRUE"])
@@ -79,9 +79,10 @@ def test_a_topic_with_segments_in_a_remote_storage_is_refused(kafka: Path, tmp_p
         checked_configs({"flights": {"remote.storage.enable": value}}, "a file"),
     ):
         with pytest.raises(AdoptionRefused, match=r"remote\.storage.enable=true"):
-            plan_adoption([kafka], tmp_path / "data", AdoptionOptions(configs=configs))
+            adopt([kafka], tmp_path / "data", AdoptionOptions(configs=configs), now_ms=1, is_dry_run=True)
         only = AdoptionOptions(frozenset({"transfers"}), configs=configs)
-        assert [topic.name for topic in plan_adoption([kafka], tmp_path / "data", only).topics] == ["transfers"]
+        planned = adopt([kafka], tmp_path / "data", only, now_ms=1, is_dry_run=True)
+        assert [topic.name for topic in planned.topics] == ["transfers"]
 
 
 def test_a_value_that_warmlog_does_not_allow_names_the_topic(kafka: Path) -> None:
