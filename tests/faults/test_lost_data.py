@@ -23,11 +23,11 @@ from faults.lost.writing import (
     append_one,
     damage,
     start,
+    start_again,
     value_of,
     write,
 )
 from unit.broker.storage.log_room import QUICK
-from waiting import wait_until
 
 WRITTEN = {offset: value_of(offset) for offset in range(END_OFFSET)}
 
@@ -56,12 +56,6 @@ def quick_path() -> Iterator[Path]:
     """A directory in memory, where the system has one: the broker syncs thousands of files."""
     with TemporaryDirectory(prefix="warmlog-", dir=QUICK) as name:
         yield Path(name)
-
-
-def start_again(broker: BrokerProcess) -> None:
-    """Returns once the check in the background, if there is one, has come by: damage is told in the same way then."""
-    broker.start()
-    wait_until(lambda: broker.output.count("INFO checking ") == broker.output.count(" logs in the background") / 2)
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "killed"])

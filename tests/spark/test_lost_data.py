@@ -11,7 +11,18 @@ from pyspark.sql import SparkSession
 from faults.lost.damaging import DAMAGES, cut_at_a_batch, empty, remove
 from faults.lost.judging import problems
 from faults.lost.reading import Found, by_record, read_within_limit
-from faults.lost.writing import COMPACTED, END_OFFSET, PLAIN, SEGMENTS, Case, damage, start, value_of, write
+from faults.lost.writing import (
+    COMPACTED,
+    END_OFFSET,
+    PLAIN,
+    SEGMENTS,
+    Case,
+    damage,
+    start,
+    start_again,
+    value_of,
+    write,
+)
 from spark.test_export import export
 from spark.test_read import load
 from warmlog.spark.export.export import ExportOptions
@@ -33,7 +44,7 @@ def test_lost_offsets_are_an_error_that_names_them_or_are_skipped(spark: SparkSe
         for topic in (PLAIN, COMPACTED):
             damage(broker, topic, tmp_path / topic, CASES)
         for _ in range(2):
-            broker.start()
+            start_again(broker)
             for topic in (PLAIN, COMPACTED):
                 expected = asyncio.run(read_within_limit(by_record, broker.address, topic))
                 found = Found()
@@ -55,7 +66,7 @@ def test_lost_offsets_are_an_error_that_names_them_or_are_skipped(spark: SparkSe
                     with pytest.raises(PythonException, match=re.escape(f"{topic}-0, offsets 15 to 29: ")):
                         load(spark, broker, topic, partitions="0").collect()
             broker.kill()
-        broker.start()
+        start_again(broker)
         expected = asyncio.run(read_within_limit(by_record, broker.address, PLAIN))
         options = ExportOptions((broker.address,), PLAIN, tmp_path / "export", fails_on_data_loss=False)
         lost_offsets = sum(end - first for told in expected.told.values() for first, end in told)

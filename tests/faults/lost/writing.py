@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from broker_process import BrokerProcess
 from faults.lost.damaging import DAMAGES, NEEDING_COPIES, Damage, Victim, copy_directory
+from waiting import wait_until
 from warmlog_broker.storage.directory.data_dir import CLEANER_OFFSETS_NAME, RECOVERY_POINTS_NAME
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.segment.segment_files import LOG_KIND
@@ -108,3 +109,9 @@ def _wait(is_true: Callable[[], bool]) -> None:
     while not is_true():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def start_again(broker: BrokerProcess) -> None:
+    """Returns once the check in the background, if there is one, has come by: damage is told in the same way then."""
+    broker.start()
+    wait_until(lambda: broker.output.count("INFO checking ") == broker.output.count(" logs in the background") / 2)
