@@ -26,7 +26,7 @@ import warmlog
 from broker_process import BrokerProcess
 from docs.protocol_tables import PAGE, printed
 from warmlog.admin.access.user_changes import creation
-from warmlog_broker.tools.users import change_user
+from warmlog_broker.tools.access import change_user
 
 FIELDS = re.compile(r"^#### (\w+)\n(.*?)(?=^#|\Z)", re.DOTALL | re.MULTILINE)
 ROW = re.compile(r"^\| `(\w+)` \| (.+?) \| (.*?) ?\|$", re.MULTILINE)

@@ -16,7 +16,7 @@ from integration.command_line import CommandLine, Done, environment, error_line
 from kafka_sample import PARTITIONS, SAMPLE, Dumped, copy_sample, dumped_records
 from warmlog_broker.metadata.metadata_log import read_state
 from warmlog_broker.storage.directory.dir_lock import exclusive_lock
-from warmlog_broker.tools.adoption.commit import KEEPS_EVERYTHING
+from warmlog_broker.tools.adoption.adopt import KEEPS_EVERYTHING
 from warmlog_protocol.batch import iter_batches
 
 TRANSFERS = SAMPLE / "transfers-0" / "print-data-log.dump"

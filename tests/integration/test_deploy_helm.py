@@ -14,7 +14,7 @@ import yaml
 from broker_process import BrokerProcess
 from warmlog.admin.access.user_changes import deletion
 from warmlog.blocking import Admin
-from warmlog_broker.tools.users import change_user, users_in
+from warmlog_broker.tools.access import change_user, users_in
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm"
 DOCKERFILE = (CHART.parent / "Dockerfile").read_text()

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker_process import BrokerFailed, BrokerProcess, port_to_keep
 from waiting import wait_until
 from warmlog.blocking import Admin, Consumer, Producer
-from warmlog_broker.tools.acls import create_acls
+from warmlog_broker.tools.access import create_acls
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
 from warmlog_protocol.messages import (

@@ -18,7 +18,7 @@ from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog.spark.options.write_options import parse_write_options
 from warmlog.spark.write.task import write_batches
-from warmlog_broker.tools.users import change_user
+from warmlog_broker.tools.access import change_user
 from warmlog_protocol.messages import AuthenticateRequest, MetadataRequest
 from warmlog_protocol.sasl.scram import ClientExchange
 from wire_client import WireClient, batch_of

@@ -19,7 +19,7 @@ from warmlog.spark.options.read_options import parse_read_options
 from warmlog.spark.options.write_options import parse_write_options
 from warmlog.spark.read.planning import plan_batch
 from warmlog.spark.write.task import write_batches
-from warmlog_broker.tools.users import change_user
+from warmlog_broker.tools.access import change_user
 
 ROOT: Any = {"username": "root", "password": "geheim"}
 BOB: Any = {"username": "bob", "password": "geheim"}

@@ -1,4 +1,5 @@
-"""Verifies directories against the metadata log: topic ids, settings and which partitions there must be."""
+"""Verify directories against the metadata log (topic ids, settings, which partitions there must be), and rebuild their
+indexes with the settings of each topic."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,14 @@ from warmlog_broker.storage.directory.data_dir import (
     LOG_STARTS_NAME,
     RECOVERY_POINTS_NAME,
 )
+from warmlog_broker.storage.directory.dir_lock import exclusive_lock
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.storage.segment.segment_files import base_offsets_in
+from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_broker.storage.verify.partition import Expectations, check_offsets, verify_data_directory, verify_partition
+from warmlog_broker.storage.verify.rebuild import RebuildResult, rebuild_partition
 from warmlog_broker.storage.verify.report import Report
 from warmlog_protocol.errors import InvalidConfig, StorageError
 
@@ -124,3 +128,29 @@ def _find_missing(path: Path, state: MetadataState, report: Report) -> None:
             if recovery_point and home == str(path.absolute()) and not directory.is_dir():
                 expected = f"a log with records up to offset {recovery_point}"
                 report.find(directory, expected=expected, found="no directory")
+
+
+def rebuild_directory(
+    path: Path, *, index_interval_bytes: int | None = None, with_snapshots: bool = False
+) -> dict[Path, RebuildResult]:
+    """Rebuild a data directory, or the directory of one partition; return what was done, by partition.
+
+    `index_interval_bytes` None takes the topic's setting, or the default if the metadata log does not know the topic.
+    Raises DirectoryLocked if a broker uses the directory, or StorageError if the metadata log cannot be read.
+    """
+    is_single = kind_of(path) == "partition"
+    data_directory = path.resolve().parent if is_single else path
+    with exclusive_lock(data_directory):
+        metadata_path = data_directory / FILE_NAME
+        topics = read_state(metadata_path).topics if metadata_path.exists() else {}
+        results = {}
+        for directory in [path.resolve()] if is_single else sorted(path.iterdir()):
+            name = parse_directory_name(directory.name)
+            if name is None or name.mark or not is_partition(directory):
+                continue
+            topic = topics.get(name.topic_partition.topic)
+            config = LogConfig() if topic is None else LogConfig.from_settings(topic.settings)
+            interval_bytes = config.index_interval_bytes if index_interval_bytes is None else index_interval_bytes
+            segment_config = SegmentConfig(interval_bytes, config.segment_index_bytes)
+            results[directory] = rebuild_partition(directory, segment_config, with_snapshots=with_snapshots)
+        return results

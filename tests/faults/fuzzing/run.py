@@ -11,7 +11,7 @@ from faults.fuzzing.peers import Peer, Tally
 from faults.honest import Honest
 from faults.process_use import sockets_of, use_of
 from warmlog.admin.access.user_changes import creation
-from warmlog_broker.tools.users import change_user
+from warmlog_broker.tools.access import change_user
 from wire_client import WireClient, batch_of
 
 HONEST_TOPIC = "honest"

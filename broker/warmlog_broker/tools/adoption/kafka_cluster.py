@@ -14,10 +14,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, for_code
 
-from warmlog_broker.storage.kafka.adoption import AdoptionRefused
-from warmlog_broker.storage.kafka.kafka_directory import KafkaDirectory
-from warmlog_broker.tools.adoption.adoption import AdoptionOptions
-from warmlog_broker.tools.adoption.plan import topics_in
+from warmlog_broker.tools.adoption.kafka_directory import KafkaDirectory
+from warmlog_broker.tools.adoption.partition import AdoptionRefused
+from warmlog_broker.tools.adoption.plan import AdoptionOptions, topics_in
 from warmlog_broker.tools.adoption.topic_configs import TopicConfigs, checked_configs
 
 REQUEST_TIMEOUT_MS = 10_000

@@ -1,21 +1,79 @@
-"""What can be taken over, by names, ids and sizes, and the reasons against it."""
+"""What an adoption takes over: the options; what can be taken, by names, ids and sizes; the reasons against it."""
 
+import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID, uuid4
+
+import msgspec
 
 from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, read_state
 from warmlog_broker.metadata.topic_names import check_topic_name, colliding_topic
 from warmlog_broker.storage.directory.data_dir import FORMAT_NAME
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
-from warmlog_broker.storage.kafka.adoption import AdoptionRefused, bytes_to_copy, room_for
-from warmlog_broker.storage.kafka.kafka_directory import CLEAN_MARKER_NAME as KAFKAS_MARKER_NAME
-from warmlog_broker.storage.kafka.kafka_directory import INTERNAL_TOPICS, KafkaDirectory, KafkaPartition
-from warmlog_broker.tools.adoption.adoption import AdoptedTopic, Adoption, AdoptionOptions
-from warmlog_broker.tools.adoption.staging import read_journal
+from warmlog_broker.tools.adoption.kafka_directory import CLEAN_MARKER_NAME as KAFKAS_MARKER_NAME
+from warmlog_broker.tools.adoption.kafka_directory import INTERNAL_TOPICS, KafkaDirectory, KafkaPartition
+from warmlog_broker.tools.adoption.partition import AdoptedLog, AdoptionRefused, bytes_to_copy
+from warmlog_broker.tools.adoption.topic_configs import TopicConfigs
 
 SPARE_BYTES = 64 * 1024 * 1024
 """Free space that an adoption must leave on the disk."""
+STAGING_NAME = ".adopting"
+JOURNAL_NAME = "journal"
+
+
+class Journal(msgspec.Struct, frozen=True):
+    """The journal, as JSON: the directories about to be moved, by name, and the topic id in each."""
+
+    directories: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptionOptions:
+    """Which topics to take over, and how."""
+
+    topics: frozenset[str] = frozenset()
+    """Only these; empty for all."""
+    is_linked: bool = False
+    must_recover: bool = False
+    """Accept a Kafka that was not stopped cleanly."""
+    fills_missing: bool = False
+    """Create missing partitions, empty: those between others and, if Kafka was asked, those at the end."""
+    configs: TopicConfigs = field(default_factory=TopicConfigs)
+    """Settings replace those of KEEPS_EVERYTHING."""
+
+
+@dataclass(slots=True)
+class AdoptedTopic:
+    """One topic, and the partitions that it has in Kafka's directories."""
+
+    name: str
+    topic_id: UUID
+    sources: dict[int, KafkaPartition]
+    kafka_partitions: int = 0
+    """How many it has in Kafka; 0 if Kafka was not asked."""
+    logs: dict[int, AdoptedLog] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> int:
+        return max(max(self.sources) + 1, self.kafka_partitions)
+
+    @property
+    def missing(self) -> list[int]:
+        return [index for index in range(self.partitions) if index not in self.sources]
+
+
+@dataclass(slots=True)
+class Adoption:
+    """What was done, or would be done without a dry run."""
+
+    topics: list[AdoptedTopic] = field(default_factory=list)
+    skipped: list[tuple[Path, str]] = field(default_factory=list)
+    """Directories, and why they are skipped."""
+    done_before: list[str] = field(default_factory=list)
+    """Topics that an earlier adoption took over."""
+    bytes_to_copy: int = 0
 
 
 def make_plan(kafka_paths: Sequence[Path], data_dir: Path, options: AdoptionOptions, state: MetadataState) -> Adoption:
@@ -129,3 +187,16 @@ def state_of(data_dir: Path) -> MetadataState:
         reason = "give the first of several data directories" if is_ours else "it is not a data directory of warmlog"
         raise AdoptionRefused(f"{data_dir} has no {FILE_NAME}: {reason}")
     return MetadataState()
+
+
+def room_for(path: Path) -> int:
+    """The free bytes of the file system of `path`, or of the first existing directory above it."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free
+
+
+def read_journal(data_dir: Path) -> Journal:
+    """Return the journal of an interrupted adoption; an empty one if there is none."""
+    path = data_dir / STAGING_NAME / JOURNAL_NAME
+    return msgspec.json.decode(path.read_bytes(), type=Journal) if path.exists() else Journal({})

@@ -1,18 +1,16 @@
 """`warmlog log dump`: print the files of a partition and of a data directory."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
-from warmlog.cli.dump.decoders import DECODERS, decoder_of
+from warmlog.cli.dump.view import DECODERS, View, decoder_of, decoder_of_directory
 from warmlog.cli.terminal.output import remark, write
 
 if TYPE_CHECKING:
     from warmlog.cli.dump.findings import Findings
-    from warmlog.cli.dump.log_file import LogView
 
 LINES_A_WRITE = 1000
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
@@ -24,7 +22,7 @@ DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     nargs=-1,
     metavar="[FILE]...",
-    help=".log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, checkpoint files, partition.metadata.",
+    help=".log, .index, .timeindex, .txnindex, .snapshot, checkpoint files, partition.metadata.",
 )
 @click.option("--files", "more_files", metavar="A,B", help="More files, separated by commas as for Kafka's tool.")
 @click.option("--print-data-log", "shows_data", is_flag=True, help="Print keys and payloads, one line for each record.")
@@ -76,41 +74,27 @@ def dump(
     Files are only read, and may be in use. Contradictions between them are reported on stderr.
     """
     from warmlog.cli.dump.findings import Findings
-    from warmlog.cli.dump.log_file import LogView
 
     is_decoder_named = key_decoder is not None or value_decoder is not None
-    view = LogView(
+    view = View(
         is_deep=is_deep or shows_data or is_decoder_named,
         shows_data=shows_data or is_decoder_named,
         skips_metadata=skips_metadata,
         max_bytes=max_bytes,
         decode=decoder_of(DECODERS[key_decoder or "string"], DECODERS[value_decoder or "string"]),
+        is_check_only=is_check_only,
+        is_sanity_only=is_sanity_only,
+        max_message_bytes=max_message_bytes,
     )
-    how_to_check = IndexCheck(is_check_only, is_sanity_only, max_message_bytes)
     findings = Findings()
     try:
         for path in _all_files(list(file), more_files):
-            own = view if is_decoder_named else _view_of(path, view)
-            _print_lines(_lines_of(path, own, how_to_check, findings), heading=f"Dumping {path}")
+            of_coordinator = None if is_decoder_named else decoder_of_directory(path.resolve().parent.name)
+            own = view if of_coordinator is None else view._replace(decode=of_coordinator)
+            _print_lines(_lines_of(path, own, findings), heading=f"Dumping {path}")
     finally:
         for finding in findings.lines():
             remark(finding)
-
-
-def _view_of(path: Path, view: "LogView") -> "LogView":
-    """Return `view`, which decodes the records of a coordinator if the file is in a partition of its topic."""
-    from warmlog.cli.dump.coordinator_records import decoder_of_directory
-
-    decode = decoder_of_directory(path.resolve().parent.name)
-    return view if decode is None else replace(view, decode=decode)
-
-
-class IndexCheck(NamedTuple):
-    """How to check index files."""
-
-    is_check_only: bool
-    is_sanity_only: bool
-    max_message_bytes: int
 
 
 def _all_files(named: list[Path], joined: str | None) -> list[Path]:
@@ -124,30 +108,28 @@ def _all_files(named: list[Path], joined: str | None) -> list[Path]:
     return named + more
 
 
-def _lines_of(path: Path, view: "LogView", check: IndexCheck, findings: "Findings") -> Iterator[str]:
+def _lines_of(path: Path, view: View, findings: "Findings") -> Iterator[str]:
     """Return the lines to print, by the kind of file that the name says."""
-    from warmlog.cli.dump import index_files, log_file, state_files
+    from warmlog.cli.dump import log_file, side_files
 
-    if path.suffix in (".log", ".checkpoint"):
+    if path.suffix == ".log":
         return log_file.dump_log(path, view, findings)
-    if path.suffix in (".index", ".timeindex") and check.is_sanity_only:
-        return index_files.check_sanity(path)
+    if path.suffix in (".index", ".timeindex") and view.is_sanity_only:
+        return side_files.check_sanity(path)
     if path.suffix == ".index":
-        return index_files.dump_offset_index(
-            path, findings, is_check_only=check.is_check_only, max_message_bytes=check.max_message_bytes
-        )
+        return side_files.dump_offset_index(path, view, findings)
     if path.suffix == ".timeindex":
-        return index_files.dump_time_index(path, findings, is_check_only=check.is_check_only)
+        return side_files.dump_time_index(path, view, findings)
     if path.suffix == ".txnindex":
-        return index_files.dump_transaction_index(path)
+        return side_files.dump_transaction_index(path)
     if path.suffix == ".snapshot":
-        return state_files.dump_snapshot(path, findings)
+        return side_files.dump_snapshot(path, findings)
     if path.name == "leader-epoch-checkpoint":
-        return state_files.dump_epoch_checkpoint(path)
+        return side_files.dump_epoch_checkpoint(path)
     if path.name.endswith("-offset-checkpoint"):
-        return state_files.dump_offset_checkpoint(path)
+        return side_files.dump_offset_checkpoint(path)
     if path.name == "partition.metadata":
-        return state_files.dump_partition_metadata(path)
+        return side_files.dump_partition_metadata(path)
     remark(f"Ignoring unknown file {path}")
     return iter(())
 

@@ -1,92 +1,117 @@
-"""`.log` files: a line for each batch and, if requested, one for each record.
+"""`.log` files: a line for each batch and, if requested, one for each record."""
 
-Snapshots of Kafka's metadata log (`<end offset>-<epoch>.checkpoint`) consist of batches too and are printed alike.
-"""
-
-import re
-import struct
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 
-from warmlog.cli.dump.decoders import RecordDecoder, decode_strings
 from warmlog.cli.dump.findings import NON_CONSECUTIVE, Findings
-from warmlog.cli.dump.segment_file import (
-    PlacedHeader,
-    base_offset_of,
-    batch_of,
-    headers_of,
-    open_segment_file,
-    why_no_batch,
-)
+from warmlog.cli.dump.view import View
 from warmlog.cli.terminal.exits import CommandFailed
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_protocol.batch import MAGIC_ROWS, NO_SEQUENCE, BatchHeader, RecordBatch, check_crc
-from warmlog_protocol.batch.control import ControlType, read_control_type, read_end_txn_marker
+from warmlog_protocol.batch import (
+    HEADER_BYTES,
+    MAGIC_ROWS,
+    NO_SEQUENCE,
+    BatchHeader,
+    RecordBatch,
+    check_crc,
+    read_batch,
+    read_header,
+)
+from warmlog_protocol.batch.control import read_control_type, read_end_txn_marker
 from warmlog_protocol.batch.header import SEQUENCE_MASK
 from warmlog_protocol.errors import CorruptBatch
 
-CHECKPOINT_SUFFIX = ".checkpoint"
-
-_CHECKPOINT_NAME = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint", re.ASCII)
+LOG_SUFFIX = ".log"
 
 
-@dataclass(frozen=True, slots=True)
-class LogView:
-    """How much of a log file to show. `max_bytes` None means all of it."""
-
-    is_deep: bool = False
-    shows_data: bool = False
-    skips_metadata: bool = False
-    """Whether record lines begin with the key."""
-    max_bytes: int | None = None
-    decode: RecordDecoder = decode_strings
+def base_offset_of(path: Path) -> int:
+    """Return the offset in the name of a segment's file. CommandFailed for another kind of name."""
+    stem = path.name.partition(".")[0]
+    if not (stem.isascii() and stem.isdigit()):
+        raise CommandFailed(f"{path}: expected a name that is the base offset, like 00000000000000000000.log")
+    return int(stem)
 
 
-def dump_log(path: Path, view: LogView, findings: Findings) -> Iterator[str]:
+def open_segment_file(path: Path) -> FileRecords:
+    """Open the `.log` file at its present size: later appends are not seen. FileNotFoundError if it is missing."""
+    return FileRecords.open_read_only(path, OpenFiles())
+
+
+def headers_of(file: FileRecords, position: int = 0, end: int | None = None) -> Iterator[tuple[BatchHeader, int]]:
+    """Yield (header, position) of the batches between `position` and `end`, up to the first bytes that are not a batch.
+
+    The reader refuses an offset that goes back; this continues there, to show what is in the file.
+    """
+    end = file.size_bytes if end is None else min(end, file.size_bytes)
+    next_position = -1
+    while 0 <= position < end and position != next_position:
+        next_position = position
+        try:
+            for header, at in file.batches(position, end):
+                yield header, at
+                position = at + header.size_bytes
+        except DamagedLog:
+            continue
+
+
+def header_at(file: FileRecords, position: int) -> tuple[BatchHeader, int] | None:
+    """Return (header, position) of the complete batch at `position`; None if there is none."""
+    return next(headers_of(file, position), None)
+
+
+def batch_at(file: FileRecords, header: BatchHeader, position: int) -> RecordBatch:
+    """Read the batch without checking its CRC. CorruptBatch if the file has become shorter."""
+    return read_batch(file.read(position, header.size_bytes), verify_crc=False)
+
+
+def _why_no_batch(file: FileRecords, position: int) -> str:
+    """Say why there is no complete batch at `position`, which is before the end of the file."""
+    left_bytes = file.size_bytes - position
+    head = file.read(position, min(HEADER_BYTES, left_bytes))
+    if not any(head):
+        return f"zeros, as in a file that was preallocated or not closed; {left_bytes} bytes are left"
+    try:
+        header = read_header(head)
+    except CorruptBatch as error:
+        return str(error)
+    return f"the batch should have {header.size_bytes} bytes, but only {left_bytes} are left"
+
+
+def dump_log(path: Path, view: View, findings: Findings) -> Iterator[str]:
     """Yield the lines of one file."""
-    yield _heading(path)
+    yield f"Log starting offset: {base_offset_of(path)}"
     with closing(open_segment_file(path)) as file:
         yield from _batch_lines(file, view, findings)
 
 
-def _heading(path: Path) -> str:
-    if path.suffix != CHECKPOINT_SUFFIX:
-        return f"Log starting offset: {base_offset_of(path)}"
-    if path.name == f"bootstrap{CHECKPOINT_SUFFIX}":
-        return "KRaft bootstrap snapshot"
-    name = _CHECKPOINT_NAME.fullmatch(path.name)
-    if name is None:
-        raise CommandFailed(f"{path}: expected a name like 00000000000000000000-0000000000.checkpoint")
-    return f"Snapshot end offset: {int(name['offset'])}, epoch: {int(name['epoch'])}"
-
-
-def _batch_lines(file: FileRecords, view: LogView, findings: Findings) -> Iterator[str]:
+def _batch_lines(file: FileRecords, view: View, findings: Findings) -> Iterator[str]:
     position = 0
     previous_offset = -1
-    for placed in headers_of(file, end=view.max_bytes):
-        position = placed.position + placed.header.size_bytes
-        batch = batch_of(file, placed)
-        yield batch_line(batch, placed)
+    for header, at in headers_of(file, end=view.max_bytes):
+        position = at + header.size_bytes
+        batch = batch_at(file, header, at)
+        yield _batch_line(batch, at)
         if not view.is_deep:
             continue
         try:
-            for offset, line in record_lines(batch, view):
+            for offset, line in _record_lines(batch, view):
                 yield line
                 if previous_offset not in (-1, offset - 1):
                     findings.note(NON_CONSECUTIVE, file.path, previous_offset, offset)
                 previous_offset = offset
         except CorruptBatch as error:
-            findings.remark(file.path, f"position {placed.position}: {error}")
+            findings.remark(file.path, f"position {at}: {error}")
     if view.max_bytes is None and position < file.size_bytes:
         yield f"Found {file.size_bytes - position} invalid bytes at the end of {file.path.name}"
-        findings.remark(file.path, f"position {position}: {why_no_batch(file, position)}")
+        findings.remark(file.path, f"position {position}: {_why_no_batch(file, position)}")
 
 
-def batch_line(batch: RecordBatch, placed: PlacedHeader) -> str:
+def _batch_line(batch: RecordBatch, position: int) -> str:
     """Return the line of one batch, in Kafka's words."""
-    header = placed.header
+    header = batch.header
     return (
         f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count}"
         f" baseSequence: {header.base_sequence} lastSequence: {header.last_sequence}"
@@ -94,13 +119,13 @@ def batch_line(batch: RecordBatch, placed: PlacedHeader) -> str:
         f" partitionLeaderEpoch: {header.partition_leader_epoch}"
         f" isTransactional: {str(header.is_transactional).lower()} isControl: {str(header.is_control).lower()}"
         f" deleteHorizonMs: {_delete_horizon(batch)}"
-        f" position: {placed.position} {_clock(header)}: {header.max_timestamp_ms} size: {header.size_bytes}"
+        f" position: {position} {_clock(header)}: {header.max_timestamp_ms} size: {header.size_bytes}"
         f" magic: {header.magic} compresscodec: {_codec(header)} crc: {header.crc}"
         f" isvalid: {str(_is_valid(batch)).lower()}"
     )
 
 
-def record_lines(batch: RecordBatch, view: LogView) -> Iterator[tuple[int, str]]:
+def _record_lines(batch: RecordBatch, view: View) -> Iterator[tuple[int, str]]:
     """Yield each record's offset and line. CorruptBatch if the body is malformed."""
     header = batch.header
     clock = _clock(header)
@@ -165,35 +190,10 @@ def _size(cell: bytes | None) -> int:
     return -1 if cell is None else len(cell)
 
 
-# --- control records ------------------------------------------------------------------------------------------------
-
-_SNAPSHOT_HEADER = struct.Struct(">hq")
-_SNAPSHOT_FOOTER = struct.Struct(">h")
-_KRAFT_VERSION = struct.Struct(">hh")
-"""Values of the markers in Kafka's own metadata log, its messages in version 0, big-endian: an i16 version, then an i64
-time (SNAPSHOT_HEADER), nothing (SNAPSHOT_FOOTER) or an i16 (KRAFT_VERSION); tagged fields may follow."""
-
-
 def _control_text(key: bytes | None, value: bytes | None) -> str:
     """Return what follows the metadata in a control record's line. CorruptBatch for an unknown or damaged one."""
     control_type = read_control_type(key)
-    if control_type.is_end_txn:
-        marker = read_end_txn_marker(key, value)
-        return f" endTxnMarker: {marker.control_type.name} coordinatorEpoch: {marker.coordinator_epoch}"
-    try:
-        return _metadata_mark(control_type, value or b"")
-    except struct.error as error:
-        raise CorruptBatch(f"control record of type {control_type.name}: {error}") from None
-
-
-def _metadata_mark(control_type: ControlType, value: bytes) -> str:
-    if control_type is ControlType.SNAPSHOT_HEADER:
-        version, time_ms = _SNAPSHOT_HEADER.unpack_from(value)
-        return f' SnapshotHeader {{"version":{version},"lastContainedLogTimestamp":{time_ms}}}'
-    if control_type is ControlType.SNAPSHOT_FOOTER:
-        (version,) = _SNAPSHOT_FOOTER.unpack_from(value)
-        return f' SnapshotFooter {{"version":{version}}}'
-    if control_type is ControlType.KRAFT_VERSION:
-        version, kraft_version = _KRAFT_VERSION.unpack_from(value)
-        return f' KRaftVersion {{"version":{version},"kRaftVersion":{kraft_version}}}'
-    return f" controlType: {control_type.name}({control_type.value})"
+    if not control_type.is_end_txn:
+        return f" controlType: {control_type.name}({control_type.value})"
+    marker = read_end_txn_marker(key, value)
+    return f" endTxnMarker: {marker.control_type.name} coordinatorEpoch: {marker.coordinator_epoch}"

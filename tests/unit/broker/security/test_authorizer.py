@@ -12,7 +12,7 @@ from warmlog_broker.metadata.metadata_log import AclsCreated, AclsDeleted, Metad
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.security import authorizer as module
 from warmlog_broker.security.authorizer import Authorizer, acl_entry, text_of
-from warmlog_broker.tools.acls import acls_in, create_acls
+from warmlog_broker.tools.access import acls_in, create_acls
 from warmlog_protocol.errors import InvalidRequest
 from warmlog_protocol.messages import AclBinding, AclFilter, CheckAclRequest, Operation, ResourceType
 

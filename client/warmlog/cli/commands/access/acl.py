@@ -125,7 +125,7 @@ def list_acls(
     if data_dir is None:
         acls = run_admin(broker, lambda admin: admin.describe_acls(is_matching=is_matching, **wanted))
     else:
-        from warmlog_broker.tools.acls import acls_in
+        from warmlog_broker.tools.access import acls_in
 
         acls = acls_of(acls_in(data_dir, filter_of(is_matching=is_matching, **wanted)))
     if as_json:
@@ -207,7 +207,7 @@ def add(
     if data_dir is None:
         run_admin(broker, lambda admin: admin.create_acls(acls))
     else:
-        from warmlog_broker.tools.acls import create_acls
+        from warmlog_broker.tools.access import create_acls
 
         create_acls(data_dir, [binding_of(acl) for acl in acls])
     for _, name in resources:

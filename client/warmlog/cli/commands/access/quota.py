@@ -63,7 +63,7 @@ def list_quotas(user: str | None, client_id: str | None, data_dir: Path | None, 
     if data_dir is None:
         quotas = run_admin(broker, lambda admin: admin.describe_quotas())
     else:
-        from warmlog_broker.tools.quotas import quotas_in
+        from warmlog_broker.tools.access import quotas_in
 
         quotas = quota_descriptions(quotas_in(data_dir))
     found = [quota for quota in quotas if user_of(user) in (None, quota.user) and client_id in (None, quota.client_id)]
@@ -138,7 +138,7 @@ def _changed(
 
     if data_dir is None:
         return run_admin(broker, ask)
-    from warmlog_broker.tools.quotas import change_quota, quotas_in
+    from warmlog_broker.tools.access import change_quota, quotas_in
 
     removed = {} if limits is not None else quota_of(entity, quota_descriptions(quotas_in(data_dir))).limits
     if wanted := dict.fromkeys(removed) if limits is None else limits:

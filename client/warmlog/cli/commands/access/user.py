@@ -114,7 +114,7 @@ def _alter(
     if data_dir is None:
         run_admin(broker, ask)
         return
-    from warmlog_broker.tools.users import change_user
+    from warmlog_broker.tools.access import change_user
 
     change_user(data_dir, change)
 
@@ -147,7 +147,7 @@ def list_users(data_dir: Path | None, broker: str, as_json: bool) -> None:
     if data_dir is None:
         users = run_admin(broker, lambda admin: admin.list_users())
     else:
-        from warmlog_broker.tools.users import users_in
+        from warmlog_broker.tools.access import users_in
 
         users = describe_users(users_in(data_dir))
     if as_json:

@@ -15,7 +15,7 @@ from warmlog.cli.terminal.tables import human_size
 from warmlog.extras import install_hint
 
 if TYPE_CHECKING:
-    from warmlog_broker.tools.adoption.adoption import AdoptedTopic, Adoption, AdoptionOptions
+    from warmlog_broker.tools.adoption.plan import AdoptedTopic, Adoption, AdoptionOptions
     from warmlog_broker.tools.adoption.topic_configs import TopicConfigs
 
 KAFKA_POLL_S = 0.5
@@ -81,7 +81,7 @@ def adopt(
     Kafka's files are only read. Everything is checked before anything is written, and all topics appear at once.
     Without --kafka or --topic-configs retention and compaction are off until `warmlog topic alter` sets them.
     """
-    from warmlog_broker.tools.adoption.adoption import AdoptionOptions
+    from warmlog_broker.tools.adoption.plan import AdoptionOptions
 
     _refuse_within(kafka_dir, data_dir)
     if kafka is not None and topic_configs is not None:
@@ -183,7 +183,7 @@ def _print(adoption: "Adoption", configs: "TopicConfigs", *, is_dry_run: bool) -
 
 
 def _print_settings(topics: list[str], configs: "TopicConfigs") -> None:
-    from warmlog_broker.tools.adoption.commit import KEEPS_EVERYTHING
+    from warmlog_broker.tools.adoption.adopt import KEEPS_EVERYTHING
 
     for name in topics:
         if name in configs.unknown:

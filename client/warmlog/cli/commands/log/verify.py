@@ -116,7 +116,7 @@ def rebuild_index(directory: Path, index_interval_bytes: int | None, with_snapsh
     A broker rebuilds missing or damaged index files by itself. The exit code is 1 if a log is damaged: its indexes then
     leave out the damage.
     """
-    from warmlog_broker.tools.rebuild import rebuild_directory
+    from warmlog_broker.tools.verify import rebuild_directory
 
     check_directories([directory])
     results = rebuild_directory(directory, index_interval_bytes=index_interval_bytes, with_snapshots=with_snapshots)

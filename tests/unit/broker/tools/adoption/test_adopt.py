@@ -25,13 +25,12 @@ from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_metadata import pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.kafka.adoption import AdoptionRefused
-from warmlog_broker.storage.kafka.kafka_directory import NotKafkas
 from warmlog_broker.storage.verify.report import Report
-from warmlog_broker.tools.adoption import commit, staging
+from warmlog_broker.tools.adoption import adopt as engine
 from warmlog_broker.tools.adoption.adopt import adopt, plan_adoption
-from warmlog_broker.tools.adoption.adoption import Adoption, AdoptionOptions
-from warmlog_broker.tools.adoption.staging import STAGING_NAME
+from warmlog_broker.tools.adoption.kafka_directory import NotKafkas
+from warmlog_broker.tools.adoption.partition import AdoptionRefused
+from warmlog_broker.tools.adoption.plan import STAGING_NAME, Adoption, AdoptionOptions
 from warmlog_broker.tools.verify import verify_directory
 from warmlog_protocol.batch import read_header
 from warmlog_protocol.errors import InvalidTopic
@@ -291,6 +290,18 @@ def test_a_damaged_log(kafka: Path, data_dir: Path) -> None:
     assert f"flights-0 is damaged: {path}, position" in refused(kafka, data_dir)
 
 
+@pytest.mark.parametrize("must_recover", [False, True])
+def test_a_segment_whose_offsets_are_too_far_apart_for_an_index(
+    kafka: Path, data_dir: Path, must_recover: bool
+) -> None:
+    path = sorted((kafka / "flights-0").glob("*.log"))[0]
+    content = bytearray(path.read_bytes())
+    second = read_header(bytes(content), 0).size_bytes
+    content[second : second + 8] = (2**31).to_bytes(8, "big")
+    path.write_bytes(content[: second + read_header(bytes(content), second).size_bytes])
+    assert "flights-0 is damaged" in refused(kafka, data_dir, must_recover=must_recover)
+
+
 def test_a_damaged_log_that_is_found_in_its_copy(kafka: Path, data_dir: Path) -> None:
     path = kafka / "flights-0" / "00000000000000005468.log"
     content = bytearray(path.read_bytes())
@@ -411,9 +422,8 @@ def crashing(step: int) -> Callable[..., contextlib.AbstractContextManager[objec
         return call
 
     stack = contextlib.ExitStack()
-    for module in (staging, commit):
-        for name in {"replace_file", "write_offsets", "sync_directory"} & vars(module).keys():
-            stack.enter_context(patch.object(module, name, counted(getattr(module, name))))
+    for name in ("replace_file", "write_offsets", "sync_directory"):
+        stack.enter_context(patch.object(engine, name, counted(getattr(engine, name))))
     stack.enter_context(patch.object(shutil, "rmtree", counted(shutil.rmtree)))
     stack.enter_context(patch.object(Path, "rename", counted(Path.rename)))
     return lambda: stack
@@ -444,7 +454,7 @@ def test_a_crash_leaves_nothing_visible_or_everything_and_a_second_attempt_works
 
 def test_a_copy_that_fails_leaves_nothing(kafka: Path, data_dir: Path) -> None:
     with (
-        patch("warmlog_broker.storage.kafka.adoption.copy_bytes", side_effect=OSError(28, "No space left on device")),
+        patch("warmlog_broker.tools.adoption.partition.copy_bytes", side_effect=OSError(28, "No space left on device")),
         pytest.raises(OSError, match="No space"),
     ):
         take_over(kafka, data_dir)
@@ -452,7 +462,7 @@ def test_a_copy_that_fails_leaves_nothing(kafka: Path, data_dir: Path) -> None:
     data_dir.mkdir()
     (data_dir / "notes").touch()
     with (
-        patch("warmlog_broker.storage.kafka.adoption.copy_bytes", side_effect=OSError(28, "No space left on device")),
+        patch("warmlog_broker.tools.adoption.partition.copy_bytes", side_effect=OSError(28, "No space left on device")),
         pytest.raises(OSError, match="No space"),
     ):
         take_over(kafka, data_dir)

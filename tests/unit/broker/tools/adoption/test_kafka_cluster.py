@@ -10,11 +10,11 @@ import pytest
 from fake_kafka import FakeKafka, FakeTopic
 from kafka_sample import copy_sample
 from warmlog_broker.metadata.metadata_log import read_state
-from warmlog_broker.storage.kafka.adoption import AdoptionRefused
 from warmlog_broker.tools.adoption import kafka_cluster
 from warmlog_broker.tools.adoption.adopt import adopt, plan_adoption
-from warmlog_broker.tools.adoption.adoption import AdoptionOptions
 from warmlog_broker.tools.adoption.kafka_cluster import ask_kafka
+from warmlog_broker.tools.adoption.partition import AdoptionRefused
+from warmlog_broker.tools.adoption.plan import AdoptionOptions
 from warmlog_broker.tools.adoption.topic_configs import TopicConfigs, checked_configs
 from warmlog_protocol.errors import InvalidConfig
 

@@ -20,15 +20,13 @@ from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.record.validation import check_batch
 from warmlog_protocol.batch import (
-    columns_of,
     encode_batch,
     placement_prefix,
     read_batch,
     read_header,
-    seal_rows,
     stamp_append_time,
 )
-from warmlog_protocol.batch.header import CONTROL_BIT, CRC_START
+from warmlog_protocol.batch.header import CRC_START
 
 PRINTED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 LOG = "00000000000000000000.log"
@@ -48,19 +46,6 @@ def batch_at(offset: int, *values: bytes, **fields: object) -> bytes:
     """A batch as the broker writes it: placed at `offset`, in leader epoch 5."""
     batch = encode_batch(values, timestamps_ms=1_000 + offset, **fields)  # type: ignore[arg-type]
     return placement_prefix(read_header(batch), offset, 5) + batch[CRC_START:]
-
-
-CONTROL_HEADER = b"\0\0\0\3"
-SNAPSHOT_HEADER = b"\0\0" + (1_700_000_000_000).to_bytes(8, "big") + b"\0"
-
-
-def encode_rows_batch(offset: int, records: list[tuple[bytes, bytes]], *, is_control: bool = False) -> bytes:
-    """A batch of rows, as Kafka writes them."""
-    columnar = read_header(batch_at(offset, *(value for _, value in records)))
-    columns = columns_of(
-        [value for _, value in records], keys=[key for key, _ in records], timestamps_ms=1_000 + offset
-    )
-    return seal_rows(columnar._replace(attributes=CONTROL_BIT if is_control else 0), columns)
 
 
 def printed_files() -> list[str]:
@@ -303,18 +288,6 @@ def test_an_index_entry_of_a_batch_above_the_limit_is_not_checked(tmp_path: Path
     assert done.exit_code == 0
     assert "more than --max-message-size = 10" in done.stderr
     assert "Mismatches" not in done.stderr
-
-
-def test_a_snapshot_of_kafkas_metadata_log_is_printed(tmp_path: Path) -> None:
-    head = encode_rows_batch(0, [(CONTROL_HEADER, SNAPSHOT_HEADER)], is_control=True)
-    name = "00000000000000000123-0000000007.checkpoint"
-    (tmp_path / name).write_bytes(head)
-    (tmp_path / "bootstrap.checkpoint").write_bytes(b"")
-    lines = dump("--deep-iteration", name, "bootstrap.checkpoint", cwd=tmp_path).stdout.splitlines()
-    assert lines[1] == "Snapshot end offset: 123, epoch: 7"
-    assert "isControl: true" in lines[2]
-    assert lines[3].endswith('headerKeys: [] SnapshotHeader {"version":0,"lastContainedLogTimestamp":1700000000000}')
-    assert lines[4:] == ["Dumping bootstrap.checkpoint", "KRaft bootstrap snapshot"]
 
 
 def test_unknown_files_are_ignored_aloud_and_missing_ones_are_misuse(tmp_path: Path) -> None:

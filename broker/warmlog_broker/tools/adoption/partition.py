@@ -8,7 +8,6 @@ id are copied.
 
 import errno
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,16 +21,14 @@ from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.copy_bytes import copy_bytes
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.kafka.kafka_directory import KafkaPartition
-from warmlog_broker.storage.kafka.segment_overflow import split_overflowed
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from warmlog_broker.storage.recovery.loader import SegmentFactory
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_broker.storage.verify.partition import Expectations, PartitionSummary, verify_partition
 from warmlog_broker.storage.verify.rebuild import rebuild_partition
 from warmlog_broker.storage.verify.report import Finding, Report
+from warmlog_broker.tools.adoption.kafka_directory import KafkaPartition
 from warmlog_protocol.errors import WarmlogError
 
 
@@ -52,19 +49,17 @@ class AdoptedLog:
     remarks: tuple[str, ...]
 
 
-def check_partition(source: KafkaPartition) -> PartitionSummary:
+def check_partition(source: KafkaPartition) -> None:
     """Verify a partition in Kafka's directory, without writing. AdoptionRefused unless it can be adopted."""
     report = Report()
     summary = verify_partition(source.path, _expectations(source), report)
     _refuse_damage(source, [finding for finding in report.findings if _is_of_log(finding)])
     _refuse_unservable(source, summary)
-    return summary
 
 
 def bytes_to_copy(source: KafkaPartition, *, is_linked: bool) -> int:
     """Return the most bytes of disk space that `copy_partition` can take."""
-    base_offsets = source.base_offsets()
-    linked = {segment_file_name(base, LOG_KIND) for base in base_offsets[:-1]} if is_linked else set()
+    linked = _closed_logs(source) if is_linked else set()
     return sum(path.stat().st_size for path in _files(source) if path.name not in linked)
 
 
@@ -74,73 +69,61 @@ def copy_partition(
     topic_id: UUID,
     *,
     is_linked: bool,
-    on_copied: Callable[[int], None] = lambda _count: None,
-) -> int:
-    """Create the directory `target` with a partition's files, durably; return how many of them are hard links.
+    recovers_at_ms: int | None,
+    on_copied: Callable[[int], None],
+) -> AdoptedLog:
+    """Create the directory `target` with a partition's files, durably, and verify it.
 
-    OSError from the disk, AdoptionRefused if files cannot be linked.
+    With `recovers_at_ms`, the present time, the copy is recovered as a broker's start would recover it. OSError from
+    the disk; AdoptionRefused if files cannot be linked, or the log is damaged or has an open transaction.
     """
     target.mkdir()
-    closed = {segment_file_name(base, LOG_KIND) for base in source.base_offsets()[:-1]} if is_linked else set()
-    linked_files = 0
+    closed = _closed_logs(source) if is_linked else set()
     for path in _files(source):
         if path.name in closed:
             _link(path, target / path.name)
-            linked_files += 1
         else:
             _copy(path, target / path.name, on_copied)
     replace_file(target / METADATA_NAME, pack_partition_metadata(topic_id))
     sync_directory(target)
-    return linked_files
-
-
-def recover_copy(target: Path, source: KafkaPartition, now_ms: int) -> tuple[str, ...]:
-    """Recover a copy of a log that was not closed, as a broker's start does; return remarks about that."""
-    config, open_files = LogConfig(), OpenFiles()
-    remarks = split_overflowed(SegmentFactory(target, config, open_files), source.base_offsets(), now_ms)
-    offsets = LogOffsets(source.recovery_point or 0, source.log_start_offset or 0, source.high_watermark or 0)
-    log = Log.open(
-        target,
-        key=source.key,
-        config=config,
-        open_files=open_files,
-        now_ms=now_ms,
-        stored=StoredState(offsets, None),
-    )
-    log.close()
-    return remarks if log.recovery_report.is_uneventful else (*remarks, str(log.recovery_report))
-
-
-def verify_copy(
-    source: KafkaPartition, target: Path, *, linked_files: int, remarks: tuple[str, ...] = ()
-) -> AdoptedLog:
-    """Verify the copy in `target`, after rebuilding what is wrong beside its logs.
-
-    AdoptionRefused if the log itself is damaged, or has an open transaction.
-    """
+    remarks = [] if recovers_at_ms is None else _recover(target, source, recovers_at_ms)
     report = Report()
     summary = verify_partition(target, _expectations(source), report)
     beside = [finding for finding in report.findings if not _is_of_log(finding)]
     if beside and not report.suppressed:
         with_snapshots = any(finding.path.endswith(SNAPSHOT_SUFFIX) for finding in beside)
         rebuilt = rebuild_partition(target, SegmentConfig(), with_snapshots=with_snapshots)
-        remarks += tuple(f"rebuilt: {finding}" for finding in beside) + tuple(rebuilt.remarks)
+        remarks += [*(f"rebuilt: {finding}" for finding in beside), *rebuilt.remarks]
         report = Report()
         summary = verify_partition(target, _expectations(source), report)
     _refuse_damage(source, report.findings)
     _refuse_unservable(source, summary)
     end, high_watermark = summary.next_offset, source.high_watermark
     if high_watermark is not None and high_watermark < end:
-        remarks += (f"offsets from {high_watermark} to {end - 1}, above Kafka's high watermark, become readable",)
+        remarks.append(f"offsets from {high_watermark} to {end - 1}, above Kafka's high watermark, become readable")
     log_start = max(source.log_start_offset or 0, summary.base_offsets[0])
-    return AdoptedLog(
-        source.key,
-        LogOffsets(end, log_start, end),
-        summary,
-        report.counts.log_bytes,
-        linked_files,
-        remarks,
+    offsets = LogOffsets(end, log_start, end)
+    return AdoptedLog(source.key, offsets, summary, report.counts.log_bytes, len(closed), tuple(remarks))
+
+
+def _recover(target: Path, source: KafkaPartition, now_ms: int) -> list[str]:
+    """Recover a copy of a log that was not closed; return remarks about that."""
+    offsets = LogOffsets(source.recovery_point or 0, source.log_start_offset or 0, source.high_watermark or 0)
+    log = Log.open(
+        target,
+        key=source.key,
+        config=LogConfig(),
+        open_files=OpenFiles(),
+        now_ms=now_ms,
+        stored=StoredState(offsets, None),
     )
+    log.close()
+    return [] if log.recovery_report.is_uneventful else [str(log.recovery_report)]
+
+
+def _closed_logs(source: KafkaPartition) -> set[str]:
+    """The names of the `.log` files that are never written again."""
+    return {segment_file_name(base, LOG_KIND) for base in source.base_offsets()[:-1]}
 
 
 def _expectations(source: KafkaPartition) -> Expectations:
@@ -211,10 +194,3 @@ def _link(source: Path, target: Path) -> None:
         ) from None
     with open(target, "rb", buffering=0) as linked:
         os.fsync(linked.fileno())
-
-
-def room_for(path: Path) -> int:
-    """The free bytes of the file system of `path`, or of the first existing directory above it."""
-    while not path.exists():
-        path = path.parent
-    return shutil.disk_usage(path).free

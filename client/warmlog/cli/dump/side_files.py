@@ -1,4 +1,7 @@
-"""`.index`, `.timeindex` and `.txnindex` files: a line for each entry; the first two are compared with the log."""
+"""The files beside a log, and those of a data directory: indexes, producer snapshots, checkpoints, partition.metadata.
+
+Each has a line for each entry. `.index` and `.timeindex` files are compared with the log.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -12,25 +15,25 @@ from warmlog.cli.dump.findings import (
     TIMESTAMP_MISMATCH,
     Findings,
 )
-from warmlog.cli.dump.segment_file import (
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    base_offset_of,
-    batch_of,
-    header_at,
-    headers_of,
-    open_segment_file,
-)
+from warmlog.cli.dump.log_file import LOG_SUFFIX, base_offset_of, batch_at, header_at, headers_of, open_segment_file
+from warmlog.cli.dump.view import View
+from warmlog_broker.storage.directory.leader_epochs import read_epochs
+from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
+from warmlog_broker.storage.directory.partition_metadata import read_partition_metadata
 from warmlog_broker.storage.index.offset_index import OffsetIndex, OffsetPosition
 from warmlog_broker.storage.index.time_index import TimeIndex, TimestampOffset
 from warmlog_broker.storage.index.transaction_index import VERSION, TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.producer.producer_state import ProducerEntry
+from warmlog_broker.storage.producer.snapshots import unpack_snapshot
 from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_protocol.batch.header import NO_TIMESTAMP
-from warmlog_protocol.errors import CorruptBatch
+from warmlog_protocol.batch.header import NO_OFFSET, NO_TIMESTAMP
+from warmlog_protocol.errors import CorruptBatch, StorageError
+
+INDEX_SUFFIX = ".index"
 
 
-def dump_offset_index(path: Path, findings: Findings, *, is_check_only: bool, max_message_bytes: int) -> Iterator[str]:
+def dump_offset_index(path: Path, view: View, findings: Findings) -> Iterator[str]:
     """Yield the entries; add a finding for each that does not point to its batch."""
     with ExitStack() as stack:
         index = stack.enter_context(_open(OffsetIndex, path))
@@ -40,12 +43,12 @@ def dump_offset_index(path: Path, findings: Findings, *, is_check_only: bool, ma
         log = _open_log(path, stack, findings)
         for entry in index:
             if log is not None:
-                _check_offset_entry(path, entry, log, max_message_bytes, findings)
-            if not is_check_only:
+                _check_offset_entry(path, entry, log, view.max_message_bytes, findings)
+            if not view.is_check_only:
                 yield f"offset: {entry.offset} position: {entry.position}"
 
 
-def dump_time_index(path: Path, findings: Findings, *, is_check_only: bool) -> Iterator[str]:
+def dump_time_index(path: Path, view: View, findings: Findings) -> Iterator[str]:
     """Yield the entries; add a finding for each without a batch, with a wrong timestamp, or out of order."""
     with ExitStack() as stack:
         time_index = stack.enter_context(_open(TimeIndex, path))
@@ -57,7 +60,7 @@ def dump_time_index(path: Path, findings: Findings, *, is_check_only: bool) -> I
             if log is not None:
                 position = 0 if index is None else index.lookup(entry.offset).position
                 _check_time_entry(path, entry, previous_ms, log, position, findings)
-            if not is_check_only:
+            if not view.is_check_only:
                 yield f"timestamp: {entry.timestamp_ms} offset: {entry.offset}"
             previous_ms = entry.timestamp_ms
 
@@ -86,15 +89,15 @@ def check_sanity(path: Path) -> Iterator[str]:
 def _check_offset_entry(
     path: Path, entry: OffsetPosition, log: FileRecords, max_message_bytes: int, findings: Findings
 ) -> None:
-    placed = header_at(log, entry.position)
-    if placed is not None and placed.header.size_bytes > max_message_bytes:
+    header, _ = header_at(log, entry.position) or (None, -1)
+    if header is not None and header.size_bytes > max_message_bytes:
         findings.remark(
             path,
             f"offset {entry.offset} was not checked: the batch at position {entry.position} has "
-            f"{placed.header.size_bytes} bytes, more than --max-message-size = {max_message_bytes}",
+            f"{header.size_bytes} bytes, more than --max-message-size = {max_message_bytes}",
         )
         return
-    found = -1 if placed is None else placed.header.last_offset
+    found = -1 if header is None else header.last_offset
     if found != entry.offset:
         findings.note(INDEX_MISMATCH, path, entry.offset, found)
 
@@ -102,15 +105,16 @@ def _check_offset_entry(
 def _check_time_entry(
     path: Path, entry: TimestampOffset, previous_ms: int, log: FileRecords, position: int, findings: Findings
 ) -> None:
-    placed = next((each for each in headers_of(log, position) if each.header.last_offset >= entry.offset), None)
-    found_offset = -1 if placed is None else placed.header.last_offset
-    if placed is None or found_offset != entry.offset:
+    placed = ((header, at) for header, at in headers_of(log, position) if header.last_offset >= entry.offset)
+    header, at = next(placed, (None, -1))
+    found_offset = -1 if header is None else header.last_offset
+    if header is None or found_offset != entry.offset:
         findings.note(OFFSET_NOT_FOUND, path, entry.offset, found_offset)
         return
     try:
-        largest_ms = max(batch_of(log, placed).timestamps_ms(), default=NO_TIMESTAMP)
+        largest_ms = max(batch_at(log, header, at).timestamps_ms(), default=NO_TIMESTAMP)
     except CorruptBatch as error:
-        findings.remark(log.path, f"position {placed.position}: {error}")
+        findings.remark(log.path, f"position {at}: {error}")
         return
     if largest_ms != entry.timestamp_ms:
         findings.note(TIMESTAMP_MISMATCH, path, entry.timestamp_ms, largest_ms)
@@ -132,3 +136,46 @@ Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
 def _open(kind: type[Index], path: Path) -> Index:
     return kind(path, base_offset_of(path), open_files=OpenFiles(), is_writable=False)
+
+
+def dump_snapshot(path: Path, findings: Findings) -> Iterator[str]:
+    """Yield a line for each producer, in Kafka's words. If the file is damaged, only add a finding."""
+    try:
+        entries = unpack_snapshot(path.read_bytes(), now_ms=0)
+    except StorageError as error:
+        findings.remark(path, f"the snapshot is damaged: {error}")
+        return
+    yield from map(_producer_line, entries)
+
+
+def dump_offset_checkpoint(path: Path) -> Iterator[str]:
+    """Yield a line for each partition. Raises StorageError for a malformed file."""
+    for partition, offset in read_offsets(path).items():
+        yield f"topic: {partition.topic} partition: {partition.partition} offset: {offset}"
+
+
+def dump_epoch_checkpoint(path: Path) -> Iterator[str]:
+    """Yield a line for each leader epoch. Raises StorageError for a malformed file."""
+    for epoch, start_offset in read_epochs(path):
+        yield f"epoch: {epoch} startOffset: {start_offset}"
+
+
+def dump_partition_metadata(path: Path) -> Iterator[str]:
+    """Yield the topic id. Raises StorageError for a malformed file."""
+    yield f"topicId: {read_partition_metadata(path)}"
+
+
+def _producer_line(entry: ProducerEntry) -> str:
+    first_offset = entry.transaction_first_offset
+    transaction = "OptionalLong.empty" if first_offset == NO_OFFSET else f"OptionalLong[{first_offset}]"
+    line = (
+        f"producerId: {entry.producer_id} producerEpoch: {entry.epoch} coordinatorEpoch: {entry.coordinator_epoch}"
+        f" currentTxnFirstOffset: {transaction} lastTimestamp: {entry.last_timestamp_ms} "
+    )
+    if not entry.batches:
+        return line
+    last = entry.batches[-1]
+    return (
+        f"{line}firstSequence: {last.first_sequence} lastSequence: {last.last_sequence} lastOffset: {last.last_offset}"
+        f" offsetDelta: {last.offset_delta} timestamp: {last.timestamp_ms}"
+    )

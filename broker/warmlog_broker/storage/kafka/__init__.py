@@ -1,1 +1,0 @@
-"""A stopped Kafka's data directory, read and copied."""
