@@ -247,10 +247,14 @@ class Fetcher:
             self._take_in(requested, response.result.partitions, response.payload)
         if self._cluster.is_refresh_due():
             self._on_old_metadata()
-        requested.sort(key=_has_something)  # those that were left out of the response come first in the next request
+        served: list[PartitionReader] = []
         for reader, _ in requested:
             if reader.has_something:
-                self._turns.offer(reader)
+                served.append(reader)
+            else:
+                self.look_at(reader)
+        for reader in served:  # after those that were left out of the response, which come first in the next request
+            self._turns.offer(reader)
             self.look_at(reader)
 
     def _take_in(self, requested: Requested, parts: list[FetchedPartition], payload: memoryview) -> None:
@@ -315,10 +319,6 @@ class Fetcher:
         self._cluster.worked(reader.topic, reader.partition)  # the error was raised: a later failure is a new one
         reader.error = error
         self._turns.offer(reader)
-
-
-def _has_something(requested: tuple[PartitionReader, int]) -> bool:
-    return requested[0].has_something
 
 
 def _no_owner() -> None:
