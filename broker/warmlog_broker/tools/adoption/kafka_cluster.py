@@ -54,22 +54,19 @@ async def _ask(
     try:
         async with asyncio.timeout(TIMEOUT_S):
             await admin.start()
-            _check_cluster((await admin.describe_cluster()).get("cluster_id", ""), directories, address)
+            cluster_id = (await admin.describe_cluster()).get("cluster_id", "")
+            for directory in directories:
+                if directory.cluster_id not in ("", cluster_id):
+                    raise AdoptionRefused(
+                        f"the Kafka at {address} is of cluster {cluster_id}, but {directory.path} of "
+                        f"{directory.cluster_id}: give the address of a Kafka of that cluster"
+                    )
             counts = _counts(await admin.describe_topics(), names, address)
             asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
             (response,) = await admin.describe_configs(asked)
     finally:
         await admin.close()
     return counts, _settings(response, address)
-
-
-def _check_cluster(cluster_id: str, directories: list[KafkaDirectory], address: str) -> None:
-    for directory in directories:
-        if directory.cluster_id not in ("", cluster_id):
-            raise AdoptionRefused(
-                f"the Kafka at {address} is of cluster {cluster_id}, but {directory.path} of {directory.cluster_id}: "
-                f"give the address of a Kafka of that cluster"
-            )
 
 
 def _counts(topics: list[dict[str, Any]], names: list[str], address: str) -> dict[str, int]:

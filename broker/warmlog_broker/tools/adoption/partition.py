@@ -53,8 +53,7 @@ def check_partition(source: KafkaPartition) -> None:
     """Verify a partition in Kafka's directory, without writing. AdoptionRefused unless it can be adopted."""
     report = Report()
     summary = verify_partition(source.path, _expectations(source), report)
-    _refuse_damage(source, [finding for finding in report.findings if _is_of_log(finding)])
-    _refuse_unservable(source, summary)
+    _refuse(source, [finding for finding in report.findings if _is_of_log(finding)], summary)
 
 
 def bytes_to_copy(source: KafkaPartition, *, is_linked: bool) -> int:
@@ -96,8 +95,7 @@ def copy_partition(
         remarks += [*(f"rebuilt: {finding}" for finding in beside), *rebuilt.remarks]
         report = Report()
         summary = verify_partition(target, _expectations(source), report)
-    _refuse_damage(source, report.findings)
-    _refuse_unservable(source, summary)
+    _refuse(source, report.findings, summary)
     end, high_watermark = summary.next_offset, source.high_watermark
     if high_watermark is not None and high_watermark < end:
         remarks.append(f"offsets from {high_watermark} to {end - 1}, above Kafka's high watermark, become readable")
@@ -134,15 +132,12 @@ def _is_of_log(finding: Finding) -> bool:
     return finding.path.endswith(LOG_KIND)
 
 
-def _refuse_damage(source: KafkaPartition, findings: list[Finding]) -> None:
+def _refuse(source: KafkaPartition, findings: list[Finding], summary: PartitionSummary) -> None:
+    """Refuse a log that is damaged, has an open transaction, which nothing here could end, or is too short."""
+    name = source.key.directory_name
     if findings:
         more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
-        raise AdoptionRefused(f"{source.key.directory_name} is damaged: {findings[0]}{more}")
-
-
-def _refuse_unservable(source: KafkaPartition, summary: PartitionSummary) -> None:
-    """Refuse a log with an open transaction, which nothing here could end, or one that is too short."""
-    name = source.key.directory_name
+        raise AdoptionRefused(f"{name} is damaged: {findings[0]}{more}")
     if not summary.base_offsets:
         raise AdoptionRefused(f"{source.path} has no log file")
     if summary.open_transactions:

@@ -76,7 +76,12 @@ def make_plan(kafka_paths: Sequence[Path], data_dir: Path, options: AdoptionOpti
     directories = [KafkaDirectory.read(path) for path in kafka_paths]
     adoption = Adoption(skipped=[skip for directory in directories for skip in directory.skipped])
     topics = topics_in(directories, options)
-    reasons = [] if options.must_recover else list(_why_unclean(directories))
+    reasons = [
+        f"{directory.path} was not stopped cleanly, {KAFKAS_MARKER_NAME} is missing: start Kafka and stop it, "
+        f"or recover the copies (--recover), which cuts off incomplete batches"
+        for directory in directories
+        if not (directory.was_clean or options.must_recover)
+    ]
     for topic in topics:
         known = state.topics.get(topic.name)
         if known is not None and known.topic_id == topic.topic_id.bytes:
@@ -126,15 +131,6 @@ def _common_id(partitions: dict[int, KafkaPartition]) -> UUID:
         listed = ", ".join(f"{path} has {topic_id}" for topic_id, path in ids.items())
         raise AdoptionRefused(f"the partitions of a topic must have one topic id: {listed}")
     return next(iter(ids)) or uuid4()
-
-
-def _why_unclean(directories: Iterable[KafkaDirectory]) -> Iterable[str]:
-    for directory in directories:
-        if not directory.was_clean:
-            yield (
-                f"{directory.path} was not stopped cleanly, {KAFKAS_MARKER_NAME} is missing: start Kafka and stop it, "
-                f"or recover the copies (--recover), which cuts off incomplete batches"
-            )
 
 
 def _why_not(topic: AdoptedTopic, data_dir: Path, options: AdoptionOptions, state: MetadataState) -> Iterable[str]:

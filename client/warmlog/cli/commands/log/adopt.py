@@ -83,11 +83,15 @@ def adopt(
     from warmlog_broker.tools.adoption.adopt import adopt as run
     from warmlog_broker.tools.adoption.plan import AdoptionOptions
 
-    _refuse_within(kafka_dir, data_dir)
+    for path in kafka_dir:
+        if data_dir.resolve().is_relative_to(path.resolve()):
+            raise click.BadParameter(
+                f"{data_dir} is inside Kafka's {path}: give another directory", param_hint="--data-dir"
+            )
     if kafka is not None and topic_configs is not None:
         raise click.BadParameter("give --kafka or --topic-configs, not both", param_hint="--kafka")
     topics = frozenset(topic)
-    configs = _read_configs(topic_configs) if kafka is None else _ask(kafka, kafka_dir, topics)
+    configs = _configs(kafka, topic_configs, kafka_dir, topics)
     options = AdoptionOptions(topics, is_linked, must_recover, fills_missing, configs)
     status = Status()
 
@@ -125,40 +129,28 @@ def _once_stopped(take_over: Callable[[], "Adoption"]) -> "Adoption":
             time.sleep(KAFKA_POLL_S)
 
 
-def _ask(address: str, kafka_dirs: Sequence[Path], topics: frozenset[str]) -> "TopicConfigs":
-    """Return what the Kafka at `address` says of the topics; an address that is none is a usage error."""
+def _configs(
+    kafka: str | None, file: Path | None, kafka_dirs: Sequence[Path], topics: frozenset[str]
+) -> "TopicConfigs":
+    """Return the settings that the Kafka tells, or those in the file. Wrong ones end the command, nothing is copied."""
+    from warmlog_broker.tools.adoption.topic_configs import TopicConfigs, read_topic_configs
     from warmlog_protocol.errors import InvalidConfig
     from warmlog_transport.address import parse_addresses
 
-    checked("--kafka", parse_addresses, address)
+    if kafka is None:
+        try:
+            return TopicConfigs() if file is None else read_topic_configs(file)
+        except InvalidConfig as error:
+            raise click.BadParameter(str(error), param_hint="--topic-configs") from None
+    checked("--kafka", parse_addresses, kafka)
     try:
         from warmlog_broker.tools.adoption.kafka_cluster import ask_kafka
+
+        return ask_kafka(kafka, kafka_dirs, topics)
     except ModuleNotFoundError as error:
         raise CommandFailed(f"{error}; --kafka needs it: {install_hint('adopt')}") from None
-    try:
-        return ask_kafka(address, kafka_dirs, topics)
     except InvalidConfig as error:
         raise CommandFailed(f"{error}. Give settings by --topic-configs") from None
-
-
-def _read_configs(file: Path | None) -> "TopicConfigs":
-    """Return the settings in the file; a value that is not allowed is a usage error, before anything is copied."""
-    from warmlog_broker.tools.adoption.topic_configs import TopicConfigs, read_topic_configs
-    from warmlog_protocol.errors import InvalidConfig
-
-    try:
-        return TopicConfigs() if file is None else read_topic_configs(file)
-    except InvalidConfig as error:
-        raise click.BadParameter(str(error), param_hint="--topic-configs") from None
-
-
-def _refuse_within(kafka_dirs: Sequence[Path], data_dir: Path) -> None:
-    """Raise a usage error if files would be written inside Kafka's directories."""
-    for path in kafka_dirs:
-        if data_dir.resolve().is_relative_to(path.resolve()):
-            raise click.BadParameter(
-                f"{data_dir} is inside Kafka's {path}: give another directory", param_hint="--data-dir"
-            )
 
 
 def _print(adoption: "Adoption", configs: "TopicConfigs", *, is_dry_run: bool) -> None:

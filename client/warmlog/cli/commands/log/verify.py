@@ -45,7 +45,10 @@ def verify(directory: tuple[Path, ...], as_json: bool) -> None:
     finally:
         status.clear()
     if as_json:
-        json_line(_document(report))
+        suppressed = dict(report.suppressed)
+        json_line(
+            {"findings": report.findings, "suppressed": suppressed, "notes": report.notes, "counts": report.counts}
+        )
     else:
         _print(report)
     if not report.is_clean:
@@ -85,15 +88,6 @@ def _summary(report: "Report") -> str:
     if counts.offset_gaps:
         parts.append(f"{counted(counts.offset_gaps, 'gap')} between offsets")
     return f"{', '.join(parts)}: {counted(findings, 'finding')}"
-
-
-def _document(report: "Report") -> dict[str, object]:
-    return {
-        "findings": report.findings,
-        "suppressed": dict(report.suppressed),
-        "notes": report.notes,
-        "counts": report.counts,
-    }
 
 
 @click.command()
