@@ -1,7 +1,6 @@
 """Verify directories against the metadata log (topic ids, settings, which partitions there must be), and rebuild their
 indexes with the settings of each topic."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 from uuid import UUID
@@ -11,9 +10,7 @@ from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, read_
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import (
     FORMAT_NAME,
-    HIGH_WATERMARKS_NAME,
     KAFKA_PROPERTIES_NAME,
-    LOG_STARTS_NAME,
     RECOVERY_POINTS_NAME,
 )
 from warmlog_broker.storage.directory.dir_lock import exclusive_lock
@@ -22,7 +19,7 @@ from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.storage.segment.segment_files import base_offsets_in
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
-from warmlog_broker.storage.verify.partition import Expectations, check_offsets, verify_data_directory, verify_partition
+from warmlog_broker.storage.verify.partition import Expectations, verify_data_directory, verify_partition
 from warmlog_broker.storage.verify.rebuild import RebuildResult, rebuild_partition
 from warmlog_broker.storage.verify.report import Report
 from warmlog_protocol.errors import InvalidConfig, StorageError
@@ -56,31 +53,11 @@ def verify_directory(path: Path, report: Report) -> None:
     path = path.resolve()
     name = parse_directory_name(path.name)
     assert name is not None
-    key, above = name.topic_partition, path.parent
     if name.mark:
         verify_partition(path, Expectations(), report)
         return
-    known = _known_partitions(above, _read_metadata(above, report), report)
-    expectations = _expectations_above(above, key, known)
-    check_offsets(above, key, expectations, verify_partition(path, expectations, report), report)
-
-
-def _expectations_above(above: Path, key: TopicPartition, known: dict[TopicPartition, Expectations]) -> Expectations:
-    """Return what the data directory `above` stores about one partition."""
-    return replace(
-        known.get(key, Expectations()),
-        recovery_point=_offset_in(above / RECOVERY_POINTS_NAME, key, missing=0),
-        log_start_offset=_offset_in(above / LOG_STARTS_NAME, key),
-        high_watermark=_offset_in(above / HIGH_WATERMARKS_NAME, key),
-    )
-
-
-def _offset_in(path: Path, key: TopicPartition, *, missing: int | None = None) -> int | None:
-    """Return the checkpoint's offset of `key`; None if it cannot be read, which verifying its directory reports."""
-    try:
-        return read_offsets(path).get(key, missing)
-    except (StorageError, OSError):
-        return None
+    known = _known_partitions(path.parent, _read_metadata(path.parent, report), report)
+    verify_data_directory(path.parent, report, known=known, only=name.topic_partition)
 
 
 def _read_metadata(path: Path, report: Report) -> MetadataState:

@@ -63,7 +63,7 @@ class SegmentFactory(Struct, frozen=True):
     random_below: Callable[[int], int] = randrange
     """Returns a random number below the one given, which is subtracted from segment.ms."""
 
-    def open(self, base_offset: int, now_ms: int, suffix: str = "") -> LogSegment:
+    def open(self, base_offset: int, now_ms: int) -> LogSegment:
         """Open the segment with this base offset, or create it."""
         config = self.config
         # Kafka allows up to segment.ms. On a compacted topic that may be more than roll_ms: each batch would roll then.
@@ -74,12 +74,11 @@ class SegmentFactory(Struct, frozen=True):
             config=SegmentConfig(
                 index_interval_bytes=config.index_interval_bytes,
                 max_index_bytes=config.segment_index_bytes,
-                preallocate_bytes=config.segment_bytes if config.preallocate and not suffix else 0,
+                preallocate_bytes=config.segment_bytes if config.preallocate else 0,
             ),
             open_files=self.open_files,
             now_ms=now_ms,
             roll_jitter_ms=self.random_below(jitter_ms) if jitter_ms else 0,
-            suffix=suffix,
         )
 
 

@@ -137,9 +137,10 @@ def verify_data_directory(
     report: Report,
     *,
     known: Mapping[TopicPartition, Expectations] | None = None,
+    only: TopicPartition | None = None,
     pause: Callable[[], None] = pause,
 ) -> None:
-    """Check all partitions of a data directory, and its checkpoints against them.
+    """Check all partitions of a data directory, or `only` one, and its checkpoints against them.
 
     `known` has expectations of some partitions; their offsets come from the checkpoints. As for a broker, the recovery
     point of a partition without one is 0.
@@ -148,7 +149,8 @@ def verify_data_directory(
     log_starts = _read_offsets(path / LOG_STARTS_NAME, report)
     high_watermarks = _read_offsets(path / HIGH_WATERMARKS_NAME, report)
     unused = []
-    for directory in sorted(entry for entry in path.iterdir() if entry.is_dir()):
+    directories = path.iterdir() if only is None else [path / only.directory_name]
+    for directory in sorted(entry for entry in directories if entry.is_dir()):
         name = parse_directory_name(directory.name)
         if name is None or name.mark:
             unused.append(directory.name)
@@ -165,12 +167,12 @@ def verify_data_directory(
         except FileNotFoundError:
             report.note(f"{directory}: removed meanwhile")
             continue
-        check_offsets(path, key, expectations, summary, report)
+        _check_offsets(path, key, expectations, summary, report)
     if unused:
         report.note(f"{path}: not checked, as no partitions in use: {summarize(unused)}")
 
 
-def check_offsets(
+def _check_offsets(
     data_directory: Path, key: TopicPartition, expected: Expectations, summary: PartitionSummary, report: Report
 ) -> None:
     """Find offsets in the checkpoints of `data_directory` that are outside of the log."""

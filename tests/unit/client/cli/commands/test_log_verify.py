@@ -113,6 +113,12 @@ def test_a_partition_that_was_moved_to_another_data_directory_is_not_missed(kafk
     assert "moved-0: expected a log with records up to offset 5, found no directory" in verify(kafka).stdout
 
 
+def test_a_damaged_checkpoint_is_found_from_a_partitions_directory_too(kafka: Path) -> None:
+    (kafka / "recovery-point-offset-checkpoint").write_text("damaged")
+    (finding,) = json.loads(verify("--json", kafka / "flights-0").stdout)["findings"]
+    assert finding["path"].endswith("recovery-point-offset-checkpoint")
+
+
 def test_a_recovery_point_above_the_end_of_one_partition_is_found_from_its_directory_too(kafka: Path) -> None:
     write_offsets(kafka / "recovery-point-offset-checkpoint", {TopicPartition("transfers", 0): 400})
     assert "transfers-0, which ends at 375" in verify(kafka / "transfers-0").stdout
