@@ -31,6 +31,7 @@ KNOWN_VERSIONS = ("0", "1")
 INTERNAL_TOPICS = frozenset(
     {"__consumer_offsets", "__transaction_state", "__cluster_metadata", "__share_group_state", "__remote_log_metadata"}
 )
+_MARKS = {"delete": "deleted", "future": "a copy that was not finished", "stray": "set aside by Kafka"}
 
 
 class NotKafkas(WarmlogError):
@@ -76,16 +77,17 @@ class KafkaDirectory:
         high_watermarks = read_offsets(path / HIGH_WATERMARKS_NAME)
         found = cls(path, (path / CLEAN_MARKER_NAME).exists(), properties.get("cluster.id", ""))
         for directory in sorted(entry for entry in path.iterdir() if entry.is_dir()):
-            reason = _why_skipped(directory)
-            if reason:
-                found.skipped.append((directory, reason))
-                continue
             name = parse_directory_name(directory.name)
-            assert name is not None
-            key = name.topic_partition
-            found.partitions.append(
-                KafkaPartition(key, directory, recovery_points.get(key), log_starts.get(key), high_watermarks.get(key))
-            )
+            if name is None:
+                found.skipped.append((directory, "not a partition's directory"))
+            elif name.mark:
+                found.skipped.append((directory, _MARKS[name.mark]))
+            elif name.topic_partition.topic in INTERNAL_TOPICS:
+                found.skipped.append((directory, "an internal topic of Kafka"))
+            else:
+                key = name.topic_partition
+                offsets = recovery_points.get(key), log_starts.get(key), high_watermarks.get(key)
+                found.partitions.append(KafkaPartition(key, directory, *offsets))
         return found
 
 
@@ -100,15 +102,3 @@ def _read_properties(path: Path) -> dict[str, str]:
     if version not in KNOWN_VERSIONS:
         raise NotKafkas(f"{path}: expected version {' or '.join(KNOWN_VERSIONS)}, found {version!r}")
     return properties
-
-
-def _why_skipped(directory: Path) -> str:
-    """Why a directory is ignored; empty if it is a partition's."""
-    name = parse_directory_name(directory.name)
-    if name is None:
-        return "not a partition's directory"
-    if name.mark:
-        return {"delete": "deleted", "future": "a copy that was not finished", "stray": "set aside by Kafka"}[name.mark]
-    if name.topic_partition.topic in INTERNAL_TOPICS:
-        return "an internal topic of Kafka"
-    return ""

@@ -6,13 +6,10 @@ producers that still use them must not share one with a new producer, or the bro
 of the other.
 """
 
-import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO
 
 from warmlog_broker.data_dirs.directory_set import HARMLESS_NAMES
 from warmlog_broker.metadata.metadata_log import FILE_NAME, ProducerIdsReserved, pack_record, read_records
@@ -79,8 +76,12 @@ def restore(
             _restore_file(backup / name, target, manifest.files[name], on_copied)
     for path in made:
         sync_directory(path)
-    with naming_full_disk(targets[last]):
-        _restore_metadata_log(backup / last, targets[last], manifest.files[last])
+    staged = targets[last].with_name(f"{FILE_NAME}.restored")
+    with naming_full_disk(staged):
+        _restore_file(backup / last, staged, manifest.files[last], on_copied)
+        _skip_producer_ids(staged)
+    staged.replace(targets[last])
+    sync_directory(staged.parent)
     return manifest
 
 
@@ -107,38 +108,20 @@ def _check_targets(manifest: Manifest, data_dirs: Sequence[Path]) -> None:
 
 def _restore_file(source: Path, target: Path, entry: FileEntry, on_copied: Callable[[str, int], None]) -> None:
     """Copy one file, durably except its name, and compare what was read with its checksum."""
-    with _opened(source, entry) as file:
-        copy_file(file.fileno(), target, os.fstat(file.fileno()), lambda count: on_copied(target.parent.name, count))
-    _compare(sha256_of(target), source, entry)
-
-
-def _restore_metadata_log(source: Path, target: Path, entry: FileEntry) -> None:
-    """Write the metadata log durably, with an entry that skips producer ids."""
-    with _opened(source, entry) as file:
-        content, mode = file.read(), os.fstat(file.fileno()).st_mode & 0o777
-    _compare(hashlib.sha256(content).hexdigest(), source, entry)
-    loaded = read_records(content, source)
-    skipped = ProducerIdsReserved(loaded.state().next_producer_id + SKIPPED_PRODUCER_IDS)
-    valid = content[: loaded.valid_bytes]
-    replace_file(target, valid + pack_record(skipped, len(valid)), mode=mode)
-
-
-@contextmanager
-def _opened(source: Path, entry: FileEntry) -> Iterator[BinaryIO]:
-    """Yield a file of the backup; BackupError if it is missing, or of another size."""
     try:
         file = source.open("rb")
     except FileNotFoundError:
         raise BackupError(f"{source} is missing: restore another backup") from None
     with file:
-        size_bytes = os.fstat(file.fileno()).st_size
-        if size_bytes != entry.size_bytes:
-            raise BackupError(
-                f"{source} is damaged: {entry.size_bytes} bytes expected, {size_bytes} found. Restore another backup"
-            )
-        yield file
-
-
-def _compare(sha256: str, source: Path, entry: FileEntry) -> None:
-    if sha256 != entry.sha256:
+        copy_file(file.fileno(), target, os.fstat(file.fileno()), lambda count: on_copied(target.parent.name, count))
+    if sha256_of(target) != entry.sha256:
         raise BackupError(f"{source} is damaged: its SHA-256 is not that in {MANIFEST_NAME}. Restore another backup")
+
+
+def _skip_producer_ids(log: Path) -> None:
+    """Add an entry to a metadata log that skips producer ids, durably."""
+    content = log.read_bytes()
+    loaded = read_records(content, log)
+    skipped = ProducerIdsReserved(loaded.state().next_producer_id + SKIPPED_PRODUCER_IDS)
+    valid = content[: loaded.valid_bytes]
+    replace_file(log, valid + pack_record(skipped, len(valid)), mode=log.stat().st_mode & 0o777)
