@@ -39,15 +39,20 @@ class CommandLine:
 
 
 def at_terminal(commands: CommandLine, *arguments: str, typed: bytes = b"") -> tuple[int, list[str]]:
-    """Exit code and lines of a command whose three streams are a terminal of TERMINAL_COLUMNS."""
+    """Exit code and lines of a command whose three streams are a terminal of TERMINAL_COLUMNS.
+
+    `typed` is typed at its first prompt: what is typed before a prompt for a password is dropped.
+    """
     controller, terminal = pty.openpty()
     ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, TERMINAL_COLUMNS, 0, 0))
     variables = {name: value for name, value in commands.environment.items() if name != "COLUMNS"}
     process = Forked("warmlog", arguments, (terminal, terminal, terminal), variables)
     os.close(terminal)
-    os.write(controller, typed)
     shown = b""
     while True:
+        if shown.endswith(b": "):
+            os.write(controller, typed)
+            typed = b""
         try:
             piece = os.read(controller, 65536)
         except OSError:  # the other end is closed

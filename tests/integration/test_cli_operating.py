@@ -8,11 +8,11 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 from collections.abc import Iterator
 from fcntl import ioctl
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import IO
 
@@ -152,7 +152,7 @@ def test_status_says_why_a_broker_of_0_1_in_safe_mode_refuses_records(
 ) -> None:
     said = partial(HandshakeResponse, write_refusal="in safe mode")
     with monkeypatch.context() as patch, BrokerThread(tmp_path) as broker:
-        patch.setattr(sys.modules["warmlog_broker.handlers.metadata"], "HandshakeResponse", said)
+        patch.setattr(import_module("warmlog_broker.handlers.metadata"), "HandshakeResponse", said)
         done = CommandLine(broker.address)("status", "--interval", "0s")
         assert "in safe mode" in error_line(done)
         assert b"SAFE MODE: " in done.stdout
