@@ -13,8 +13,12 @@ from broker_process import BrokerProcess
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.metadata_log import MetadataState
 from warmlog_broker.security.authorizer import Authorizer
-from warmlog_broker.tools.access import create_acls
 from warmlog_protocol.messages import ANY_NAME, ANY_PRINCIPAL, CLUSTER_NAME, AclBinding, Operation, ResourceType
+
+try:
+    from warmlog_broker.tools.access import create_acls
+except ImportError:  # 987e0da has it in a module of its own
+    from warmlog_broker.tools.acls import create_acls  # type: ignore[no-redef, import-not-found]
 
 RULES = 10_000
 TOPICS = 1_000

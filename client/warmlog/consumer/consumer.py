@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self, Unpack
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.offsets import GroupMetadata, OffsetTransaction
 from warmlog.consumer.group.options import GroupOptions, OnPartitions
-from warmlog.consumer.group_start import GroupStart
+from warmlog.consumer.group.start import GroupStart
 from warmlog.consumer.iterators import ArrowIterator, BatchIterator, ItemIterator, RecordIterator, TableIterator
 from warmlog.consumer.member import Member
 from warmlog.consumer.offset_commits import Committable, OffsetCommits

@@ -54,7 +54,7 @@ class ItemIterator(AsyncIterator[T], Generic[T]):
         self._core = core
         self._reading = Reading(None if until is None else core.parsed_end(until))
         self.items: Iterator[T] = iter(())
-        """Taken and not delivered, and empty once something else reads. Whoever takes one has it delivered."""
+        """Taken and not delivered, and empty once something else reads. The caller that takes one delivers it."""
 
     def __aiter__(self) -> Self:
         own = copy(self)

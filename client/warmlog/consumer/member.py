@@ -12,7 +12,7 @@ from warmlog.consumer.group.heartbeats import INTERRUPTED_LEAVE_S, LEAVE_TIMEOUT
 from warmlog.consumer.group.membership import NOTHING, Assignment, Owned, Partitions, Phase
 from warmlog.consumer.group.offsets import Errors, GroupMetadata, OffsetTransaction
 from warmlog.consumer.group.options import GroupOptions, OnPartitions
-from warmlog.consumer.group_start import GroupStart
+from warmlog.consumer.group.start import GroupStart
 from warmlog.consumer.offset_commits import INTERRUPTED_COMMIT_S, Committable, OffsetCommits
 from warmlog.consumer.partition_reader import Place
 from warmlog.errors import (

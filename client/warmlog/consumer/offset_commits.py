@@ -15,7 +15,7 @@ from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.membership import Owned
 from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets, OffsetTransaction
 from warmlog.consumer.group.options import GroupOptions
-from warmlog.consumer.group_start import GroupStart
+from warmlog.consumer.group.start import GroupStart
 from warmlog.consumer.partition_reader import Place
 from warmlog.errors import InvalidConfig, StaleMemberEpoch, WarmlogError
 from warmlog.points import checked_offset, parse_partition
