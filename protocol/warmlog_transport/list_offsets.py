@@ -111,15 +111,14 @@ async def ages_s(cluster: Cluster, ranges: Collection[Unread]) -> dict[Unread, f
         if not unread.records:
             return 0.0
         async with permits:
-            written_ms = await _first_timestamp_ms(cluster, *unread)
-        return None if written_ms is None else max(time.time_ns() // 1_000_000 - written_ms, 0) / 1000
+            return await _first_age_s(cluster, *unread)
 
     distinct = list(dict.fromkeys(ranges))
     return dict(zip(distinct, await asyncio.gather(*map(age_s, distinct)), strict=True))
 
 
-async def _first_timestamp_ms(cluster: Cluster, topic: str, partition: int, offset: int, end: int) -> int | None:
-    """Return the time now if nothing but markers of transactions is left, or what compaction has removed."""
+async def _first_age_s(cluster: Cluster, topic: str, partition: int, offset: int, end: int) -> float | None:
+    """Return 0 if nothing but markers of transactions is left, or what compaction has removed."""
     from warmlog_protocol.batch import read_batch  # nothing else that Admin imports needs the codecs
 
     while offset < end:
@@ -136,11 +135,11 @@ async def _first_timestamp_ms(cluster: Cluster, topic: str, partition: int, offs
                 index = bisect_left(batch.offsets(), offset)
                 if index < batch.record_count and not batch.header.is_control:
                     timestamp_ms = batch.timestamps_ms()[index]
-                    return timestamp_ms if timestamp_ms >= 0 else None
+                    return max(time.time_ns() // 1_000_000 - timestamp_ms, 0) / 1000 if timestamp_ms >= 0 else None
                 next_offset = batch.next_offset
         except WarmlogError:
             return None
         if next_offset <= offset:
             return None
         offset = next_offset
-    return time.time_ns() // 1_000_000
+    return 0.0
