@@ -14,7 +14,7 @@ import pytest
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from group_member import GroupMember, commit, described, fetched, offsets
-from warmlog_broker.coordinator.framework.coordinator import LOG_SETTINGS
+from warmlog_broker.coordinator.framework.shard import LOG_SETTINGS
 from warmlog_broker.coordinator.group import coordinator as groups
 from warmlog_protocol.errors import (
     ApiError,

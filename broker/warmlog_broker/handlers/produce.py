@@ -20,8 +20,7 @@ from collections.abc import Awaitable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from warmlog_broker.coordinator.transaction.decisions.limits import check_transactional_id
-from warmlog_broker.coordinator.transaction.decisions.state import Producer
+from warmlog_broker.coordinator.transaction.decisions.state import Producer, check_transactional_id
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext

@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from warmlog_broker.metadata.metadata_log import AnyEntry, MetadataState, UserAltered, UserDeleted, UserSecretMade
+from warmlog_broker.metadata.metadata_log import Entry, MetadataState, UserAltered, UserDeleted, UserSecretMade
 from warmlog_broker.metadata.store import Metadata
 from warmlog_protocol.errors import (
     ApiError,
@@ -37,7 +37,7 @@ _SHOWN_CHARACTERS = 80
 _log = logging.getLogger(__name__)
 
 
-def user_entries(state: MetadataState, wanted: AlteredUser, now_ms: int) -> list[AnyEntry]:
+def user_entries(state: MetadataState, wanted: AlteredUser, now_ms: int) -> list[Entry]:
     """Return the entries that change a user. ResourceNotFound, DuplicateResource, UnacceptableCredential, or
     InvalidRequest for a wrong change or grace period."""
     name, present = wanted.name, state.users.get(wanted.name)

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+K = TypeVar("K")
+V = TypeVar("V")
 R = TypeVar("R")
 
 
@@ -33,6 +35,14 @@ class State(Protocol):
     def replay(self, record: Record) -> None:
         """Change the state by the next record of the log."""
         ...
+
+
+def set_or_remove(known: dict[K, V], key: K, value: V | None) -> None:
+    """Note what a record says of `key`; None for a tombstone."""
+    if value is None:
+        known.pop(key, None)
+    else:
+        known[key] = value
 
 
 def holds_anything(_principal: str, _more_bytes: int) -> None:

@@ -11,19 +11,16 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
-from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.coordinator import Coordinator
 from warmlog_broker.coordinator.framework.decision import Decision
 from warmlog_broker.coordinator.framework.holdings import Holdings
-from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
+from warmlog_broker.coordinator.framework.shard import Coordinator, Shard, ShardSurroundings
 from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
+from warmlog_broker.coordinator.surroundings import Surroundings
 from warmlog_broker.coordinator.transaction.decisions.jobs import Committed, abort_members, check_member, commit, join
-from warmlog_broker.coordinator.transaction.decisions.limits import Given, Limits, NeedsProducerId
 from warmlog_broker.coordinator.transaction.decisions.producers import (
     abort,
     check_open,
@@ -31,15 +28,15 @@ from warmlog_broker.coordinator.transaction.decisions.producers import (
     end,
     enrol,
     expire,
-    has_expired_slots,
     initialise,
-    is_expired,
     time_out,
 )
 from warmlog_broker.coordinator.transaction.decisions.records import End, Status
 from warmlog_broker.coordinator.transaction.decisions.state import (
     Enrolled,
+    Given,
     Job,
+    NeedsProducerId,
     Outcome,
     Place,
     Producer,
@@ -48,10 +45,9 @@ from warmlog_broker.coordinator.transaction.decisions.state import (
     hanging,
 )
 from warmlog_broker.coordinator.transaction.markers import EndWriter
-from warmlog_broker.metadata.store import ProducerIds
+from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import Tasks, in_turns
-from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
-from warmlog_broker.topics.topics import Topics
+from warmlog_broker.runtime.timer_wheel import Timer
 from warmlog_protocol.errors import ApiError, ConcurrentTransactions, CoordinatorNotAvailable, InvalidTxnState
 from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 
@@ -75,32 +71,13 @@ _log = logging.getLogger(__name__)
 class TransactionCoordinator:
     """The transactional ids of one broker."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        groups: GroupCoordinator,
-        producer_ids: ProducerIds,
-        config: BrokerConfig,
-        *,
-        holdings: Holdings,
-        timers: TimerWheel,
-        threads: Executor,
-        now_ms: Callable[[], int],
-    ) -> None:
-        """`threads` read files."""
-        self._topics = topics
+    def __init__(self, around: Surroundings, groups: GroupCoordinator, holdings: Holdings) -> None:
+        self._topics = around.topics
         self._groups = groups
-        self._producer_ids = producer_ids
-        self._limits = Limits(
-            max_ids=config.transaction_max_ids,
-            max_timeout_ms=config.transaction_max_timeout_ms,
-            expiration_ms=config.transactional_id_expiration_ms,
-            max_job_timeout_ms=config.transaction_job_max_timeout_ms,
-            job_expiration_ms=config.transaction_job_expiration_ms,
-            may_hold=holdings.check,
-        )
-        self._timers = timers
-        self._now_ms = now_ms
+        self._producer_ids = around.producer_ids
+        self._config = around.config
+        self._may_hold = holdings.check
+        self._timers = around.timers
         self._tasks = Tasks()
         self._deadlines: dict[str, tuple[TransactionShard, Timer]] = {}
         """The timers of open transactions."""
@@ -108,14 +85,14 @@ class TransactionCoordinator:
         """What carries out the decided transactions."""
         self._offsets_added: dict[str, tuple[Producer, int]] = {}
         """Of open transactions: the producer, and the sequence of its last accepted TxnOffsetCommit."""
-        self._ends = EndWriter(topics, groups, now_ms)
+        self._ends = EndWriter(around.topics, groups)
         self.ended: Counter[End] = Counter()
         """The transactions whose markers this process has written, by how they were decided."""
         self._coordinator = Coordinator(
             TOPIC,
-            config.transaction_coordinator_partitions,
-            topics,
-            Surroundings(Transactions, self, threads, now_ms),
+            around.config.transaction_coordinator_partitions,
+            around.topics,
+            ShardSurroundings(Transactions, self, around.threads, now_ms),
         )
         holdings.add_source(lambda: (shard.state.held for shard in self._coordinator.active))
 
@@ -247,7 +224,7 @@ class TransactionCoordinator:
         return list(self._all())
 
     def _given(self, unused_id: int | None = None) -> Given:
-        return Given(self._now_ms(), self._limits, unused_id)
+        return Given(now_ms(), self._config, unused_id, self._may_hold)
 
     async def _decide(
         self,
@@ -327,7 +304,7 @@ class TransactionCoordinator:
         self._tasks.start(self._time_out(transactional_id, turn), "transaction timeout")
 
     async def _time_out(self, transactional_id: str, turn: tuple[int, int]) -> None:
-        if await self._until_durable(time_out, transactional_id, turn):
+        if await self._until_durable(lambda: self._decide(time_out, transactional_id, turn)):
             _log.warning("transaction of %r aborted: it was open for longer than its timeout", transactional_id)
 
     async def _carry_out(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
@@ -340,35 +317,28 @@ class TransactionCoordinator:
                 if transaction.outcomes == outcomes and transaction.is_ending:
                     self.ended[transaction.value.end] += 1
                 for some in _in_parts(outcomes):
-                    await self._until_durable(complete, key, some, left_open=left_open)
+                    await self._until_durable(partial(self._decide, complete, key, some, left_open=left_open))
         finally:
             if key in self._endings and self._endings[key][1] is asyncio.current_task():
                 del self._endings[key]
 
-    async def _until_durable(
-        self,
-        decide: Callable[Concatenate[Transactions, Given, str, P], Decision[R]],
-        transactional_id: str,
-        *arguments: P.args,
-        **named: P.kwargs,
-    ) -> R:
+    async def _until_durable(self, decide: Callable[[], Awaitable[R]]) -> R:
         """Run a decision that no request waits for until the log takes it."""
         while True:
             try:
-                return await self._decide(decide, transactional_id, *arguments, **named)
+                return await decide()
             except ApiError:
                 await asyncio.sleep(RETRY_S)
 
     async def _abort_hanging(self) -> None:
         """Once all is loaded, abort what `hanging` says. A broker without transactional ids leaves all as it is."""
+        found: list[Outcome] = []
         while self._coordinator.exists:
             try:
                 found = list(hanging(self._all(), self._opened()))
                 break
             except ApiError:
                 await asyncio.sleep(RETRY_S)
-        else:
-            return
         if found:
             _log.warning(
                 "%d open transactions that no transactional id has, as after a restore, are aborted", len(found)
@@ -392,15 +362,9 @@ class TransactionCoordinator:
         while True:
             await asyncio.sleep(EXPIRY_CHECK_S)
             for shard in self._coordinator.active:
-                given = self._given()
-                old = [
-                    each.transactional_id
-                    for each in shard.state
-                    if is_expired(each, given) or has_expired_slots(each, given)
-                ]
-                async for key in in_turns(old, IDS_A_TURN):
+                async for each in in_turns(list(shard.state), IDS_A_TURN):
                     with suppress(ApiError):
-                        await self._decide(expire, key)
+                        await self._decide(expire, each.transactional_id)
 
 
 def _in_parts(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:

@@ -1,10 +1,18 @@
-"""Committed offsets: commit, fetch, delete and expire. They are kept by topic id: a recreated topic has none."""
+"""Committed offsets: commit, fetch, delete and expire. They are kept by topic id: a recreated topic has none.
 
+Offsets that a transaction commits wait in the group until the transaction ends, and count only if it commits. Who
+fetches such an offset meanwhile to continue there is told to come again, so that a partition's next owner never
+begins before what the transaction has read. The end leaves its epoch: a request of the ended transaction that is late
+is refused.
+"""
+
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import or_
 
+from msgspec.structs import replace
+
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group.decisions.pending_offsets import check_stable
 from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,
     KnownTopic,
@@ -12,6 +20,8 @@ from warmlog_broker.coordinator.group.decisions.records import (
     OffsetValue,
     Partition,
     PendingKey,
+    PendingOffset,
+    PendingValue,
     TargetKey,
     put,
     remove,
@@ -36,12 +46,14 @@ from warmlog_protocol.errors import (
     FencedMemberEpoch,
     GroupIdNotFound,
     GroupSubscribedToTopic,
+    InvalidProducerEpoch,
     NonEmptyGroup,
     OffsetMetadataTooLarge,
     OffsetOutOfRange,
     StaleMemberEpoch,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    UnstableOffsetCommit,
 )
 from warmlog_protocol.messages.base import NO_LEADER_EPOCH
 from warmlog_protocol.messages.coordinators.groups import (
@@ -58,6 +70,9 @@ from warmlog_protocol.messages.coordinators.groups import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+
+MAX_PENDING_BYTES = 4 << 20
+"""Of the offsets of one transaction, about: they become committed in one decision, which must fit into a segment."""
 
 
 def commit(
@@ -166,8 +181,10 @@ def _check_commit(item: OffsetCommitPartition, topic: KnownTopic, topics: Topics
         bounds = "0 or more" if end is None else f"0 to {end}, the log end"
         raise OffsetOutOfRange(f"offset {item.offset} of {topic.name}-{item.partition}: expected {bounds}")
     size = len(item.metadata.encode())
-    if size > limits.metadata_max_bytes:
-        raise OffsetMetadataTooLarge(f"metadata of {size} bytes: at most {limits.metadata_max_bytes} are allowed")
+    if size > limits.config.offset_metadata_max_bytes:
+        raise OffsetMetadataTooLarge(
+            f"metadata of {size} bytes: at most {limits.config.offset_metadata_max_bytes} are allowed"
+        )
 
 
 def _check_ownership(member: Member, partition: Partition, epoch: int) -> None:
@@ -231,7 +248,9 @@ def delete_offsets(
     for topic in request.partitions:
         meant = by_topic.get(topic.topic_id or topic.topic, {})
         used = sorted((names.get(topic.topic_id, set()) | {topic.topic}) & subscribed)
-        error = _subscription_error(group, used[0]) if used else None
+        error = None
+        if used:
+            error = GroupSubscribedToTopic(f"members of group {group.name!r} subscribe to {used[0]!r}: stop them first")
         for number in topic.partitions:
             if error is None:
                 records.update((remove(OffsetKey(group.name, *each)), None) for each in meant.get(number, ()))
@@ -246,10 +265,6 @@ def existing_group(groups: Groups, name: str) -> Group:
     if group is None:
         raise GroupIdNotFound(f"there is no group {name!r}")
     return group
-
-
-def _subscription_error(group: Group, topic: str) -> ApiError:
-    return GroupSubscribedToTopic(f"members of group {group.name!r} subscribe to {topic!r}: stop them first")
 
 
 def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int, topics: TopicsView) -> Decision[int]:
@@ -285,3 +300,76 @@ def _all_tombstones(group: Group) -> list[Record]:
     offsets = [remove(OffsetKey(group.name, *partition)) for partition in group.offsets]
     pending = [remove(PendingKey(group.name, producer_id)) for producer_id in group.pending]
     return [*offsets, *pending, remove(TargetKey(group.name)), remove(GroupKey(group.name))]
+
+
+# --- offsets of transactions ------------------------------------------------------------------------------------------
+
+
+def add_pending(
+    groups: Groups,
+    group: str,
+    producer_id: int,
+    epoch: int,
+    offsets: Mapping[Partition, OffsetValue],
+    *,
+    owner: str = "",
+    now_ms: int,
+    limits: Limits,
+) -> list[Record]:
+    """Return the records that add `offsets` to the transaction of this producer and epoch.
+
+    InvalidProducerEpoch; OffsetMetadataTooLarge if that makes more than MAX_PENDING_BYTES.
+    """
+    found = groups.get(group)
+    present = found.pending.get(producer_id) if found else None
+    if present is not None and epoch < present.epoch:
+        raise InvalidProducerEpoch(
+            f"group {group!r}: producer {producer_id}, epoch {epoch} is fenced by {present.epoch}"
+        )
+    earlier = present.offsets if present is not None and present.epoch == epoch else ()
+    merged = {Partition(each.topic_id, each.partition): each.value for each in earlier}
+    merged |= offsets
+    packed = tuple(PendingOffset(*partition, value) for partition, value in merged.items())
+    if not offsets:
+        return []
+    value = PendingValue(epoch, now_ms, packed)
+    record = put(PendingKey(group, producer_id), value)
+    size_bytes = len(record.value or b"") + len(packed) * len(group.encode())
+    if size_bytes > MAX_PENDING_BYTES:
+        raise OffsetMetadataTooLarge(
+            f"group {group!r}: the offsets of one transaction with their metadata take {size_bytes} bytes, at most "
+            f"{MAX_PENDING_BYTES} are allowed"
+        )
+    more_bytes = held_bytes(value) - held_bytes(present)
+    return [*created(found, group, owner, more_bytes, limits), record]
+
+
+def end_pending(
+    groups: Groups, group: str, producer_id: int, epoch: int, *, commits: bool, now_ms: int
+) -> Decision[None]:
+    """End the producer's transaction with the epoch of its markers. Repeating this has no effect.
+
+    A commit is for the epoch before it: offsets of another one, as an old copy of the log may have, are dropped.
+    """
+    found = groups.get(group)
+    present = found.pending.get(producer_id) if found else None
+    if present is not None and present.epoch >= epoch:
+        return Decision((), None)
+    committed = present.offsets if present is not None and commits and present.epoch == epoch - 1 else ()
+    records = [
+        put(OffsetKey(group, each.topic_id, each.partition), replace(each.value, committed_at_ms=now_ms))
+        for each in committed
+    ]
+    return Decision([*records, put(PendingKey(group, producer_id), PendingValue(epoch, now_ms))], None)
+
+
+def check_stable(group: Group, partitions: Iterable[Partition]) -> None:
+    """Raise UnstableOffsetCommit if an open transaction commits an offset of any of `partitions`."""
+    if not group.pending:
+        return
+    pending = {Partition(each.topic_id, each.partition) for value in group.pending.values() for each in value.offsets}
+    unstable = sorted(pending.intersection(partitions))
+    if unstable:
+        raise UnstableOffsetCommit(
+            f"group {group.name!r}: an open transaction commits the offset of partition {unstable[0].number}: retry"
+        )

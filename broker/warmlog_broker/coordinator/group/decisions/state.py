@@ -4,12 +4,13 @@ Fields that are not in the records are *soft*: they are set by `Groups.heard` an
 after a load, and do not count when two states are compared.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from warmlog_broker.coordinator.framework.decision import Record, holds_anything
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.framework.decision import Record, holds_anything, set_or_remove
+from warmlog_broker.coordinator.framework.holdings import OwnedState
 from warmlog_broker.coordinator.framework.record_codec import Value
 from warmlog_broker.coordinator.group.decisions.records import (
     AssignmentKey,
@@ -65,21 +66,14 @@ def held_bytes(value: Value | None) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The broker's settings for groups."""
+class Limits(NamedTuple):
+    """What bounds groups."""
 
-    max_groups: int = 100_000
-    """Of one `Groups`."""
-    max_members: int = 1000
-    session_timeout_ms: int = 45_000
-    min_session_timeout_ms: int = 2000
-    max_session_timeout_ms: int = 600_000
-    rebalance_timeout_ms: int = 300_000
-    heartbeat_interval_ms: int = 5000
-    metadata_max_bytes: int = 4096
+    config: BrokerConfig = BrokerConfig()
     may_hold: Callable[[str, int], None] = holds_anything
     """See `Holdings.check`."""
+    other_groups: int = 0
+    """How many there are beside those of one `Groups`."""
 
 
 class TopicsView(Protocol):
@@ -235,13 +229,20 @@ class Group:
         """Change what is known by a record; None for a tombstone."""
         match key:
             case OffsetKey():
-                _replay_offset(self, Partition(key.topic_id, key.partition), value)
+                partition = Partition(key.topic_id, key.partition)
+                self.changed_size(self.offsets.get(partition), value)
+                set_or_remove(self.offsets, partition, value)
             case PendingKey():
-                _replay_pending(self, key.producer_id, value)
+                self.changed_size(self.pending.get(key.producer_id), value)
+                set_or_remove(self.pending, key.producer_id, value)
             case GroupKey():
-                _replay_group(self, value or GroupValue())
+                group = value or GroupValue()
+                self.epoch, self.empty_since_ms, self.owner = group.epoch, group.empty_since_ms, group.owner
             case TargetKey():
-                _replay_target(self, value or TargetValue())
+                target = value or TargetValue()
+                self.target_epoch, self.assignor, self.has_news = target.epoch, target.assignor, True
+                self.changed_size(TargetValue(topics=tuple(self.topics.values())), target)
+                self.topics = {topic.topic_id: topic for topic in target.topics}
             case MemberKey():
                 _replay_member(self, key.member_id, value)
             case ShareKey():
@@ -254,34 +255,17 @@ class Group:
         self.size_bytes += held_bytes(new) - held_bytes(old)
 
 
-class Groups:
+class Groups(OwnedState[Group]):
     """The groups of one partition of `__groups`: what a replay of its records results in."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, Group] = {}
-        self.held: Counter[str] = Counter()
-        """What the groups take in memory, in bytes, by the principals that created them."""
+        super().__init__()
         self.beginning: set[str] = set()
         """Soft: names of groups whose first records are not durable yet. They count for the limit."""
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Groups) and self._groups == other._groups
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    def __iter__(self) -> Iterator[Group]:
-        return iter(self._groups.values())
-
-    def get(self, name: str) -> Group | None:
-        """Return the group of this name."""
-        return self._groups.get(name)
-
     def member(self, group: str, member_id: str) -> Member | None:
         """Return the member of this id."""
-        found = self._groups.get(group)
+        found = self._found.get(group)
         return found.members.get(member_id) if found else None
 
     def replay(self, record: Record) -> None:
@@ -290,11 +274,11 @@ class Groups:
         if entry is None:
             return
         key, value = entry
-        group = self._groups.get(key.group)
+        group = self._found.get(key.group)
         if group is None:
             if value is None:
                 return
-            group = self._groups[key.group] = Group(key.group)
+            group = self._found[key.group] = Group(key.group)
             self.beginning.discard(key.group)
             self._hold(group.owner, group.size_bytes)
         owner, size_bytes = group.owner, group.size_bytes
@@ -303,13 +287,8 @@ class Groups:
             self._hold(owner, -size_bytes)
             self._hold(group.owner, group.size_bytes)
         if value is None and group.is_bare():
-            del self._groups[key.group]
+            del self._found[key.group]
             self._hold(group.owner, -group.size_bytes)
-
-    def _hold(self, owner: str, more_bytes: int) -> None:
-        self.held[owner] += more_bytes
-        if not self.held[owner]:
-            del self.held[owner]
 
     def heard(
         self,
@@ -329,7 +308,7 @@ class Groups:
         if member is None:
             return
         member.heard_ms = max(member.heard_ms, now_ms)
-        self._groups[group].away.discard(member_id)
+        self._found[group].away.discard(member_id)
         member.commit_sequence = max(member.commit_sequence, commit_sequence)
         if owned is not None and epoch == member.epoch:
             member.owned = as_partitions(owned)
@@ -353,16 +332,6 @@ def _watch_revocation(member: Member, now_ms: int) -> None:
         member.revoking_since_ms = None
     elif member.revoking_since_ms is None:
         member.revoking_since_ms = now_ms
-
-
-def _replay_group(group: Group, value: GroupValue) -> None:
-    group.epoch, group.empty_since_ms, group.owner = value.epoch, value.empty_since_ms, value.owner
-
-
-def _replay_target(group: Group, value: TargetValue) -> None:
-    group.target_epoch, group.assignor, group.has_news = value.epoch, value.assignor, True
-    group.changed_size(TargetValue(topics=tuple(group.topics.values())), value)
-    group.topics = {topic.topic_id: topic for topic in value.topics}
 
 
 def _replay_member(group: Group, member_id: str, value: MemberValue | None) -> None:
@@ -414,24 +383,6 @@ def _replay_assignment(group: Group, member_id: str, value: AssignmentValue | No
     _hold(group, member, unpack_epochs(value.assigned), unpack_epochs(value.revoking))
 
 
-def _replay_offset(group: Group, partition: Partition, value: OffsetValue | None) -> None:
-    old = group.offsets.get(partition)
-    if old is None or value is None or len(old.metadata) != len(value.metadata):
-        group.changed_size(old, value)
-    if value is None:
-        group.offsets.pop(partition, None)
-    else:
-        group.offsets[partition] = value
-
-
-def _replay_pending(group: Group, producer_id: int, value: PendingValue | None) -> None:
-    group.changed_size(group.pending.get(producer_id), value)
-    if value is None:
-        group.pending.pop(producer_id, None)
-    else:
-        group.pending[producer_id] = value
-
-
 def _hold(group: Group, member: Member, assigned: dict[Partition, int], revoking: dict[Partition, int]) -> None:
     """Let `member` hold these partitions, and no others."""
     for partition in (*member.assigned, *member.revoking):
@@ -453,7 +404,7 @@ def check_group_id(group: str) -> None:
 
 def check_room(groups: Groups, group: Group | None, limits: Limits) -> None:
     """Raise TooManyGroups if `group`, None for a new one, would be one too many."""
-    if group is None and len(groups) >= limits.max_groups:
+    if group is None and len(groups) + limits.other_groups >= limits.config.group_max_groups:
         raise TooManyGroups("the broker has as many groups as group.max.groups allows: delete unused ones")
 
 

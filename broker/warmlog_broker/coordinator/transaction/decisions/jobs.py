@@ -10,16 +10,6 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.transaction.decisions.limits import (
-    ID_BYTES,
-    MAX_MEMBERS,
-    MEMBER_BYTES,
-    PART_BYTES,
-    Given,
-    check_parts,
-    check_timeout,
-    check_transactional_id,
-)
 from warmlog_broker.coordinator.transaction.decisions.records import (
     NO_VERSION,
     End,
@@ -35,13 +25,21 @@ from warmlog_broker.coordinator.transaction.decisions.records import (
     remove,
 )
 from warmlog_broker.coordinator.transaction.decisions.state import (
+    ID_BYTES,
+    MAX_MEMBERS,
+    MEMBER_BYTES,
+    PART_BYTES,
     Enrolled,
+    Given,
     Job,
     Member,
     Outcome,
     Producer,
     Transactions,
+    check_parts,
+    check_timeout,
     check_topics,
+    check_transactional_id,
 )
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH
 from warmlog_protocol.errors import (
@@ -72,13 +70,13 @@ def join(
     ConcurrentTransactions while members are ending.
     """
     job = _job(transactions, transactional_id, version)
-    check_timeout(timeout_ms, given.limits.max_job_timeout_ms)
+    check_timeout(timeout_ms, given.config.transaction_job_max_timeout_ms)
     if job is None:
-        given.limits.check_room(len(transactions))
+        given.check_room(len(transactions))
     elif version == job.value.committed_version:
         return Decision((), None)
     value = _open(job, version, owner)
-    given.limits.may_hold(value.owner, MEMBER_BYTES + (ID_BYTES if job is None else 0))
+    given.may_hold(value.owner, MEMBER_BYTES + (ID_BYTES if job is None else 0))
     records: list[Record] = []
     if value.status is Status.EMPTY:
         began = replace(
@@ -115,7 +113,7 @@ def enrol_member(job: Job, producer: Producer, partition: Enrolled, topic: str, 
     if partition in partitions:
         return Decision((), None)
     check_parts(job.transactional_id, len(partitions))
-    given.limits.may_hold(job.value.owner, PART_BYTES)
+    given.may_hold(job.value.owner, PART_BYTES)
     return Decision([put(PartitionKey(job.transactional_id, *partition, slot), PartitionValue(topic))], None)
 
 
@@ -138,8 +136,8 @@ def commit(
         raise InvalidRequest(f"{records} records, it must be at least 0")
     job = _job(transactions, transactional_id, version)
     if job is None:
-        given.limits.check_room(len(transactions))
-        given.limits.may_hold(owner, ID_BYTES)
+        given.check_room(len(transactions))
+        given.may_hold(owner, ID_BYTES)
     elif version == job.value.committed_version:
         return Decision((), (True, job.value.committed_records))
     value = _open(job, version, owner)

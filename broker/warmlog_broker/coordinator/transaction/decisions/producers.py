@@ -17,14 +17,6 @@ from warmlog_broker.coordinator.transaction.decisions.jobs import (
     forget,
     forget_slots,
 )
-from warmlog_broker.coordinator.transaction.decisions.limits import (
-    ID_BYTES,
-    PART_BYTES,
-    Given,
-    check_parts,
-    check_timeout,
-    check_transactional_id,
-)
 from warmlog_broker.coordinator.transaction.decisions.records import (
     End,
     GroupKey,
@@ -38,13 +30,19 @@ from warmlog_broker.coordinator.transaction.decisions.records import (
     remove,
 )
 from warmlog_broker.coordinator.transaction.decisions.state import (
+    ID_BYTES,
+    PART_BYTES,
     Enrolled,
+    Given,
     Job,
     Outcome,
     Producer,
     Transaction,
     Transactions,
+    check_parts,
+    check_timeout,
     check_topics,
+    check_transactional_id,
 )
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from warmlog_protocol.errors import (
@@ -77,11 +75,11 @@ def initialise(
     ConcurrentTransactions while one is ending, ProducerFenced.
     """
     check_transactional_id(transactional_id)
-    check_timeout(timeout_ms, given.limits.max_timeout_ms)
+    check_timeout(timeout_ms, given.config.transaction_max_timeout_ms)
     found = _of_producer(transactions.get(transactional_id))
     if found is None:
-        given.limits.check_room(len(transactions))
-        given.limits.may_hold(owner, ID_BYTES)
+        given.check_room(len(transactions))
+        given.may_hold(owner, ID_BYTES)
         producer = Producer(given.fresh_id, 0)
         value = IdValue(*producer, Status.EMPTY, End.INITIALISED, *expected, timeout_ms, -1, given.now_ms, owner=owner)
         return Decision([put(IdKey(transactional_id), value)], producer)
@@ -128,12 +126,12 @@ def enrol(
         records.append(put(IdKey(transactional_id), began))
     if partition is not None and partition not in found.partitions:
         check_parts(transactional_id, found.part_count)
-        given.limits.may_hold(value.owner, PART_BYTES)
+        given.may_hold(value.owner, PART_BYTES)
         check_topics([*found.partitions.items(), (partition, PartitionValue(topic))])
         records.append(put(PartitionKey(transactional_id, *partition), PartitionValue(topic)))
     if group and group not in found.groups:
         check_parts(transactional_id, found.part_count)
-        given.limits.may_hold(value.owner, PART_BYTES)
+        given.may_hold(value.owner, PART_BYTES)
         records.append(put(GroupKey(transactional_id, group), GroupValue()))
     return Decision(records, None)
 
@@ -221,13 +219,16 @@ def expire(transactions: Transactions, given: Given, transactional_id: str) -> D
 
 def is_expired(found: Transaction | Job, given: Given) -> bool:
     """Return whether a transactional id may be forgotten."""
-    limits = given.limits
-    return _rests(found, given, limits.job_expiration_ms if isinstance(found, Job) else limits.expiration_ms)
+    config = given.config
+    is_job = isinstance(found, Job)
+    return _rests(
+        found, given, config.transaction_job_expiration_ms if is_job else config.transactional_id_expiration_ms
+    )
 
 
 def has_expired_slots(found: Transaction | Job, given: Given) -> bool:
     """Return whether there are slots of a job that may be forgotten."""
-    return isinstance(found, Job) and bool(found.members) and _rests(found, given, given.limits.slot_expiration_ms)
+    return isinstance(found, Job) and bool(found.members) and _rests(found, given, given.slot_expiration_ms)
 
 
 def _rests(found: Transaction | Job, given: Given, for_ms: int) -> bool:

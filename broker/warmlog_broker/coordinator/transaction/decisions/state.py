@@ -1,12 +1,13 @@
-"""What the records of one partition of `__transactions` result in: transactional ids and their transactions."""
+"""What the records of one partition of `__transactions` result in: transactional ids and their transactions, and what
+bounds them."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.transaction.decisions.limits import ID_BYTES, MEMBER_BYTES, PART_BYTES
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.framework.decision import Record, holds_anything, set_or_remove
+from warmlog_broker.coordinator.framework.holdings import OwnedState
 from warmlog_broker.coordinator.transaction.decisions.records import (
     GroupKey,
     GroupValue,
@@ -23,11 +24,23 @@ from warmlog_broker.coordinator.transaction.decisions.records import (
     Status,
     read,
 )
-from warmlog_protocol.errors import InconsistentTopicId
+from warmlog_protocol.errors import (
+    InconsistentTopicId,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    TooManyTransactionalIds,
+)
 
-K = TypeVar("K")
-V = TypeVar("V")
-
+MAX_NAME_BYTES = 249
+ID_BYTES = 2000
+"""What a transactional id takes in memory, about; the next ones: a partition or group of its transaction, a member."""
+PART_BYTES = 600
+MEMBER_BYTES = 800
+MAX_MEMBERS = 20_000
+"""Of one job."""
+MAX_PARTS = 30_000
+"""The partitions and groups of one producer's transaction: one decision closes them, which must fit into a segment."""
 _DECIDED = (Status.COMMITTING, Status.ABORTING)
 
 
@@ -70,9 +83,9 @@ class Transaction:
             case IdKey():
                 self.value = value
             case PartitionKey():
-                _set(self.partitions, Enrolled(key.topic_id, key.partition), value)
+                set_or_remove(self.partitions, Enrolled(key.topic_id, key.partition), value)
             case GroupKey():
-                _set(self.groups, key.group, value)
+                set_or_remove(self.groups, key.group, value)
 
     @property
     def producer(self) -> Producer:
@@ -153,12 +166,12 @@ class Job:
             case PartitionKey():
                 partitions = self._partitions.setdefault(key.slot, {})
                 self._part_count -= len(partitions)
-                _set(partitions, Enrolled(key.topic_id, key.partition), value)
+                set_or_remove(partitions, Enrolled(key.topic_id, key.partition), value)
                 self._part_count += len(partitions)
 
     def _replay_member(self, slot: int, value: MemberValue | None) -> None:
         found = self.members.get(slot)
-        _set(self.free, slot, value if value is not None and value.status is MemberStatus.FREE else None)
+        set_or_remove(self.free, slot, value if value is not None and value.status is MemberStatus.FREE else None)
         if value is None:
             if found is not None:
                 del self.members[slot], self.slots[found.value.producer_id]
@@ -214,37 +227,64 @@ def check_topics(partitions: Iterable[tuple[Enrolled, PartitionValue]]) -> None:
             )
 
 
-def _set(known: dict[K, V], key: K, value: V | None) -> None:
-    if value is None:
-        known.pop(key, None)
-    else:
-        known[key] = value
+class NeedsProducerId(Exception):
+    """The decision needs a producer id that was never assigned: decide again, and give it one."""
 
 
-class Transactions:
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a decision uses beside the state."""
+
+    now_ms: int
+    """The time of day."""
+    config: BrokerConfig = field(default_factory=BrokerConfig)
+    unused_id: int | None = None
+    may_hold: Callable[[str, int], None] = holds_anything
+    """See `Holdings.check`."""
+    slot_expiration_ms: int = 3600 * 1000
+    """A job that rests for this long has no slots any more: most are never used again, and had one for each task."""
+
+    @property
+    def fresh_id(self) -> int:
+        """A producer id that was never assigned. NeedsProducerId if none was given."""
+        if self.unused_id is None:
+            raise NeedsProducerId
+        return self.unused_id
+
+    def check_room(self, count: int) -> None:
+        """Raise TooManyTransactionalIds if there are `count` ids and one more is wanted."""
+        if count >= self.config.transaction_max_ids:
+            raise TooManyTransactionalIds("the broker has as many transactional ids as transaction.max.ids allows")
+
+
+def check_timeout(timeout_ms: int, maximum_ms: int) -> None:
+    """Raise InvalidTransactionTimeout unless a transaction may stay open for `timeout_ms`."""
+    if not 1 <= timeout_ms <= maximum_ms:
+        raise InvalidTransactionTimeout(f"a transaction timeout of {timeout_ms} ms: 1 to {maximum_ms} expected")
+
+
+def check_transactional_id(transactional_id: str) -> None:
+    """Raise InvalidRequest if there can be no such transactional id."""
+    size_bytes = len(transactional_id.encode())
+    if not 0 < size_bytes <= MAX_NAME_BYTES:
+        raise InvalidRequest(f"a transactional id of {size_bytes} bytes: 1 to {MAX_NAME_BYTES} expected")
+
+
+def check_parts(transactional_id: str, count: int) -> None:
+    """Raise InvalidTxnState if a transaction has `count` partitions and groups, and one more is wanted."""
+    if count >= MAX_PARTS:
+        raise InvalidTxnState(
+            f"a transaction of {transactional_id!r} may have {MAX_PARTS} partitions and groups, and has as many"
+        )
+
+
+class Transactions(OwnedState[Transaction | Job]):
     """The transactional ids of one partition of `__transactions`: what a replay of its records results in."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Transaction | Job] = {}
-        self.held: Counter[str] = Counter()
-        """What they take in memory, in bytes, by the principals that created them."""
+        super().__init__()
         self._early: dict[str, list[tuple[OfId, Any]]] = {}
         """What belongs to ids that come later: compaction leaves the last record of an id after those of its parts."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Transactions) and self._found == other._found
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def __iter__(self) -> Iterator[Transaction | Job]:
-        return iter(self._found.values())
-
-    def get(self, transactional_id: str) -> Transaction | Job | None:
-        """Return what is known of a transactional id."""
-        return self._found.get(transactional_id)
 
     def replay(self, record: Record) -> None:
         """Change the state by the next record of the log. ValueError for a damaged record."""
@@ -256,10 +296,8 @@ class Transactions:
         self._replay(key, value)
         after = self._holding(key.transactional_id)
         if before != after:
-            for (owner, size_bytes), sign in ((before, -1), (after, 1)):
-                self.held[owner] += sign * size_bytes
-                if not self.held[owner]:
-                    del self.held[owner]
+            self._hold(before[0], -before[1])
+            self._hold(*after)
 
     def _holding(self, transactional_id: str) -> tuple[str, int]:
         """Return who holds a transactional id, and its size."""

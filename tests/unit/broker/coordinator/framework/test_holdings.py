@@ -13,11 +13,16 @@ from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.group.decisions import target
 from warmlog_broker.coordinator.group.decisions.membership import heartbeat
 from warmlog_broker.coordinator.group.decisions.offsets import commit, delete_offsets
-from warmlog_broker.coordinator.group.decisions.state import GROUP_BYTES, Groups
-from warmlog_broker.coordinator.group.decisions.state import Limits as GroupLimits
+from warmlog_broker.coordinator.group.decisions.state import GROUP_BYTES, Groups, Limits
 from warmlog_broker.coordinator.transaction.decisions import jobs, producers
-from warmlog_broker.coordinator.transaction.decisions.limits import ID_BYTES, PART_BYTES, Given, Limits
-from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Producer, Transactions
+from warmlog_broker.coordinator.transaction.decisions.state import (
+    ID_BYTES,
+    PART_BYTES,
+    Enrolled,
+    Given,
+    Producer,
+    Transactions,
+)
 from warmlog_protocol.errors import PolicyViolation
 from warmlog_protocol.messages.coordinators.groups import (
     DeleteOffsetsRequest,
@@ -58,8 +63,8 @@ class Room:
         self.topics = Topics(t=4)
         self.machine = Machine(self.topics)
         holdings = limited(self.groups, self.ids, **limits)
-        self.group_limits = GroupLimits(may_hold=holdings.check)
-        self.limits = Limits(may_hold=holdings.check)
+        self.group_limits = Limits(may_hold=holdings.check)
+        self.may_hold = holdings.check
 
     def join(self, group: str, member: str, owner: str, epoch: int = 0, **fields: Any) -> int:
         request = GroupHeartbeatRequest(group, member, epoch, **{"topics": ["t"], **fields})
@@ -73,7 +78,7 @@ class Room:
         apply(self.groups, commit(self.groups, request, self.topics, owner=owner, now_ms=0, limits=self.group_limits))
 
     def initialise(self, name: str, owner: str, fresh_id: int) -> Producer:
-        given = Given(0, self.limits, fresh_id)
+        given = Given(0, unused_id=fresh_id, may_hold=self.may_hold)
         decision = producers.initialise(self.ids, given, name, 1000, producers.NOBODY, owner)
         producer = apply(self.ids, decision)
         assert isinstance(producer, Producer)

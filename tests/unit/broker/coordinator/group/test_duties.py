@@ -12,7 +12,7 @@ from unit.broker.conftest import NOW_MS, MakePartition
 from unit.broker.coordinator.framework.toy import flush, turn
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
+from warmlog_broker.coordinator.framework.shard import Shard, ShardSurroundings
 from warmlog_broker.coordinator.group.decisions.membership import heartbeat
 from warmlog_broker.coordinator.group.decisions.state import Groups, KnownTopic, Limits, Partition
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
@@ -59,13 +59,12 @@ class Room:
             self.wheel,
             now_ms=lambda: self.now_ms,
             now_s=lambda: self.now_ms / 1000,
-            wall_ms=lambda: self.now_ms,
             lines=RepeatedLines(logging.getLogger("sessions")),
             tasks=self.tasks,
         )
         config = BrokerConfig(group_assignment_interval_ms=40, group_initial_rebalance_delay_ms=20)
         self.targets = Targets(config, Subscriptions(FourPartitions()), Slices(), self.tasks)
-        self.shard = Shard(partition, Surroundings(Groups, self, threads, lambda: NOW_MS))
+        self.shard = Shard(partition, ShardSurroundings(Groups, self, threads, lambda: NOW_MS))
 
     def fill_disk(self, *, is_full: bool = True) -> None:
         assert self.partition.disk is not None

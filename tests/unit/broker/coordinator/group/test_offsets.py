@@ -6,6 +6,7 @@ import pytest
 
 from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import LOG_END, Topics
+from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.group.decisions import offsets
 from warmlog_broker.coordinator.group.decisions.records import Partition
 from warmlog_broker.coordinator.group.decisions.state import Limits
@@ -156,7 +157,7 @@ def test_a_member_fetches_with_its_epoch_or_the_one_before(machine: Machine, own
 
 
 def test_names_and_the_number_of_groups_are_bounded(orders: list[Partition]) -> None:
-    machine = Machine(Topics(orders=1), Limits(max_groups=0))
+    machine = Machine(Topics(orders=1), Limits(BrokerConfig(group_max_groups=0)))
     with pytest.raises(TooManyGroups):
         machine.commit(*OUTSIDE, (machine.topics.partitions("orders")[0], 1))
     for name in ("", "g" * 1_000_000):

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.group.decisions.pending_offsets import add_pending, check_stable, end_pending
+from warmlog_broker.coordinator.group.decisions.offsets import add_pending, check_stable, end_pending
 from warmlog_broker.coordinator.group.decisions.records import OffsetValue, Partition
 from warmlog_broker.coordinator.group.decisions.state import Groups, Limits
 from warmlog_protocol.errors import InvalidProducerEpoch, OffsetMetadataTooLarge, UnstableOffsetCommit

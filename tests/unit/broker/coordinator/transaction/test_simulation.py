@@ -10,13 +10,12 @@ from unit.broker.coordinator.group.simulation.checks import Violation
 from unit.broker.coordinator.transaction.simulation.coordinator import Coordinator, Shard
 from unit.broker.coordinator.transaction.simulation.world import simulate
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group.decisions import offsets, pending_offsets
+from warmlog_broker.coordinator.group.decisions import offsets
 from warmlog_broker.coordinator.group.decisions.records import PendingKey, PendingValue
 from warmlog_broker.coordinator.group.decisions.records import read as read_of_group
 from warmlog_broker.coordinator.group.decisions.records import remove as remove_of_group
 from warmlog_broker.coordinator.transaction.decisions import jobs, state
 from warmlog_broker.coordinator.transaction.decisions import producers as decisions
-from warmlog_broker.coordinator.transaction.decisions.limits import Given
 from warmlog_broker.coordinator.transaction.decisions.records import (
     NO_VERSION,
     End,
@@ -28,7 +27,7 @@ from warmlog_broker.coordinator.transaction.decisions.records import (
     put,
     read,
 )
-from warmlog_broker.coordinator.transaction.decisions.state import Job, Member, Outcome, Producer, Transactions
+from warmlog_broker.coordinator.transaction.decisions.state import Given, Job, Member, Outcome, Producer, Transactions
 from warmlog_broker.storage.producer import producer_state
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.transactions import CompletedTxn
@@ -175,7 +174,8 @@ def open_transactions_expire(patch: pytest.MonkeyPatch) -> None:
         decisions,
         "is_expired",
         lambda found, given: (
-            not isinstance(found, Job) and given.now_ms - found.value.changed_ms >= given.limits.expiration_ms
+            not isinstance(found, Job)
+            and given.now_ms - found.value.changed_ms >= given.config.transactional_id_expiration_ms
         ),
     )
 
@@ -320,20 +320,18 @@ def a_marker_counts_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def offsets_count_before_the_transaction_commits(patch: pytest.MonkeyPatch) -> None:
-    add_pending = pending_offsets.add_pending
+    add_pending = offsets.add_pending
 
     def at_once(groups: Any, group: str, producer_id: int, epoch: int, values: Any, **rest: Any) -> list[Record]:
         records = add_pending(groups, group, producer_id, epoch, values, **rest)
         return records + [offsets.put(offsets.OffsetKey(group, *each), value) for each, value in values.items()]
 
-    patch.setattr(pending_offsets, "add_pending", at_once)
+    patch.setattr(offsets, "add_pending", at_once)
 
 
 def offsets_of_aborted_transactions_count(patch: pytest.MonkeyPatch) -> None:
-    end_pending = pending_offsets.end_pending
-    patch.setattr(
-        pending_offsets, "end_pending", lambda *args, commits, **rest: end_pending(*args, commits=True, **rest)
-    )
+    end_pending = offsets.end_pending
+    patch.setattr(offsets, "end_pending", lambda *args, commits, **rest: end_pending(*args, commits=True, **rest))
 
 
 def waiting_offsets_are_fetched_over(patch: pytest.MonkeyPatch) -> None:
@@ -343,7 +341,7 @@ def waiting_offsets_are_fetched_over(patch: pytest.MonkeyPatch) -> None:
 def an_end_leaves_no_fence_in_the_group(patch: pytest.MonkeyPatch) -> None:
     """Neither check is there: the one of the coordinator, and that of the group."""
     patch.setattr(decisions, "check_open", lambda *_: None)
-    end_pending = pending_offsets.end_pending
+    end_pending = offsets.end_pending
 
     def unfenced(groups: Any, group: str, producer_id: int, epoch: int, **rest: Any) -> Any:
         decision = end_pending(groups, group, producer_id, epoch, **rest)
@@ -355,7 +353,7 @@ def an_end_leaves_no_fence_in_the_group(patch: pytest.MonkeyPatch) -> None:
             None,
         )
 
-    patch.setattr(pending_offsets, "end_pending", unfenced)
+    patch.setattr(offsets, "end_pending", unfenced)
 
 
 def _is_pending(record: Record) -> bool:

@@ -5,10 +5,9 @@ from typing import TypeVar
 
 import pytest
 
-from warmlog_broker.coordinator.framework.coordinator import SEGMENT_BYTES
 from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.framework.shard import SEGMENT_BYTES
 from warmlog_broker.coordinator.transaction.decisions.jobs import abort_members, commit, join
-from warmlog_broker.coordinator.transaction.decisions.limits import MAX_NAME_BYTES, MAX_PARTS, Given, Limits
 from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY, abort, complete, end, enrol, initialise
 from warmlog_broker.coordinator.transaction.decisions.producers import expire as decide_expiry
 from warmlog_broker.coordinator.transaction.decisions.records import (
@@ -21,7 +20,10 @@ from warmlog_broker.coordinator.transaction.decisions.records import (
     put,
 )
 from warmlog_broker.coordinator.transaction.decisions.state import (
+    MAX_NAME_BYTES,
+    MAX_PARTS,
     Enrolled,
+    Given,
     Job,
     Outcome,
     Producer,
@@ -36,9 +38,9 @@ from warmlog_protocol.errors import (
     TransactionAbortable,
 )
 
+SLOTS_MS = Given(0).slot_expiration_ms
 NAME = "name"
 PLACE = Enrolled(b"t" * 16, 0)
-LIMITS = Limits()
 R = TypeVar("R")
 
 
@@ -70,14 +72,14 @@ class Machine:
         self.decided(enrol(self.state, Given(2), NAME, producer, partition=PLACE, topic="t", group=group))
 
     def join(self, version: int, fresh_id: int | None = None) -> Producer:
-        joined = join(self.state, Given(1, LIMITS, fresh_id), NAME, version, 1000, "")
+        joined = join(self.state, Given(1, unused_id=fresh_id), NAME, version, 1000, "")
         producer = self.decided(joined)
         assert producer is not None
         return producer
 
 
 def a_plain_producer_commits(machine: Machine) -> None:
-    begun = initialise(machine.state, Given(1, LIMITS, 7), NAME, 1000, NOBODY, "")
+    begun = initialise(machine.state, Given(1, unused_id=7), NAME, 1000, NOBODY, "")
     producer = machine.decided(begun)
     assert producer is not None
     machine.enrol(producer, group="g")
@@ -154,14 +156,14 @@ def test_a_job_that_rests_keeps_its_last_version_and_no_slots() -> None:
     def expire(rests_ms: int) -> None:
         machine.decided(decide_expiry(machine.state, Given(4 + rests_ms), NAME))
 
-    expire(LIMITS.slot_expiration_ms)
+    expire(SLOTS_MS)
     job = machine.state.get(NAME)
     assert isinstance(job, Job)
     assert len(job.members) == 20, "markers are not written yet"
     machine.decided(complete(machine.state, Given(4), NAME, job.outcomes))
-    expire(LIMITS.slot_expiration_ms - 1)
+    expire(SLOTS_MS - 1)
     assert len(job.members) == 20
-    expire(LIMITS.slot_expiration_ms)
+    expire(SLOTS_MS)
     assert not job.members
     assert machine.compacted() == machine.state
     repeated = commit(machine.state, Given(5), NAME, 1, [winner], 1, "")

@@ -12,6 +12,7 @@ from typing import Any
 from unit.broker.coordinator.group.simulation.checks import Violation, Watch, check_beliefs, check_target, require
 from unit.broker.coordinator.group.simulation.process import Process
 from unit.broker.coordinator.group.topics import Topics, follow_topics, know_pattern, run_steps
+from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.group.decisions import membership, offsets, target
 from warmlog_broker.coordinator.group.decisions.records import Partition
@@ -26,7 +27,7 @@ from warmlog_protocol.messages.coordinators.groups import (
 )
 
 GROUP = "g"
-LIMITS = Limits(min_session_timeout_ms=1000, heartbeat_interval_ms=300)
+LIMITS = Limits(BrokerConfig(group_min_session_timeout_ms=1000, group_heartbeat_interval_ms=300))
 NAMES = ("orders", "orders.eu", "payments", "users")
 MAX_IN_FLIGHT = 40
 MAX_PROCESSES = 7

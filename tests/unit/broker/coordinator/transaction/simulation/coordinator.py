@@ -10,17 +10,19 @@ from unit.broker.coordinator.group.simulation.checks import require
 from unit.broker.coordinator.group.topics import Topics
 from unit.broker.coordinator.transaction.simulation.partition import Partition
 from unit.broker.coordinator.transaction.simulation.truth import Token, Truth
+from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import Decision, Record, State
-from warmlog_broker.coordinator.group.decisions import offsets, pending_offsets
+from warmlog_broker.coordinator.group.decisions import offsets
 from warmlog_broker.coordinator.group.decisions.state import Groups
 from warmlog_broker.coordinator.group.decisions.state import Limits as GroupLimits
 from warmlog_broker.coordinator.transaction.decisions import jobs
 from warmlog_broker.coordinator.transaction.decisions import producers as decisions
-from warmlog_broker.coordinator.transaction.decisions.limits import Given, Limits, NeedsProducerId
 from warmlog_broker.coordinator.transaction.decisions.records import Status
 from warmlog_broker.coordinator.transaction.decisions.state import (
     Enrolled,
+    Given,
     Job,
+    NeedsProducerId,
     Outcome,
     Producer,
     Transaction,
@@ -42,8 +44,10 @@ S = TypeVar("S", bound="Counted")
 Then = Callable[[Any], None]
 """Takes the result, or the error."""
 
-LIMITS = Limits(expiration_ms=60_000, slot_expiration_ms=10_000)
-GROUP_LIMITS = GroupLimits(min_session_timeout_ms=1000, heartbeat_interval_ms=300)
+CONFIG = BrokerConfig(
+    transactional_id_expiration_ms=60_000, group_min_session_timeout_ms=1000, group_heartbeat_interval_ms=300
+)
+GROUP_LIMITS = GroupLimits(CONFIG)
 FIRST_FREE_ID = 1000
 
 
@@ -174,7 +178,7 @@ class Coordinator:
             return
 
         def run(unused_id: int | None) -> None:
-            given = Given(self.now_ms, LIMITS, unused_id)
+            given = Given(self.now_ms, CONFIG, unused_id, slot_expiration_ms=10_000)
             self.ids.run(name, lambda state: decide(state, given, name, *arguments, **named), then)
 
         try:
@@ -208,7 +212,7 @@ class Coordinator:
             accepted, response = offsets.check_commit(
                 groups, request, self.topics, now_ms=self.now_ms, limits=GROUP_LIMITS
             )
-            records = pending_offsets.add_pending(
+            records = offsets.add_pending(
                 groups, request.group, *producer, accepted, now_ms=self.now_ms, limits=GROUP_LIMITS
             )
             return Decision(records, response)
@@ -355,7 +359,7 @@ class Coordinator:
         if isinstance(place, str):
             self.groups.run(
                 place,
-                lambda groups: pending_offsets.end_pending(
+                lambda groups: offsets.end_pending(
                     groups, place, *outcome.marker, commits=outcome.commits, now_ms=self.now_ms
                 ),
                 written,
