@@ -43,15 +43,14 @@ class Coordinators:
 
     async def stop(self) -> None:
         """Finish the changes that they write; their requests have ended before."""
-        if self._running is not None:
-            await self._running.transactions.stop()
-            await self._running.groups.stop()
+        self.close()
+        for coordinator in self._running or ():
+            await coordinator.tasks.finish(0)
 
     def close(self) -> None:
         """End their tasks. Idempotent."""
-        if self._running is not None:
-            self._running.transactions.close()
-            self._running.groups.close()
+        for coordinator in self._running or ():
+            coordinator.close()
 
     def _begin(self) -> _Running:
         from warmlog_broker.coordinator.framework.holdings import Holdings

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.group.decisions.state import Group
-from warmlog_broker.coordinator.group.decisions.state import Partition as PartitionId
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.clock import now_ms

@@ -44,8 +44,9 @@ class AppliedLimit(NamedTuple):
 
 
 def applied_limit(quotas: QuotasByEntity, key: QuotaKey, user: str, client_id: str) -> AppliedLimit | None:
-    """Return the limit of a client; None if there is none."""
-    for quota in _by_precedence(user, client_id):
+    """Return the limit of a client, by the most specific quota in Kafka's order; None if there is none."""
+    of_user = [QuotaEntity(name, each) for name in (user, EVERY_OTHER) for each in (client_id, EVERY_OTHER, None)]
+    for quota in (*of_user, QuotaEntity(None, client_id), QuotaEntity(None, EVERY_OTHER)):
         if (limits := quotas.get(quota)) is not None and key in limits:
             shared_by = QuotaEntity(
                 None if quota.user is None else user, None if quota.client_id is None else client_id
@@ -61,12 +62,6 @@ def list_of_quotas(quotas: QuotasByEntity) -> list[ClientQuota]:
         ClientQuota(user, client_id, [QuotaLimit(key, value) for key, value in sorted(limits.items())])
         for (user, client_id), limits in in_order
     ]
-
-
-def _by_precedence(user: str, client_id: str) -> Sequence[QuotaEntity]:
-    """Return the entities that a client belongs to, the most specific first, in Kafka's order."""
-    of_user = [QuotaEntity(name, each) for name in (user, EVERY_OTHER) for each in (client_id, EVERY_OTHER, None)]
-    return [*of_user, QuotaEntity(None, client_id), QuotaEntity(None, EVERY_OTHER)]
 
 
 def changed_limits(quotas: QuotasByEntity, wanted: ClientQuota) -> dict[str, int]:

@@ -21,6 +21,13 @@ class Record(NamedTuple):
     value: bytes | None
 
 
+class PartitionId(NamedTuple):
+    """A partition of the topic with this id. Names of topics are not used, since they may be given again."""
+
+    topic_id: bytes
+    number: int
+
+
 @dataclass(frozen=True, slots=True)
 class Decision(Generic[R]):
     """`result` is valid once `records` are durable and replayed, in their order and as one batch."""

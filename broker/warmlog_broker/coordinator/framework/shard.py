@@ -65,7 +65,7 @@ R = TypeVar("R")
 _log = logging.getLogger(__name__)
 
 
-class Status(Enum):
+class ShardStatus(Enum):
     """What a shard does with operations."""
 
     LOADING = auto()
@@ -128,7 +128,7 @@ class Shard(Generic[S]):
 
     def __init__(self, partition: Partition, around: ShardSurroundings[S]) -> None:
         self.partition = partition
-        self.status = Status.LOADING
+        self.status = ShardStatus.LOADING
         self._around = around
         self._loop = asyncio.get_running_loop()
         self._state = around.make_state()
@@ -148,7 +148,7 @@ class Shard(Generic[S]):
     @property
     def state(self) -> S:
         """The state, for reading. CoordinatorLoadInProgress or CoordinatorNotAvailable."""
-        if self.status is not Status.ACTIVE:
+        if self.status is not ShardStatus.ACTIVE:
             raise self._refusal()
         return self._state
 
@@ -187,10 +187,10 @@ class Shard(Generic[S]):
 
     def close(self, reason: str) -> None:
         """Refuse operations from now on, and fail those that wait. Idempotent."""
-        if self.status is Status.CLOSED:
+        if self.status is ShardStatus.CLOSED:
             return
         self._problem = reason
-        self._discard(Status.CLOSED)
+        self._discard(ShardStatus.CLOSED)
         if self._load_task is not None:
             self._load_task.cancel()
 
@@ -244,7 +244,7 @@ class Shard(Generic[S]):
             self._reload(f"a batch could not be appended: {error!r}")
 
     def _fail(self, decided: Sequence[_Decided[S]], error: ApiError) -> None:
-        if self.status is not Status.ACTIVE:
+        if self.status is not ShardStatus.ACTIVE:
             return
         for operation, _ in decided:
             operation.fail(error)
@@ -326,24 +326,24 @@ class Shard(Generic[S]):
                 _log.error("%s; tried again every %g s", problem, RELOAD_DELAY_S)
             self._problem = problem
             await asyncio.sleep(RELOAD_DELAY_S)
-        self.status = Status.ACTIVE
+        self.status = ShardStatus.ACTIVE
         self._problem = ""
         took_s = self._loop.time() - began_s
         _log.log(logging.INFO if count else logging.DEBUG, "%s: %d records loaded in %.2f s", name, count, took_s)
         self._around.watcher.loaded(self)
 
     def _reload(self, reason: str) -> None:
-        if self.status is Status.CLOSED:
+        if self.status is ShardStatus.CLOSED:
             return
         _log.error("%s is read again: %s", self.partition.key.directory_name, reason)
         self._problem = reason
-        self._discard(Status.LOADING)
+        self._discard(ShardStatus.LOADING)
         self._problem = ""
         self.load()
 
-    def _discard(self, status: Status) -> None:
+    def _discard(self, status: ShardStatus) -> None:
         """Enter `status`: the state is no longer valid, and operations that wait fail."""
-        was_active = self.status is Status.ACTIVE
+        was_active = self.status is ShardStatus.ACTIVE
         self.status = status
         self._generation += 1
         failed = [*self._undurable, *self._order.clear()]
@@ -355,7 +355,7 @@ class Shard(Generic[S]):
             self._around.watcher.unloaded(self)
 
     def _refusal(self) -> ApiError:
-        if self.status is Status.CLOSED or self._problem:
+        if self.status is ShardStatus.CLOSED or self._problem:
             return self._not_available(self._problem)
         return CoordinatorLoadInProgress(f"{self.partition.key.directory_name} is being loaded: retry")
 
@@ -454,7 +454,7 @@ class Coordinator(Generic[S]):
     @property
     def active(self) -> Iterator[Shard[S]]:
         """The shards that accept operations, each when it is come to: it may have been lost meanwhile."""
-        return (shard for shard in list(self._shards.values()) if shard.status is Status.ACTIVE)
+        return (shard for shard in list(self._shards.values()) if shard.status is ShardStatus.ACTIVE)
 
     def loaded(self, partition: Partition) -> None:
         """As `PartitionWatcher`: this broker leads `partition`, so its log is read."""

@@ -15,7 +15,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId
 from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.framework.shard import Coordinator, ShardSurroundings
 from warmlog_broker.coordinator.group.decisions.membership import check_request, heartbeat
@@ -31,7 +31,7 @@ from warmlog_broker.coordinator.group.decisions.offsets import (
     expire_offsets,
     fetch_offsets,
 )
-from warmlog_broker.coordinator.group.decisions.state import Group, Groups, KnownTopic, Limits, Partition
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, KnownTopic, Limits
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.duties import GroupShard, Sessions, Targets, Waits
 from warmlog_broker.coordinator.group.patterns import Patterns
@@ -93,7 +93,7 @@ class BrokerTopics:
     def by_id(self, topic_id: bytes) -> KnownTopic | None:
         return _known(self._topics.find_by_id(topic_id))
 
-    def log_end(self, partition: Partition) -> int | None:
+    def log_end(self, partition: PartitionId) -> int | None:
         """Return the log end offset; None if the partition is unknown or offline."""
         topic = self._topics.find_by_id(partition.topic_id)
         if topic is None or not 0 <= partition.number < len(topic.partitions):
@@ -120,7 +120,7 @@ class GroupCoordinator:
         self._config = config
         self._limits = Limits(config, holdings.check)
         self._asks_for_rights = authorizer.is_on
-        self._tasks = Tasks()
+        self.tasks = Tasks()
         self._topics_changed = asyncio.Event()
         self._topics = BrokerTopics(topics, authorizer)
         self._subscriptions = Subscriptions(self._topics, on_unknown=self._topics_changed.set)
@@ -131,9 +131,9 @@ class GroupCoordinator:
         self._started_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._now_s = loop.time
         self._sessions = Sessions(
-            around.timers, now_ms=self._steady_ms, now_s=loop.time, lines=around.lines, tasks=self._tasks
+            around.timers, now_ms=self._steady_ms, now_s=loop.time, lines=around.lines, tasks=self.tasks
         )
-        self._targets = Targets(config, self._subscriptions, slices, self._tasks, holdings.check)
+        self._targets = Targets(config, self._subscriptions, slices, self.tasks, holdings.check)
         self._commits: dict[tuple[str, str], deque[int]] = {}
         """By group and member id: the numbers of the commits that are not decided or not durable yet, rising."""
         self.waits = Waits()
@@ -149,19 +149,14 @@ class GroupCoordinator:
     def start(self) -> None:
         """Load what is there, and begin the duties."""
         self._coordinator.start()
-        self._tasks.start(self._follow_topics(), "group subscriptions")
-        self._tasks.start(self._expire_offsets(), "offset expiry")
+        self.tasks.start(self._follow_topics(), "group subscriptions")
+        self.tasks.start(self._expire_offsets(), "offset expiry")
 
     def close(self) -> None:
         """Fail the requests that wait, and end all duties. Idempotent."""
         self._coordinator.close()
         self.waits.close()
-        self._tasks.cancel()
-
-    async def stop(self) -> None:
-        """As `close`; on return all duties have ended."""
-        self.close()
-        await self._tasks.finish(0)
+        self.tasks.cancel()
 
     def active_groups(self) -> list[Group]:
         """Return the groups of all shards that are loaded, to be looked at."""
@@ -370,7 +365,7 @@ class GroupCoordinator:
     def loaded(self, shard: GroupShard) -> None:
         """As `ShardWatcher`: start all timers in full."""
         shard.state.start_timers(self._steady_ms())
-        self._tasks.start(self._begin(shard), "group timers")
+        self.tasks.start(self._begin(shard), "group timers")
 
     def unloaded(self, shard: GroupShard) -> None:
         """As `ShardWatcher`."""

@@ -8,8 +8,9 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
-from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Outcome, Producer
+from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, Outcome
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.batch import ControlType
@@ -31,13 +32,13 @@ class EndWriter:
         self._topics = topics
         self._groups = groups
 
-    async def write(self, outcomes: Iterable[Outcome], *, coordinator_epoch: int) -> set[Enrolled]:
+    async def write(self, outcomes: Iterable[Outcome], *, coordinator_epoch: int) -> set[PartitionId]:
         """Return when `outcomes` are durable everywhere.
 
         A deleted topic counts as done. Repeating this has no effect: a marker of the same epoch is not written twice.
         Returned are the partitions that have an open transaction of the epoch of their marker: see `complete`.
         """
-        left_open: set[Enrolled] = set()
+        left_open: set[PartitionId] = set()
         writes = self._writes(outcomes, coordinator_epoch, left_open)
         while some := list(islice(writes, WRITES_AT_ONCE)):
             async with asyncio.TaskGroup() as tasks:
@@ -46,7 +47,7 @@ class EndWriter:
         return left_open
 
     def _writes(
-        self, outcomes: Iterable[Outcome], coordinator_epoch: int, left_open: set[Enrolled]
+        self, outcomes: Iterable[Outcome], coordinator_epoch: int, left_open: set[PartitionId]
     ) -> Iterator[Coroutine[Any, Any, None]]:
         for marker, commits, partitions, groups in outcomes:
             control_type = ControlType.COMMIT if commits else ControlType.ABORT
@@ -59,11 +60,11 @@ class EndWriter:
 
     async def _mark(
         self,
-        enrolled: Enrolled,
-        producer: Producer,
+        enrolled: PartitionId,
+        producer: Incarnation,
         control_type: ControlType,
         coordinator_epoch: int,
-        left_open: set[Enrolled],
+        left_open: set[PartitionId],
     ) -> None:
         topic = self._topics.find_by_id(enrolled.topic_id)
         if topic is None:

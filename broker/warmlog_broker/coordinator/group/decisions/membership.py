@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.group.decisions.assignors import ASSIGNORS
 from warmlog_broker.coordinator.group.decisions.records import (
     AssignmentKey,
@@ -21,7 +21,6 @@ from warmlog_broker.coordinator.group.decisions.records import (
     GroupValue,
     MemberKey,
     MemberValue,
-    Partition,
     ShareKey,
     pack_epochs,
     pack_share,
@@ -71,8 +70,8 @@ class Holding:
 
     epoch: int
     previous_epoch: int
-    assigned: dict[Partition, int]
-    revoking: dict[Partition, int]
+    assigned: dict[PartitionId, int]
+    revoking: dict[PartitionId, int]
 
     @classmethod
     def of(cls, member: Member) -> "Holding":
@@ -222,7 +221,7 @@ def _continue(
     return Decision(records, _response(group, holding, settings, limits, is_resent=is_resent))
 
 
-def _check_claim(group: Group, member: Member, epoch: int, claimed: frozenset[Partition] | None) -> None:
+def _check_claim(group: Group, member: Member, epoch: int, claimed: frozenset[PartitionId] | None) -> None:
     """Raise FencedMemberEpoch for an epoch that is neither the member's nor the one before, whose response may have
     been lost, and for partitions that the member does not hold."""
     if epoch not in (member.epoch, member.previous_epoch):
@@ -335,7 +334,7 @@ def _response(
 # --- hand-over of partitions ------------------------------------------------------------------------------------------
 
 
-def released(holding: Holding, owned: AbstractSet[Partition]) -> Holding:
+def released(holding: Holding, owned: AbstractSet[PartitionId]) -> Holding:
     """Return `holding` after a heartbeat of its epoch that says what the member owns."""
     revoking = {partition: epoch for partition, epoch in holding.revoking.items() if partition in owned}
     return Holding(holding.epoch, holding.previous_epoch, holding.assigned, revoking)
@@ -369,6 +368,6 @@ def rejoined(member: Member, epoch: int) -> Holding:
     return Holding(epoch, member.epoch, kept, member.revoking | taken)
 
 
-def _is_free(group: Group, member: Member, partition: Partition) -> bool:
+def _is_free(group: Group, member: Member, partition: PartitionId) -> bool:
     """Return whether no other member holds `partition`."""
     return group.owners.get(partition, member.member_id) == member.member_id

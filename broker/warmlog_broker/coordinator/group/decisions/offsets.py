@@ -12,13 +12,12 @@ from operator import or_
 
 from msgspec.structs import replace
 
-from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,
     KnownTopic,
     OffsetKey,
     OffsetValue,
-    Partition,
     PendingKey,
     PendingOffset,
     PendingValue,
@@ -110,20 +109,20 @@ def _closed(group: Group, offsets: int, pending: int = 0) -> list[Record]:
 
 def check_commit(
     groups: Groups, request: OffsetCommitRequest, topics: TopicsView, *, now_ms: int, limits: Limits
-) -> tuple[dict[Partition, OffsetValue], OffsetCommitResponse]:
+) -> tuple[dict[PartitionId, OffsetValue], OffsetCommitResponse]:
     """Return the offsets of `request` that may be committed, and the result for each."""
     check_group_id(request.group)
     group = groups.get(request.group)
     member = _committer(group, request)
     check_room(groups, group, limits)
-    accepted: dict[Partition, OffsetValue] = {}
+    accepted: dict[PartitionId, OffsetValue] = {}
     results = []
     for item in request.partitions:
         error: ApiError | None = None
         try:
             topic = _topic_of(item, topics)
             _check_commit(item, topic, topics, limits)
-            partition = Partition(topic.topic_id, item.partition)
+            partition = PartitionId(topic.topic_id, item.partition)
             if member is not None:
                 _check_ownership(member, partition, request.member_epoch)
             accepted[partition] = OffsetValue(item.offset, item.leader_epoch, item.metadata, topic.name, now_ms)
@@ -176,7 +175,7 @@ def _topic_of(item: OffsetCommitPartition, topics: TopicsView) -> KnownTopic:
 def _check_commit(item: OffsetCommitPartition, topic: KnownTopic, topics: TopicsView, limits: Limits) -> None:
     if not 0 <= item.partition < topic.partitions:
         raise UnknownTopicOrPartition(f"topic {topic.name!r} has {topic.partitions} partitions, none {item.partition}")
-    end = topics.log_end(Partition(topic.topic_id, item.partition))
+    end = topics.log_end(PartitionId(topic.topic_id, item.partition))
     if item.offset < 0 or (end is not None and item.offset > end):
         bounds = "0 or more" if end is None else f"0 to {end}, the log end"
         raise OffsetOutOfRange(f"offset {item.offset} of {topic.name}-{item.partition}: expected {bounds}")
@@ -187,7 +186,7 @@ def _check_commit(item: OffsetCommitPartition, topic: KnownTopic, topics: Topics
         )
 
 
-def _check_ownership(member: Member, partition: Partition, epoch: int) -> None:
+def _check_ownership(member: Member, partition: PartitionId, epoch: int) -> None:
     since = member.assigned.get(partition, member.revoking.get(partition))
     if since is None:
         raise StaleMemberEpoch(f"member {member.member_id!r} does not own the partition")
@@ -212,13 +211,13 @@ def fetch_offsets(groups: Groups, request: OffsetFetchRequest) -> OffsetFetchRes
     if request.partitions is None:
         by_name = sorted(offsets.items(), key=lambda item: (item[1].topic, item[0]))
         return OffsetFetchResponse([_fetched(partition, value) for partition, value in by_name])
-    wanted = [(Partition(t.topic_id, number), t.topic) for t in request.partitions for number in t.partitions]
+    wanted = [(PartitionId(t.topic_id, number), t.topic) for t in request.partitions for number in t.partitions]
     if group is not None and (request.member_id or request.needs_stable):
         check_stable(group, (partition for partition, _ in wanted))
     return OffsetFetchResponse([_fetched(each, offsets.get(each) or _nothing(topic)) for each, topic in wanted])
 
 
-def _fetched(partition: Partition, value: OffsetValue) -> FetchedOffset:
+def _fetched(partition: PartitionId, value: OffsetValue) -> FetchedOffset:
     topic_id, number = partition
     return FetchedOffset(
         topic_id, value.topic, number, value.offset, value.leader_epoch, value.metadata, value.committed_at_ms
@@ -234,7 +233,7 @@ def delete_offsets(
 ) -> Decision[DeleteOffsetsResponse]:
     """Remove committed offsets of partitions that no member subscribes to; GroupIdNotFound."""
     group = existing_group(groups, request.group)
-    by_topic: dict[bytes | str, dict[int, list[Partition]]] = {}
+    by_topic: dict[bytes | str, dict[int, list[PartitionId]]] = {}
     names: dict[bytes, set[str]] = {}
     for partition, value in group.offsets.items():
         for topic_key in (partition.topic_id, value.topic):
@@ -310,7 +309,7 @@ def add_pending(
     group: str,
     producer_id: int,
     epoch: int,
-    offsets: Mapping[Partition, OffsetValue],
+    offsets: Mapping[PartitionId, OffsetValue],
     *,
     owner: str = "",
     now_ms: int,
@@ -327,7 +326,7 @@ def add_pending(
             f"group {group!r}: producer {producer_id}, epoch {epoch} is fenced by {present.epoch}"
         )
     earlier = present.offsets if present is not None and present.epoch == epoch else ()
-    merged = {Partition(each.topic_id, each.partition): each.value for each in earlier}
+    merged = {PartitionId(each.topic_id, each.partition): each.value for each in earlier}
     merged |= offsets
     packed = tuple(PendingOffset(*partition, value) for partition, value in merged.items())
     if not offsets:
@@ -363,11 +362,11 @@ def end_pending(
     return Decision([*records, put(PendingKey(group, producer_id), PendingValue(epoch, now_ms))], None)
 
 
-def check_stable(group: Group, partitions: Iterable[Partition]) -> None:
+def check_stable(group: Group, partitions: Iterable[PartitionId]) -> None:
     """Raise UnstableOffsetCommit if an open transaction commits an offset of any of `partitions`."""
     if not group.pending:
         return
-    pending = {Partition(each.topic_id, each.partition) for value in group.pending.values() for each in value.offsets}
+    pending = {PartitionId(each.topic_id, each.partition) for value in group.pending.values() for each in value.offsets}
     unstable = sorted(pending.intersection(partitions))
     if unstable:
         raise UnstableOffsetCommit(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.decision import Record, holds_anything, set_or_remove
+from warmlog_broker.coordinator.framework.decision import PartitionId, Record, holds_anything, set_or_remove
 from warmlog_broker.coordinator.framework.holdings import OwnedState
 from warmlog_broker.coordinator.framework.record_codec import Value
 from warmlog_broker.coordinator.group.decisions.records import (
@@ -23,7 +23,6 @@ from warmlog_broker.coordinator.group.decisions.records import (
     OffsetKey,
     OffsetValue,
     OfGroup,
-    Partition,
     PendingKey,
     PendingValue,
     ShareKey,
@@ -39,7 +38,7 @@ from warmlog_broker.coordinator.group.decisions.records import (
 from warmlog_protocol.errors import FencedInstanceId, InvalidGroupId, TooManyGroups, UnknownMemberId
 from warmlog_protocol.messages.coordinators.groups import TopicPartitions
 
-__all__ = ["Group", "Groups", "KnownTopic", "Limits", "Member", "Partition", "TopicsView"]
+__all__ = ["Group", "Groups", "KnownTopic", "Limits", "Member", "TopicsView"]
 
 NO_TOPICS = 0
 """A set of topics is an integer, see `decisions/subscriptions`."""
@@ -95,7 +94,7 @@ class TopicsView(Protocol):
         """Return the topic with this id; None if it was deleted."""
         ...
 
-    def log_end(self, partition: Partition) -> int | None:
+    def log_end(self, partition: PartitionId) -> int | None:
         """Return the log end offset of a partition that exists; None if it is not known now."""
         ...
 
@@ -133,17 +132,17 @@ class Member:
     member_id: str
     settings: MemberValue = field(default_factory=MemberValue)
     """As it gave them: its ids, subscription and timeouts."""
-    target: frozenset[Partition] = frozenset()
+    target: frozenset[PartitionId] = frozenset()
     """What the target of the group gives to it; a part may still be held by others."""
     epoch: int = 0
     """The epoch of the last target that it was told of. Each change that takes partitions away raises it."""
     previous_epoch: int = 0
-    assigned: dict[Partition, int] = field(default_factory=dict)
+    assigned: dict[PartitionId, int] = field(default_factory=dict)
     """What it may own, with the member epochs in which it was assigned."""
-    revoking: dict[Partition, int] = field(default_factory=dict)
+    revoking: dict[PartitionId, int] = field(default_factory=dict)
     """What it was told to give up in `epoch`, until it has confirmed that."""
 
-    owned: frozenset[Partition] | None = field(default=None, compare=False)
+    owned: frozenset[PartitionId] | None = field(default=None, compare=False)
     """Soft: what it said in a heartbeat of `epoch` that it owns; None if it has not, since the load."""
     heard_ms: int = field(default=0, compare=False)
     """Soft: the time of the last heartbeat, or of the load."""
@@ -154,7 +153,7 @@ class Member:
     subscription: Subscription | None = field(default=None, compare=False)
     """Soft: what `settings` stand for; None if that was not asked for yet. See `Subscriptions.of`."""
 
-    def holds(self, partition: Partition) -> bool:
+    def holds(self, partition: PartitionId) -> bool:
         return partition in self.assigned or partition in self.revoking
 
     def is_settled(self, target_epoch: int) -> bool:
@@ -187,13 +186,13 @@ class Group:
     topics: dict[bytes, KnownTopic] = field(default_factory=dict)
     """By id: the topics that the target was computed for, and deleted ones of which members still hold partitions."""
     members: dict[str, Member] = field(default_factory=dict)
-    offsets: dict[Partition, OffsetValue] = field(default_factory=dict)
+    offsets: dict[PartitionId, OffsetValue] = field(default_factory=dict)
     pending: dict[int, PendingValue] = field(default_factory=dict)
     """By producer id: what open transactions commit, and the epochs in which ended ones have."""
 
     instances: dict[str, str] = field(default_factory=dict)
     """Index: member ids of static members by their instance ids."""
-    owners: dict[Partition, str] = field(default_factory=dict)
+    owners: dict[PartitionId, str] = field(default_factory=dict)
     """Index: the id of the member that holds a partition. A partition that is not in it is free."""
     away: set[str] = field(default_factory=set, compare=False)
     """Soft: the ids of members of which nothing was heard since the load, or since the connection ended in which one
@@ -214,7 +213,7 @@ class Group:
             return "stable"
         return "reconciling"
 
-    def topic_partitions(self, partitions: Iterable[Partition]) -> list[TopicPartitions]:
+    def topic_partitions(self, partitions: Iterable[PartitionId]) -> list[TopicPartitions]:
         """Return partitions that members hold or the target names as a message has them."""
         return [
             TopicPartitions(topic_id, self.topics[topic_id].name, numbers)
@@ -229,7 +228,7 @@ class Group:
         """Change what is known by a record; None for a tombstone."""
         match key:
             case OffsetKey():
-                partition = Partition(key.topic_id, key.partition)
+                partition = PartitionId(key.topic_id, key.partition)
                 self.changed_size(self.offsets.get(partition), value)
                 set_or_remove(self.offsets, partition, value)
             case PendingKey():
@@ -322,9 +321,9 @@ class Groups(OwnedState[Group]):
                 member.revoking_since_ms = now_ms if member.revoking else None
 
 
-def as_partitions(topics: Iterable[TopicPartitions]) -> frozenset[Partition]:
+def as_partitions(topics: Iterable[TopicPartitions]) -> frozenset[PartitionId]:
     """Return the partitions that a message names."""
-    return frozenset(Partition(topic.topic_id, number) for topic in topics for number in topic.partitions)
+    return frozenset(PartitionId(topic.topic_id, number) for topic in topics for number in topic.partitions)
 
 
 def _watch_revocation(member: Member, now_ms: int) -> None:
@@ -383,7 +382,7 @@ def _replay_assignment(group: Group, member_id: str, value: AssignmentValue | No
     _hold(group, member, unpack_epochs(value.assigned), unpack_epochs(value.revoking))
 
 
-def _hold(group: Group, member: Member, assigned: dict[Partition, int], revoking: dict[Partition, int]) -> None:
+def _hold(group: Group, member: Member, assigned: dict[PartitionId, int], revoking: dict[PartitionId, int]) -> None:
     """Let `member` hold these partitions, and no others."""
     for partition in (*member.assigned, *member.revoking):
         if group.owners.get(partition) == member.member_id:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.decision import Record, holds_anything, set_or_remove
+from warmlog_broker.coordinator.framework.decision import PartitionId, Record, holds_anything, set_or_remove
 from warmlog_broker.coordinator.framework.holdings import OwnedState
 from warmlog_broker.coordinator.transaction.decisions.records import (
     GroupKey,
@@ -44,37 +44,30 @@ MAX_PARTS = 30_000
 _DECIDED = (Status.COMMITTING, Status.ABORTING)
 
 
-class Producer(NamedTuple):
+class Incarnation(NamedTuple):
     """One incarnation of a producer."""
 
     producer_id: int
     epoch: int
 
 
-class Enrolled(NamedTuple):
-    """A partition of the topic with this id."""
-
-    topic_id: bytes
-    number: int
-
-
 class Outcome(NamedTuple):
     """What is decided about one producer, and where that has to be written."""
 
-    marker: Producer
+    marker: Incarnation
     """With the epoch of the markers."""
     commits: bool
-    partitions: tuple[Enrolled, ...]
+    partitions: tuple[PartitionId, ...]
     groups: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
-class Transaction:
+class TransactionalId:
     """The transactional id of a producer, and what belongs to its transaction until that has ended everywhere."""
 
     transactional_id: str
     value: IdValue
-    partitions: dict[Enrolled, PartitionValue] = field(default_factory=dict)
+    partitions: dict[PartitionId, PartitionValue] = field(default_factory=dict)
     groups: dict[str, GroupValue] = field(default_factory=dict)
 
     def replay(self, key: OfId, value: Any) -> None:
@@ -83,18 +76,18 @@ class Transaction:
             case IdKey():
                 self.value = value
             case PartitionKey():
-                set_or_remove(self.partitions, Enrolled(key.topic_id, key.partition), value)
+                set_or_remove(self.partitions, PartitionId(key.topic_id, key.partition), value)
             case GroupKey():
                 set_or_remove(self.groups, key.group, value)
 
     @property
-    def producer(self) -> Producer:
-        return Producer(self.value.producer_id, self.value.epoch)
+    def producer(self) -> Incarnation:
+        return Incarnation(self.value.producer_id, self.value.epoch)
 
     @property
-    def previous(self) -> Producer:
+    def previous(self) -> Incarnation:
         """Whom the last change was made for."""
-        return Producer(self.value.previous_producer_id, self.value.previous_epoch)
+        return Incarnation(self.value.previous_producer_id, self.value.previous_epoch)
 
     @property
     def part_count(self) -> int:
@@ -124,20 +117,20 @@ class Transaction:
 
 
 @dataclass(slots=True)
-class Member:
+class Slot:
     """A slot of a job, and the partitions that its producer writes to."""
 
     value: MemberValue
-    partitions: dict[Enrolled, PartitionValue] = field(default_factory=dict)
+    partitions: dict[PartitionId, PartitionValue] = field(default_factory=dict)
 
     @property
-    def producer(self) -> Producer:
-        return Producer(self.value.producer_id, self.value.epoch)
+    def producer(self) -> Incarnation:
+        return Incarnation(self.value.producer_id, self.value.epoch)
 
     @property
-    def marker(self) -> Producer:
+    def marker(self) -> Incarnation:
         """With the epoch of its markers, and of the next producer with this slot."""
-        return Producer(self.value.producer_id, self.value.epoch + 1)
+        return Incarnation(self.value.producer_id, self.value.epoch + 1)
 
 
 @dataclass(slots=True)
@@ -146,13 +139,13 @@ class Job:
 
     transactional_id: str
     value: JobValue
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, Slot] = field(default_factory=dict)
     """By slot, those that are free included."""
     slots: dict[int, int] = field(default_factory=dict)
     """By producer id."""
     free: dict[int, MemberValue] = field(default_factory=dict)
     """The slots that belong to no member."""
-    _partitions: dict[int, dict[Enrolled, PartitionValue]] = field(default_factory=dict, compare=False)
+    _partitions: dict[int, dict[PartitionId, PartitionValue]] = field(default_factory=dict, compare=False)
     """Those of the members, by slot: in a compacted log they may come before their member."""
     _part_count: int = field(default=0, compare=False)
 
@@ -166,7 +159,7 @@ class Job:
             case PartitionKey():
                 partitions = self._partitions.setdefault(key.slot, {})
                 self._part_count -= len(partitions)
-                set_or_remove(partitions, Enrolled(key.topic_id, key.partition), value)
+                set_or_remove(partitions, PartitionId(key.topic_id, key.partition), value)
                 self._part_count += len(partitions)
 
     def _replay_member(self, slot: int, value: MemberValue | None) -> None:
@@ -177,13 +170,13 @@ class Job:
                 del self.members[slot], self.slots[found.value.producer_id]
                 self._part_count -= len(self._partitions.pop(slot, ()))
         elif found is None:
-            self.members[slot] = Member(value, self._partitions.setdefault(slot, {}))
+            self.members[slot] = Slot(value, self._partitions.setdefault(slot, {}))
             self.slots[value.producer_id] = slot
         else:
             found.value = value
 
     @property
-    def partitions(self) -> Mapping[Enrolled, PartitionValue]:
+    def partitions(self) -> Mapping[PartitionId, PartitionValue]:
         """Those of all members."""
         return {each: value for member in self.members.values() for each, value in member.partitions.items()}
 
@@ -213,7 +206,7 @@ class Job:
         ]
 
 
-def check_topics(partitions: Iterable[tuple[Enrolled, PartitionValue]]) -> None:
+def check_topics(partitions: Iterable[tuple[PartitionId, PartitionValue]]) -> None:
     """Raise InconsistentTopicId if a topic was recreated since one of its partitions was enrolled.
 
     What was written before is gone with the old topic, so the rest must not be committed.
@@ -278,7 +271,7 @@ def check_parts(transactional_id: str, count: int) -> None:
         )
 
 
-class Transactions(OwnedState[Transaction | Job]):
+class Transactions(OwnedState[TransactionalId | Job]):
     """The transactional ids of one partition of `__transactions`: what a replay of its records results in."""
 
     def __init__(self) -> None:
@@ -309,8 +302,8 @@ class Transactions(OwnedState[Transaction | Job]):
         if isinstance(key, (IdKey, JobKey)) and value is None:
             self._found.pop(key.transactional_id, None)
             self._early.pop(key.transactional_id, None)
-        elif isinstance(key, IdKey) and not isinstance(found, Transaction):
-            self._begin(Transaction(key.transactional_id, value))
+        elif isinstance(key, IdKey) and not isinstance(found, TransactionalId):
+            self._begin(TransactionalId(key.transactional_id, value))
         elif isinstance(key, JobKey) and not isinstance(found, Job):
             self._begin(Job(key.transactional_id, value))
         elif found is not None:
@@ -318,17 +311,19 @@ class Transactions(OwnedState[Transaction | Job]):
         elif value is not None or key.transactional_id in self._early:
             self._early.setdefault(key.transactional_id, []).append((key, value))
 
-    def _begin(self, found: Transaction | Job) -> None:
+    def _begin(self, found: TransactionalId | Job) -> None:
         self._found[found.transactional_id] = found
         for key, value in self._early.pop(found.transactional_id, ()):
             found.replay(key, value)
 
 
-Place = Enrolled | str
+Place = PartitionId | str
 """A partition, or the name of a group."""
 
 
-def hanging(transactions: Iterable[Transaction | Job], opened: Iterable[tuple[Place, Producer]]) -> Iterator[Outcome]:
+def hanging(
+    transactions: Iterable[TransactionalId | Job], opened: Iterable[tuple[Place, Incarnation]]
+) -> Iterator[Outcome]:
     """Yield an abort for each of `opened` that is part of none of `transactions`: all there are, at one moment.
 
     A backup of a running broker copies one partition after the other, and `__transactions` last: what a partition has
@@ -338,12 +333,12 @@ def hanging(transactions: Iterable[Transaction | Job], opened: Iterable[tuple[Pl
     known = set(_parts(transactions))
     for place, producer in opened:
         if (place, producer) not in known:
-            marker = Producer(producer.producer_id, producer.epoch + 1)
+            marker = Incarnation(producer.producer_id, producer.epoch + 1)
             partitions, groups = ((), (place,)) if isinstance(place, str) else ((place,), ())
             yield Outcome(marker, False, partitions, groups)
 
 
-def _parts(transactions: Iterable[Transaction | Job]) -> Iterator[tuple[Place, Producer]]:
+def _parts(transactions: Iterable[TransactionalId | Job]) -> Iterator[tuple[Place, Incarnation]]:
     """Yield what may be open: while a transaction is ending, also with the epoch of its markers, see `complete`."""
     for transaction in transactions:
         if isinstance(transaction, Job):
@@ -352,6 +347,6 @@ def _parts(transactions: Iterable[Transaction | Job]) -> Iterator[tuple[Place, P
         else:
             producer_id, epoch = transaction.producer
             for open_epoch in (epoch - 1, epoch) if transaction.is_ending else (epoch,):
-                producer = Producer(producer_id, open_epoch)
+                producer = Incarnation(producer_id, open_epoch)
                 yield from ((each, producer) for each in transaction.partitions)
                 yield from ((each, producer) for each in transaction.groups)

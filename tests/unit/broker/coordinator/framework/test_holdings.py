@@ -8,7 +8,7 @@ import pytest
 from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import Topics, run_steps
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId
 from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.group.decisions import target
 from warmlog_broker.coordinator.group.decisions.membership import heartbeat
@@ -18,9 +18,8 @@ from warmlog_broker.coordinator.transaction.decisions import jobs, producers
 from warmlog_broker.coordinator.transaction.decisions.state import (
     ID_BYTES,
     PART_BYTES,
-    Enrolled,
     Given,
-    Producer,
+    Incarnation,
     Transactions,
 )
 from warmlog_protocol.errors import PolicyViolation
@@ -77,11 +76,11 @@ class Room:
         request = OffsetCommitRequest(group, items)
         apply(self.groups, commit(self.groups, request, self.topics, owner=owner, now_ms=0, limits=self.group_limits))
 
-    def initialise(self, name: str, owner: str, fresh_id: int) -> Producer:
+    def initialise(self, name: str, owner: str, fresh_id: int) -> Incarnation:
         given = Given(0, unused_id=fresh_id, may_hold=self.may_hold)
         decision = producers.initialise(self.ids, given, name, 1000, producers.NOBODY, owner)
         producer = apply(self.ids, decision)
-        assert isinstance(producer, Producer)
+        assert isinstance(producer, Incarnation)
         return producer
 
 
@@ -146,7 +145,7 @@ def test_the_partitions_of_transactions_and_the_members_of_jobs_count() -> None:
     assert room.ids.held == {ALICE: ID_BYTES}
 
     def enrol(number: int) -> None:
-        place = Enrolled(b"t" * 16, number)
+        place = PartitionId(b"t" * 16, number)
         apply(
             room.ids,
             producers.enrol(room.ids, Given(0, room.limits), "id", producer, partition=place, topic="t"),

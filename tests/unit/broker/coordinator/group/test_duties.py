@@ -11,13 +11,13 @@ import pytest
 from unit.broker.conftest import NOW_MS, MakePartition, flush
 from unit.broker.coordinator.framework.toy import turn
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.framework.shard import Shard, ShardSurroundings
 from warmlog_broker.coordinator.group.decisions.membership import heartbeat
-from warmlog_broker.coordinator.group.decisions.state import Groups, KnownTopic, Limits, Partition
+from warmlog_broker.coordinator.group.decisions.state import Groups, KnownTopic, Limits
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.duties import GRACE_MS, Sessions, Targets, Waits
-from warmlog_broker.replica.partition import Partition as ServedPartition
+from warmlog_broker.replica.partition import PartitionId as ServedPartition
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Slices, Tasks
 from warmlog_broker.runtime.timer_wheel import TimerWheel
@@ -43,7 +43,7 @@ class FourPartitions:
     def by_id(self, topic_id: bytes) -> KnownTopic | None:
         return self.topic if topic_id == self.topic.topic_id else None
 
-    def log_end(self, partition: Partition) -> int | None:
+    def log_end(self, partition: PartitionId) -> int | None:
         return 100
 
 

@@ -27,7 +27,7 @@ from warmlog_broker.coordinator.transaction.decisions.records import (
     put,
     read,
 )
-from warmlog_broker.coordinator.transaction.decisions.state import Given, Job, Member, Outcome, Producer, Transactions
+from warmlog_broker.coordinator.transaction.decisions.state import Given, Incarnation, Job, Outcome, Slot, Transactions
 from warmlog_broker.storage.producer import producer_state
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.transactions import CompletedTxn
@@ -90,7 +90,7 @@ def a_new_producer_aborts_nothing(patch: pytest.MonkeyPatch) -> None:
         value = transactions.get(name).value  # type: ignore[union-attr]
         raised = replace(value, epoch=value.epoch + 1, status=Status.EMPTY)  # type: ignore[union-attr, call-arg]
         key, _ = read(decision.records[0])  # type: ignore[misc]
-        return Decision([put(key, raised)], Producer(raised.producer_id, raised.epoch))  # type: ignore[union-attr]
+        return Decision([put(key, raised)], Incarnation(raised.producer_id, raised.epoch))  # type: ignore[union-attr]
 
     patch.setattr(decisions, "initialise", going_on)
 
@@ -119,7 +119,7 @@ def who_asks_for_an_id_is_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decisions, "initialise", unchecked)
 
 
-def _current(transactions: Transactions, name: str) -> Producer:
+def _current(transactions: Transactions, name: str) -> Incarnation:
     found = transactions.get(name)
     return decisions.NOBODY if found is None else found.producer  # type: ignore[union-attr]
 
@@ -135,7 +135,7 @@ def a_transaction_begins_before_the_last_one_has_ended(patch: pytest.MonkeyPatch
 def a_repeated_end_is_refused(patch: pytest.MonkeyPatch) -> None:
     end = decisions.end
 
-    def once(transactions: Transactions, given: Given, name: str, producer: Producer, **arguments: Any) -> Any:
+    def once(transactions: Transactions, given: Given, name: str, producer: Incarnation, **arguments: Any) -> Any:
         found = transactions.get(name)
         if found is not None and producer == found.previous:  # type: ignore[union-attr]
             raise InvalidTxnState("")
@@ -147,7 +147,7 @@ def a_repeated_end_is_refused(patch: pytest.MonkeyPatch) -> None:
 def a_repeated_end_decides_again(patch: pytest.MonkeyPatch) -> None:
     end = decisions.end
 
-    def again(transactions: Transactions, given: Given, name: str, producer: Producer, **arguments: Any) -> Any:
+    def again(transactions: Transactions, given: Given, name: str, producer: Incarnation, **arguments: Any) -> Any:
         found = transactions.get(name)
         is_repeat = found is not None and producer == found.previous  # type: ignore[union-attr]
         return end(transactions, given, name, found.producer if is_repeat else producer, **arguments)  # type: ignore[union-attr]
@@ -431,7 +431,7 @@ def a_version_begins_before_the_last_one_has_ended(patch: pytest.MonkeyPatch) ->
 def slots_are_given_twice(patch: pytest.MonkeyPatch) -> None:
     free_slot = jobs._free_slot
 
-    def shared(job: Job | None, given: Given) -> tuple[int, Producer]:
+    def shared(job: Job | None, given: Given) -> tuple[int, Incarnation]:
         for slot, member in (job.members if job is not None else {}).items():
             if member.value.status is MemberStatus.WRITING:
                 return slot, member.producer
@@ -486,14 +486,16 @@ def unknown_winners_are_left_out(patch: pytest.MonkeyPatch) -> None:
 
 
 def losers_may_enrol(patch: pytest.MonkeyPatch) -> None:
-    def lenient(job: Job, producer: Producer) -> Member | None:
+    def lenient(job: Job, producer: Incarnation) -> Slot | None:
         return job.members.get(job.slots.get(producer.producer_id, -1))
 
     patch.setattr(jobs, "_writing", lenient)
 
 
 def members_are_aborted_after_the_decision(patch: pytest.MonkeyPatch) -> None:
-    def late(transactions: Transactions, _given: Given, name: str, version: int, producers: Sequence[Producer]) -> Any:
+    def late(
+        transactions: Transactions, _given: Given, name: str, version: int, producers: Sequence[Incarnation]
+    ) -> Any:
         found = transactions.get(name)
         if not isinstance(found, Job) or found.value.status is Status.EMPTY:
             return Decision((), None)
@@ -509,7 +511,7 @@ def other_members_are_aborted_too(patch: pytest.MonkeyPatch) -> None:
 
 
 def _aborted_by_producer_id(
-    transactions: Transactions, _given: Given, name: str, _: int, producers: Sequence[Producer]
+    transactions: Transactions, _given: Given, name: str, _: int, producers: Sequence[Incarnation]
 ) -> Any:
     """Abort without a look at the epoch: also the next member with the slot."""
     found = transactions.get(name)

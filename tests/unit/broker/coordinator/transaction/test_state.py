@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import pytest
 
-from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.framework.shard import SEGMENT_BYTES
 from warmlog_broker.coordinator.transaction.decisions.jobs import abort_members, commit, join
 from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY, abort, complete, end, enrol, initialise
@@ -22,12 +22,11 @@ from warmlog_broker.coordinator.transaction.decisions.records import (
 from warmlog_broker.coordinator.transaction.decisions.state import (
     MAX_NAME_BYTES,
     MAX_PARTS,
-    Enrolled,
     Given,
+    Incarnation,
     Job,
     Outcome,
-    Producer,
-    Transaction,
+    TransactionalId,
     Transactions,
 )
 from warmlog_protocol.batch import encode_batch
@@ -40,7 +39,7 @@ from warmlog_protocol.errors import (
 
 SLOTS_MS = Given(0).slot_expiration_ms
 NAME = "name"
-PLACE = Enrolled(b"t" * 16, 0)
+PLACE = PartitionId(b"t" * 16, 0)
 R = TypeVar("R")
 
 
@@ -68,10 +67,10 @@ class Machine:
             state.replay(record)
         return state
 
-    def enrol(self, producer: Producer, group: str = "") -> None:
+    def enrol(self, producer: Incarnation, group: str = "") -> None:
         self.decided(enrol(self.state, Given(2), NAME, producer, partition=PLACE, topic="t", group=group))
 
-    def join(self, version: int, fresh_id: int | None = None) -> Producer:
+    def join(self, version: int, fresh_id: int | None = None) -> Incarnation:
         joined = join(self.state, Given(1, unused_id=fresh_id), NAME, version, 1000, "")
         producer = self.decided(joined)
         assert producer is not None
@@ -119,11 +118,11 @@ def test_a_transaction_that_began_before_the_last_record_of_the_one_before_is_ab
     machine = Machine()
     a_plain_producer_commits(machine)
     (found,) = machine.state
-    assert isinstance(found, Transaction)
+    assert isinstance(found, TransactionalId)
     marker = found.producer
     decision = complete(machine.state, Given(9), NAME, found.outcomes, left_open=[PLACE])
     machine.decided(decision)
-    assert found.outcomes == [Outcome(Producer(marker.producer_id, marker.epoch + 1), False, (PLACE,), ())]
+    assert found.outcomes == [Outcome(Incarnation(marker.producer_id, marker.epoch + 1), False, (PLACE,), ())]
     with pytest.raises(TransactionAbortable):
         end(machine.state, Given(10), NAME, marker, commits=True)
     machine.decided(complete(machine.state, Given(11), NAME, found.outcomes))
@@ -135,7 +134,7 @@ def test_a_producer_that_comes_before_the_last_record_is_told_to_come_again() ->
     machine = Machine()
     a_plain_producer_commits(machine)
     (found,) = machine.state
-    assert isinstance(found, Transaction)
+    assert isinstance(found, TransactionalId)
     with pytest.raises(ConcurrentTransactions):
         machine.enrol(found.producer)
     with pytest.raises(ConcurrentTransactions):
@@ -149,7 +148,7 @@ def test_a_job_that_rests_keeps_its_last_version_and_no_slots() -> None:
     machine = Machine()
     for fresh_id in range(7, 27):
         machine.join(1, fresh_id)
-    winner = Producer(7, 0)
+    winner = Incarnation(7, 0)
     machine.enrol(winner)
     machine.decided(commit(machine.state, Given(3), NAME, 1, [winner], 1, ""))
 
@@ -170,7 +169,7 @@ def test_a_job_that_rests_keeps_its_last_version_and_no_slots() -> None:
     assert repeated.result == (True, 1)
     with pytest.raises(InvalidProducerIdMapping):
         machine.enrol(winner)
-    assert machine.join(2, 27) == Producer(27, 0)
+    assert machine.join(2, 27) == Incarnation(27, 0)
 
 
 def test_a_transaction_has_at_most_as_many_partitions_and_groups_as_one_decision_can_close() -> None:
@@ -180,7 +179,7 @@ def test_a_transaction_has_at_most_as_many_partitions_and_groups_as_one_decision
     machine.decided(Decision([put(IdKey(name), value)], None))
     groups = [f"{number:0{MAX_NAME_BYTES}}" for number in range(MAX_PARTS)]
     machine.decided(Decision([put(GroupKey(name, group), GroupValue()) for group in groups], None))
-    producer = Producer(7, 0)
+    producer = Incarnation(7, 0)
     with pytest.raises(InvalidTxnState, match="30000 partitions and groups"):
         enrol(machine.state, Given(2), name, producer, group="g")
     with pytest.raises(InvalidTxnState, match="30000 partitions and groups"):
