@@ -46,9 +46,9 @@ def _in_listeners(config: BrokerSettings) -> Iterator[str]:
     for listener in config.all_listeners:
         shows_certificate = listener.uses_tls and config.tls_client_auth == ClientAuth.REQUIRED
         if not (listener.is_local or listener.authenticates or shows_certificate or config.allow_unauthenticated):
-            address = format_address(listener.host, listener.port)
+            place = format_address(listener.host, listener.port)
             yield (
-                f"listener {listener.name} at {address} accepts connections from other machines without "
+                f"listener {listener.name} at {place} accepts connections from other machines without "
                 "authentication: all who reach it can read, write and delete everything. Bind it to 127.0.0.1, "
                 "have clients give passwords (sasl_ssl) or show certificates (ssl with tls.client.auth=required), or "
                 "allow it with allow.unauthenticated=true"
