@@ -21,14 +21,7 @@ from warmlog_broker.security.rights import (
     why_unacceptable,
 )
 from warmlog_protocol.errors import ApiError, InvalidRequest
-from warmlog_protocol.messages import (
-    AclBinding,
-    AclFilter,
-    CheckAclRequest,
-    CheckAclResponse,
-    Operation,
-    ResourceType,
-)
+from warmlog_protocol.messages import AclBinding, AclFilter, CheckAclRequest, CheckAclResponse, Operation, ResourceType
 
 MAX_ACLS = 10_000
 """Each takes some 300 bytes of memory, and of the metadata log."""

@@ -7,6 +7,7 @@ has the limit applies, each limit by itself. A quota of EVERY_OTHER applies to e
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from warmlog_broker.metadata.topic_names import shown
 from warmlog_protocol.errors import InvalidRequest
 from warmlog_protocol.messages import EVERY_OTHER, ClientQuota, QuotaKey, QuotaLimit
 
@@ -16,7 +17,6 @@ MAX_USER_CHARACTERS = 255
 MAX_CLIENT_ID_CHARACTERS = 100
 """The rest of what a client calls itself is cut off."""
 _MOST = MAX_USER_CHARACTERS, MAX_CLIENT_ID_CHARACTERS
-_SHOWN_CHARACTERS = 80
 
 
 class QuotaEntity(NamedTuple):
@@ -27,7 +27,7 @@ class QuotaEntity(NamedTuple):
 
     def __str__(self) -> str:
         parts = [("user", self.user), ("client id", self.client_id)]
-        return " and ".join(f"{kind} {_shown(name)}" for kind, name in parts if name is not None)
+        return " and ".join(f"{kind} {shown(name)}" for kind, name in parts if name is not None)
 
 
 QuotasByEntity = Mapping[tuple[str | None, str | None], Mapping[str, int]]
@@ -82,7 +82,7 @@ def _check_entity(entity: QuotaEntity) -> None:
     for name, kind, most in zip(entity, ("user", "client id"), _MOST, strict=True):
         if name is not None and not (0 < len(name) <= most and name.isprintable()):
             raise InvalidRequest(
-                f"the {kind} {_shown(name)} of a quota: 1 to {most} printable characters were expected, or "
+                f"the {kind} {shown(name)} of a quota: 1 to {most} printable characters were expected, or "
                 f"{EVERY_OTHER!r} for every other"
             )
 
@@ -93,14 +93,10 @@ def _check_limits(entity: QuotaEntity, limits: Sequence[QuotaLimit]) -> None:
         raise InvalidRequest(f"the quota of {entity}: at least one limit was expected, and none of them twice")
     for limit in limits:
         if limit.key not in set(QuotaKey):
-            raise InvalidRequest(f"there is no limit {_shown(limit.key)}: {', '.join(QuotaKey)} were expected")
+            raise InvalidRequest(f"there is no limit {shown(limit.key)}: {', '.join(QuotaKey)} were expected")
         if limit.value < 0:
             raise InvalidRequest(
                 f"{limit.key}: {limit.value} is not allowed, it must be at least 1; 0 removes the limit"
             )
         if limit.key == QuotaKey.CONNECTIONS and entity.client_id is not None:
             raise InvalidRequest("connections is a limit of users: leave out the client id")
-
-
-def _shown(name: str) -> str:
-    return repr(name if len(name) <= _SHOWN_CHARACTERS else name[:_SHOWN_CHARACTERS] + "…")

@@ -97,10 +97,6 @@ class BrokerChanges:
             if name not in SETTINGS:
                 raise unknown_setting(name)
         own = {name: text for name, text in self._own.items() if name not in unset}
-        return own | {name: _normalized(name, text) for name, text in wanted.items()}
-
-
-def _normalized(name: str, text: str) -> str:
-    """Return the text in the form that every version reads: `7d` is `604800000`."""
-    value = parse_setting(name, text)
-    return SETTINGS[name].format(value)
+        # In the form that every version reads: 7d is 604800000.
+        values = {name: parse_setting(name, text) for name, text in wanted.items()}
+        return own | {name: SETTINGS[name].format(value) for name, value in values.items()}

@@ -161,7 +161,7 @@ class TopicChanges:
             _log.error("partitions could not be added to topic %r: %s", entry.name, error)
             await self._undo(topic, added)
             raise
-        self._topics.extend(entry, loaded)
+        self._topics.add(entry, loaded)
         _log.info("topic %r has %d partitions now, %d more", entry.name, total, len(added))
 
     async def _undo(self, topic: Topic, added: Collection[int]) -> None:

@@ -171,7 +171,8 @@ class Shard(Generic[S]):
         decision = decide(state) if self._order.is_free(key, is_shared=is_shared) else None
         if decision is not None and not decision.records:
             return decision.result
-        self._check_room()
+        if self._order.waiting_count + len(self._undurable) >= MAX_PENDING:
+            raise CoordinatorNotAvailable(f"{MAX_PENDING} requests wait for {self.partition.key.directory_name}: retry")
         operation = _Operation(key, decide, is_shared, self._loop.create_future())
         if decision is None:
             self._order.wait(key, operation, is_shared=is_shared)
@@ -195,10 +196,6 @@ class Shard(Generic[S]):
             self._load_task.cancel()
 
     # --- deciding and appending ---------------------------------------------------------------------------------------
-
-    def _check_room(self) -> None:
-        if self._order.waiting_count + len(self._undurable) >= MAX_PENDING:
-            raise CoordinatorNotAvailable(f"{MAX_PENDING} requests wait for {self.partition.key.directory_name}: retry")
 
     def _write(self, operation: _Operation[S], decision: Decision[Any]) -> None:
         """Append the records of `decision` at the end of this turn of the event loop."""

@@ -139,10 +139,7 @@ class GroupCoordinator:
         self.waits = Waits()
         """Heartbeats that had nothing to tell, and wait for that."""
         self._coordinator = Coordinator(
-            TOPIC,
-            config.group_coordinator_partitions,
-            topics,
-            ShardSurroundings(Groups, self, around.threads, now_ms),
+            TOPIC, config.group_coordinator_partitions, topics, ShardSurroundings(Groups, self, around.threads, now_ms)
         )
         holdings.add_source(lambda: (shard.state.held for shard in self._coordinator.active))
 
@@ -298,8 +295,7 @@ class GroupCoordinator:
         """End a transaction that commits offsets of `group`, with the epoch of its markers."""
 
         await self._coordinator.carry_out(
-            group,
-            lambda groups: end_pending(groups, group, producer_id, epoch, commits=commits, now_ms=now_ms()),
+            group, lambda groups: end_pending(groups, group, producer_id, epoch, commits=commits, now_ms=now_ms())
         )
 
     def _commit_ended(self, request: OffsetCommitRequest, outcome: "asyncio.Future[OffsetCommitResponse]") -> None:

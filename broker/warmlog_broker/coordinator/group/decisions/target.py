@@ -24,12 +24,7 @@ from warmlog_broker.coordinator.group.decisions.records import (
     pack_share,
     put,
 )
-from warmlog_broker.coordinator.group.decisions.state import (
-    Group,
-    Groups,
-    Member,
-    held_bytes,
-)
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Member, held_bytes
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions, bits_of
 
 

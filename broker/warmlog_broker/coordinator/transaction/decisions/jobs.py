@@ -56,12 +56,7 @@ Committed = tuple[bool, int]
 
 
 def join(
-    transactions: Transactions,
-    given: Given,
-    transactional_id: str,
-    version: int,
-    timeout_ms: int,
-    owner: str,
+    transactions: Transactions, given: Given, transactional_id: str, version: int, timeout_ms: int, owner: str
 ) -> Decision[Incarnation | None]:
     """Give a slot to a new member of the transaction for `version`, which the first one begins.
 

@@ -60,12 +60,7 @@ _STATUS = {End.COMMITTED: Status.COMMITTING}
 
 
 def initialise(
-    transactions: Transactions,
-    given: Given,
-    transactional_id: str,
-    timeout_ms: int,
-    expected: Incarnation,
-    owner: str,
+    transactions: Transactions, given: Given, transactional_id: str, timeout_ms: int, expected: Incarnation, owner: str
 ) -> Decision[Incarnation | None]:
     """Give a transactional id to a producer, fence the one before it, and abort what that has left open.
 
@@ -136,12 +131,7 @@ def enrol(
 
 
 def end(
-    transactions: Transactions,
-    given: Given,
-    transactional_id: str,
-    producer: Incarnation,
-    *,
-    commits: bool,
+    transactions: Transactions, given: Given, transactional_id: str, producer: Incarnation, *, commits: bool
 ) -> Decision[Incarnation]:
     """Decide the producer's transaction; the result is the producer of the next one. A repeated request has no effect.
 
