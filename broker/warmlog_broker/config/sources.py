@@ -14,8 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from warmlog_broker.config.broker_config import RETIRED, SETTINGS, BrokerConfig, parse_setting
-from warmlog_broker.config.given import Given, Origin, shown
+from warmlog_broker.config.broker_config import RETIRED, SETTINGS, BrokerConfig, Given, Origin, parse_setting, shown
 from warmlog_protocol.errors import InvalidConfig, nearest_name
 
 ENVIRONMENT_PREFIX = "WARMLOG_"

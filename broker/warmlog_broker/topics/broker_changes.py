@@ -7,8 +7,7 @@ what the broker was started with, also after a restart.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from warmlog_broker.config.broker_config import SETTINGS, BrokerConfig, parse_setting, unknown_setting
-from warmlog_broker.config.given import Origin, shown
+from warmlog_broker.config.broker_config import SETTINGS, BrokerConfig, Origin, parse_setting, shown, unknown_setting
 from warmlog_broker.metadata.metadata_log import BrokerAltered
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.topics.topic_changes import TopicChanges

@@ -15,7 +15,7 @@ from warmlog.cli.terminal.tables import setting_text
 
 if TYPE_CHECKING:
     from warmlog import Admin, ConfigValue
-    from warmlog_broker.config.given import Given
+    from warmlog_broker.config.broker_config import Given
 
 
 @click.command()
@@ -112,8 +112,7 @@ def show(
 
 def _offline(flags: dict[str, str], file: Path | None) -> dict[str, _Shown]:
     """Return what a broker would use here; CommandFailed if it would not start."""
-    from warmlog_broker.config.broker_config import SETTINGS
-    from warmlog_broker.config.given import Given, Origin, shown
+    from warmlog_broker.config.broker_config import SETTINGS, Given, Origin, shown
     from warmlog_broker.config.sources import gather, mistakes_of
     from warmlog_protocol.errors import InvalidConfig
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from warmlog_broker.config.given import HIDDEN, Given, Origin, shown
+from warmlog_broker.config.broker_config import HIDDEN, Given, Origin, shown
 from warmlog_broker.config.sources import Mistake, load_settings, mistakes_of, read_file
 from warmlog_protocol.errors import InvalidConfig
 
