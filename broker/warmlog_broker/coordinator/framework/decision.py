@@ -5,7 +5,8 @@ durable, each goes through `State.replay`, and then the caller gets the result. 
 the log results in, and a coordinator that loads the log continues where the last one stopped.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -42,6 +43,35 @@ class State(Protocol):
     def replay(self, record: Record) -> None:
         """Change the state by the next record of the log."""
         ...
+
+
+class OwnedState(Generic[V]):
+    """What records result in, by name: each counts for the principal that created it."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, V] = {}
+        self.held: Counter[str] = Counter()
+        """What they take in memory, in bytes, by the principals that created them."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._found == other._found
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[V]:
+        return iter(self._found.values())
+
+    def get(self, name: str) -> V | None:
+        """Return what is known of a group or a transactional id."""
+        return self._found.get(name)
+
+    def _hold(self, owner: str, more_bytes: int) -> None:
+        self.held[owner] += more_bytes
+        if not self.held[owner]:
+            del self.held[owner]
 
 
 def set_or_remove(known: dict[K, V], key: K, value: V | None) -> None:

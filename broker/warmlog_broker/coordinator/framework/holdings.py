@@ -4,9 +4,7 @@ What counts is a replay of the records: names, subscriptions, offsets with their
 with their partitions. It counts for the principal that created the group or the transactional id.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable, Mapping
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL
@@ -14,38 +12,6 @@ from warmlog_protocol.errors import PolicyViolation
 
 Held = Mapping[str, int]
 """Bytes by principal; "" for what a broker before 0.2 stored."""
-
-
-V = TypeVar("V")
-
-
-class OwnedState(Generic[V]):
-    """What records result in, by name: each counts for the principal that created it."""
-
-    def __init__(self) -> None:
-        self._found: dict[str, V] = {}
-        self.held: Counter[str] = Counter()
-        """What they take in memory, in bytes, by the principals that created them."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and self._found == other._found
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def __iter__(self) -> Iterator[V]:
-        return iter(self._found.values())
-
-    def get(self, name: str) -> V | None:
-        """Return what is known of a group or a transactional id."""
-        return self._found.get(name)
-
-    def _hold(self, owner: str, more_bytes: int) -> None:
-        self.held[owner] += more_bytes
-        if not self.held[owner]:
-            del self.held[owner]
 
 
 class Holdings:

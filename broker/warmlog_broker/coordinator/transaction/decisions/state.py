@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.decision import PartitionId, Record, holds_anything, set_or_remove
-from warmlog_broker.coordinator.framework.holdings import OwnedState
+from warmlog_broker.coordinator.framework.decision import OwnedState, PartitionId, Record, holds_anything, set_or_remove
 from warmlog_broker.coordinator.transaction.decisions.records import (
     GroupKey,
     GroupValue,
