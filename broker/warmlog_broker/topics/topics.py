@@ -6,7 +6,7 @@ settings and adds partitions. A deletion is written to the metadata log first, t
 Kafka's `-delete` form, and removed after file.delete.delay.ms (`data_dirs/deletion`). Directories that belong to no
 topic are left alone.
 
-Internal topics hold state of the broker itself: `register_internal` and `internal`.
+Internal topics hold state of the broker itself: `internal`.
 """
 
 import asyncio
@@ -160,7 +160,6 @@ class Topics:
         self._on_deleted = on_deleted
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
-        self._internal: dict[str, InternalTopic] = {}
         self._watchers: dict[str, list[PartitionWatcher]] = {}
         self.on_changed: list[Callable[[str], None]] = []
         """Called with the name of a topic after it was added or deleted, or got more partitions."""
@@ -307,22 +306,18 @@ class Topics:
         await self._metadata.commit(entries)
         return [await self._make(result) if isinstance(result, TopicCreated) else result for result in checked]
 
-    def register_internal(self, topic: InternalTopic) -> None:
-        """Let `internal` create `topic`. InvalidConfig, if its settings are not valid."""
-        assert topic.name.startswith(INTERNAL_PREFIX)
-        LogConfig.from_settings(topic.settings, base=self._config.topic_defaults)
-        self._internal[topic.name] = topic
-
-    async def internal(self, name: str) -> Topic:
-        """Return the registered internal topic called `name`. The first call creates it durably.
+    async def internal(self, new: InternalTopic) -> Topic:
+        """Return an internal topic. The first call creates it durably.
 
         An existing topic keeps the partitions and settings with which it was created. Raises InvalidTopic for a topic
-        that a client of 0.1.0 created under this name, and the errors of `create`.
+        that a client of 0.1.0 created under this name, InvalidConfig, and the errors of `create`.
         """
+        name = new.name
+        assert name.startswith(INTERNAL_PREFIX)
         if name not in self._topics:
+            LogConfig.from_settings(new.settings, base=self._config.topic_defaults)
             async with self.changing:
                 if name not in self._topics:
-                    new = self._internal[name]
                     entry = TopicCreated(name, uuid4().bytes, new.partitions, dict(new.settings), is_internal=True)
                     self._refuse_remains(entry)
                     (result,) = await self._create([entry])

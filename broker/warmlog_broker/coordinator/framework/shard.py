@@ -367,11 +367,11 @@ class Coordinator(Generic[S]):
     def __init__(self, name: str, partitions: int, topics: Topics, around: ShardSurroundings[S]) -> None:
         """`partitions` is the number with which the topic is created."""
         self._name = name
+        self._partitions = partitions
         self._topics = topics
         self._around = around
         self._shards: dict[Partition, Shard[S]] = {}
         self._is_closed = False
-        topics.register_internal(InternalTopic(name, partitions, LOG_SETTINGS))
 
     def start(self) -> None:
         """Load the partitions that exist, and all that come later."""
@@ -394,7 +394,7 @@ class Coordinator(Generic[S]):
         if self._is_closed:
             raise CoordinatorNotAvailable(f"{self._name} cannot be created: the broker stops")
         try:
-            await self._topics.internal(self._name)
+            await self._topics.internal(InternalTopic(self._name, self._partitions, LOG_SETTINGS))
         except ApiError as error:
             raise CoordinatorNotAvailable(f"{self._name} cannot be created: {error}") from error
         for shard in list(self._shards.values()):

@@ -152,7 +152,6 @@ class GroupCoordinator:
     def close(self) -> None:
         """Fail the requests that wait, and end all duties. Idempotent."""
         self._coordinator.close()
-        self.waits.close()
         self.tasks.cancel()
 
     def active_groups(self) -> list[Group]:

@@ -265,12 +265,6 @@ class Waits:
         for waiter in list(self._waiting.get(group, {}).values()):
             waiter.expire()
 
-    def close(self) -> None:
-        """Wake nothing any more."""
-        for handle in self._wakes.values():
-            handle.cancel()
-        self._wakes.clear()
-
     def _wake(self, group: str) -> None:
         del self._wakes[group]
         self._wake_some(group, list(self._waiting.get(group, {}).items()))

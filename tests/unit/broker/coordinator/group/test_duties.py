@@ -267,4 +267,3 @@ async def test_waiting_heartbeats_are_woken_once_for_several_changes_of_their_gr
     assert waits.take("g", "a") is first
     assert waits.take("h", "c") is other
     assert len(waits) == 0
-    waits.close()
