@@ -37,7 +37,7 @@ class Broker:
         partition = SimpleNamespace(allows=SimpleNamespace(read=True), log=log)
         topic = SimpleNamespace(topic_id=TOPIC_ID, partitions=[partition] * PARTITIONS)
         monkeypatch.setattr(group_families, "_find", self._find)
-        monkeypatch.setattr(group_families, "_read_header", _header_at)
+        monkeypatch.setattr(group_families, "_read_headers", lambda slices: list(map(_header_at, slices)))
         monkeypatch.setattr(group_families, "now_ms", lambda: NOW_MS)
         self.services: Any = SimpleNamespace(
             config=SimpleNamespace(metrics_max_groups=10),
