@@ -157,7 +157,9 @@ def test_the_partitions_of_transactions_and_the_members_of_jobs_count() -> None:
         repeated(enrol)
 
     def join(number: int) -> None:
-        apply(room.ids, jobs.join(room.ids, Given(0, room.limits, 10 + number), "job", 1, 1000, BOB))
+        apply(
+            room.ids, jobs.join(room.ids, Given(0, unused_id=10 + number, may_hold=room.may_hold), "job", 1, 1000, BOB)
+        )
 
     with pytest.raises(PolicyViolation):
         repeated(join)
