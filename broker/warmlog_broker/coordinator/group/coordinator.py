@@ -408,28 +408,29 @@ class GroupCoordinator:
                 await self._patterns.match(pattern)
                 if pattern.problem and not was_refused:
                     _log.warning("members of groups get no topics by a pattern: %s", pattern.problem)
-            for shard in self._coordinator.active:
-                async for name in in_turns([group.name for group in shard.state if group.members], GROUPS_A_TURN):
-                    if shard not in self._coordinator.active:
-                        break
-                    self._targets.consider(shard, name)
+            async for shard, name in self._in_turns():
+                self._targets.consider(shard, name)
 
     async def _expire_offsets(self) -> None:
         while True:
             await asyncio.sleep(OFFSETS_EXPIRATION_INTERVAL_S)
-            for shard in self._coordinator.active:
-                async for name in in_turns([group.name for group in shard.state], GROUPS_A_TURN):
-                    if shard not in self._coordinator.active:
-                        break
-                    expire = partial(
-                        expire_offsets,
-                        group=name,
-                        now_ms=self._retention_now_ms(),
-                        retention_ms=self._config.offsets_retention_ms,
-                        topics=self._topics,
-                    )
-                    with suppress(ApiError):
-                        await shard.carry_out(name, expire)
+            async for shard, name in self._in_turns():
+                expire = partial(
+                    expire_offsets,
+                    group=name,
+                    now_ms=self._retention_now_ms(),
+                    retention_ms=self._config.offsets_retention_ms,
+                    topics=self._topics,
+                )
+                with suppress(ApiError):
+                    await shard.carry_out(name, expire)
+
+    async def _in_turns(self) -> AsyncIterator[tuple[GroupShard, str]]:
+        """Iterate over the groups that are there, GROUPS_A_TURN in each turn of the event loop, and their shards."""
+        for shard in self._coordinator.active:
+            async for name in in_turns([group.name for group in shard.state], GROUPS_A_TURN):
+                if shard in self._coordinator.active:
+                    yield shard, name
 
 
 def _with_progress(group: Group | None, member_id: str, response: GroupHeartbeatResponse) -> GroupHeartbeatResponse:
