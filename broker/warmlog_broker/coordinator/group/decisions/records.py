@@ -19,14 +19,13 @@ kind  key             fields of the key            fields of the value
                                                    any, the epoch in which its last transaction ended
 ====  ==============  ===========================  ====================================================================
 
-A tombstone removes what the key stands for. Times are in milliseconds. See `framework/record_codec` for the encoding.
+A tombstone removes what the key stands for. Times are in milliseconds. See `framework/decision` for the encoding.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from warmlog_broker.coordinator.framework.decision import PartitionId
-from warmlog_broker.coordinator.framework.record_codec import VERSION, Key, RecordCodec, Value
+from warmlog_broker.coordinator.framework.decision import VERSION, Key, PartitionId, RecordCodec, Value
 
 
 class OfGroup(Key, frozen=True, gc=False):

@@ -9,8 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.decision import OwnedState, PartitionId, Record, holds_anything, set_or_remove
-from warmlog_broker.coordinator.framework.record_codec import Value
+from warmlog_broker.coordinator.framework.decision import (
+    OwnedState,
+    PartitionId,
+    Record,
+    Value,
+    holds_anything,
+    set_or_remove,
+)
 from warmlog_broker.coordinator.group.decisions.records import (
     AssignmentKey,
     AssignmentValue,
