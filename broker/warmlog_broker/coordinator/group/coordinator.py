@@ -40,7 +40,7 @@ from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import Slices, Tasks, in_turns
 from warmlog_broker.security.authorizer import Authorizer
 from warmlog_broker.topics.topics import Topic, Topics
-from warmlog_protocol.errors import ApiError, InvalidRegularExpression
+from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import (
     DeleteOffsetsRequest,
     DeleteOffsetsResponse,
@@ -175,25 +175,7 @@ class GroupCoordinator:
         if request.pattern and self._patterns.find(request.pattern) is None:
             check_request(request)
             return self._heartbeat_with_pattern(request, host, principal)
-        outcome = self._decide_heartbeat(request, host, principal)
-        if isinstance(outcome, GroupHeartbeatResponse):
-            return self._heard(request, outcome, is_waiting)
-        return self._heard_when_done(request, outcome, is_waiting)
 
-    async def _heartbeat_with_pattern(
-        self, request: GroupHeartbeatRequest, host: str, principal: str
-    ) -> GroupHeartbeatResponse:
-        """Decide a heartbeat once it is known what its pattern stands for."""
-        pattern = self._subscriptions.pattern(request.pattern or "")
-        await self._patterns.match(pattern)
-        if pattern.problem:
-            raise InvalidRegularExpression(pattern.problem)
-        outcome = self._decide_heartbeat(request, host, principal)
-        return self._heard(request, await outcome if isinstance(outcome, Awaitable) else outcome, False)
-
-    def _decide_heartbeat(
-        self, request: GroupHeartbeatRequest, host: str, principal: str
-    ) -> GroupHeartbeatResponse | Awaitable[GroupHeartbeatResponse]:
         def decide(groups: Groups) -> Decision[GroupHeartbeatResponse]:
             limits, member = self._limits_for(groups, request.group), principal if self._asks_for_rights else ""
             return heartbeat(
@@ -202,7 +184,18 @@ class GroupCoordinator:
 
         outcome = self._coordinator.run(request.group, decide)
         self._count_beginning(request.group, outcome)
-        return outcome
+        if isinstance(outcome, GroupHeartbeatResponse):
+            return self._heard(request, outcome, is_waiting)
+        return self._heard_when_done(request, outcome, is_waiting)
+
+    async def _heartbeat_with_pattern(
+        self, request: GroupHeartbeatRequest, host: str, principal: str
+    ) -> GroupHeartbeatResponse:
+        """Carry out a heartbeat once it is known what its pattern stands for."""
+        pattern = self._subscriptions.pattern(request.pattern or "")  # known as long as it is referenced
+        await self._patterns.match(pattern)
+        outcome = self.heartbeat(request, host=host, principal=principal)
+        return await outcome if isinstance(outcome, Awaitable) else outcome
 
     async def _heard_when_done(
         self, request: GroupHeartbeatRequest, outcome: Awaitable[GroupHeartbeatResponse], is_waiting: bool
