@@ -17,7 +17,7 @@ from warmlog_broker.coordinator.group.decisions.membership import heartbeat
 from warmlog_broker.coordinator.group.decisions.state import Groups, KnownTopic, Limits
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.duties import GRACE_MS, Sessions, Targets, Waits
-from warmlog_broker.replica.partition import PartitionId as ServedPartition
+from warmlog_broker.replica.partition import Partition as ServedPartition
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Slices, Tasks
 from warmlog_broker.runtime.timer_wheel import TimerWheel
