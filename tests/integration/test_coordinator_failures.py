@@ -15,7 +15,7 @@ from transactional_client import JobMemberClient, TransactionalClient, committed
 from unit.broker.data_dirs.test_loader import config_of, write_entries
 from waiting import wait_until
 from warmlog_broker import Broker
-from warmlog_broker.coordinator.framework import coordinator
+from warmlog_broker.coordinator.framework.shard import LOG_SETTINGS
 from warmlog_broker.coordinator.group.duties import GroupShard
 from warmlog_broker.coordinator.transaction import coordinator as transactions
 from warmlog_broker.metadata.metadata_log import TopicCreated
@@ -220,7 +220,7 @@ def test_a_deleted_topic_does_not_keep_a_transaction_from_ending(tmp_path: Path)
 
 
 def test_a_job_ends_also_if_its_end_is_larger_than_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(coordinator.LOG_SETTINGS, "segment.bytes", "1500")
+    monkeypatch.setitem(LOG_SETTINGS, "segment.bytes", "1500")
     monkeypatch.setattr(transactions, "RECORDS_A_DECISION", 4)
     name = "a-job-with-a-long-name" * 5
     with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker, WireClient(broker.address) as client:
