@@ -13,13 +13,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from broker_process import BrokerFailed, BrokerProcess, port_to_keep
 from waiting import wait_until
 from warmlog.blocking import Admin, Consumer, Producer
-from warmlog_broker.tools.access import create_acls
+from warmlog_broker.tools.access import respond
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
 from warmlog_protocol.messages import (
     AclBinding,
     AlterClientQuotasRequest,
     ClientQuota,
+    CreateAclsRequest,
     DeleteTopicsRequest,
     FetchPartition,
     FetchRequest,
@@ -106,7 +107,7 @@ def test_errors_are_counted_by_api_and_kind(broker: BrokerProcess, port: int) ->
 
 def test_what_is_refused_is_counted_by_api_and_reason(tmp_path: Path, port: int) -> None:
     rule = AclBinding("User:*", Operation.WRITE, ResourceType.TOPIC, "secret", is_allowed=False)
-    create_acls(tmp_path / "data", [rule])
+    respond(tmp_path / "data", CreateAclsRequest([rule]))
     settings = {"authorization": "acl", "admin_listen": f"127.0.0.1:{port}"}
     with BrokerProcess(tmp_path / "data", **settings) as broker, WireClient(broker.address) as client:
         for topic in ("a", "b", "secret"):

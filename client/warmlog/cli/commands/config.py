@@ -11,6 +11,7 @@ from click.exceptions import Exit
 from warmlog.cli.terminal.exits import FAILED, CommandFailed, checked
 from warmlog.cli.terminal.options import client_options, json_option, parse_setting, run_admin
 from warmlog.cli.terminal.output import counted, json_line, line, note, remark, table
+from warmlog.cli.terminal.paths import ANY_PATH
 from warmlog.cli.terminal.tables import setting_text
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path), metavar="FILE", help="Settings as TOML.")
+@click.argument("file", type=ANY_PATH, metavar="FILE", help="Settings as TOML.")
 @json_option
 def check(file: Path, as_json: bool) -> None:
     """Check a file of settings without a broker, and show the mistakes. The exit code is 1 if there are any.
@@ -55,9 +56,7 @@ class _Shown(NamedTuple):
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", help="Only these settings.")
-@click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Offline: what a broker with this file would use."
-)
+@click.option("--config", type=ANY_PATH, metavar="FILE", help="Offline: what a broker with this file would use.")
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Offline: as given to `warmlog serve`. Repeatable."
 )

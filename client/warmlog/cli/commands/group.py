@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from warmlog.cli.terminal.exits import CommandFailed, checked
+from warmlog.cli.terminal.exits import CommandFailed, checked, confirm_deletion
 from warmlog.cli.terminal.options import (
     certain_option,
     client_options,
@@ -15,7 +15,7 @@ from warmlog.cli.terminal.options import (
     run_admin,
     topic_names,
 )
-from warmlog.cli.terminal.output import confirmed, counted, escaped, facts, is_terminal, json_line, line, note, table
+from warmlog.cli.terminal.output import counted, escaped, facts, is_terminal, json_line, line, note, table
 from warmlog.cli.terminal.tables import Age, Cell, Count, Instant, human_age
 
 if TYPE_CHECKING:
@@ -290,8 +290,9 @@ def delete(groups: tuple[str, ...], is_certain: bool, broker: str, as_json: bool
             await admin.describe_group(name)
 
     run_admin(broker, check)
-    if not is_certain and not confirmed(_question(names)):
-        raise CommandFailed(f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} not deleted")
+    one = f"group {names[0]} and its committed offsets"
+    several = f"{counted(len(names), 'group')} ({', '.join(names)}) and their committed offsets"
+    confirm_deletion(names, one, several, is_certain=is_certain)
     run_admin(broker, lambda admin: admin.delete_groups(names))
     documents = [{"name": name, "deleted": True} for name in names]
     if as_json:
@@ -299,9 +300,3 @@ def delete(groups: tuple[str, ...], is_certain: bool, broker: str, as_json: bool
         return
     for name in names:
         note(f"deleted group {name}")
-
-
-def _question(names: list[str]) -> str:
-    if len(names) == 1:
-        return f"Delete group {names[0]} and its committed offsets?"
-    return f"Delete {counted(len(names), 'group')} ({', '.join(names)}) and their committed offsets?"

@@ -177,11 +177,7 @@ def _refuse(why: str, **options: object) -> None:
 
 
 async def _send(
-    producer: "Producer",
-    topic: str,
-    rounds: AsyncIterator[list[bytes]],
-    parse: Parse,
-    progress: "Progress",
+    producer: "Producer", topic: str, rounds: AsyncIterator[list[bytes]], parse: Parse, progress: "Progress"
 ) -> None:
     """Send the input in rounds, each with the lines that arrived during the one before."""
     from warmlog.cli.terminal.records import send_parcels
