@@ -125,7 +125,7 @@ def produce(
         _refuse("give a partition, or let keys choose", **{"--by-key": by_key and partition is not None})
         from warmlog.cli.terminal.json_records import read_json
 
-        parse = partial(read_json, partition=partition, by_key=by_key)
+        parse: Parse = partial(read_json, partition=partition, by_key=by_key)
     else:
         _refuse("without --format json, keys choose anyway", **{"--by-key": by_key})
         _refuse("--key is the key of every record", **{"--key-separator": key is not None and key_separator})
