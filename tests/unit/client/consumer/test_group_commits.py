@@ -76,7 +76,7 @@ async def test_on_revoked_can_commit_only_what_is_given_up(broker: FakeBroker, c
     committed: list[dict[tuple[str, int], int]] = []
     async with consumer(broker, commit="manual", on_revoked=commit) as client:
         batches = client.batches()
-        await take(batches, 2)
+        await take(batches, 4)
         coordinator.assign(FIRST)
         while not committed:
             fill(broker, 0, 1)
