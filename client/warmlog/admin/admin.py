@@ -30,7 +30,7 @@ from warmlog_protocol.durability import Durability
 from warmlog_transport.cluster import Topic
 from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders
-from warmlog_transport.list_offsets import OffsetAt, located, look_up
+from warmlog_transport.list_offsets import OffsetAt, epoch_ends, located, look_up
 from warmlog_transport.responses import TopicPartition, checked, partition_range
 
 BROKER_DEFAULT = -1
@@ -259,15 +259,12 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin):
         PolicyViolation (the topic is only compacted), UnknownTopicOrPartition.
         """
         check_offsets(before, "before")
-        cluster = self._open()
-
-        def request(partitions: list[TopicPartition]) -> m.DeleteRecordsRequest:
-            return m.DeleteRecordsRequest([m.DeleteRecordsPartition(*tp, before[tp]) for tp in partitions])
 
         async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[m.DeletedRecords]:
-            return (await link.call(request(partitions), m.DeleteRecordsResponse)).partitions
+            request = m.DeleteRecordsRequest([m.DeleteRecordsPartition(*tp, before[tp]) for tp in partitions])
+            return (await link.call(request, m.DeleteRecordsResponse)).partitions
 
-        found = await ask_leaders(cluster, before, ask)
+        found = await ask_leaders(self._open(), before, ask)
         return {tp: result if isinstance(result, ApiError) else result.low_watermark for tp, result in found.items()}
 
     async def epoch_ends(
@@ -275,14 +272,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin):
     ) -> dict[TopicPartition, m.EpochEndOffset | ApiError]:
         """For each partition the end offset of a leader epoch, or of the newest known one below it; or the error."""
         check_offsets(asked, "asked")
-        cluster = self._open()
-
-        async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[m.EpochEndOffset]:
-            wanted = [m.OffsetForLeaderEpochPartition(*tp, asked[tp]) for tp in partitions]
-            request = m.OffsetForLeaderEpochRequest(wanted)
-            return (await link.call(request, m.OffsetForLeaderEpochResponse)).partitions
-
-        return await ask_leaders(cluster, asked, ask)
+        return await epoch_ends(self._open(), asked)
 
     # --- within -----------------------------------------------------------------------------------------------------
 

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple, Self, Unpack
 
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.offsets import GroupMetadata, OffsetTransaction
-from warmlog.consumer.group.options import GroupOptions, OnPartitions
-from warmlog.consumer.group.start import GroupStart
 from warmlog.consumer.iterators import ArrowIterator, BatchIterator, ItemIterator, RecordIterator, TableIterator
 from warmlog.consumer.member import Member
 from warmlog.consumer.offset_commits import Committable, OffsetCommits
-from warmlog.consumer.options import ConsumerOptions, parse_isolation, parse_pattern
+from warmlog.consumer.options import ConsumerOptions, GroupOptions, OnPartitions, parse_isolation, parse_pattern
+from warmlog.consumer.starting import GroupStart
 from warmlog.errors import ClientClosed, InvalidConfig
 from warmlog.points import (
     EARLIEST,

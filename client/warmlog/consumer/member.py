@@ -11,10 +11,10 @@ from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.heartbeats import INTERRUPTED_LEAVE_S, LEAVE_TIMEOUT_S, Heartbeats
 from warmlog.consumer.group.membership import NOTHING, Assignment, Owned, Partitions, Phase
 from warmlog.consumer.group.offsets import Errors, GroupMetadata, OffsetTransaction
-from warmlog.consumer.group.options import GroupOptions, OnPartitions
-from warmlog.consumer.group.start import GroupStart
 from warmlog.consumer.offset_commits import INTERRUPTED_COMMIT_S, Committable, OffsetCommits
+from warmlog.consumer.options import GroupOptions, OnPartitions
 from warmlog.consumer.partition_reader import Place
+from warmlog.consumer.starting import GroupStart
 from warmlog.errors import (
     BrokerUnavailable,
     ClientClosed,

@@ -14,9 +14,9 @@ from typing import Never
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.membership import Owned
 from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets, OffsetTransaction
-from warmlog.consumer.group.options import GroupOptions
-from warmlog.consumer.group.start import GroupStart
+from warmlog.consumer.options import GroupOptions
 from warmlog.consumer.partition_reader import Place
+from warmlog.consumer.starting import GroupStart
 from warmlog.errors import InvalidConfig, StaleMemberEpoch, WarmlogError
 from warmlog.points import checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record

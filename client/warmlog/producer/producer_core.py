@@ -160,7 +160,7 @@ class ProducerCore:
         await self.wait_for_room(ends_on_failure=True)
         await self._let_callers_receive()
         self.accumulator.drain_flag.is_set = self.accumulator.buffered_bytes > self._options.high_water_bytes
-        self._raise_unseen()
+        self.raise_unseen()
 
     async def finish(self, timeout_s: float | None) -> None:
         """Flush. If that is cancelled or takes too long, say how many records of which topics are lost."""
@@ -180,7 +180,7 @@ class ProducerCore:
     async def flush(self) -> None:
         await self.send_all()
         await self._let_callers_receive()
-        self._raise_unseen()
+        self.raise_unseen()
 
     async def send_all(self) -> None:
         """Wait until all that is buffered now is acknowledged or has failed."""
@@ -221,7 +221,8 @@ class ProducerCore:
         if self.accumulator.failed:
             await asyncio.sleep(0)
 
-    def _raise_unseen(self) -> None:
+    def raise_unseen(self) -> None:
+        """Raise the error of a record that no caller has received, if there is one."""
         if (error := self.accumulator.take_unseen_error()) is not None:
             raise error
 

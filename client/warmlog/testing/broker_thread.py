@@ -1,15 +1,12 @@
 """A broker in a thread with an event loop of its own."""
 
-import asyncio
-import os
 from collections.abc import Coroutine
 from concurrent.futures import Future
-from threading import Thread
+from functools import partial
 from typing import Any, TypeVar
 
-import uvloop
-
 from warmlog_broker import Broker, BrokerConfig, start_broker
+from warmlog_transport.loop_thread import LoopThread, bulk_loop
 
 Result = TypeVar("Result")
 
@@ -22,19 +19,14 @@ class BrokerThread:
         self.was_clean = False
         """Whether all logs were closed without an error."""
         self._config = config
-        self._process_id = os.getpid()
-        self._loop: asyncio.AbstractEventLoop
-        self._must_end: asyncio.Future[bool]
-        self._is_ending = False
-        self._is_ready: Future[None] = Future()
-        self._has_ended: Future[None] = Future()
-        # A daemon: a process whose code does not stop the broker can end.
-        self._thread = Thread(target=self._run, name="warmlog-broker", daemon=True)
+        self._thread: LoopThread
+        self._is_ready: Future[None]
+        self._has_ended: Future[None] | None = None
 
     @property
     def is_foreign(self) -> bool:
         """Whether this process is a fork of the one in which the broker runs."""
-        return os.getpid() != self._process_id
+        return self._thread.is_foreign
 
     @property
     def has_failed(self) -> bool:
@@ -43,14 +35,14 @@ class BrokerThread:
 
     def begin(self) -> Future[None]:
         """Start the thread. The future has a result when connections are accepted, or the error of the start."""
-        self._thread.start()
+        self._thread = LoopThread("warmlog-broker", bulk_loop)
+        self._is_ready = self._thread.submit(self._start)
         return self._is_ready
 
     def end(self, *, is_clean: bool) -> Future[None]:
         """End the broker, which has started: in order, or as a crash does. A second call has no effect."""
-        if not self._is_ending and not self._has_ended.done():
-            self._is_ending = True
-            self._loop.call_soon_threadsafe(self._must_end.set_result, is_clean)
+        if self._has_ended is None:
+            self._has_ended = self._thread.submit(partial(self._end, is_clean))
         return self._has_ended
 
     def close(self, *, is_clean: bool = True) -> None:
@@ -59,27 +51,17 @@ class BrokerThread:
             if self._is_ready.exception() is None:
                 self.end(is_clean=is_clean).result()
         finally:
-            self._thread.join()
+            self._thread.stop()
 
-    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Future[Result]:
-        """Run `coroutine` in the broker's loop."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+    def run(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Run `work` in the broker's loop."""
+        return self._thread.submit(lambda: work)
 
-    def _run(self) -> None:
-        try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(self._serve())
-        except BaseException as error:
-            (self._has_ended if self._is_ready.done() else self._is_ready).set_exception(error)
-        else:
-            self._has_ended.set_result(None)
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._must_end = self._loop.create_future()
+    async def _start(self) -> None:
         self.broker = await start_broker(self._config)
-        self._is_ready.set_result(None)
-        if await self._must_end:
+
+    async def _end(self, is_clean: bool) -> None:
+        if is_clean:
             self.was_clean = await self.broker.stop()
         else:
             await self.broker.abort()

@@ -7,24 +7,31 @@ micro-batch, and to wait for `minOffsetsPerTrigger`.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from warmlog.errors import LogTruncated, OffsetOutOfRange
 from warmlog.ranges.discover import Discovery, find_cuts
 from warmlog.ranges.offset_range import PartitionOffsets, Piece, sized_ranges
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
-from warmlog.spark.options.stream_options import Admission, StreamOptions
+from warmlog.spark.options.read_options import Admission, StreamOptions
 from warmlog.spark.read.group_offsets import check_no_members, commit_offsets, started_where_committed
 from warmlog.spark.read.plan import Task, plan_tasks
 from warmlog.spark.read.planning import chosen_states, retrying, size_ranges
-from warmlog.spark.stream.admission import admit_bytes, admit_offsets, is_enough
-from warmlog.spark.stream.ranges import advance, first_end, first_start, stream_ranges
+from warmlog.spark.stream.ranges import (
+    Offsets,
+    admit_bytes,
+    admit_offsets,
+    advance,
+    first_end,
+    first_start,
+    is_enough,
+    stream_ranges,
+)
 from warmlog_transport.errors import TOPIC_IS_GONE
 from warmlog_transport.responses import TopicPartition
 
 T = TypeVar("T")
-Offsets = Mapping[TopicPartition, int]
 Cut = tuple[int, int]
 """How far a stream had read, and the lower offset where the log was cut."""
 

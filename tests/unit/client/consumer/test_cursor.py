@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fetched_partition import fetched_partition
-from warmlog.consumer.cursor import Cursor
+from warmlog.consumer.consumer_core import Cursor
 from warmlog.consumer.partition_reader import PartitionReader
 from warmlog_protocol.batch import encode_batch
 

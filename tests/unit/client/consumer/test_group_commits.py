@@ -53,7 +53,7 @@ async def test_an_end_that_cannot_be_looked_up_at_the_start_is_looked_up_when_th
     look_up_s: float,
     request_timeout_ms: int,
 ) -> None:
-    monkeypatch.setattr("warmlog.consumer.group.start.LOOK_UP_S", look_up_s)
+    monkeypatch.setattr("warmlog.consumer.starting.LOOK_UP_S", look_up_s)
     coordinator.initial = FIRST
     broker.refusal = lambda message: (
         warmlog.StorageError("offline") if isinstance(message, ListOffsetsRequest) else None

@@ -12,7 +12,7 @@ import warmlog.blocking
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator, owned
 from group_consumer import Calls, consumer, fill, place
-from warmlog.consumer.group import start as group_start
+from warmlog.consumer import starting as group_start
 from warmlog.consumer.starting import look_up_points
 
 

@@ -13,7 +13,7 @@ import warmlog
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
 from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, fill, place, take, until
-from warmlog.consumer.group import start as group_start
+from warmlog.consumer import starting as group_start
 from warmlog_protocol.errors import CoordinatorLoadInProgress, GroupMaxSizeReached, UnknownMemberId
 from warmlog_protocol.messages import GroupHeartbeatRequest, Message, OffsetFetchRequest
 from warmlog_transport.cluster import Cluster

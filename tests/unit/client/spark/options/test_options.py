@@ -16,9 +16,9 @@ from warmlog.spark.options.read_options import (
     Retries,
     TopicChoice,
     parse_read_options,
+    parse_stream_options,
     projection_of,
 )
-from warmlog.spark.options.stream_options import parse_stream_options
 from warmlog_protocol.messages import IsolationLevel
 from warmlog_protocol.wire.frames import MAX_HEADER_BYTES
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warmlog.ranges.offset_range import Piece
-from warmlog.spark.stream.admission import admit_bytes, admit_offsets, begin_of, is_enough
+from warmlog.spark.stream.ranges import admit_bytes, admit_offsets, begin_of, is_enough
 from warmlog_transport.responses import TopicPartition
 
 places = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 12))

@@ -12,7 +12,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from warmlog.spark.write.columns import WRITTEN, written_columns
+from warmlog.spark.write.writer import WRITTEN, written_columns
 from warmlog_protocol.errors import InvalidConfig
 
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
