@@ -1,7 +1,8 @@
-"""Creating, describing and deleting topics, also with a `kill -9` in between."""
+"""Creating, describing and deleting topics, and the start of a log, also with a `kill -9` in between."""
 
+import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
@@ -9,6 +10,14 @@ from uuid import uuid4
 import pytest
 
 from broker_process import BrokerProcess
+from broker_thread import BrokerThread
+from waiting import wait_until
+from warmlog_broker.storage.directory.data_dir import LOG_STARTS_NAME
+from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.storage.log.local_log import LocalLog
+from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -18,19 +27,6 @@ from warmlog_protocol.errors import (
     StorageError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
-)
-from warmlog_protocol.messages import (
-    LATEST_TIMESTAMP,
-    CreatedTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    MetadataRequest,
-    MetadataResponse,
-    NewTopic,
 )
 from wire_client import WireClient, batch_of
 
@@ -48,22 +44,22 @@ def new_name() -> str:
     return f"t{uuid4().hex}"
 
 
-def create(client: WireClient, *topics: NewTopic, validate_only: bool = False) -> list[CreatedTopic]:
-    response = client.call(CreateTopicsRequest(list(topics), validate_only))
-    return cast("CreateTopicsResponse", response).topics
+def create(client: WireClient, *topics: m.NewTopic, validate_only: bool = False) -> list[m.CreatedTopic]:
+    response = client.call(m.CreateTopicsRequest(list(topics), validate_only))
+    return cast("m.CreateTopicsResponse", response).topics
 
 
 def delete(client: WireClient, name: str) -> int:
-    return cast("DeleteTopicsResponse", client.call(DeleteTopicsRequest([name]))).topics[0].error_code
+    return cast("m.DeleteTopicsResponse", client.call(m.DeleteTopicsRequest([name]))).topics[0].error_code
 
 
-def topics_of(client: WireClient, *names: str) -> MetadataResponse:
-    return cast("MetadataResponse", client.call(MetadataRequest(list(names) if names else None)))
+def topics_of(client: WireClient, *names: str) -> m.MetadataResponse:
+    return cast("m.MetadataResponse", client.call(m.MetadataRequest(list(names) if names else None)))
 
 
 def test_metadata_describes_what_was_created(client: WireClient) -> None:
     name = new_name()
-    (created,) = create(client, NewTopic(name, 3))
+    (created,) = create(client, m.NewTopic(name, 3))
     assert (created.error_code, created.partitions, len(created.topic_id)) == (0, 3, 16)
     metadata = topics_of(client, name)
     (topic,) = metadata.topics
@@ -79,7 +75,7 @@ def test_metadata_describes_what_was_created(client: WireClient) -> None:
 
 
 def test_partitions_default_to_the_brokers_setting(client: WireClient) -> None:
-    (created,) = create(client, NewTopic(new_name()))
+    (created,) = create(client, m.NewTopic(new_name()))
     assert created.partitions == 2
 
 
@@ -93,22 +89,22 @@ def test_a_topic_that_does_not_exist_is_said_not_to(client: WireClient) -> None:
 @pytest.mark.parametrize(
     ("topic", "error"),
     [
-        (NewTopic("", 1), InvalidTopic),
-        (NewTopic("..", 1), InvalidTopic),
-        (NewTopic("a/b", 1), InvalidTopic),
-        (NewTopic("x" * 250, 1), InvalidTopic),
-        (NewTopic("n", 0), InvalidPartitions),
-        (NewTopic("n", -2), InvalidPartitions),
-        (NewTopic("n", 21), InvalidPartitions),
-        (NewTopic("n", 1, 2), InvalidReplicationFactor),
-        (NewTopic("n", 1, 0), InvalidReplicationFactor),
-        (NewTopic("n", 1, 1, {"retention.sm": "1"}), InvalidConfig),
-        (NewTopic("n", 1, 1, {"segment.bytes": "lots"}), InvalidConfig),
+        (m.NewTopic("", 1), InvalidTopic),
+        (m.NewTopic("..", 1), InvalidTopic),
+        (m.NewTopic("a/b", 1), InvalidTopic),
+        (m.NewTopic("x" * 250, 1), InvalidTopic),
+        (m.NewTopic("n", 0), InvalidPartitions),
+        (m.NewTopic("n", -2), InvalidPartitions),
+        (m.NewTopic("n", 21), InvalidPartitions),
+        (m.NewTopic("n", 1, 2), InvalidReplicationFactor),
+        (m.NewTopic("n", 1, 0), InvalidReplicationFactor),
+        (m.NewTopic("n", 1, 1, {"retention.sm": "1"}), InvalidConfig),
+        (m.NewTopic("n", 1, 1, {"segment.bytes": "lots"}), InvalidConfig),
     ],
 )
-def test_what_cannot_be_created_is_refused(client: WireClient, topic: NewTopic, error: type[Exception]) -> None:
+def test_what_cannot_be_created_is_refused(client: WireClient, topic: m.NewTopic, error: type[Exception]) -> None:
     good = new_name()
-    refused, created = create(client, topic, NewTopic(good, 1))
+    refused, created = create(client, topic, m.NewTopic(good, 1))
     assert refused.error_code == error.code  # type: ignore[attr-defined]
     assert refused.error_message
     assert created.error_code == 0
@@ -121,13 +117,13 @@ def test_names_that_exist_or_collide_are_refused(client: WireClient) -> None:
         client.create_topic(f"{name}.a")
     with pytest.raises(InvalidTopic, match="collides"):
         client.create_topic(f"{name}_a")
-    twice = NewTopic(new_name(), 1)
+    twice = m.NewTopic(new_name(), 1)
     assert [created.error_code for created in create(client, twice, twice)] == [InvalidRequest.code] * 2
 
 
 def test_validating_creates_nothing(client: WireClient) -> None:
     name = new_name()
-    (checked,) = create(client, NewTopic(name, 4), validate_only=True)
+    (checked,) = create(client, m.NewTopic(name, 4), validate_only=True)
     assert (checked.error_code, checked.partitions) == (0, 4)
     assert topics_of(client, name).topics[0].error_code == UnknownTopicOrPartition.code
 
@@ -142,7 +138,7 @@ def test_a_name_of_the_greatest_length_can_be_created_and_deleted(client: WireCl
 def test_the_settings_in_force_are_described(client: WireClient) -> None:
     name = new_name()
     client.create_topic(name, segment_bytes="1048576")
-    response = cast("DescribeConfigsResponse", client.call(DescribeConfigsRequest([name, "no-such-topic"])))
+    response = cast("m.DescribeConfigsResponse", client.call(m.DescribeConfigsRequest([name, "no-such-topic"])))
     found, missing = response.resources
     settings = {entry.name: entry for entry in found.entries}
     assert (settings["segment.bytes"].value, settings["segment.bytes"].is_default) == ("1048576", False)
@@ -152,7 +148,7 @@ def test_the_settings_in_force_are_described(client: WireClient) -> None:
 
 
 def test_the_brokers_own_settings_are_described(client: WireClient, broker: BrokerProcess) -> None:
-    response = cast("DescribeConfigsResponse", client.call(DescribeConfigsRequest([])))
+    response = cast("m.DescribeConfigsResponse", client.call(m.DescribeConfigsRequest([])))
     settings = {entry.name: entry for entry in response.resources[0].entries}
     assert settings["data.dir"].value == str(broker.data_dir)
     assert (settings["num.partitions"].value, settings["num.partitions"].is_default) == ("2", False)
@@ -167,11 +163,8 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(client: WireClient, broker
     with pytest.raises(UnknownTopicOrPartition):
         client.produce(name, batch_of([b"x"]))
     assert client.create_topic(name) != first_id
-    assert client.offset_at(name, LATEST_TIMESTAMP) == 0
-    deadline_s = time.monotonic() + 10
-    while list(broker.data_dir.glob(f"{name}*-delete")):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    assert client.offset_at(name, m.LATEST_TIMESTAMP) == 0
+    wait_until(lambda: not list(broker.data_dir.glob(f"{name}*-delete")))
 
 
 def test_topics_survive_kill_9_and_deleted_ones_stay_deleted(tmp_path: Path) -> None:
@@ -186,10 +179,10 @@ def test_topics_survive_kill_9_and_deleted_ones_stay_deleted(tmp_path: Path) -> 
         with WireClient(broker.address) as client:
             found = {topic.name: topic.topic_id for topic in topics_of(client).topics}
             assert found == {"a": ids["a"], "c": ids["c"]}
-            described = cast("DescribeConfigsResponse", client.call(DescribeConfigsRequest(["a"]))).resources[0]
+            described = cast("m.DescribeConfigsResponse", client.call(m.DescribeConfigsRequest(["a"]))).resources[0]
             assert {entry.name: entry.value for entry in described.entries}["flush.ms"] == "7"
             client.create_topic("b")
-            assert client.offset_at("b", LATEST_TIMESTAMP) == 0
+            assert client.offset_at("b", m.LATEST_TIMESTAMP) == 0
             assert client.fetch("a", 0)[0].high_watermark == 1
 
 
@@ -207,7 +200,7 @@ def test_a_topic_made_anew_begins_at_0_also_after_kill_9(tmp_path: Path) -> None
             broker.kill()
         broker.start()
         with WireClient(broker.address) as client:
-            assert client.offset_at("t", LATEST_TIMESTAMP) == 1
+            assert client.offset_at("t", m.LATEST_TIMESTAMP) == 1
             assert client.produce("t", batch_of([b"new"])).base_offset == 1
 
 
@@ -229,7 +222,7 @@ def test_a_deletion_that_a_crash_interrupted_is_finished_at_start(tmp_path: Path
         assert (data_dir / "other-0").is_dir()
         with WireClient(broker.address) as client:
             client.create_topic("t")
-            assert client.offset_at("t", LATEST_TIMESTAMP) == 0
+            assert client.offset_at("t", m.LATEST_TIMESTAMP) == 0
 
 
 def test_a_partition_that_was_lost_after_its_creation_is_not_made_anew_in_silence(tmp_path: Path) -> None:
@@ -258,10 +251,7 @@ def test_old_segments_go_and_their_files_are_unlinked(tmp_path: Path) -> None:
         client.create_topic("t", segment_bytes="2000", retention_bytes="5000", file_delete_delay_ms="200")
         for _ in range(50):
             client.produce("t", batch_of([b"x" * 500]))
-        deadline_s = time.monotonic() + 10
-        while len(list((tmp_path / "data" / "t-0").glob("*.log*"))) > 4:
-            assert time.monotonic() < deadline_s, sorted((tmp_path / "data" / "t-0").iterdir())
-            time.sleep(0.05)
+        wait_until(lambda: len(list((tmp_path / "data" / "t-0").glob("*.log*"))) <= 4)
         start = client.offset_at("t", -2)
         assert start > 30
         assert client.fetch("t", start)[0].log_start_offset == start
@@ -269,4 +259,51 @@ def test_old_segments_go_and_their_files_are_unlinked(tmp_path: Path) -> None:
         broker.start()
         with WireClient(broker.address) as again:
             assert again.offset_at("t", -2) >= start
-            assert again.offset_at("t", LATEST_TIMESTAMP) == 50
+            assert again.offset_at("t", m.LATEST_TIMESTAMP) == 50
+
+
+BATCH = batch_of([b"x" * 90] * 10)
+SETTINGS = {"segment_bytes": "2500", "retention_bytes": "5000", "file_delete_delay_ms": "0"}
+SOON = {"log_retention_check_interval_ms": 50, "log_flush_offset_checkpoint_interval_ms": 3_600_000}
+"""The checkpoints that housekeeping writes by itself come far too late."""
+
+
+def test_the_checkpoint_of_log_starts_is_ahead_of_removals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = TopicPartition("t", 0)
+    removed: list[tuple[int, int]] = []
+    drop_segments: Callable[..., None] = LocalLog.drop_segments
+
+    def noted(log: LocalLog, segments: Iterable[LogSegment], reason: str) -> None:
+        gone = list(segments)
+        following = log.segments.higher(gone[-1].base_offset)
+        assert following is not None
+        removed.append((read_offsets(tmp_path / LOG_STARTS_NAME).get(key, 0), following.base_offset))
+        drop_segments(log, gone, reason)
+
+    monkeypatch.setattr(LocalLog, "drop_segments", noted)
+    with BrokerThread(tmp_path, **SOON) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", **SETTINGS)
+        deadline = time.monotonic() + 30
+        while len(removed) < 5:
+            client.produce("t", BATCH)
+            assert time.monotonic() < deadline
+    assert [stored >= end for stored, end in removed] == [True] * len(removed)
+
+
+def test_a_broker_that_is_killed_while_retention_is_at_work_misses_nothing_afterwards(tmp_path: Path) -> None:
+    luck = random.Random(5)
+    with BrokerProcess(tmp_path, **SOON) as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t", **SETTINGS)
+        for _ in range(5):
+            until = time.monotonic() + luck.uniform(0.1, 0.4)
+            with WireClient(broker.address) as client:
+                while time.monotonic() < until:
+                    client.produce("t", BATCH)
+            broker.kill()
+            first_base_offset = min(int(path.stem) for path in (tmp_path / "t-0").glob("*.log"))
+            broker.start()
+            with WireClient(broker.address) as client:
+                assert client.offset_at("t", -2) >= first_base_offset
+        assert "segments are missing" not in broker.output
+        assert first_base_offset > 0, "retention has removed something"

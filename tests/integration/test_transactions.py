@@ -14,25 +14,12 @@ from integration.command_line import CommandLine, succeeded
 from transactions import SAMPLE, PrintedRecord, TransactionalProducer, printed_records, serve_sample
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.read_settings import ReadSettings
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import InvalidRecord, InvalidTxnState
-from warmlog_protocol.messages import (
-    LATEST_TIMESTAMP,
-    AbortedTransaction,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    IsolationLevel,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ProducePartition,
-    ProduceRequest,
-)
 from wire_client import WireClient, batch_of
 
-COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+COMMITTED, UNCOMMITTED = m.IsolationLevel.READ_COMMITTED, m.IsolationLevel.READ_UNCOMMITTED
 TOPIC = "transfers"
 
 
@@ -72,15 +59,15 @@ async def consumed(address: str, topic: str, isolation: str, start: int = 0, **o
         ]
 
 
-def fetch(client: WireClient, topic: str, offset: int, isolation: int, max_bytes: int = 1 << 20) -> FetchedPartition:
-    wanted = FetchPartition(topic, 0, offset, max_bytes)
-    response, _ = client.receive(client.send(FetchRequest(0, 1, max_bytes, [wanted], isolation)))
-    return cast("FetchResponse", response).partitions[0]
+def fetch(client: WireClient, topic: str, offset: int, isolation: int, max_bytes: int = 1 << 20) -> m.FetchedPartition:
+    wanted = m.FetchPartition(topic, 0, offset, max_bytes)
+    response, _ = client.receive(client.send(m.FetchRequest(0, 1, max_bytes, [wanted], isolation)))
+    return cast("m.FetchResponse", response).partitions[0]
 
 
 def latest(client: WireClient, topic: str, isolation: int) -> int:
-    request = ListOffsetsRequest([ListOffsetsPartition(topic, 0, LATEST_TIMESTAMP)], isolation)
-    return cast("ListOffsetsResponse", client.call(request)).partitions[0].offset
+    request = m.ListOffsetsRequest([m.ListOffsetsPartition(topic, 0, m.LATEST_TIMESTAMP)], isolation)
+    return cast("m.ListOffsetsResponse", client.call(request)).partitions[0].offset
 
 
 # What Kafka wrote
@@ -100,9 +87,7 @@ async def test_only_committed_records_that_kafka_wrote_are_read_committed(kafkas
 
 @pytest.mark.parametrize("start", range(0, 375, 17))
 @pytest.mark.parametrize("fetch_bytes", [1, 700])
-async def test_a_committed_reader_may_begin_in_the_middle_of_any_transaction(
-    kafkas: BrokerProcess, start: int, fetch_bytes: int
-) -> None:
+async def test_a_committed_reader_may_begin_within_one(kafkas: BrokerProcess, start: int, fetch_bytes: int) -> None:
     expected = [record for record in printed_records(committed_only=True) if record.offset >= start]
     records = await consumed(kafkas.address, TOPIC, "read_committed", start, partition_max_bytes=fetch_bytes)
     assert records == expected
@@ -124,7 +109,7 @@ async def test_arrow_batches_hold_committed_records_only(kafkas: BrokerProcess) 
 
 def test_the_broker_lists_the_aborted_transactions_that_kafkas_index_has(kafkas: BrokerProcess) -> None:
     dump = (SAMPLE / "00000000000000000000.txnindex.dump").read_text().splitlines()[1:]
-    expected = [AbortedTransaction(int(line.split()[3]), int(line.split()[5])) for line in dump]
+    expected = [m.AbortedTransaction(int(line.split()[3]), int(line.split()[5])) for line in dump]
     with WireClient(kafkas.address) as client:
         result = fetch(client, TOPIC, 0, COMMITTED)
         assert list(result.aborted_transactions) == expected
@@ -144,9 +129,7 @@ def test_the_command_line_prints_committed_records_where_it_is_asked_to(kafkas: 
 # What is written here
 
 
-def test_a_fetch_of_committed_data_ends_at_the_last_stable_offset(
-    broker: BrokerThread, client: WireClient, topic: str
-) -> None:
+def test_a_committed_fetch_ends_at_the_last_stable_offset(broker: BrokerThread, client: WireClient, topic: str) -> None:
     producer, other = TransactionalProducer(broker, topic, 1), TransactionalProducer(broker, topic, 2)
     client.produce(topic, batch_of([b"plain"]))
     producer.send(b"a", b"b")
@@ -161,15 +144,13 @@ def test_a_fetch_of_committed_data_ends_at_the_last_stable_offset(
     other.abort()
     result = fetch(client, topic, 0, COMMITTED)
     assert result.last_stable_offset == result.high_watermark == 6
-    assert result.aborted_transactions == [AbortedTransaction(2, 3)]
+    assert result.aborted_transactions == [m.AbortedTransaction(2, 3)]
 
 
-def test_who_waits_for_committed_data_is_woken_by_the_marker_and_not_before(
-    broker: BrokerThread, client: WireClient, topic: str
-) -> None:
+def test_a_committed_reader_is_woken_by_the_marker(broker: BrokerThread, client: WireClient, topic: str) -> None:
     producer = TransactionalProducer(broker, topic, 1)
-    wanted = [FetchPartition(topic, 0, 0, 1 << 20)]
-    waiting = client.send(FetchRequest(20_000, 1, 1 << 20, wanted, COMMITTED))
+    wanted = [m.FetchPartition(topic, 0, 0, 1 << 20)]
+    waiting = client.send(m.FetchRequest(20_000, 1, 1 << 20, wanted, COMMITTED))
     producer.send(b"a", b"b")
     client.socket.settimeout(0.3)
     with pytest.raises(TimeoutError):
@@ -203,9 +184,7 @@ async def test_committed_readers_get_what_was_committed_from_wherever_they_begin
         assert found == [record for record in whole if record.offset >= start]
 
 
-async def test_a_consumer_that_follows_gets_a_transaction_when_it_is_committed(
-    broker: BrokerThread, topic: str
-) -> None:
+async def test_a_consumer_that_follows_gets_what_is_committed(broker: BrokerThread, topic: str) -> None:
     async with warmlog.Consumer(
         broker.address, topics=[topic], isolation="read_committed", start="earliest"
     ) as consumer:
@@ -237,7 +216,7 @@ async def test_a_tail_counts_back_from_the_end_of_what_the_reader_may_see(broker
                 *([b"done"] if isolation == "read_uncommitted" else []),
                 b"done",
             ]
-        settings = ReadSettings(isolation=IsolationLevel[isolation.upper()])
+        settings = ReadSettings(isolation=m.IsolationLevel[isolation.upper()])
         with arrow_reader(broker.address, [topic], start="-2", columns=["offset"], settings=settings) as reader:
             offsets = reader.read_all()["offset"].to_pylist()
         assert offsets == ([2] if isolation == "read_committed" else [4])
@@ -254,7 +233,7 @@ def test_batches_that_belong_to_no_transaction_of_their_request_are_refused(clie
         client.produce(topic, transactional)
     with pytest.raises(InvalidRecord, match="control batch"):
         client.produce(topic, with_attributes(batch, 3 << 4))
-    request = ProduceRequest(-1, 1000, [ProducePartition(topic, 0, len(batch))], transactional_id="t")
+    request = m.ProduceRequest(-1, 1000, [m.ProducePartition(topic, 0, len(batch))], transactional_id="t")
     with pytest.raises(InvalidTxnState, match="a batch that is not transactional"):
         client.produced(client.send(request, batch))
     assert client.produce(topic, batch).base_offset == 0

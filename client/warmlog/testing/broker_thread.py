@@ -28,11 +28,6 @@ class BrokerThread:
         """Whether this process is a fork of the one in which the broker runs."""
         return self._thread.is_foreign
 
-    @property
-    def has_failed(self) -> bool:
-        """Whether the start has failed."""
-        return self._is_ready.done() and self._is_ready.exception() is not None
-
     def begin(self) -> Future[None]:
         """Start the thread. The future has a result when connections are accepted, or the error of the start."""
         self._thread = LoopThread("warmlog-broker", bulk_loop)

@@ -77,7 +77,12 @@ class EmbeddedBroker:
         After `stop` or `kill` it has the same address and data. Raises RuntimeError if it runs, and the errors of the
         broker's start, such as DirectoryLocked if another broker uses the directory.
         """
-        self._begin().result()
+        is_ready = self._begin()
+        try:
+            is_ready.result()
+        except BaseException:
+            self._end(is_clean=False)
+            raise
 
     def stop(self) -> None:
         """Stop in order, as on SIGTERM; the data stays. No-op if it does not run."""
@@ -130,7 +135,7 @@ class EmbeddedBroker:
         self.close()
 
     def _begin(self) -> Future[None]:
-        if self._thread is not None and not self._thread.has_failed:
+        if self._thread is not None:
             raise RuntimeError(f"the broker at {self.address} runs already: stop() or kill() it first")
         if not self._port:
             self._port = self._held.enter_context(_held_port()).getsockname()[1]
