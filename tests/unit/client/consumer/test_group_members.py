@@ -13,15 +13,10 @@ import warmlog
 import warmlog.blocking
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
-<<<<<<< HEAD
-from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, fill, place, take, until
-from warmlog.consumer import starting as group_start
-=======
 from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, fill, place, take
 from waiting import until
-from warmlog.consumer.group import start as group_start
+from warmlog.consumer import starting as group_start
 from warmlog.consumer.starting import look_up_points
->>>>>>> main
 from warmlog_protocol.errors import CoordinatorLoadInProgress, GroupMaxSizeReached, UnknownMemberId
 from warmlog_protocol.messages import GroupHeartbeatRequest, Message, OffsetFetchRequest
 from warmlog_transport.cluster import Cluster
