@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from warmlog.admin.admin import Admin as Admin
     from warmlog.admin.admin import BrokerInfo as BrokerInfo
     from warmlog.admin.admin import LogDirDescription as LogDirDescription
+    from warmlog.admin.admin import PartitionDescription as PartitionDescription
     from warmlog.admin.admin import TopicDescription as TopicDescription
     from warmlog.admin.group_descriptions import CommittedOffset as CommittedOffset
     from warmlog.admin.group_descriptions import GroupDescription as GroupDescription
+    from warmlog.admin.group_descriptions import GroupLag as GroupLag
     from warmlog.admin.group_descriptions import MemberDescription as MemberDescription
-    from warmlog.admin.group_lag import GroupLag as GroupLag
     from warmlog.admin.group_reset import OffsetReset as OffsetReset
-    from warmlog.admin.partition_description import PartitionDescription as PartitionDescription
     from warmlog.admin.transactions import EnrolledPartition as EnrolledPartition
     from warmlog.admin.transactions import TransactionDescription as TransactionDescription
     from warmlog.consumer.consumer import Consumer as Consumer
@@ -63,11 +63,9 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "warmlog.admin.access.acls": ("Acl", "AclDecision"),
-    "warmlog.admin.admin": ("Admin", "BrokerInfo", "LogDirDescription", "TopicDescription"),
-    "warmlog.admin.group_descriptions": ("CommittedOffset", "GroupDescription", "MemberDescription"),
-    "warmlog.admin.group_lag": ("GroupLag",),
+    "warmlog.admin.admin": ("Admin", "BrokerInfo", "LogDirDescription", "PartitionDescription", "TopicDescription"),
+    "warmlog.admin.group_descriptions": ("CommittedOffset", "GroupDescription", "GroupLag", "MemberDescription"),
     "warmlog.admin.group_reset": ("OffsetReset",),
-    "warmlog.admin.partition_description": ("PartitionDescription",),
     "warmlog.admin.access.quotas": ("QuotaDescription",),
     "warmlog.admin.access.users": ("UserDescription",),
     "warmlog.admin.transactions": ("EnrolledPartition", "TransactionDescription"),

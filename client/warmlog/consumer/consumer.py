@@ -7,8 +7,9 @@ members.
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from inspect import signature
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.offsets import GroupMetadata, OffsetTransaction
@@ -141,17 +142,18 @@ class Consumer(Throttled):
         if sum(given is not None for given in (topics, partitions, pattern)) != 1:
             raise TypeError("give topics, partitions or pattern, and only one of them")
         callbacks = {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost}
+        for_groups: dict[str, Any] = {
+            "instance_id": instance_id,
+            "session_timeout_ms": session_timeout_ms,
+            "rebalance_timeout_ms": rebalance_timeout_ms,
+            "commit": commit,
+            "assignor": assignor,
+            "commit_interval_ms": commit_interval_ms,
+            "max_poll_interval_ms": max_poll_interval_ms,
+            **callbacks,
+        }
         if group is None:
-            for_groups = {
-                "instance_id": instance_id,
-                "session_timeout_ms": session_timeout_ms,
-                "rebalance_timeout_ms": rebalance_timeout_ms,
-                "commit": None if commit == "auto" else commit,
-                "assignor": None if assignor == "uniform" else assignor,
-                "commit_interval_ms": None if commit_interval_ms == 5_000 else commit_interval_ms,
-                "max_poll_interval_ms": None if max_poll_interval_ms == 300_000 else max_poll_interval_ms,
-            }
-            _refuse({**for_groups, **callbacks}, "a consumer with a group: give group, too")
+            _refuse(for_groups, "a consumer with a group: give group, too")
         elif partitions is not None:
             _refuse(callbacks, "members of a group: give topics or pattern in place of partitions")
         parse_where(start)
@@ -168,23 +170,7 @@ class Consumer(Throttled):
             unavailable_timeout_ms=unavailable_timeout_ms,
             is_member=group is not None and partitions is None,
         )
-        self._group = (
-            None
-            if group is None
-            else GroupOptions(
-                group=group,
-                instance_id=instance_id,
-                assignor=assignor,
-                session_timeout_ms=session_timeout_ms,
-                rebalance_timeout_ms=rebalance_timeout_ms,
-                commit=commit,
-                commit_interval_ms=commit_interval_ms,
-                max_poll_interval_ms=max_poll_interval_ms,
-                on_assigned=on_assigned,
-                on_revoked=on_revoked,
-                on_lost=on_lost,
-            )
-        )
+        self._group = None if group is None else GroupOptions(group=group, **for_groups)
         self._bootstrap = checked_bootstrap(bootstrap)
         self._topics = None if topics is None else checked_topics(topics)
         self._pattern = None if pattern is None else parse_pattern(pattern)
@@ -484,6 +470,7 @@ class Consumer(Throttled):
 
 def _refuse(options: Mapping[str, object], whose: str) -> None:
     """TypeError for the first of these that is given: it would have no effect."""
+    parameters = signature(Consumer).parameters
     for name, value in options.items():
-        if value is not None:
+        if value != parameters[name].default:
             raise TypeError(f"{name}={value!r} is for {whose}")

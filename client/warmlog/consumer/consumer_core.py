@@ -247,19 +247,17 @@ class ConsumerCore:
                             topic.name, part.partition, topic.topic_id.bytes
                         )
             starts = await list_offsets(self.cluster, dict.fromkeys(new, EARLIEST_TIMESTAMP)) if new else {}
-            for partition, reader in new.items():
-                self._read_new(reader, starts[partition].offset)
+            for (topic, number), reader in new.items():
+                start_offset = starts[topic, number].offset
+                _log.info("%s-%d was added, and is read from offset %d", topic, number, start_offset)
+                reader.seek(start_offset)
+                self.readers[topic, number] = reader
+                # It begins with the next read, if the one under way has an end.
+                self._read(reader, NO_LIMIT if self._until is None else start_offset)
         except WarmlogError as error:
             _log.debug("new partitions are looked for later: %s", error)
         finally:
             self._finding = None
-
-    def _read_new(self, reader: PartitionReader, start_offset: int) -> None:
-        """Begin with the next read, if the one under way has an end."""
-        _log.info("%s-%d was added, and is read from offset %d", reader.topic, reader.partition, start_offset)
-        reader.seek(start_offset)
-        self.readers[reader.tp] = reader
-        self._read(reader, NO_LIMIT if self._until is None else start_offset)
 
     async def seek(self, points: Mapping[TopicPartition, Point]) -> None:
         """Continue from there in these partitions."""
@@ -357,7 +355,8 @@ class ConsumerCore:
                 await self.group.turn()
             reader = self._turns.next()
             if reader is None:
-                if self._is_at_end():
+                are_all = self.group is None or (self._until is not None and self.group.is_complete)
+                if self._turns.is_at_end and are_all:
                     return None
                 await self.wait()
                 continue
@@ -370,12 +369,6 @@ class ConsumerCore:
                     await self.losses.handle(reader, self.seek)
                 finally:
                     self._look_at(reader)
-
-    def _is_at_end(self) -> bool:
-        """Whether every partition has reached its end."""
-        if not self._turns.is_at_end:
-            return False
-        return self.group is None or (self._until is not None and self.group.is_complete)
 
     async def wait(self) -> None:
         """Wait until a batch, an error or news of the group may be here."""

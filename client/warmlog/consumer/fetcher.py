@@ -292,8 +292,6 @@ class Fetcher:
         self, requested: Requested, reserved_bytes: int, response: ReceivedResponse | WarmlogError
     ) -> None:
         self._in_flight_bytes -= reserved_bytes
-        for reader, _ in requested:
-            reader.is_fetching = False
         if isinstance(response, WarmlogError):
             self._all_failed(requested, response)
         elif isinstance(response.result, ApiError):
@@ -305,6 +303,7 @@ class Fetcher:
             self._on_old_metadata()
         served: list[PartitionReader] = []
         for reader, _ in requested:
+            reader.is_fetching = False
             if reader.has_something:
                 served.append(reader)
             else:

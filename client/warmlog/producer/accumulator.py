@@ -17,7 +17,6 @@ from collections.abc import Callable
 from warmlog.errors import BufferFull, ClientError, MessageTooLarge, RecordExpired, WarmlogError
 from warmlog.points import checked_topic
 from warmlog.producer.delivery import DeliveryFuture, FailedRecord, WaitingRecord
-from warmlog.producer.intake.partitioner import chosen_partition
 from warmlog.producer.intake.record_input import (
     BATCH_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES,
@@ -27,6 +26,7 @@ from warmlog.producer.intake.record_input import (
     as_headers,
     as_partition,
     as_timestamp,
+    chosen_partition,
     content_bytes,
 )
 from warmlog.producer.options import ProducerOptions
@@ -338,17 +338,14 @@ class Accumulator:
         expired: list[ProducerBatch] = []
         self.next_look_at = lingering[0][0] if lingering else math.inf
         for batch in self.incomplete:
-            expiry_at = self._expiry_at(batch, now)
+            expiry_at = batch.created_at + self._options.delivery_timeout_ms / 1000
+            if expiry_at <= now:  # what quotas have delayed does not count
+                expiry_at += self._throttled_s() - batch.throttled_before_s
             if expiry_at > now:
                 self.next_look_at = min(self.next_look_at, expiry_at)
                 break
             expired.append(batch)
         return expired
-
-    def _expiry_at(self, batch: ProducerBatch, now: float) -> float:
-        """Return when the delivery timeout of `batch` is over; before it could be, without delays because of quotas."""
-        expiry_at = batch.created_at + self._options.delivery_timeout_ms / 1000
-        return expiry_at if expiry_at > now else expiry_at + self._throttled_s() - batch.throttled_before_s
 
     # --- errors -----------------------------------------------------------------------------------------------------
 

@@ -73,20 +73,16 @@ def resolve_ranges(
     ranges = []
     for state in states:
         planned = _range_of(state, bounds, offset_of_time or {})
-        kept, losses = (planned, []) if _came_later(planned, state) else keep_available(planned, state)
+        kept, losses = keep_available(planned, state)
+        if planned.from_ms is not None and state.latest < planned.start == planned.end:
+            # The first record of the starting time came after the end of the log was looked up: nothing is lost, the
+            # range is empty, at that record, where a stream starts.
+            kept, losses = planned, []
         if losses and bounds.fails_on_data_loss:
             raise OffsetOutOfRange(_in_words(planned, state, bounds.loss_remedy))
         ranges.append(kept)
         lost += losses
     return Resolved(ranges, lost)
-
-
-def _came_later(planned: OffsetRange, state: PartitionOffsets) -> bool:
-    """Whether the first record of the starting time was appended after the end of the log was looked up.
-
-    Then nothing is lost: the range is empty, at that record, where a stream starts.
-    """
-    return planned.from_ms is not None and state.latest < planned.start == planned.end
 
 
 def keep_available(planned: OffsetRange, state: PartitionOffsets) -> tuple[OffsetRange, list[Loss]]:

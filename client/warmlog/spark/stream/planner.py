@@ -129,11 +129,18 @@ class StreamPlanner:
         self._report(losses)
         if self._target is not None:
             available = _within(self._target, start, available)
-        elif not losses and not cuts and not self._may_go(start, available, admission):
-            return dict(start)
+        elif not losses and not cuts and admission.min_offsets is not None and self._last_batch_at_ms is not None:
+            # The first micro-batch never waits.
+            waited_ms = self._clock() - self._last_batch_at_ms
+            if waited_ms < admission.max_delay_ms and not is_enough(start, available, admission.min_offsets):
+                return dict(start)
         if not self._has_begun and start == self._initial:
             available = first_end(start, available, self._starts_at_end)
-        end = self._admit({**start, **cuts}, available, admission)
+        end, begin = available, {**start, **cuts}
+        if admission.max_offsets is not None:
+            end = admit_offsets(begin, end, admission.max_offsets)
+        if admission.max_bytes is not None:
+            end = admit_bytes(end, self._pieces(begin, end, admission.max_bytes), admission.max_bytes)
         if end != start:
             self._last_batch_at_ms = self._clock()
         if end not in self._planned_ends:
@@ -178,22 +185,6 @@ class StreamPlanner:
                 "it was planned: start the query with a new checkpoint, nothing was committed to this one"
             )
         return first_start(self._initial, end, self._starting)
-
-    def _may_go(self, start: Offsets, available: Offsets, admission: Admission) -> bool:
-        """Whether there is enough new data, or the wait was long enough; the first micro-batch never waits."""
-        if admission.min_offsets is None or self._last_batch_at_ms is None:
-            return True
-        waited_ms = self._clock() - self._last_batch_at_ms
-        return waited_ms >= admission.max_delay_ms or is_enough(start, available, admission.min_offsets)
-
-    def _admit(
-        self, start: Offsets, available: dict[TopicPartition, int], admission: Admission
-    ) -> dict[TopicPartition, int]:
-        if admission.max_offsets is not None:
-            available = admit_offsets(start, available, admission.max_offsets)
-        if admission.max_bytes is not None:
-            available = admit_bytes(available, self._pieces(start, available, admission.max_bytes), admission.max_bytes)
-        return available
 
     def _pieces(self, start: Offsets, available: Offsets, max_bytes: int) -> dict[TopicPartition, list[Piece]]:
         """Return stored batches from `start` on, of at least `max_bytes` in total if there are so many."""

@@ -5,10 +5,10 @@ from itertools import islice, pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from warmlog.consumer.cursor import Cursor
 
 import warmlog
 from fetched_partition import fetched_partition
+from warmlog.consumer.consumer_core import Cursor
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
 from warmlog_protocol.batch import (
     ControlType,
