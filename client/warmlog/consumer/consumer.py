@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.offsets import GroupMetadata, OffsetTransaction
-from warmlog.consumer.iterators import ArrowIterator, BatchIterator, ItemIterator, RecordIterator, TableIterator
+from warmlog.consumer.iterators import ArrowIterator, BatchIterator, ItemIterator, Lease, RecordIterator, TableIterator
 from warmlog.consumer.member import Member
 from warmlog.consumer.offset_commits import Committable, OffsetCommits
 from warmlog.consumer.options import ConsumerOptions, GroupOptions, OnPartitions, parse_isolation, parse_pattern
@@ -179,6 +179,7 @@ class Consumer(Throttled):
         self._is_started = False
         self._closing: asyncio.Task[None] | None = None
         self._core: ConsumerCore | None = None
+        self._lease = Lease()
         self._offset_commits: OffsetCommits | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -278,11 +279,11 @@ class Consumer(Throttled):
         loop over the first was left or has raised, or `await iterator.aclose()`. What that has not delivered is
         delivered by the second.
         """
-        return BatchIterator(self._open(), until)
+        return BatchIterator(self._open(), self._lease, until)
 
     def records(self, until: Where | None = None) -> ItemIterator[Record]:
         """Iterate over single records; `until` and one at a time as for `batches`."""
-        return RecordIterator(self._open(), until)
+        return RecordIterator(self._open(), self._lease, until)
 
     def __aiter__(self) -> ItemIterator[Record]:
         return self.records()
@@ -294,7 +295,7 @@ class Consumer(Throttled):
 
         Raises ImportError, with what to install, without pyarrow.
         """
-        return ArrowIterator(self._open(), until, columns)
+        return ArrowIterator(self._open(), self._lease, until, columns)
 
     async def to_arrow(self, until: Where = "latest", *, columns: Sequence[str] | None = None) -> "pa.Table":
         """Return everything up to `until` (as for `batches`) as one table with these columns: the fastest way to read.
@@ -307,7 +308,7 @@ class Consumer(Throttled):
         return await anext(self._table(until, columns))
 
     def _table(self, until: Where, columns: Sequence[str] | None) -> TableIterator:
-        return TableIterator(self._open(), until, columns, self._options, self._connection_options)
+        return TableIterator(self._open(), self._lease, until, columns, self._options, self._connection_options)
 
     # --- the group --------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from operator import length_hint
 from typing import Any, Protocol
 
 from warmlog.consumer.fetcher import Changes, Fetcher, Turns
-from warmlog.consumer.lease import Lease
 from warmlog.consumer.losses import Losses
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader, Place
@@ -127,7 +126,6 @@ class ConsumerCore:
         self.readers: dict[TopicPartition, PartitionReader] = {}
         self.items: Iterator[Any] = iter(())
         """What the last read has taken and is not delivered: batches, records, Arrow batches or a table."""
-        self.lease = Lease()
         self.group: Group | None = None
         """Set if a group assigns the partitions."""
         self.keep_up: Callable[[], Awaitable[None]] | None = None
@@ -247,11 +245,11 @@ class ConsumerCore:
                             topic.name, part.partition, topic.topic_id.bytes
                         )
             starts = await list_offsets(self.cluster, dict.fromkeys(new, EARLIEST_TIMESTAMP)) if new else {}
-            for (topic, number), reader in new.items():
-                start_offset = starts[topic, number].offset
-                _log.info("%s-%d was added, and is read from offset %d", topic, number, start_offset)
+            for (name, number), reader in new.items():
+                start_offset = starts[name, number].offset
+                _log.info("%s-%d was added, and is read from offset %d", name, number, start_offset)
                 reader.seek(start_offset)
-                self.readers[topic, number] = reader
+                self.readers[name, number] = reader
                 # It begins with the next read, if the one under way has an end.
                 self._read(reader, NO_LIMIT if self._until is None else start_offset)
         except WarmlogError as error:

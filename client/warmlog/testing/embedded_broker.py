@@ -141,7 +141,7 @@ class EmbeddedBroker:
             self._port = self._held.enter_context(_held_port()).getsockname()[1]
         if self._data_dir is None:
             self._data_dir = Path(mkdtemp(prefix="warmlog-"))
-            self._held.callback(self._forget_directory)
+            self._held.callback(setattr, self, "_data_dir", None)
             self._held.callback(weakref.finalize(self, _remove, self._data_dir, os.getpid()))
         own = {"data.dir": str(self._data_dir)} | _listeners(self._settings, self.address)
         self._thread = BrokerThread(BrokerConfig.from_settings(DEFAULTS | self._settings | own))
@@ -151,9 +151,6 @@ class EmbeddedBroker:
         thread, self._thread = self._thread, None
         if thread is not None and not thread.is_foreign:
             thread.close(is_clean=is_clean)
-
-    def _forget_directory(self) -> None:
-        self._data_dir = None
 
 
 def _listeners(settings: dict[str, str], address: str) -> dict[str, str]:
