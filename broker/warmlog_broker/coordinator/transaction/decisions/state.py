@@ -40,6 +40,7 @@ MAX_MEMBERS = 20_000
 """Of one job."""
 MAX_PARTS = 30_000
 """The partitions and groups of one producer's transaction: one decision closes them, which must fit into a segment."""
+
 _DECIDED = (Status.COMMITTING, Status.ABORTING)
 
 
