@@ -19,7 +19,8 @@ from warmlog_broker.coordinator.framework.decision import Decision, PartitionId
 from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.framework.shard import Coordinator, ShardSurroundings
 from warmlog_broker.coordinator.group.decisions import membership, offsets
-from warmlog_broker.coordinator.group.decisions.state import Group, Groups, KnownTopic, Limits
+from warmlog_broker.coordinator.group.decisions.records import KnownTopic
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.duties import GroupShard, Sessions, Targets, Waits
 from warmlog_broker.coordinator.group.patterns import Patterns
