@@ -185,11 +185,9 @@ class Job:
     def outcomes(self) -> list[Outcome]:
         """What is decided and not carried out."""
         winners = frozenset(self.value.winners if self.value.status is records.Status.COMMITTING else ())
-        decided = (
-            (records.MemberStatus.WRITING, records.MemberStatus.ABORTING)
-            if self.is_ending
-            else (records.MemberStatus.ABORTING,)
-        )
+        decided = [records.MemberStatus.ABORTING]
+        if self.is_ending:
+            decided.append(records.MemberStatus.WRITING)
         return [
             Outcome(member.marker, slot in winners, tuple(member.partitions))
             for slot, member in self.members.items()
