@@ -258,7 +258,7 @@ async def test_clients_renew_their_sessions_under_load_without_a_failed_request(
             async with warmlog.Consumer(broker.address, topics=["t"], **LOGIN) as consumer:
                 values = [bytes(record.value or b"") async for record in consumer.records(until="latest")]
         assert values == [b"%d" % number for number in range(count)]
-        seconds = broker.in_loop(lambda running: running.services.counters.request_seconds[ApiKey.AUTHENTICATE].counts)
+        seconds = broker.in_loop(lambda running: running.services.counters.request_seconds["Authenticate"].counts)
         assert sum(seconds) >= 2 * 2 * 4, "two connections and more, each at least four sessions of two messages"
         errors = broker.in_loop(lambda running: dict(running.services.counters.errors))
         assert not errors

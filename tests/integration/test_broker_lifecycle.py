@@ -341,7 +341,7 @@ IN_WORDS, NO_THREADS, RAW = StorageError("in words"), CannotStartThreads("none l
         (engine, "Metadata", RAW),
         (log_cleaner, "LogCleaner", NO_THREADS),
         (engine, "ProducerIds", RAW),
-        (server, "bind_handlers", NO_THREADS),
+        (server, "bind_endpoints", NO_THREADS),
     ],
 )
 async def test_whatever_fails_in_a_start_it_holds_nothing_then(

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from warmlog_broker.gate.asker import Asker
 from warmlog_broker.handlers.items import PartitionItem
-from warmlog_broker.network.codec import Slices
+from warmlog_broker.network.request import MessageWithSlices, Ready
 from warmlog_protocol.errors import AuthorizationFailed
 from warmlog_protocol.messages import (
+    API_OF_REQUEST,
     CLUSTER_NAME,
     AlteredTopic,
     Message,
@@ -24,8 +25,8 @@ from warmlog_protocol.messages import (
     ResourceType,
 )
 
-Revise = Callable[[Message | None, Slices], tuple[Message, Slices]]
-"""Changes a response and its batches. It is given None if no handler has run."""
+Revise = Callable[[Any], Ready]
+"""Changes a response. It is given None if no handler has run."""
 Admitted = tuple[Message | None, Revise | None]
 """What the handler gets, None for nothing at all; and how its response is changed, None for not at all."""
 Rule = Callable[[Asker, Any], Admitted]
@@ -120,16 +121,18 @@ class Each:
                 asker.count(error)
         kept = [item for item, error in verdicts if error is None]
         reduced = replace(message, **{self.items: kept}, **self.changes) if kept or self.runs_without else None
-        return reduced, lambda response, slices: self._merged(asker, verdicts, response, slices)
+        return reduced, lambda response: self._merged(API_OF_REQUEST[type(message)].response, verdicts, response)
 
     def _merged(
         self,
-        asker: Asker,
+        kind: type[Message],
         verdicts: Sequence[tuple[Any, AuthorizationFailed | None]],
-        response: Message | None,
-        slices: Slices,
-    ) -> tuple[Message, Slices]:
-        done = iter(() if response is None else getattr(response, self.results))
+        response: Message | MessageWithSlices | None,
+    ) -> Ready:
+        """Return a response of this kind with the results of the handler and the refused ones."""
+        slices = response.slices if isinstance(response, MessageWithSlices) else ()
+        done_message = response.message if isinstance(response, MessageWithSlices) else response
+        done = iter(() if done_message is None else getattr(done_message, self.results))
         done_slices = iter(slices)
         results: list[Any] = []
         all_slices: list[Any] = []
@@ -138,9 +141,10 @@ class Each:
             results += own
             if slices:
                 all_slices += [next(done_slices) if error is None else [] for _ in own]
-        if response is None:
-            return asker.api.response(**{self.results: results}), ()
-        return replace(response, **{self.results: results}), all_slices
+        if done_message is None:
+            return kind(**{self.results: results})
+        merged = replace(done_message, **{self.results: results})
+        return MessageWithSlices(merged, all_slices) if slices else merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,7 @@ class Listed:
     named: Callable[[Any], str]
 
     def __call__(self, asker: Asker, message: Message) -> Admitted:
-        return message, lambda response, slices: (self._without_hidden(asker, response), slices)
+        return message, lambda response: self._without_hidden(asker, response)
 
     def _without_hidden(self, asker: Asker, response: Any) -> Any:
         shown = [

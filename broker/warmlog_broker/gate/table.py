@@ -21,17 +21,17 @@ from warmlog_broker.gate.rules import (
 from warmlog_broker.handlers.fetch import failed
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
 from warmlog_broker.handlers.offsets import NOT_FOUND
-from warmlog_broker.network.request_runner import ConnectionEnds
+from warmlog_broker.network.request import ConnectionEnds
+from warmlog_protocol import messages
 from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET
 from warmlog_protocol.errors import AuthorizationFailed
 from warmlog_protocol.messages import (
     ACKS_NONE,
-    APIS,
+    API_OF_REQUEST,
     CLUSTER_NAME,
     CONSUMER_REPLICA_ID,
     DEBUGGING_REPLICA_ID,
     AlterTopicResult,
-    ApiKey,
     CommittedPartition,
     CreatedPartitions,
     CreatedTopic,
@@ -50,6 +50,7 @@ from warmlog_protocol.messages import (
     ListedTransaction,
     ListGroupsRequest,
     ListOffsetsRequest,
+    Message,
     MetadataRequest,
     OffsetFetchRequest,
     Operation,
@@ -163,7 +164,7 @@ def _list_offsets(asker: Asker, message: ListOffsetsRequest) -> Admitted:
 def _offset_fetch(asker: Asker, message: OffsetFetchRequest) -> Admitted:
     """A result has no error of its own, and without an offset a reader would begin at the start: all is refused."""
     if message.partitions is None:
-        return message, lambda response, slices: (_described_offsets(asker, response), slices)
+        return message, lambda response: _described_offsets(asker, response)
     for name in {identified_topic_of(asker, each) for each in message.partitions}:
         asker.require(Operation.DESCRIBE, TOPIC, name)
     return message, None
@@ -186,7 +187,7 @@ def _list_groups(asker: Asker, message: ListGroupsRequest) -> Admitted:
 
 def _members_topics(asker: Asker, message: Any) -> Admitted:
     """A group is described only to a principal that may describe the topics of its members."""
-    return message, lambda response, slices: (_with_known_topics(asker, response), slices)
+    return message, lambda response: _with_known_topics(asker, response)
 
 
 def _with_known_topics(asker: Asker, response: Any) -> Any:
@@ -210,7 +211,7 @@ def _known_or_refused(asker: Asker, group: DescribedGroup) -> DescribedGroup:
 
 def _parts_of_transactions(asker: Asker, message: Any) -> Admitted:
     """Of a transaction, only the topics and groups are shown that the principal may describe."""
-    return message, lambda response, slices: (_with_known_parts(asker, response), slices)
+    return message, lambda response: _with_known_parts(asker, response)
 
 
 def _with_known_parts(asker: Asker, response: Any) -> Any:
@@ -228,12 +229,12 @@ def _with_known_parts(asker: Asker, response: Any) -> Any:
 
 _WRITE_TRANSACTIONS = Whole(Operation.WRITE, TRANSACTIONAL_ID, lambda message: (message.transactional_id,))
 
-RIGHTS: dict[int, tuple[Rule, ...]] = {
-    ApiKey.HANDSHAKE: (),
-    ApiKey.AUTHENTICATE: (),
-    ApiKey.METADATA: (_metadata,),
-    ApiKey.CREATE_TOPICS: (_create_topics,),
-    ApiKey.DELETE_TOPICS: (
+RIGHTS: dict[type[Message], tuple[Rule, ...]] = {
+    messages.HandshakeRequest: (),
+    messages.AuthenticateRequest: (),
+    messages.MetadataRequest: (_metadata,),
+    messages.CreateTopicsRequest: (_create_topics,),
+    messages.DeleteTopicsRequest: (
         Each(
             (Operation.DELETE,),
             TOPIC,
@@ -242,35 +243,35 @@ RIGHTS: dict[int, tuple[Rule, ...]] = {
             lambda name, error: [DeletedTopic(error.code, str(error), name)],
         ),
     ),
-    ApiKey.ALTER_TOPICS: (
+    messages.AlterTopicsRequest: (
         _each_topic(Operation.ALTER_CONFIGS, lambda each, error: [AlterTopicResult(error.code, str(error), each.name)]),
     ),
-    ApiKey.CREATE_PARTITIONS: (
+    messages.CreatePartitionsRequest: (
         _each_topic(Operation.ALTER, lambda each, error: [CreatedPartitions(error.code, str(error), each.name)]),
     ),
-    ApiKey.DESCRIBE_CONFIGS: (_describe_configs,),
-    ApiKey.ALTER_REPLICA_LOG_DIRS: (on_cluster(Operation.ALTER),),
-    ApiKey.DESCRIBE_LOG_DIRS: (on_cluster(Operation.DESCRIBE),),
-    ApiKey.INIT_PRODUCER_ID: (_init_producer_id,),
-    ApiKey.PRODUCE: (_produce,),
-    ApiKey.FETCH: (
+    messages.DescribeConfigsRequest: (_describe_configs,),
+    messages.AlterReplicaLogDirsRequest: (on_cluster(Operation.ALTER),),
+    messages.DescribeLogDirsRequest: (on_cluster(Operation.DESCRIBE),),
+    messages.InitProducerIdRequest: (_init_producer_id,),
+    messages.ProduceRequest: (_produce,),
+    messages.FetchRequest: (
         _fetch,
         _each_partition(Operation.READ, lambda part, error: [failed(part, error)], changes={"max_wait_ms": 0}),
     ),
-    ApiKey.LIST_OFFSETS: (
+    messages.ListOffsetsRequest: (
         _list_offsets,
         _each_partition(
             Operation.DESCRIBE,
             lambda part, error: [ListedOffset(part.topic, part.partition, error.code, str(error), *NOT_FOUND)],
         ),
     ),
-    ApiKey.DELETE_RECORDS: (
+    messages.DeleteRecordsRequest: (
         _each_partition(
             Operation.DELETE,
             lambda part, error: [DeletedRecords(part.topic, part.partition, error.code, str(error), NO_OFFSET)],
         ),
     ),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (
+    messages.OffsetForLeaderEpochRequest: (
         _each_partition(
             Operation.DESCRIBE,
             lambda part, error: [
@@ -280,19 +281,19 @@ RIGHTS: dict[int, tuple[Rule, ...]] = {
             ],
         ),
     ),
-    ApiKey.OFFSET_COMMIT: (_in_group(Operation.READ), _COMMITTED),
-    ApiKey.OFFSET_FETCH: (_in_group(Operation.DESCRIBE), _offset_fetch),
-    ApiKey.GROUP_HEARTBEAT: (
+    messages.OffsetCommitRequest: (_in_group(Operation.READ), _COMMITTED),
+    messages.OffsetFetchRequest: (_in_group(Operation.DESCRIBE), _offset_fetch),
+    messages.GroupHeartbeatRequest: (
         _in_group(Operation.READ),
         Whole(Operation.DESCRIBE, TOPIC, lambda message: message.topics or ()),
     ),
-    ApiKey.LIST_GROUPS: (_list_groups,),
-    ApiKey.DESCRIBE_GROUPS: (
+    messages.ListGroupsRequest: (_list_groups,),
+    messages.DescribeGroupsRequest: (
         _each_group(Operation.DESCRIBE, DescribedGroup),
         _members_topics,
     ),
-    ApiKey.DELETE_GROUPS: (_each_group(Operation.DELETE, DeletedGroup),),
-    ApiKey.DELETE_OFFSETS: (
+    messages.DeleteGroupsRequest: (_each_group(Operation.DELETE, DeletedGroup),),
+    messages.DeleteOffsetsRequest: (
         _in_group(Operation.DELETE),
         _each_partition(
             Operation.READ,
@@ -303,32 +304,32 @@ RIGHTS: dict[int, tuple[Rule, ...]] = {
             result_count=lambda each: len(each.partitions),
         ),
     ),
-    ApiKey.END_TRANSACTION: (_WRITE_TRANSACTIONS,),
-    ApiKey.JOIN_JOB: (_WRITE_TRANSACTIONS,),
-    ApiKey.JOB_HEARTBEAT: (_WRITE_TRANSACTIONS,),
-    ApiKey.COMMIT_JOB: (_WRITE_TRANSACTIONS,),
-    ApiKey.ABORT_JOB_MEMBERS: (_WRITE_TRANSACTIONS,),
-    ApiKey.TXN_OFFSET_COMMIT: (_WRITE_TRANSACTIONS, _in_group(Operation.READ), _COMMITTED),
-    ApiKey.LIST_TRANSACTIONS: (
+    messages.EndTransactionRequest: (_WRITE_TRANSACTIONS,),
+    messages.JoinJobRequest: (_WRITE_TRANSACTIONS,),
+    messages.JobHeartbeatRequest: (_WRITE_TRANSACTIONS,),
+    messages.CommitJobRequest: (_WRITE_TRANSACTIONS,),
+    messages.AbortJobMembersRequest: (_WRITE_TRANSACTIONS,),
+    messages.TxnOffsetCommitRequest: (_WRITE_TRANSACTIONS, _in_group(Operation.READ), _COMMITTED),
+    messages.ListTransactionsRequest: (
         _parts_of_transactions,
         Listed(TRANSACTIONAL_ID, "transactions", attrgetter("transactional_id")),
     ),
-    ApiKey.ABORT_TRANSACTION: (on_cluster(Operation.ALTER),),
-    ApiKey.LIST_USERS: (on_cluster(Operation.DESCRIBE),),
-    ApiKey.ALTER_USERS: (on_cluster(Operation.ALTER),),
-    ApiKey.CREATE_ACLS: (on_cluster(Operation.ALTER),),
-    ApiKey.DELETE_ACLS: (on_cluster(Operation.ALTER),),
-    ApiKey.DESCRIBE_ACLS: (on_cluster(Operation.DESCRIBE),),
-    ApiKey.CHECK_ACL: (on_cluster(Operation.DESCRIBE),),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: (on_cluster(Operation.DESCRIBE_CONFIGS),),
-    ApiKey.ALTER_CLIENT_QUOTAS: (on_cluster(Operation.ALTER_CONFIGS),),
-    ApiKey.ALTER_BROKER_CONFIG: (on_cluster(Operation.ALTER_CONFIGS),),
-    ApiKey.FIND_SPLITS: (
+    messages.AbortTransactionRequest: (on_cluster(Operation.ALTER),),
+    messages.ListUsersRequest: (on_cluster(Operation.DESCRIBE),),
+    messages.AlterUsersRequest: (on_cluster(Operation.ALTER),),
+    messages.CreateAclsRequest: (on_cluster(Operation.ALTER),),
+    messages.DeleteAclsRequest: (on_cluster(Operation.ALTER),),
+    messages.DescribeAclsRequest: (on_cluster(Operation.DESCRIBE),),
+    messages.CheckAclRequest: (on_cluster(Operation.DESCRIBE),),
+    messages.DescribeClientQuotasRequest: (on_cluster(Operation.DESCRIBE_CONFIGS),),
+    messages.AlterClientQuotasRequest: (on_cluster(Operation.ALTER_CONFIGS),),
+    messages.AlterBrokerConfigRequest: (on_cluster(Operation.ALTER_CONFIGS),),
+    messages.FindSplitsRequest: (
         _each_partition(
             Operation.READ, lambda part, error: [FoundSplits(part.topic, part.partition, error.code, str(error))]
         ),
     ),
 }
-"""The rules of each API, which are asked in order."""
+"""The rules of each kind of request, which are asked in order."""
 
-assert RIGHTS.keys() == APIS.keys()
+assert RIGHTS.keys() == API_OF_REQUEST.keys()

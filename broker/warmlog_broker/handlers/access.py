@@ -4,8 +4,7 @@ import logging
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
-from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import Deferred, Response
+from warmlog_broker.network.request import Deferred, RequestContext, Response
 from warmlog_broker.security.authentication import FAILED, AuthenticationFailed
 from warmlog_broker.security.quota_rules import QuotaEntity
 from warmlog_broker.security.users import altered_user_error

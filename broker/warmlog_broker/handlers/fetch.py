@@ -22,8 +22,7 @@ from msgspec import Struct
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
-from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import Deferred, MessageWithSlices, Response
+from warmlog_broker.network.request import Deferred, MessageWithSlices, RequestContext, Response
 from warmlog_broker.replica.delayed_fetch import DelayedFetches, WantedRead
 from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.io.os_errors import storage_error

@@ -12,8 +12,7 @@ from warmlog_broker.coordinator.group.decisions.state import Group, Member
 from warmlog_broker.coordinator.group.decisions.target import chosen_assignor
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import ITEMS_A_TURN, Items
-from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import Deferred, Response
+from warmlog_broker.network.request import Deferred, RequestContext, Response
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
     DeletedGroup,

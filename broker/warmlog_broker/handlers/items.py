@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol, TypeVar
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.request_context import RequestContext, request_number
+from warmlog_broker.network.request import RequestContext, request_number
 from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.io.os_errors import storage_error

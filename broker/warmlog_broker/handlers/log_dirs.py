@@ -6,7 +6,7 @@ from pathlib import Path
 from warmlog_broker.data_dirs.directory_set import OfflineDirectory
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request import RequestContext
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import ServedDirectory
 from warmlog_protocol.errors import ApiError, ErrorCode

@@ -4,7 +4,7 @@ import logging
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request import RequestContext
 from warmlog_broker.replica.cluster_view import NO_LEADER, ClusterView
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.version import broker_version
@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 
 def handshake(services: Services, context: RequestContext, request: HandshakeRequest) -> HandshakeResponse:
+    if context.authentication is not None:
+        context.authentication.greeted()
     version = request.client_version[:_SHOWN_CHARACTERS]
     _log.debug("connection with %s: client %r %r", context.peer, context.client_id, version)
     return HandshakeResponse(

@@ -18,7 +18,7 @@ from functools import partial
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request import RequestContext
 from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.cleaner.throttle import Turns
 from warmlog_broker.storage.io.os_errors import storage_error

@@ -24,8 +24,7 @@ from warmlog_broker.coordinator.transaction.decisions.limits import check_transa
 from warmlog_broker.coordinator.transaction.decisions.state import Producer
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
-from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import ConnectionEnds, Deferred
+from warmlog_broker.network.request import BatchSource, ConnectionEnds, Deferred, RequestContext
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
@@ -117,9 +116,10 @@ Outcome = ProduceResponse | PendingProduce | None
 
 
 def produce(
-    services: Services, context: RequestContext, request: ProduceRequest, batches: list[ReceivedBatch]
+    services: Services, context: RequestContext, request: ProduceRequest, source: BatchSource
 ) -> Outcome | Coroutine[Any, Any, Outcome]:
-    """Append `batches`, one for each partition of the request; return a coroutine if that takes several turns."""
+    """Append one batch for each partition of the request; return a coroutine if that takes several turns."""
+    batches = source()
     _check(request)
     verified: list[Verified] = []
     if request.transactional_id is not None:

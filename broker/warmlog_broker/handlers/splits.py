@@ -7,7 +7,7 @@ import time
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request import RequestContext
 from warmlog_broker.storage.segment.splits import Split, measure
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (

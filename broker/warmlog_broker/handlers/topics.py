@@ -11,7 +11,7 @@ from warmlog_broker.config.given import shown
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request import RequestContext
 from warmlog_broker.storage.config import TOPIC_SETTINGS
 from warmlog_broker.topics.topics import Topic
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY
 from warmlog_broker.coordinator.transaction.decisions.state import Job, Producer, Transaction
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request import RequestContext
 from warmlog_protocol.messages import (
     AbortJobMembersRequest,
     AbortJobMembersResponse,

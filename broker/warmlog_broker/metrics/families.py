@@ -23,7 +23,6 @@ from warmlog_broker.runtime.counters import Histogram
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topics import Topic
-from warmlog_protocol.messages import APIS
 
 OTHER_TOPICS = "~other"
 """No topic can have this name."""
@@ -122,8 +121,8 @@ class BrokerMetrics:
 
     def _requests(self) -> Iterator[Metric]:
         counters = self._services.counters
-        by_name = {APIS[key].name: histogram for key, histogram in counters.request_seconds.items()}
-        yield _histogram("warmlog_request_seconds", "From a complete request to its response", "api", by_name)
+        latency = counters.request_seconds
+        yield _histogram("warmlog_request_seconds", "From a complete request to its response", "api", latency)
         errors = CounterMetricFamily(
             "warmlog_request_errors", "Errors of requests and of their items", labels=["api", "error"]
         )

@@ -33,8 +33,8 @@ class Counters:
     """The counters of one broker that have no better owner."""
 
     def __init__(self) -> None:
-        self.request_seconds: defaultdict[int, Histogram] = defaultdict(lambda: Histogram(SECONDS))
-        """By API key: from a complete request to its response. A fetch includes its wait for data."""
+        self.request_seconds: defaultdict[str, Histogram] = defaultdict(lambda: Histogram(SECONDS))
+        """By the name of the API: from a complete request to its response. A fetch includes its wait for data."""
         self.errors: Counter[tuple[str, str]] = Counter()
         """By the names of the API and of the error class: of requests, and of single items of a request."""
         self.denied: Counter[tuple[str, str]] = Counter()

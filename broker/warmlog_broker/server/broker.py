@@ -20,12 +20,12 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import Listener, format_address, parse_address
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
-from warmlog_broker.handlers import bind_handlers
+from warmlog_broker.handlers import bind_endpoints
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.codec import WarmlogCodec
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
-from warmlog_broker.network.request_runner import Handler
+from warmlog_broker.network.request import Endpoint
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Outbox, Session, SessionContext
 from warmlog_broker.runtime.counters import Counters
@@ -45,6 +45,7 @@ from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.topics.broker_changes import still_valid
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import WarmlogError
+from warmlog_protocol.messages import APIS
 
 if TYPE_CHECKING:
     from warmlog_broker.server.admin_port import AdminPort
@@ -342,12 +343,13 @@ class Broker:
         return Engine(runtime, stored, opener, undo)
 
     async def _listen(self, bound: list[BoundListener]) -> None:
-        handlers: Mapping[int, Handler] = bind_handlers(self.services)
+        endpoints = bind_endpoints(self.services)
         if self.services.authorizer.is_on:
             from warmlog_broker.gate.gate import guarded
 
-            handlers = guarded(self.services, handlers)
-        contexts = {each.listener: self._session_context(each.listener, handlers) for each in bound}
+            endpoints = guarded(self.services, endpoints)
+        by_key = {key: endpoints[api.request] for key, api in APIS.items()}
+        contexts = {each.listener: self._session_context(each.listener, by_key) for each in bound}
         await self.listening.accept(bound, lambda listener: Session(contexts[listener]))
 
     def _authentication_of(self, listener: Listener) -> Callable[[], Authentication | None]:
@@ -356,7 +358,7 @@ class Broker:
         rules = AuthenticationRules(self.config.offered_mechanisms, self.config.sasl_session_lifetime_ms)
         return lambda: Authentication(self.services.users, rules, self._loop.time)
 
-    def _session_context(self, listener: Listener, handlers: Mapping[int, Handler]) -> SessionContext:
+    def _session_context(self, listener: Listener, endpoints: Mapping[int, Endpoint]) -> SessionContext:
         return SessionContext(
             config=self.config,
             listener=listener,
@@ -369,9 +371,8 @@ class Broker:
             timers=self._timers,
             counters=self._counters,
             quotas=self.services.quotas,
-            handlers=handlers,
             make_authentication=self._authentication_of(listener),
-            make_codec=WarmlogCodec.for_broker,
+            make_codec=partial(WarmlogCodec, self.config, endpoints),
             make_send_queue=lambda transport, on_sent: SendQueue(
                 transport,
                 cold_readers=self._threads.cold_readers,

@@ -7,7 +7,7 @@ with their partitions. It counts for the principal that created the group or the
 from collections.abc import Callable, Iterable, Mapping
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL
+from warmlog_broker.network.request import ANONYMOUS_PRINCIPAL
 from warmlog_protocol.errors import PolicyViolation
 
 Held = Mapping[str, int]

@@ -12,7 +12,7 @@ from unit.broker.conftest import MakePartition
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import DEFAULT_LISTENER
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, RequestContext
+from warmlog_broker.network.request import ANONYMOUS_PRINCIPAL, RequestContext
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines

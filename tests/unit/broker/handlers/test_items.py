@@ -8,7 +8,7 @@ import pytest
 
 from unit.broker.handlers.conftest import MakeServices
 from warmlog_broker.handlers.items import ITEMS_A_TURN, Items
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request import RequestContext
 from warmlog_protocol.errors import ApiError, DiskFull, ErrorCode, InvalidRequest, OutOfResources, StorageError
 from warmlog_protocol.messages import ProducePartition
 

@@ -8,7 +8,7 @@ import pytest
 
 from memory_quotas import quota
 from unit.broker.network.test_session import Client, Run, Server, Tls, authority, connected, run, serving, tls, until
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request import RequestContext
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.messages import (
     ApiKey,
