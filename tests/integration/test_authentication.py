@@ -104,7 +104,7 @@ def test_a_wrong_password_and_an_unknown_user_are_told_alike_and_as_late(broker:
     assert len(told) == 1
     assert min(took) > 0.2
     errors = broker.in_loop(lambda running: dict(running.services.counters.errors))
-    assert errors["Authenticate", "SaslAuthenticationFailed"] == 3
+    assert errors["warmlog", "Authenticate", "SaslAuthenticationFailed"] == 3
 
 
 def test_an_unknown_user_has_the_same_salt_again_and_after_a_restart(make_broker: Callable[..., BrokerThread]) -> None:
@@ -258,7 +258,9 @@ async def test_clients_renew_their_sessions_under_load_without_a_failed_request(
             async with warmlog.Consumer(broker.address, topics=["t"], **LOGIN) as consumer:
                 values = [bytes(record.value or b"") async for record in consumer.records(until="latest")]
         assert values == [b"%d" % number for number in range(count)]
-        seconds = broker.in_loop(lambda running: running.services.counters.request_seconds["Authenticate"].counts)
+        seconds = broker.in_loop(
+            lambda running: running.services.counters.request_seconds["warmlog", "Authenticate"].counts
+        )
         assert sum(seconds) >= 2 * 2 * 4, "two connections and more, each at least four sessions of two messages"
         errors = broker.in_loop(lambda running: dict(running.services.counters.errors))
         assert not errors

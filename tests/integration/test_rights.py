@@ -589,7 +589,7 @@ def test_a_pattern_of_a_group_finds_no_topic_that_may_not_be_described(broker: B
 
 
 def test_the_operator_sees_why_and_the_client_only_that(broker: BrokerThread, caplog: pytest.LogCaptureFixture) -> None:
-    def denied() -> dict[tuple[str, str], int]:
+    def denied() -> dict[tuple[str, str, str], int]:
         return broker.in_loop(lambda b: dict(b.services.counters.denied))
 
     broker.in_loop(lambda b: b.services.counters.denied.clear())
@@ -600,7 +600,7 @@ def test_the_operator_sees_why_and_the_client_only_that(broker: BrokerThread, ca
         response: Any = ask(broker, Case(fetch_of(SECRET), ()))
         texts.append(response.partitions[0].error_message)
     assert texts[0] == texts[1]
-    assert denied() == {("Fetch", "no rule"): 1, ("Fetch", "denied"): 1}
+    assert denied() == {("warmlog", "Fetch", "no rule"): 1, ("warmlog", "Fetch", "denied"): 1}
     lines = [record.getMessage() for record in caplog.records if "Fetch" in record.getMessage()]
     assert "no rule allows it" in lines[0]
     assert "a rule denies it" in lines[1]
@@ -628,7 +628,7 @@ def test_a_request_with_many_refusals_has_one_line_and_counts_all(
     response: Any = ask(broker, Case(MetadataRequest(names), ()))
     assert [topic.name for topic in response.topics] == names
     assert len([record for record in caplog.records if "was refused" in record.getMessage()]) == 1
-    assert broker.in_loop(lambda b: dict(b.services.counters.denied)) == {("Metadata", "no rule"): 500}
+    assert broker.in_loop(lambda b: dict(b.services.counters.denied)) == {("warmlog", "Metadata", "no rule"): 500}
 
 
 def test_transactional_ids_have_rights_of_their_own(broker: BrokerThread) -> None:

@@ -56,7 +56,7 @@ class Asker:
         """Count that this is refused, log the first of the request, and return the error for the response."""
         principal = self._principal
         is_denied = self._authorizer.is_denied_by_rule(principal, operation, resource_type, name)
-        self._services.counters.denied[self._api, DENIED if is_denied else NO_RULE] += 1
+        self._services.counters.denied[self._context.wire, self._api, DENIED if is_denied else NO_RULE] += 1
         shown = name if name is None or len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}…"
         what = f"{operation.name} on {resource_text(resource_type, shown)}"
         if not self._is_logged:
@@ -75,7 +75,7 @@ class Asker:
 
     def count(self, error: AuthorizationFailed) -> None:
         """Count an error of one item of the request."""
-        self._services.counters.errors[self._api, type(error).__name__] += 1
+        self._services.counters.errors[self._context.wire, self._api, type(error).__name__] += 1
 
     def topic_name(self, topic_id: bytes, name: str) -> str:
         """Return what the topic that a request means is called: its id decides, if it has one."""

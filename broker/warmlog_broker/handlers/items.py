@@ -68,7 +68,7 @@ class Items:
 
     def _error(self, item: str | PartitionItem, error: Exception) -> ApiError:
         """Count and return the error for the response. One of the disk is logged in a line, a bug with a traceback."""
-        self._services.counters.errors[self._name, type(error).__name__] += 1
+        self._services.counters.errors[self._context.wire, self._name, type(error).__name__] += 1
         if isinstance(error, ApiError):
             return error
         subject = repr(item) if isinstance(item, str) else f"{item.topic!r} {item.partition}"

@@ -5,8 +5,9 @@ limited to `metrics.max.topics`: those of further topics are added up under the 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
+from typing import Any, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
@@ -116,34 +117,21 @@ class BrokerMetrics:
         if (expires_at := self._certificate_expiry()) is not None:
             expiry.add_metric([], expires_at.timestamp())
         yield expiry
-        delay = {"": services.counters.loop_delay_seconds}
-        yield _histogram("warmlog_event_loop_delay_seconds", "How late the event loop runs its tick", "", delay)
+        delay = {(): services.counters.loop_delay_seconds}
+        yield _histogram("warmlog_event_loop_delay_seconds", "How late the event loop runs its tick", (), delay)
 
     def _requests(self) -> Iterator[Metric]:
         counters = self._services.counters
+        api = ("protocol", "api")
         latency = counters.request_seconds
-        yield _histogram("warmlog_request_seconds", "From a complete request to its response", "api", latency)
-        errors = CounterMetricFamily(
-            "warmlog_request_errors", "Errors of requests and of their items", labels=["api", "error"]
-        )
-        for (api, error), count in counters.errors.items():
-            errors.add_metric([api, error], count)
-        yield errors
-        denied = CounterMetricFamily(
-            "warmlog_requests_denied", "Requests and items without a right", labels=["api", "reason"]
-        )
-        for (api, reason), count in counters.denied.items():
-            denied.add_metric([api, reason], count)
-        yield denied
+        yield _histogram("warmlog_request_seconds", "From a complete request to its response", api, latency)
+        errors, denied = counters.errors, counters.denied
+        yield _counters("warmlog_request_errors", "Errors of requests and of their items", (*api, "error"), errors)
+        yield _counters("warmlog_requests_denied", "Requests and items without a right", (*api, "reason"), denied)
         quotas = self._services.quotas
-        labels = ["user", "quota"]
-        throttled = CounterMetricFamily("warmlog_throttled_requests", "Requests that exceeded a quota", labels=labels)
-        seconds = CounterMetricFamily("warmlog_throttle_seconds", "Delays because of quotas", labels=labels)
-        for label, count in quotas.throttled.items():
-            throttled.add_metric(list(label), count)
-            seconds.add_metric(list(label), quotas.throttled_seconds[label])
-        yield throttled
-        yield seconds
+        who = ("user", "quota")
+        yield _counters("warmlog_throttled_requests", "Requests that exceeded a quota", who, quotas.throttled)
+        yield _counters("warmlog_throttle_seconds", "Delays because of quotas", who, quotas.throttled_seconds)
         yield _gauge("warmlog_connections", "Open connections", len(self._connections))
         yield _gauge("warmlog_connections_limit", "The most that may be open", self._connections.limit)
         in_flight = sum(connection.requests_in_flight for connection in self._connections)
@@ -227,29 +215,34 @@ def _counter(name: str, text: str, value: float) -> Metric:
     return CounterMetricFamily(name, text, value=value)
 
 
+Label: TypeAlias = str | tuple[str, ...]
+"""The name of the label, or those of several, whose values are keys of the same form."""
+
+
 def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
     family = GaugeMetricFamily(name, text, labels=[label])
-    _add(family, values.items())
+    for key, value in values.items():
+        family.add_metric([key], float(value))
     return family
 
 
-def _counters(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=[label])
-    _add(family, values.items())
+def _counters(name: str, text: str, label: Label, values: Mapping[Any, float]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=_listed(label))
+    for key, value in values.items():
+        family.add_metric(_listed(key), float(value))
     return family
 
 
-def _add(family: GaugeMetricFamily | CounterMetricFamily, values: Iterable[tuple[str, float]]) -> None:
-    for label, value in values:
-        family.add_metric([label], float(value))
-
-
-def _histogram(name: str, text: str, label: str, histograms: Mapping[str, Histogram]) -> Metric:
-    family = HistogramMetricFamily(name, text, labels=[label] if label else [])
-    for value, histogram in histograms.items():
+def _histogram(name: str, text: str, label: Label, histograms: Mapping[Any, Histogram]) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=_listed(label))
+    for key, histogram in histograms.items():
         count, buckets = 0, []
         for bound, more in zip([*map(str, histogram.bounds), "+Inf"], histogram.counts, strict=True):
             count += more
             buckets.append((bound, count))
-        family.add_metric([value] if label else [], buckets, histogram.total)
+        family.add_metric(_listed(key), buckets, histogram.total)
     return family
+
+
+def _listed(label: Label) -> list[str]:
+    return [label] if isinstance(label, str) else list(label)

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from warmlog_broker.config.listeners import Wire
 from warmlog_broker.security.authentication import Authentication
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.messages import USER_PREFIX, Message
@@ -41,6 +42,8 @@ class RequestContext(Struct, frozen=True):
     """None if the listener does not authenticate."""
     connection: int = 0
     """The number of the connection: they are counted from the start of the broker."""
+    wire: Wire = Wire.WARMLOG
+    """The protocol of the listener, a label of metrics."""
 
 
 class MessageWithSlices(Struct, frozen=True, gc=False):

@@ -258,7 +258,7 @@ class RequestRunner:
         if not isinstance(error, ApiError):
             error = own_failure(f"request {request_number()}, {started.endpoint.name} from {self.context.peer}")
         _log.debug("the response is %s: %s", type(error).__name__, error)
-        self._counters.errors[started.endpoint.name, type(error).__name__] += 1
+        self._counters.errors[self.context.wire, started.endpoint.name, type(error).__name__] += 1
         if isinstance(error, SaslAuthenticationFailed | TooManyConnections):
             self._channel.end_last(started, self._codec.encode_error(started, error))
             return
@@ -267,7 +267,7 @@ class RequestRunner:
     def _end(self, started: StartedRequest, pieces: Pieces | None) -> None:
         if started.started_s:  # otherwise it was refused unread
             took_s = time.perf_counter() - started.started_s
-            self._counters.request_seconds[started.endpoint.name].observe(took_s)
+            self._counters.request_seconds[self.context.wire, started.endpoint.name].observe(took_s)
             if _log.isEnabledFor(logging.DEBUG):
                 _log.debug("ended after %.3f ms", took_s * 1000)
         self._channel.end(started, pieces)

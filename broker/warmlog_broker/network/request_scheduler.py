@@ -125,6 +125,11 @@ class RequestScheduler(Generic[R, P]):
         """Those of them that have ended, and their responses."""
 
     @property
+    def waiting(self) -> Iterable[P]:
+        """The responses that wait for their turn."""
+        return [response for response in self._ended.values() if response is not None]
+
+    @property
     def has_backlog(self) -> bool:
         """Whether requests were received that have not started."""
         return bool(self._backlog)

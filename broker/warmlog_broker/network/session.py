@@ -158,6 +158,7 @@ class Session(asyncio.BufferedProtocol):
                 is_replica=False,
                 authentication=self._authentication,
                 connection=context.connections.next_number(),
+                wire=context.listener.wire,
             ),
         )
         now_s = self._loop.time()
@@ -249,6 +250,8 @@ class Session(asyncio.BufferedProtocol):
             self.release(started)
         for ready in self._scheduler.end(started, pieces):
             self._sending.push(ready)
+        if self._codec.keeps_order and self._scheduler.allows.responding:
+            self._sending.count_waiting(self._scheduler.waiting)
         self._context.outbox.add(self)
 
     def hold(self, started: StartedRequest, payload_bytes: int) -> None:
@@ -337,7 +340,7 @@ class Session(asyncio.BufferedProtocol):
         sending = self._sending
         return (
             self._holds_requests
-            or sending.queued_bytes > self._context.config.send_queue_bytes
+            or sending.queued_bytes + sending.waiting_bytes > self._context.config.send_queue_bytes
             or (sending.held_bytes > 0 and self._context.response_memory.is_short)
         )
 

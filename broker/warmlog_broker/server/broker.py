@@ -8,7 +8,7 @@ every log that was closed without an error, a marker that lets the next start sk
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from enum import Enum
@@ -17,15 +17,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.config.listeners import Listener, format_address, parse_address
+from warmlog_broker.config.listeners import Listener, Wire, format_address, parse_address
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
 from warmlog_broker.handlers import bind_endpoints
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.codec import WarmlogCodec
+from warmlog_broker.network.codec import ProtocolCodec, WarmlogCodec
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
-from warmlog_broker.network.request import Endpoint
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Outbox, Session, SessionContext
 from warmlog_broker.runtime.counters import Counters
@@ -349,7 +348,8 @@ class Broker:
 
             endpoints = guarded(self.services, endpoints)
         by_key = {key: endpoints[api.request] for key, api in APIS.items()}
-        contexts = {each.listener: self._session_context(each.listener, by_key) for each in bound}
+        codecs = {Wire.WARMLOG: partial(WarmlogCodec, self.config, by_key)}
+        contexts = {each.listener: self._session_context(each.listener, codecs[each.listener.wire]) for each in bound}
         await self.listening.accept(bound, lambda listener: Session(contexts[listener]))
 
     def _authentication_of(self, listener: Listener) -> Callable[[], Authentication | None]:
@@ -358,7 +358,7 @@ class Broker:
         rules = AuthenticationRules(self.config.offered_mechanisms, self.config.sasl_session_lifetime_ms)
         return lambda: Authentication(self.services.users, rules, self._loop.time)
 
-    def _session_context(self, listener: Listener, endpoints: Mapping[int, Endpoint]) -> SessionContext:
+    def _session_context(self, listener: Listener, make_codec: Callable[[], ProtocolCodec]) -> SessionContext:
         return SessionContext(
             config=self.config,
             listener=listener,
@@ -372,7 +372,7 @@ class Broker:
             counters=self._counters,
             quotas=self.services.quotas,
             make_authentication=self._authentication_of(listener),
-            make_codec=partial(WarmlogCodec, self.config, endpoints),
+            make_codec=make_codec,
             make_send_queue=lambda transport, on_sent: SendQueue(
                 transport,
                 cold_readers=self._threads.cold_readers,

@@ -222,10 +222,13 @@ async def test_each_request_is_timed_and_errors_are_counted(room: Room) -> None:
     room.start(InvalidRequest("no"))
     room.start(KeyError("x"), ApiKey.FETCH)
     assert {key: sum(each.counts) for key, each in room.counters.request_seconds.items()} == {
-        "Metadata": 2,
-        "Fetch": 1,
+        ("warmlog", "Metadata"): 2,
+        ("warmlog", "Fetch"): 1,
     }
-    assert room.counters.errors == {("Metadata", "InvalidRequest"): 1, ("Fetch", "UnknownServerError"): 1}
+    assert room.counters.errors == {
+        ("warmlog", "Metadata", "InvalidRequest"): 1,
+        ("warmlog", "Fetch", "UnknownServerError"): 1,
+    }
 
 
 async def test_a_bug_is_logged_with_the_api_and_the_peer(room: Room, caplog: pytest.LogCaptureFixture) -> None:

@@ -174,6 +174,7 @@ def test_responses_leave_in_the_order_of_their_requests_if_the_codec_keeps_it() 
     assert room.end(3) == []
     assert room.end(2, None) == []
     assert room.scheduler.in_flight == 3
+    assert list(room.scheduler.waiting) == ["response 3"]
     assert room.start_all() == []
     assert room.end(1) == ["response 1", "response 3"]
     assert room.start_all() == [4]

@@ -608,12 +608,18 @@ def test_a_protocol_that_keeps_order_and_has_batches_inside_its_messages_plugs_i
             frames = [pack(">IBB", 2, key, number) for number, key in enumerate(keys)]
             client.writer.write(b"".join(frames)[:-1])
             await asyncio.sleep(0.1)
-            assert server.sessions[0]._scheduler.in_flight == 3
+            (session,) = server.sessions
+            assert session._scheduler.in_flight == 3
+            counted = session._sending.waiting_bytes, server.context.response_memory.held_bytes
+            assert counted[0] > 2 * 60_000 > counted[1] > 60_000, (
+                "the converted response is in memory, the other is not"
+            )
             pending.complete(ErrorResponse("done"))
             client.writer.write(frames[-1][-1:])
             inside = b"[abc][][de" + (b"hijabcdefg" * 6000) + b"]"
             converted = b"<ABCDE" + (b"HIJABCDEFG" * 6000) + b">"
             responses = [await receive(client.reader) for _ in keys]
             assert responses == [(0, b"<>"), (1, converted), (2, b"<" + inside + b">"), (3, b"!no")]
+            assert session._sending.waiting_bytes == server.context.response_memory.held_bytes == 0
 
     run(work())
