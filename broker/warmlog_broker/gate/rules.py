@@ -17,10 +17,7 @@ from warmlog_protocol.errors import AuthorizationFailed
 from warmlog_protocol.messages import (
     API_OF_REQUEST,
     CLUSTER_NAME,
-    AlteredTopic,
     Message,
-    NewPartitions,
-    NewTopic,
     Operation,
     ResourceType,
 )
@@ -60,7 +57,7 @@ def topic_of(_asker: Asker, item: PartitionItem) -> str:
     return item.topic
 
 
-def name_of(_asker: Asker, item: NewTopic | AlteredTopic | NewPartitions) -> str:
+def name_of(_asker: Asker, item: Any) -> str:
     """The name of an item."""
     return item.name
 
@@ -83,8 +80,8 @@ class Each:
     """The field of the request, a list."""
     results: str
     """The field of the response."""
-    refused: Callable[[Any, AuthorizationFailed], list[Any]]
-    """Return the results of a refused item."""
+    refused: Callable[[Any, AuthorizationFailed], Any]
+    """Return the result of a refused item, or a list of them."""
     named: Callable[[Asker, Any], str] = _itself
     result_count: Callable[[Any], int] = lambda _: 1
     """Return how many results an item has."""
@@ -137,7 +134,11 @@ class Each:
         results: list[Any] = []
         all_slices: list[Any] = []
         for item, error in verdicts:
-            own = [next(done) for _ in range(self.result_count(item))] if error is None else self.refused(item, error)
+            if error is None:
+                own = [next(done) for _ in range(self.result_count(item))]
+            else:
+                refused = self.refused(item, error)
+                own = refused if isinstance(refused, list) else [refused]
             results += own
             if slices:
                 all_slices += [next(done_slices) if error is None else [] for _ in own]
@@ -153,15 +154,15 @@ class Listed:
 
     resource_type: ResourceType
     results: str
-    named: Callable[[Any], str]
+    named: Callable[[Asker, Any], str]
 
     def __call__(self, asker: Asker, message: Message) -> Admitted:
-        return message, lambda response: self._without_hidden(asker, response)
+        def revise(response: Any) -> Any:
+            shown = [
+                each
+                for each in getattr(response, self.results)
+                if asker.may(Operation.DESCRIBE, self.resource_type, self.named(asker, each))
+            ]
+            return replace(response, **{self.results: shown})
 
-    def _without_hidden(self, asker: Asker, response: Any) -> Any:
-        shown = [
-            each
-            for each in getattr(response, self.results)
-            if asker.may(Operation.DESCRIBE, self.resource_type, self.named(each))
-        ]
-        return replace(response, **{self.results: shown})
+        return message, revise

@@ -9,63 +9,63 @@ from typing import Any
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.request import BatchSource, Endpoint, RequestContext, Response
-from warmlog_protocol import messages
+from warmlog_protocol import messages as m
 from warmlog_protocol.messages import API_OF_REQUEST, Message
 
 FAMILIES: dict[str, tuple[type[Message], ...]] = {
-    "metadata": (messages.HandshakeRequest, messages.MetadataRequest),
+    "metadata": (m.HandshakeRequest, m.MetadataRequest),
     "access": (
-        messages.AuthenticateRequest,
-        messages.ListUsersRequest,
-        messages.AlterUsersRequest,
-        messages.CreateAclsRequest,
-        messages.DeleteAclsRequest,
-        messages.DescribeAclsRequest,
-        messages.CheckAclRequest,
-        messages.DescribeClientQuotasRequest,
-        messages.AlterClientQuotasRequest,
+        m.AuthenticateRequest,
+        m.ListUsersRequest,
+        m.AlterUsersRequest,
+        m.CreateAclsRequest,
+        m.DeleteAclsRequest,
+        m.DescribeAclsRequest,
+        m.CheckAclRequest,
+        m.DescribeClientQuotasRequest,
+        m.AlterClientQuotasRequest,
     ),
     "topics": (
-        messages.CreateTopicsRequest,
-        messages.DeleteTopicsRequest,
-        messages.AlterTopicsRequest,
-        messages.CreatePartitionsRequest,
-        messages.DescribeConfigsRequest,
-        messages.AlterBrokerConfigRequest,
+        m.CreateTopicsRequest,
+        m.DeleteTopicsRequest,
+        m.AlterTopicsRequest,
+        m.CreatePartitionsRequest,
+        m.DescribeConfigsRequest,
+        m.AlterBrokerConfigRequest,
     ),
-    "log_dirs": (messages.AlterReplicaLogDirsRequest, messages.DescribeLogDirsRequest),
-    "produce": (messages.InitProducerIdRequest, messages.ProduceRequest),
-    "fetch": (messages.FetchRequest,),
-    "offsets": (messages.ListOffsetsRequest, messages.DeleteRecordsRequest, messages.OffsetForLeaderEpochRequest),
+    "log_dirs": (m.AlterReplicaLogDirsRequest, m.DescribeLogDirsRequest),
+    "produce": (m.InitProducerIdRequest, m.ProduceRequest),
+    "fetch": (m.FetchRequest,),
+    "offsets": (m.ListOffsetsRequest, m.DeleteRecordsRequest, m.OffsetForLeaderEpochRequest),
     "groups": (
-        messages.OffsetCommitRequest,
-        messages.OffsetFetchRequest,
-        messages.GroupHeartbeatRequest,
-        messages.ListGroupsRequest,
-        messages.DescribeGroupsRequest,
-        messages.DeleteGroupsRequest,
-        messages.DeleteOffsetsRequest,
+        m.OffsetCommitRequest,
+        m.OffsetFetchRequest,
+        m.GroupHeartbeatRequest,
+        m.ListGroupsRequest,
+        m.DescribeGroupsRequest,
+        m.DeleteGroupsRequest,
+        m.DeleteOffsetsRequest,
     ),
     "transactions": (
-        messages.EndTransactionRequest,
-        messages.TxnOffsetCommitRequest,
-        messages.ListTransactionsRequest,
-        messages.AbortTransactionRequest,
-        messages.JoinJobRequest,
-        messages.JobHeartbeatRequest,
-        messages.CommitJobRequest,
-        messages.AbortJobMembersRequest,
+        m.EndTransactionRequest,
+        m.TxnOffsetCommitRequest,
+        m.ListTransactionsRequest,
+        m.AbortTransactionRequest,
+        m.JoinJobRequest,
+        m.JobHeartbeatRequest,
+        m.CommitJobRequest,
+        m.AbortJobMembersRequest,
     ),
-    "splits": (messages.FindSplitsRequest,),
+    "splits": (m.FindSplitsRequest,),
 }
 """The module of each handler, which has the name of its API: `handler(services, context, request)`. Produce has the
 source of its batches as a further argument."""
 TRAITS: Mapping[type[Message], Mapping[str, bool]] = {
-    messages.HandshakeRequest: {"comes_first": True},
-    messages.AuthenticateRequest: {"comes_first": True},
-    messages.ProduceRequest: {"is_pipelined": True, "finishes_first": True},
-    messages.FetchRequest: {"is_pipelined": True},
-    messages.GroupHeartbeatRequest: {"is_pipelined": True, "is_heartbeat": True},
+    m.HandshakeRequest: {"comes_first": True},
+    m.AuthenticateRequest: {"comes_first": True},
+    m.ProduceRequest: {"is_pipelined": True, "finishes_first": True},
+    m.FetchRequest: {"is_pipelined": True},
+    m.GroupHeartbeatRequest: {"is_pipelined": True, "is_heartbeat": True},
 }
 """The fields of `Endpoint` that are set."""
 
@@ -84,7 +84,7 @@ def bind_endpoints(services: Services) -> dict[type[Message], Endpoint]:
 
 def _bound(services: Services, request: type[Message], family: str) -> Endpoint:
     handler: Callable[..., Response] | None = None
-    takes_batches = request is messages.ProduceRequest
+    takes_batches = request is m.ProduceRequest
 
     def handle(context: RequestContext, message: Any, batches: BatchSource) -> Response:
         nonlocal handler

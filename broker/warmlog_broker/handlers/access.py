@@ -3,7 +3,7 @@
 import logging
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import Items
+from warmlog_broker.handlers.items import failed_name, handle_all
 from warmlog_broker.network.request import Deferred, RequestContext, Response
 from warmlog_broker.security.authentication import FAILED, AuthenticationFailed
 from warmlog_broker.security.quota_rules import QuotaEntity
@@ -77,11 +77,7 @@ async def alter_users(services: Services, context: RequestContext, request: Alte
         await services.users.alter(by_name[name], context.principal)
         return AlterUserResult(ErrorCode.NONE, "", name)
 
-    def failed(name: str, error: ApiError) -> AlterUserResult:
-        return AlterUserResult(error.code, str(error), name)
-
-    items = Items(services, context, "AlterUsers")
-    return AlterUsersResponse(await items.handle_all(by_name, alter, failed))
+    return AlterUsersResponse(await handle_all(services, by_name, alter, failed_name(AlterUserResult)))
 
 
 async def create_acls(services: Services, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
@@ -132,5 +128,4 @@ async def alter_client_quotas(
     def failed(_name: str, error: ApiError) -> AlteredClientQuota:
         return AlteredClientQuota(error.code, str(error))
 
-    items = Items(services, context, "AlterClientQuotas")
-    return AlterClientQuotasResponse(await items.handle_all(by_name, alter, failed))
+    return AlterClientQuotasResponse(await handle_all(services, by_name, alter, failed))

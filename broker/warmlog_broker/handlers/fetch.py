@@ -20,7 +20,7 @@ from functools import partial
 from msgspec import Struct
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import Items
+from warmlog_broker.handlers.items import handle
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
 from warmlog_broker.network.request import Deferred, MessageWithSlices, RequestContext, Response
 from warmlog_broker.replica.delayed_fetch import DelayedFetches, WantedRead
@@ -191,12 +191,11 @@ def _read_some(
     result: FetchResult,
 ) -> None:
     """Read `partitions`, some of those in `request`, and add the outcome to `result`."""
-    items = Items(services, context, "Fetch")
     bound = read_bound(request.isolation, is_replica=context.is_replica)
     limit_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
     read = partial(_read, services, bound, limit_bytes, result)
     for wanted in partitions:
-        result.partitions.append(items.handle(wanted, read, result.failed))
+        result.partitions.append(handle(services, wanted, read, result.failed))
 
 
 def _read(

@@ -11,7 +11,7 @@ from warmlog_broker.coordinator.group.coordinator import GroupCoordinator, has_n
 from warmlog_broker.coordinator.group.decisions.state import Group, Member
 from warmlog_broker.coordinator.group.decisions.target import chosen_assignor
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import ITEMS_A_TURN, Items
+from warmlog_broker.handlers.items import ITEMS_A_TURN, failed_name, handle_all
 from warmlog_broker.network.request import Deferred, RequestContext, Response
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
@@ -171,19 +171,14 @@ async def list_groups(services: Services, _context: RequestContext, _request: Li
 
 
 async def describe_groups(
-    services: Services, context: RequestContext, request: DescribeGroupsRequest
+    services: Services, _context: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse:
     """One result for each group, in the order of the request."""
 
     async def describe(name: str) -> DescribedGroup:
         return described(services.coordinators.groups.group(name))
 
-    def failed(name: str, error: ApiError) -> DescribedGroup:
-        return DescribedGroup(error.code, str(error), name)
-
-    return DescribeGroupsResponse(
-        await Items(services, context, "DescribeGroups").handle_all(request.groups, describe, failed)
-    )
+    return DescribeGroupsResponse(await handle_all(services, request.groups, describe, failed_name(DescribedGroup)))
 
 
 def described(group: Group) -> DescribedGroup:
@@ -220,10 +215,9 @@ def _described_member(group: Group, member: Member) -> GroupMember:
 
 
 async def delete_groups(
-    services: Services, context: RequestContext, request: DeleteGroupsRequest
+    services: Services, _context: RequestContext, request: DeleteGroupsRequest
 ) -> DeleteGroupsResponse:
     """One result for each group, in the order of the request. Up to ITEMS_A_TURN deletions share a flush."""
-    items = Items(services, context, "DeleteGroups")
 
     async def delete(name: str) -> DeletedGroup:
         outcome = services.coordinators.groups.delete_group(name)
@@ -231,13 +225,11 @@ async def delete_groups(
             await outcome
         return DeletedGroup(ErrorCode.NONE, "", name)
 
-    def failed(name: str, error: ApiError) -> DeletedGroup:
-        return DeletedGroup(error.code, str(error), name)
-
+    failed = failed_name(DeletedGroup)
     results: list[DeletedGroup] = []
     for first in range(0, len(request.groups), ITEMS_A_TURN):
         names = request.groups[first : first + ITEMS_A_TURN]
-        done = await asyncio.gather(*(items.handle_all([name], delete, failed) for name in names))
+        done = await asyncio.gather(*(handle_all(services, [name], delete, failed) for name in names))
         results += [result for (result,) in done]
     return DeleteGroupsResponse(results)
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from warmlog_broker.data_dirs.directory_set import OfflineDirectory
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import Items
+from warmlog_broker.handlers.items import failed_partition, handle_all
 from warmlog_broker.network.request import RequestContext
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import ServedDirectory
-from warmlog_protocol.errors import ApiError, ErrorCode
+from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.messages import (
     AlteredReplicaLogDir,
     AlterReplicaLogDirsRequest,
@@ -25,7 +25,7 @@ UNKNOWN = -1
 
 
 async def alter_replica_log_dirs(
-    services: Services, context: RequestContext, request: AlterReplicaLogDirsRequest
+    services: Services, _context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """Begin to move each partition. Before the response, its move is stored so that a restart continues it."""
 
@@ -33,12 +33,8 @@ async def alter_replica_log_dirs(
         await services.moves.request(wanted.topic, wanted.partition, Path(wanted.path))
         return AlteredReplicaLogDir(wanted.topic, wanted.partition, ErrorCode.NONE, "")
 
-    items = Items(services, context, "AlterReplicaLogDirs")
-
-    def failed(wanted: ReplicaLogDir, error: ApiError) -> AlteredReplicaLogDir:
-        return AlteredReplicaLogDir(wanted.topic, wanted.partition, error.code, str(error))
-
-    return AlterReplicaLogDirsResponse(await items.handle_all(request.partitions, alter, failed))
+    failed = failed_partition(AlteredReplicaLogDir)
+    return AlterReplicaLogDirsResponse(await handle_all(services, request.partitions, alter, failed))
 
 
 async def describe_log_dirs(

@@ -17,15 +17,14 @@ import logging
 from functools import partial
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import Items
+from warmlog_broker.handlers.items import failed_partition, handle_all
 from warmlog_broker.network.request import RequestContext
 from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.cleaner.throttle import Turns
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.segment.segment_lookup import TimeSearch, TimestampAndOffset
-from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET
-from warmlog_protocol.errors import ApiError, CorruptBatch, ErrorCode, InvalidRequest
+from warmlog_protocol.errors import CorruptBatch, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (
     DEBUGGING_REPLICA_ID,
     EARLIEST_TIMESTAMP,
@@ -57,11 +56,7 @@ async def list_offsets(services: Services, context: RequestContext, request: Lis
         found = await find_offset(services, context, request, wanted)
         return ListedOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", *found)
 
-    def failed(wanted: ListOffsetsPartition, error: ApiError) -> ListedOffset:
-        return ListedOffset(wanted.topic, wanted.partition, error.code, str(error), *NOT_FOUND)
-
-    items = Items(services, context, "ListOffsets")
-    return ListOffsetsResponse(await items.handle_all(request.partitions, find, failed))
+    return ListOffsetsResponse(await handle_all(services, request.partitions, find, failed_partition(ListedOffset)))
 
 
 async def find_offset(
@@ -128,7 +123,7 @@ def _log_of(services: Services, wanted: ListOffsetsPartition | OffsetForLeaderEp
 
 
 async def offset_for_leader_epoch(
-    services: Services, context: RequestContext, request: OffsetForLeaderEpochRequest
+    services: Services, _context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """One result for each partition, in the order of the request."""
 
@@ -137,17 +132,12 @@ async def offset_for_leader_epoch(
         epoch, end_offset = log.reader.end_offset_for_epoch(wanted.leader_epoch)
         return EpochEndOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", epoch, end_offset, log.log_end_offset)
 
-    def failed(wanted: OffsetForLeaderEpochPartition, error: ApiError) -> EpochEndOffset:
-        return EpochEndOffset(
-            wanted.topic, wanted.partition, error.code, str(error), NO_LEADER_EPOCH, NO_OFFSET, NO_OFFSET
-        )
-
-    items = Items(services, context, "OffsetForLeaderEpoch")
-    return OffsetForLeaderEpochResponse(await items.handle_all(request.partitions, find, failed))
+    failed = failed_partition(EpochEndOffset)
+    return OffsetForLeaderEpochResponse(await handle_all(services, request.partitions, find, failed))
 
 
 async def delete_records(
-    services: Services, context: RequestContext, request: DeleteRecordsRequest
+    services: Services, _context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
     """One result for each partition, in the order of the request; an error of one does not affect the others."""
     raised: list[Partition] = []
@@ -158,19 +148,15 @@ async def delete_records(
         raised.append(partition)
         return DeletedRecords(wanted.topic, wanted.partition, ErrorCode.NONE, "", low_watermark)
 
-    items = Items(services, context, "DeleteRecords")
-    results = await items.handle_all(request.partitions, raise_log_start, _not_deleted)
+    failed = failed_partition(DeletedRecords)
+    results = await handle_all(services, request.partitions, raise_log_start, failed)
     try:
         await services.directories.checkpoint(raised)
     except OSError as error:
         _log.error("log starts could not be checkpointed: %s", error)
         failure = storage_error(f"the log start could not be made durable: {error}", error)
         results = [
-            result if result.error_code else _not_deleted(wanted, failure)
+            result if result.error_code else failed(wanted, failure)
             for result, wanted in zip(results, request.partitions, strict=True)
         ]
     return DeleteRecordsResponse(results)
-
-
-def _not_deleted(wanted: DeleteRecordsPartition, error: ApiError) -> DeletedRecords:
-    return DeletedRecords(wanted.topic, wanted.partition, error.code, str(error), NO_OFFSET)

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, cast
 from warmlog_broker.coordinator.transaction.decisions.limits import check_transactional_id
 from warmlog_broker.coordinator.transaction.decisions.state import Producer
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import Items
+from warmlog_broker.handlers.items import failed_partition, handle
 from warmlog_broker.network.request import BatchSource, ConnectionEnds, Deferred, RequestContext
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.clock import now_ms
@@ -58,6 +58,7 @@ NO_ERROR = 0
 PARTITIONS_A_TURN = 16
 """Partitions that are appended to in one turn: 1 ms, and more if files are created."""
 FIRST_EPOCH = 0
+_failed = failed_partition(ProducedPartition)
 
 
 class PendingProduce(Deferred):
@@ -116,7 +117,7 @@ Outcome = ProduceResponse | PendingProduce | None
 
 
 def produce(
-    services: Services, context: RequestContext, request: ProduceRequest, source: BatchSource
+    services: Services, _context: RequestContext, request: ProduceRequest, source: BatchSource
 ) -> Outcome | Coroutine[Any, Any, Outcome]:
     """Append one batch for each partition of the request; return a coroutine if that takes several turns."""
     batches = source()
@@ -125,18 +126,17 @@ def produce(
     if request.transactional_id is not None:
         asked = [_verify(services, request, batch) for batch in batches]
         if any(isinstance(each, Awaitable) for each in asked):
-            return _append_when_verified(services, context, request, [batch.owned() for batch in batches], asked)
+            return _append_when_verified(services, request, [batch.owned() for batch in batches], asked)
         verified = cast("list[Verified]", asked)
     if len(batches) > PARTITIONS_A_TURN or any(_config_to_decode_by(services, batch) for batch in batches):
-        return _append_in_turns(services, context, request, [batch.owned() for batch in batches], verified)
+        return _append_in_turns(services, request, [batch.owned() for batch in batches], verified)
     pending = PendingProduce(request.timeout_ms, verified)
-    _append_some(services, context, request.acks, batches, pending)
+    _append_some(services, request.acks, batches, pending)
     return _outcome(services, request.acks, pending)
 
 
 async def _append_when_verified(
     services: Services,
-    context: RequestContext,
     request: ProduceRequest,
     batches: Sequence[ReceivedBatch],
     asked: "Sequence[Verified | Awaitable[Verified]]",
@@ -144,7 +144,7 @@ async def _append_when_verified(
     """Append when the coordinator has made the partitions part of the transaction."""
     waiting = iter(await asyncio.gather(*(each for each in asked if isinstance(each, Awaitable))))
     verified = [next(waiting) if isinstance(each, Awaitable) else each for each in asked]
-    return await _append_in_turns(services, context, request, batches, verified)
+    return await _append_in_turns(services, request, batches, verified)
 
 
 def _verify(services: Services, request: ProduceRequest, item: ReceivedBatch) -> "Verified | Awaitable[Verified]":
@@ -177,7 +177,6 @@ async def _verified(enrolling: Awaitable[None], guard: VerificationGuard) -> Ver
 
 async def _append_in_turns(
     services: Services,
-    context: RequestContext,
     request: ProduceRequest,
     batches: Sequence[ReceivedBatch],
     verified: Sequence[Verified] = (),
@@ -189,7 +188,7 @@ async def _append_in_turns(
         configs = [_config_to_decode_by(services, batch) for batch in received]
         some = await _prepared(services, received, configs, bool(verified)) if any(configs) else received
         async with services.wide_appends:
-            _append_some(services, context, request.acks, some, pending)
+            _append_some(services, request.acks, some, pending)
             done += len(some)
             if done < len(batches):
                 await asyncio.sleep(0)
@@ -274,13 +273,10 @@ def _without_traceback(error: ApiError) -> ApiError:
     return error.with_traceback(None)
 
 
-def _append_some(
-    services: Services, context: RequestContext, acks: int, batches: Sequence[Batch], pending: PendingProduce
-) -> None:
-    items = Items(services, context, "Produce")
+def _append_some(services: Services, acks: int, batches: Sequence[Batch], pending: PendingProduce) -> None:
     append = partial(_append, services, acks, now_ms(), pending)
     for batch in batches:
-        pending.results.append(items.handle(batch, append, _failed))
+        pending.results.append(handle(services, batch, append, _failed))
 
 
 def _append(services: Services, acks: int, now_ms: int, pending: PendingProduce, item: Batch) -> ProducedPartition:
@@ -312,10 +308,6 @@ def _append(services: Services, acks: int, now_ms: int, pending: PendingProduce,
         size_bytes = item.batch.size_bytes if isinstance(item.batch, CheckedBatch) else len(item.batch)
         counters.appended_bytes[topic] += size_bytes
     return ProducedPartition(item.topic, item.partition, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)
-
-
-def _failed(item: Batch | ProducedPartition, error: ApiError) -> ProducedPartition:
-    return ProducedPartition(item.topic, item.partition, error.code, str(error))
 
 
 async def init_producer_id(

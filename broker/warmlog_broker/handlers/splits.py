@@ -6,10 +6,10 @@ It proceeds segment by segment: indexes are read here, headers in a thread. Othe
 import time
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import Items
+from warmlog_broker.handlers.items import failed_partition, handle_all
 from warmlog_broker.network.request import RequestContext
 from warmlog_broker.storage.segment.splits import Split, measure
-from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
+from warmlog_protocol.errors import ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (
     FindSplitsPartition,
     FindSplitsRequest,
@@ -27,7 +27,7 @@ MAX_SPLITS = 100_000
 """The most in one response; each takes some 30 bytes."""
 
 
-async def find_splits(services: Services, context: RequestContext, request: FindSplitsRequest) -> FindSplitsResponse:
+async def find_splits(services: Services, _context: RequestContext, request: FindSplitsRequest) -> FindSplitsResponse:
     """One result for each range, in the order of the request."""
     deadline_s = time.monotonic() + min(request.max_scan_ms, MAX_SCAN_MS) / 1000
 
@@ -36,12 +36,7 @@ async def find_splits(services: Services, context: RequestContext, request: Find
         found = [FoundSplit(*split) for split in splits]
         return FoundSplits(wanted.topic, wanted.partition, ErrorCode.NONE, "", found)
 
-    items = Items(services, context, "FindSplits")
-
-    def failed(wanted: FindSplitsPartition, error: ApiError) -> FoundSplits:
-        return FoundSplits(wanted.topic, wanted.partition, error.code, str(error))
-
-    return FindSplitsResponse(await items.handle_all(request.partitions, find, failed))
+    return FindSplitsResponse(await handle_all(services, request.partitions, find, failed_partition(FoundSplits)))
 
 
 async def _splits(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from warmlog_broker.config.broker_config import BROKER_SETTINGS
 from warmlog_broker.config.given import shown
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import Items
+from warmlog_broker.handlers.items import failed_name, handle_all
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
 from warmlog_broker.network.request import RequestContext
 from warmlog_broker.storage.config import TOPIC_SETTINGS
@@ -51,7 +51,7 @@ async def create_topics(
     created = []
     for new, result in zip(request.topics, results, strict=True):
         if isinstance(result, ApiError):
-            created.append(CreatedTopic(result.code, str(result), new.name, NO_TOPIC_ID, 0))
+            created.append(CreatedTopic(result.code, str(result), new.name))
         else:
             topic_id = NO_TOPIC_ID if request.validate_only else result.topic_id
             created.append(CreatedTopic(ErrorCode.NONE, "", new.name, topic_id, result.partitions))
@@ -59,7 +59,7 @@ async def create_topics(
 
 
 async def delete_topics(
-    services: Services, context: RequestContext, request: DeleteTopicsRequest
+    services: Services, _context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     """Delete each topic independently."""
 
@@ -67,10 +67,7 @@ async def delete_topics(
         await services.topics.delete(name)
         return DeletedTopic(ErrorCode.NONE, "", name)
 
-    items = Items(services, context, "DeleteTopics")
-    return DeleteTopicsResponse(
-        await items.handle_all(request.names, delete, lambda name, error: DeletedTopic(error.code, str(error), name))
-    )
+    return DeleteTopicsResponse(await handle_all(services, request.names, delete, failed_name(DeletedTopic)))
 
 
 async def alter_topics(
@@ -104,7 +101,7 @@ def _code_and_text(error: ApiError | None) -> tuple[int, str]:
 
 
 async def describe_configs(
-    services: Services, context: RequestContext, request: DescribeConfigsRequest
+    services: Services, _context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
     """Return the settings of the named topics, or of the broker if none is named."""
     if len(request.topics) > MAX_DESCRIBED_TOPICS:
@@ -117,12 +114,7 @@ async def describe_configs(
     async def describe(name: str) -> DescribedConfigs:
         return _describe_topic(services.topics.get(name), services.config.topic_settings)
 
-    items = Items(services, context, "DescribeConfigs")
-    return DescribeConfigsResponse(
-        await items.handle_all(
-            request.topics, describe, lambda name, error: DescribedConfigs(error.code, str(error), name, [])
-        )
-    )
+    return DescribeConfigsResponse(await handle_all(services, request.topics, describe, failed_name(DescribedConfigs)))
 
 
 def _describe_topic(topic: Topic, defaults: Mapping[str, str]) -> DescribedConfigs:

@@ -1,6 +1,6 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords: offsets by time and by leader epoch, and the log start."""
 
-from warmlog_protocol.messages.base import CONSUMER_REPLICA_ID, Int32, Int64, IsolationLevel, Message
+from warmlog_protocol.messages.base import CONSUMER_REPLICA_ID, NO_LEADER_EPOCH, Int32, Int64, IsolationLevel, Message
 
 
 class ListOffsetsPartition(Message, frozen=True):
@@ -27,9 +27,9 @@ class ListedOffset(Message, frozen=True):
     partition: int
     error_code: int
     error_message: str
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int
+    timestamp_ms: int = -1
+    offset: int = -1
+    leader_epoch: int = NO_LEADER_EPOCH
 
 
 class ListOffsetsResponse(Message, frozen=True):
@@ -64,7 +64,7 @@ class DeletedRecords(Message, frozen=True):
     partition: int
     error_code: int
     error_message: str
-    low_watermark: int
+    low_watermark: int = -1
 
 
 class DeleteRecordsResponse(Message, frozen=True):
@@ -103,9 +103,9 @@ class EpochEndOffset(Message, frozen=True):
     partition: int
     error_code: int
     error_message: str
-    leader_epoch: int
-    end_offset: int
-    log_end_offset: int
+    leader_epoch: int = NO_LEADER_EPOCH
+    end_offset: int = -1
+    log_end_offset: int = -1
 
 
 class OffsetForLeaderEpochResponse(Message, frozen=True):

@@ -27,8 +27,8 @@ class CreatedTopic(Message, frozen=True):
     error_code: int
     error_message: str
     name: str
-    topic_id: bytes
-    partitions: int
+    topic_id: bytes = bytes(16)
+    partitions: int = 0
 
 
 class CreateTopicsResponse(Message, frozen=True):
@@ -143,7 +143,7 @@ class DescribedConfigs(Message, frozen=True):
     error_code: int
     error_message: str
     name: str
-    entries: list[ConfigValue]
+    entries: list[ConfigValue] = field(default_factory=list)
 
 
 class DescribeConfigsResponse(Message, frozen=True):

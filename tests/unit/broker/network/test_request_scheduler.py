@@ -197,6 +197,8 @@ class SchedulerModel(RuleBasedStateMachine):
         responds = self.room.scheduler.state in (OPEN, DRAINING, STOPPING)
         expected = [f"response {each}" for each in ready if self.ended[each] and responds]
         assert self.room.end(number, "" if has_response else None) == expected
+        waiting = [f"response {each}" for each in self.unsent if self.ended.get(each)] if self.keeps_order else []
+        assert sorted(self.room.scheduler.waiting) == sorted(waiting)
 
     @rule(is_congested=st.booleans())
     def congest(self, is_congested: bool) -> None:
