@@ -104,6 +104,8 @@ def _default(field: FieldInfo) -> str:
         return "nil"
     if isinstance(field.default, bool):
         return str(field.default).lower()
+    if isinstance(field.default, bytes):
+        return f"{len(field.default)} zeros"
     return "empty" if field.default == "" else str(int(field.default))
 
 
