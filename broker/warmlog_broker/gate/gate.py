@@ -21,9 +21,7 @@ def guarded(services: Services, endpoints: Mapping[type[Message], Endpoint]) -> 
 
 
 def _guarded(services: Services, endpoint: Endpoint, rules: tuple[Rule, ...]) -> Endpoint:
-    handler = endpoint.handle
-
-    def handle(context: RequestContext, request: Message, batches: BatchSource) -> Response:
+    def handle(context: RequestContext, request: Message, *batches: BatchSource) -> Response:
         asker = Asker(services, context, endpoint.name)
         message: Any = request
         revisions: list[Revise] = []
@@ -35,8 +33,9 @@ def _guarded(services: Services, endpoint: Endpoint, rules: tuple[Rule, ...]) ->
                 break
         response: Response = None
         if message is not None:
-            is_reduced = message is not request and isinstance(message, ProduceRequest)
-            response = handler(context, message, partial(_left, message, batches) if is_reduced else batches)
+            if endpoint.takes_batches and message is not request:
+                batches = (partial(_left, message, *batches),)
+            response = endpoint.handle(context, message, *batches)
         for revise in revisions:
             response = then(response, revise)
         return response

@@ -4,11 +4,12 @@ A family is imported by the first request for it, so that a broker starts withou
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.request import BatchSource, Endpoint, RequestContext, Response
+from warmlog_broker.network.request import Endpoint, Response
 from warmlog_protocol import messages as m
 from warmlog_protocol.messages import API_OF_REQUEST, Message
 
@@ -63,7 +64,7 @@ source of its batches as a further argument."""
 TRAITS: Mapping[type[Message], Mapping[str, bool]] = {
     m.HandshakeRequest: {"comes_first": True},
     m.AuthenticateRequest: {"comes_first": True},
-    m.ProduceRequest: {"is_pipelined": True, "finishes_first": True},
+    m.ProduceRequest: {"takes_batches": True, "is_pipelined": True, "finishes_first": True},
     m.FetchRequest: {"is_pipelined": True},
     m.GroupHeartbeatRequest: {"is_pipelined": True, "is_heartbeat": True},
 }
@@ -83,15 +84,9 @@ def bind_endpoints(services: Services) -> dict[type[Message], Endpoint]:
 
 
 def _bound(services: Services, request: type[Message], family: str) -> Endpoint:
-    handler: Callable[..., Response] | None = None
-    takes_batches = request is m.ProduceRequest
+    def handle_first(*arguments: Any) -> Response:
+        endpoint.handle = partial(handler_of(request, family), services)
+        return endpoint.handle(*arguments)
 
-    def handle(context: RequestContext, message: Any, batches: BatchSource) -> Response:
-        nonlocal handler
-        if handler is None:
-            handler = handler_of(request, family)
-        if takes_batches:
-            return handler(services, context, message, batches)
-        return handler(services, context, message)
-
-    return Endpoint(API_OF_REQUEST[request].name, handle, **TRAITS.get(request, {}))
+    endpoint = Endpoint(API_OF_REQUEST[request].name, handle_first, **TRAITS.get(request, {}))
+    return endpoint

@@ -151,15 +151,18 @@ class _ChangedDeferred(Deferred):
 BatchSource: TypeAlias = Callable[[], list[ReceivedBatch]]
 """Returns the batches of a Produce request, in memory that may be borrowed until the connection is next read. Raises
 InvalidRequest if they do not match the message."""
-Handler: TypeAlias = Callable[[RequestContext, Message, BatchSource], Response]
+Handler: TypeAlias = Callable[..., Response]
+"""Is called with the context, the message and, for an endpoint that takes them, the BatchSource."""
 
 
-class Endpoint(Struct, frozen=True):
+class Endpoint(Struct, eq=False):
     """One kind of request, as it is served."""
 
     name: str
     """As in the documentation: "CreateTopics"."""
     handle: Handler
+    """May be replaced by its first call, which imports the handler."""
+    takes_batches: bool = False
     is_pipelined: bool = False
     """The next request on the connection may start before this one has its response."""
     finishes_first: bool = False

@@ -129,7 +129,10 @@ class RequestRunner:
             self.context = structs.replace(self.context, client_id=started.client_name[:MAX_CLIENT_ID_CHARACTERS])
             if authentication is None:
                 self._take_on_debt()
-        response = endpoint.handle(self.context, message, request.batches)
+        if endpoint.takes_batches:
+            response = endpoint.handle(self.context, message, request.batches)
+        else:
+            response = endpoint.handle(self.context, message)
         if authentication is not None and authentication.user != self._user:
             principal = USER_PREFIX + authentication.user
             if refusal := self._channel.identify(principal):

@@ -59,8 +59,8 @@ def services(*, is_on: bool = True) -> Services:
 def ask(handler: Callable[[Message], Response], message: Message) -> Any:
     """What the guarded handler returns."""
     kind = type(message)
-    endpoints = guarded(services(), {kind: Endpoint(kind.__name__, lambda _, given, __: handler(given))})
-    return endpoints[kind].handle(CONTEXT, message, list)
+    endpoints = guarded(services(), {kind: Endpoint(kind.__name__, lambda _, given: handler(given))})
+    return endpoints[kind].handle(CONTEXT, message)
 
 
 def deleted(message: Message) -> DeleteGroupsResponse:
@@ -177,4 +177,4 @@ def test_batches_stay_with_their_partitions() -> None:
 def test_an_api_without_a_row_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(gate.RIGHTS, DeleteGroupsRequest)
     with pytest.raises(KeyError):
-        guarded(services(), {DeleteGroupsRequest: Endpoint("DeleteGroups", lambda _context, _message, _batches: None)})
+        guarded(services(), {DeleteGroupsRequest: Endpoint("DeleteGroups", lambda _context, _message: None)})

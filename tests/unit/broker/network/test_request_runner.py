@@ -81,7 +81,7 @@ class Room:
             context=context,
         )
 
-    def _handle(self, context: RequestContext, message: Message, batches: BatchSource) -> Response:
+    def _handle(self, context: RequestContext, message: Message, *_: BatchSource) -> Response:
         self.contexts.append(context)
         if isinstance(self.outcome, Exception):
             raise self.outcome

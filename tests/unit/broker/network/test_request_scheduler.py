@@ -15,7 +15,7 @@ TURNED_AWAY, DISCARDING, CLOSED = State.TURNED_AWAY, State.DISCARDING, State.CLO
 MAX_IN_FLIGHT = 3
 
 
-ENDPOINT = Endpoint("Fetch", lambda _context, _message, _batches: None)
+ENDPOINT = Endpoint("Fetch", lambda _context, _message: None)
 
 
 def begin(number: int) -> StartedRequest:

@@ -115,7 +115,7 @@ class Server:
             ),
         )
 
-    def _handle(self, key: int, context: RequestContext, message: Message, _: BatchSource) -> Response:
+    def _handle(self, key: int, context: RequestContext, message: Message, *_: BatchSource) -> Response:
         return self.handlers[key](context, message)
 
     def make_session(self) -> Session:
