@@ -59,7 +59,8 @@ def topic_of(_asker: Asker, item: PartitionItem) -> str:
 
 def name_of(_asker: Asker, item: Any) -> str:
     """The name of an item."""
-    return item.name
+    name: str = item.name
+    return name
 
 
 def identified_topic_of(asker: Asker, item: Any) -> str:

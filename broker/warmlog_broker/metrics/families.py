@@ -5,28 +5,33 @@ limited to `metrics.max.topics`: those of further topics are added up under the 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from warmlog_broker.coordinator.transaction.decisions.records import End, Status
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
 from warmlog_broker.maintenance.log_check import LogCheck
 from warmlog_broker.maintenance.log_cleaner import LogCleaner
-from warmlog_broker.metrics.group_families import GroupMetrics
-from warmlog_broker.metrics.transaction_families import transaction_families
+from warmlog_broker.metrics.group_families import GroupMetrics, labelled
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.replica.partition_state import PartitionState
+from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.counters import Histogram
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topics import Topic
+from warmlog_protocol.errors import ApiError
 
 OTHER_TOPICS = "~other"
 """No topic can have this name."""
+IDS_A_TURN = 500
+"""Transactional ids that are looked at in one turn of the event loop."""
 TOPICS_A_TURN = 50
 """Topics that are looked at in one turn of the event loop."""
 
@@ -118,20 +123,20 @@ class BrokerMetrics:
             expiry.add_metric([], expires_at.timestamp())
         yield expiry
         delay = {(): services.counters.loop_delay_seconds}
-        yield _histogram("warmlog_event_loop_delay_seconds", "How late the event loop runs its tick", (), delay)
+        yield _histogram("warmlog_event_loop_delay_seconds", "How late the event loop runs its tick", [], delay)
 
     def _requests(self) -> Iterator[Metric]:
-        counters = self._services.counters
-        api = ("protocol", "api")
-        latency = counters.request_seconds
-        yield _histogram("warmlog_request_seconds", "From a complete request to its response", api, latency)
-        errors, denied = counters.errors, counters.denied
-        yield _counters("warmlog_request_errors", "Errors of requests and of their items", (*api, "error"), errors)
-        yield _counters("warmlog_requests_denied", "Requests and items without a right", (*api, "reason"), denied)
-        quotas = self._services.quotas
-        who = ("user", "quota")
-        yield _counters("warmlog_throttled_requests", "Requests that exceeded a quota", who, quotas.throttled)
-        yield _counters("warmlog_throttle_seconds", "Delays because of quotas", who, quotas.throttled_seconds)
+        counters, quotas = self._services.counters, self._services.quotas
+        api = ["protocol", "api"]
+        seconds = counters.request_seconds
+        yield _histogram("warmlog_request_seconds", "From a complete request to its response", api, seconds)
+        for name, text, labels, counted in (
+            ("warmlog_request_errors", "Errors of requests and of their items", [*api, "error"], counters.errors),
+            ("warmlog_requests_denied", "Requests and items without a right", [*api, "reason"], counters.denied),
+            ("warmlog_throttled_requests", "Requests that exceeded a quota", ["user", "quota"], quotas.throttled),
+            ("warmlog_throttle_seconds", "Delays because of quotas", ["user", "quota"], quotas.throttled_seconds),
+        ):
+            yield labelled(CounterMetricFamily, name, text, labels, counted.items())
         yield _gauge("warmlog_connections", "Open connections", len(self._connections))
         yield _gauge("warmlog_connections_limit", "The most that may be open", self._connections.limit)
         in_flight = sum(connection.requests_in_flight for connection in self._connections)
@@ -155,10 +160,10 @@ class BrokerMetrics:
         yield _gauges("warmlog_directory_free_bytes", "Free space on its disk", "directory", free)
         reserve = {path: each.room.reserve_bytes for path, each in served.items()}
         yield _gauges("warmlog_directory_reserve_bytes", "Below it, records are refused", "directory", reserve)
-        seconds = {path: each.flusher.flush_seconds for path, each in served.items()}
-        yield _histogram("warmlog_flush_seconds", "The syncs of one group commit", "directory", seconds)
-        partitions = {path: each.flusher.flush_partitions for path, each in served.items()}
-        yield _histogram("warmlog_flush_partitions", "Partitions in one group commit", "directory", partitions)
+        seconds = {(path,): each.flusher.flush_seconds for path, each in served.items()}
+        yield _histogram("warmlog_flush_seconds", "The syncs of one group commit", ["directory"], seconds)
+        partitions = {(path,): each.flusher.flush_partitions for path, each in served.items()}
+        yield _histogram("warmlog_flush_partitions", "Partitions in one group commit", ["directory"], partitions)
         yield _counter("warmlog_deleted_segments", "Segments deleted by retention", self._housekeeping.deleted_segments)
         yield _counter("warmlog_deleted_bytes", "Size of the logs of these", self._housekeeping.deleted_bytes)
         cleaner = self._log_cleaner
@@ -199,6 +204,30 @@ class BrokerMetrics:
         ]
 
 
+async def transaction_families(services: Services) -> list[Metric]:
+    """Transactions, without labels that grow with their number; the gauges have no samples while that is loaded."""
+    transactions = services.coordinators.transactions
+    ended = {end.name.lower(): transactions.ended[end] for end in End if end is not End.INITIALISED}
+    states: dict[str, float] = {}
+    age_s: list[tuple[tuple[()], float]] = []
+    with suppress(ApiError):
+        found = transactions.transactions()
+        states = {status.name.lower(): 0 for status in Status}
+        now = began_ms = now_ms()
+        async for each in in_turns(found, IDS_A_TURN):
+            states[each.value.status.name.lower()] += 1
+            if each.value.began_ms >= 0:
+                began_ms = min(began_ms, each.value.began_ms)
+        age_s = [((), max(now - began_ms, 0) / 1000)]
+    return [
+        _gauges("warmlog_transactional_ids", "Transactional ids by state", "state", states),
+        labelled(
+            GaugeMetricFamily, "warmlog_transaction_oldest_seconds", "Age of the oldest open transaction", [], age_s
+        ),
+        _counters("warmlog_transactions_ended", "Transactions that have ended", "end", ended),
+    ]
+
+
 def starting(done: int, total: int) -> list[Metric]:
     """The metrics of a broker that checks its partitions before it serves."""
     return [
@@ -215,34 +244,21 @@ def _counter(name: str, text: str, value: float) -> Metric:
     return CounterMetricFamily(name, text, value=value)
 
 
-Label: TypeAlias = str | tuple[str, ...]
-"""The name of the label, or those of several, whose values are keys of the same form."""
-
-
 def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=[label])
-    for key, value in values.items():
-        family.add_metric([key], float(value))
-    return family
+    return labelled(GaugeMetricFamily, name, text, [label], (((value,), number) for value, number in values.items()))
 
 
-def _counters(name: str, text: str, label: Label, values: Mapping[Any, float]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=_listed(label))
-    for key, value in values.items():
-        family.add_metric(_listed(key), float(value))
-    return family
+def _counters(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    return labelled(CounterMetricFamily, name, text, [label], (((value,), number) for value, number in values.items()))
 
 
-def _histogram(name: str, text: str, label: Label, histograms: Mapping[Any, Histogram]) -> Metric:
-    family = HistogramMetricFamily(name, text, labels=_listed(label))
-    for key, histogram in histograms.items():
+def _histogram(name: str, text: str, labels: Sequence[str], histograms: Mapping[Any, Histogram]) -> Metric:
+    """`histograms` are by their values of the labels, a tuple."""
+    family = HistogramMetricFamily(name, text, labels=labels)
+    for values, histogram in histograms.items():
         count, buckets = 0, []
         for bound, more in zip([*map(str, histogram.bounds), "+Inf"], histogram.counts, strict=True):
             count += more
             buckets.append((bound, count))
-        family.add_metric(_listed(key), buckets, histogram.total)
+        family.add_metric(list(values), buckets, histogram.total)
     return family
-
-
-def _listed(label: Label) -> list[str]:
-    return [label] if isinstance(label, str) else list(label)

@@ -18,7 +18,7 @@ a frame, a frame or header above its limit, an API or version that is unknown, a
 a Produce with acks=0 that would have to be refused, and MAX_REFUSALS_IN_A_ROW refused requests in a row.
 """
 
-from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -67,22 +67,13 @@ CLIENT_BUFFER_BYTES = 256 * 1024
 """Responses to Produce are small; a Fetch response beyond this gets a buffer of its own."""
 
 
-class _Decoders(dict[int, Any]):
-    """The decoders of requests or responses by API key, each made at its first use."""
-
-    def __init__(self, type_of: Callable[[Api], type[Message]]) -> None:
-        self._type_of = type_of
-
-    def __missing__(self, key: int) -> Any:
-        decoder = self[key] = msgspec.msgpack.Decoder(self._type_of(APIS[key]))
-        return decoder
-
-
-_request_decoders = _Decoders(lambda api: api.request)
-_response_decoders = _Decoders(lambda api: api.response)
-_error_decoder = msgspec.msgpack.Decoder(ErrorResponse)
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes from a peer: also for text that is not UTF-8 and for arrays nested too deeply."""
+
+
+@cache
+def _decoder(message: type[Message]) -> "msgspec.msgpack.Decoder[Any]":
+    return msgspec.msgpack.Decoder(message)
 
 
 class ResponseTooLarge(InvalidRequest):
@@ -226,7 +217,7 @@ class ServerConnection(FrameBuffer):
         if not self.is_open and api.key != ApiKey.HANDSHAKE:
             raise self._refusal(correlation_id, InvalidRequest("a connection begins with a Handshake"))
         try:
-            message: Message = _request_decoders[api.key].decode(body)
+            message: Message = _decoder(api.request).decode(body)
             if len(body) > self._max_items:  # an item takes a byte at least
                 self._check_items(correlation_id, message)
         except _MALFORMED as error:
@@ -317,20 +308,16 @@ class ClientConnection(FrameBuffer):
             raise RemoteProtocolError(f"a response to request {correlation_id}, which was never sent")
         try:
             if error_code != ErrorCode.NONE:
-                error = error_from_code(error_code, _error_decoder.decode(body).message)
+                error = error_from_code(error_code, _decoder(ErrorResponse).decode(body).message)
                 return ReceivedResponse(correlation_id, error, frame.payload, frame.is_payload_owned)
-            message: Message = _response_decoders[api.key].decode(body)
+            message: Message = _decoder(api.response).decode(body)
         except _MALFORMED as error:
             raise RemoteProtocolError(f"{api.response.__name__}: {error}") from None
         if isinstance(message, HandshakeResponse):
             self.broker = message
-            self._versions.update(_common_versions(message))
+            for theirs in message.apis:  # the highest version that both sides speak
+                if (ours := APIS.get(theirs.api_key)) is not None:
+                    highest = min(ours.max_version, theirs.max_version)
+                    if highest >= max(ours.min_version, theirs.min_version):
+                        self._versions[theirs.api_key] = highest
         return ReceivedResponse(correlation_id, message, frame.payload, frame.is_payload_owned)
-
-
-def _common_versions(broker: HandshakeResponse) -> Iterable[tuple[int, int]]:
-    """The highest version of each API that both sides speak."""
-    for theirs in broker.apis:
-        ours = APIS.get(theirs.api_key)
-        if ours is not None and max(ours.min_version, theirs.min_version) <= min(ours.max_version, theirs.max_version):
-            yield theirs.api_key, min(ours.max_version, theirs.max_version)

@@ -15,7 +15,7 @@ from warmlog.cli.terminal.tables import setting_text
 
 if TYPE_CHECKING:
     from warmlog import Admin, ConfigValue
-    from warmlog_broker.config.given import Given
+    from warmlog_broker.config.broker_config import Given
 
 
 @click.command()
@@ -26,11 +26,11 @@ def check(file: Path, as_json: bool) -> None:
 
     The file alone is checked: neither the environment, nor whether paths and addresses can be used.
     """
-    from warmlog_broker.config.checking import mistakes_of_file
+    from warmlog_broker.config.sources import mistakes_of, read_file
     from warmlog_protocol.errors import InvalidConfig
 
     try:
-        mistakes = mistakes_of_file(file)
+        mistakes = mistakes_of(read_file(file))
     except InvalidConfig as error:
         raise CommandFailed(str(error)) from None
     if as_json:
@@ -112,10 +112,8 @@ def show(
 
 def _offline(flags: dict[str, str], file: Path | None) -> dict[str, _Shown]:
     """Return what a broker would use here; CommandFailed if it would not start."""
-    from warmlog_broker.config.broker_config import SETTINGS
-    from warmlog_broker.config.checking import mistakes_of
-    from warmlog_broker.config.given import Given, Origin, shown
-    from warmlog_broker.config.sources import gather
+    from warmlog_broker.config.broker_config import SETTINGS, Given, Origin, shown
+    from warmlog_broker.config.sources import gather, mistakes_of
     from warmlog_protocol.errors import InvalidConfig
 
     try:

@@ -1,20 +1,28 @@
-"""Membership: heartbeats that join, confirm, and leave, and the removal of members that are silent or too slow."""
+"""Membership: heartbeats that join, confirm, and leave, and the removal of members that are silent or too slow.
+
+A member holds what it is assigned and what it is revoking. What the target takes from it moves from assigned to
+revoking, and with that the member gets the epoch of this target; a heartbeat of that epoch was sent after the member
+was told, so its `owned` is what releases the partitions. A delayed heartbeat has an older epoch and releases nothing.
+Afterwards the member gets what the target gives to it and is free, that is, held by no member.
+"""
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 import msgspec
 
-from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.group.decisions.assignors import ASSIGNORS
-from warmlog_broker.coordinator.group.decisions.reconciliation import Holding, advanced, rejoined, released
 from warmlog_broker.coordinator.group.decisions.records import (
     AssignmentKey,
+    AssignmentValue,
     GroupKey,
     GroupValue,
     MemberKey,
     MemberValue,
-    Partition,
     ShareKey,
+    pack_epochs,
     pack_share,
     put,
     remove,
@@ -54,6 +62,24 @@ PREDECESSORS = 8
 """So many member ids that a static member has replaced are known, so that late copies of their joins are refused."""
 
 Heartbeat = Decision[GroupHeartbeatResponse]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The assignment of a member: the fields of Member of the same names."""
+
+    epoch: int
+    previous_epoch: int
+    assigned: dict[PartitionId, int]
+    revoking: dict[PartitionId, int]
+
+    @classmethod
+    def of(cls, member: Member) -> "Holding":
+        return cls(member.epoch, member.previous_epoch, member.assigned, member.revoking)
+
+    def value(self) -> AssignmentValue:
+        """Return it as a record has it."""
+        return AssignmentValue(self.epoch, self.previous_epoch, pack_epochs(self.assigned), pack_epochs(self.revoking))
 
 
 def heartbeat(
@@ -117,12 +143,12 @@ def _join(group: Group, request: GroupHeartbeatRequest, host: str, principal: st
             f"member {request.member_id!r} joined with instance id {old.settings.instance_id!r}, and not with "
             f"{request.instance_id!r}: choose another member id"
         )
-    if old is None and replaced is None and len(group.members) >= limits.max_members:
+    if old is None and replaced is None and len(group.members) >= limits.config.group_max_size:
         raise GroupMaxSizeReached(f"group {group.name!r} has {len(group.members)} members, as many as are allowed")
     defaults = MemberValue(
         request.instance_id,
-        rebalance_timeout_ms=limits.rebalance_timeout_ms,
-        session_timeout_ms=limits.session_timeout_ms,
+        rebalance_timeout_ms=limits.config.group_rebalance_timeout_ms,
+        session_timeout_ms=limits.config.group_session_timeout_ms,
     )
     settings = _settings(old.settings if old else defaults, request, principal, limits)
     settings = msgspec.structs.replace(settings, host=host, client_id=request.client_id)
@@ -195,7 +221,7 @@ def _continue(
     return Decision(records, _response(group, holding, settings, limits, is_resent=is_resent))
 
 
-def _check_claim(group: Group, member: Member, epoch: int, claimed: frozenset[Partition] | None) -> None:
+def _check_claim(group: Group, member: Member, epoch: int, claimed: frozenset[PartitionId] | None) -> None:
     """Raise FencedMemberEpoch for an epoch that is neither the member's nor the one before, whose response may have
     been lost, and for partitions that the member does not hold."""
     if epoch not in (member.epoch, member.previous_epoch):
@@ -252,11 +278,9 @@ def _settings(old: MemberValue, request: GroupHeartbeatRequest, principal: str, 
     if request.assignor and request.assignor not in ASSIGNORS:
         raise UnsupportedAssignor(f"there is no assignor {request.assignor!r}: expected one of {', '.join(ASSIGNORS)}")
     session_ms = request.session_timeout_ms
-    if session_ms != -1 and not limits.min_session_timeout_ms <= session_ms <= limits.max_session_timeout_ms:
-        raise InvalidSessionTimeout(
-            f"a session timeout of {session_ms} ms: expected {limits.min_session_timeout_ms} to "
-            f"{limits.max_session_timeout_ms}"
-        )
+    shortest_ms, longest_ms = limits.config.group_min_session_timeout_ms, limits.config.group_max_session_timeout_ms
+    if session_ms != -1 and not shortest_ms <= session_ms <= longest_ms:
+        raise InvalidSessionTimeout(f"a session timeout of {session_ms} ms: expected {shortest_ms} to {longest_ms}")
     if request.rebalance_timeout_ms < -1 or request.rebalance_timeout_ms == 0:
         raise InvalidRequest(f"a rebalance timeout of {request.rebalance_timeout_ms} ms: expected 1 or more, or -1")
     return msgspec.structs.replace(
@@ -302,6 +326,48 @@ def _settings_records(group: Group, member: Member, settings: MemberValue, limit
 def _response(
     group: Group, holding: Holding, settings: MemberValue, limits: Limits, *, is_resent: bool
 ) -> GroupHeartbeatResponse:
-    interval_ms = min(limits.heartbeat_interval_ms, settings.session_timeout_ms // 3)
+    interval_ms = min(limits.config.group_heartbeat_interval_ms, settings.session_timeout_ms // 3)
     assignment = group.topic_partitions(holding.assigned) if is_resent else None
     return GroupHeartbeatResponse(holding.epoch, interval_ms, settings.session_timeout_ms, assignment)
+
+
+# --- hand-over of partitions ------------------------------------------------------------------------------------------
+
+
+def released(holding: Holding, owned: AbstractSet[PartitionId]) -> Holding:
+    """Return `holding` after a heartbeat of its epoch that says what the member owns."""
+    revoking = {partition: epoch for partition, epoch in holding.revoking.items() if partition in owned}
+    return Holding(holding.epoch, holding.previous_epoch, holding.assigned, revoking)
+
+
+def advanced(group: Group, member: Member, holding: Holding) -> Holding:
+    """Return what `member` holds after the next step towards its target, from `holding` on."""
+    if holding.revoking:
+        return holding
+    epoch, previous_epoch = holding.epoch, holding.previous_epoch
+    if group.target_epoch > epoch:
+        epoch, previous_epoch = group.target_epoch, epoch
+    kept = {partition: since for partition, since in holding.assigned.items() if partition in member.target}
+    if len(kept) < len(holding.assigned):
+        assert epoch > holding.epoch, "only a new target takes partitions from a member"
+        revoking = {partition: since for partition, since in holding.assigned.items() if partition not in kept}
+        return Holding(epoch, previous_epoch, kept, revoking)
+    gained = {
+        partition: epoch for partition in member.target if partition not in kept and _is_free(group, member, partition)
+    }
+    return Holding(epoch, previous_epoch, kept | gained, {})
+
+
+def rejoined(member: Member, epoch: int) -> Holding:
+    """Return what `member` holds after it has joined again, all of it from `epoch` on.
+
+    The epoch of the group has to be higher: then only a later target takes something from the member.
+    """
+    kept = dict.fromkeys(member.assigned.keys() & member.target, epoch)
+    taken = {partition: since for partition, since in member.assigned.items() if partition not in kept}
+    return Holding(epoch, member.epoch, kept, member.revoking | taken)
+
+
+def _is_free(group: Group, member: Member, partition: PartitionId) -> bool:
+    """Return whether no other member holds `partition`."""
+    return group.owners.get(partition, member.member_id) == member.member_id
