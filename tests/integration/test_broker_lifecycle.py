@@ -20,7 +20,7 @@ from warmlog_broker.maintenance import log_cleaner
 from warmlog_broker.runtime.systemd import ServiceManager
 from warmlog_broker.runtime.threads import CannotStartThreads
 from warmlog_broker.server import broker as server
-from warmlog_broker.server import engine, listening
+from warmlog_broker.server import engine
 from warmlog_broker.server.crash_count import FILE_NAME
 from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DirectoryLocked
 from warmlog_protocol.errors import StorageError
@@ -326,7 +326,7 @@ IN_WORDS, NO_THREADS, RAW = StorageError("in words"), CannotStartThreads("none l
     ("module", "name", "error"),
     [
         (server, "raise_file_limit", RAW),
-        (listening, "bind_all", IN_WORDS),
+        (server, "bind_all", IN_WORDS),
         (server, "lock_and_read", IN_WORDS),
         (startup, "find_assignments", RAW),
         (startup, "_reserve_adopted_producers", IN_WORDS),

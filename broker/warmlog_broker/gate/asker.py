@@ -61,17 +61,12 @@ class Asker:
         what = f"{operation.name} on {resource_text(resource_type, shown)}"
         if not self._is_logged:
             self._is_logged = True
-            self._log(what, "a rule denies it" if is_denied else "no rule allows it")
+            api, reason = self._api, "a rule denies it" if is_denied else "no rule allows it"
+            text = f"{api} of {principal} from {self._context.peer} was refused: {what}: {reason}"
+            now_s = self._services.loop.time()
+            self._services.lines.write(logging.WARNING, f"refused requests, {api}", text, now_s)
         error = _ERRORS[resource_type]
         return error(f"{principal} lacks the right {what}; an operator can give it by `warmlog acl add`")
-
-    def _log(self, what: str, reason: str) -> None:
-        self._services.lines.write(
-            logging.WARNING,
-            f"refused requests, {self._api}",
-            f"{self._api} of {self._principal} from {self._context.peer} was refused: {what}: {reason}",
-            self._services.loop.time(),
-        )
 
     def count(self, error: AuthorizationFailed) -> None:
         """Count an error of one item of the request."""

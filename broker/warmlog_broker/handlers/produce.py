@@ -121,29 +121,15 @@ def produce(
     """Append one batch for each partition of the request; return a coroutine if that takes several turns."""
     batches = source()
     _check(request)
-    verified: list[Verified] = []
+    asked: list[Verified | Awaitable[Verified]] = []
     if request.transactional_id is not None:
         asked = [_verify(services, request, batch) for batch in batches]
-        if any(isinstance(each, Awaitable) for each in asked):
-            return _append_when_verified(services, request, [batch.owned() for batch in batches], asked)
-        verified = cast("list[Verified]", asked)
-    if len(batches) > PARTITIONS_A_TURN or any(_config_to_decode_by(services, batch) for batch in batches):
-        return _append_in_turns(services, request, [batch.owned() for batch in batches], verified)
-    pending = PendingProduce(request.timeout_ms, verified)
+    takes_turns = len(batches) > PARTITIONS_A_TURN or any(isinstance(each, Awaitable) for each in asked)
+    if takes_turns or any(_config_to_decode_by(services, batch) for batch in batches):
+        return _append_in_turns(services, request, [batch.owned() for batch in batches], asked)
+    pending = PendingProduce(request.timeout_ms, cast("list[Verified]", asked))
     _append_some(services, request.acks, batches, pending)
     return _outcome(services, request.acks, pending)
-
-
-async def _append_when_verified(
-    services: Services,
-    request: ProduceRequest,
-    batches: Sequence[ReceivedBatch],
-    asked: "Sequence[Verified | Awaitable[Verified]]",
-) -> Outcome:
-    """Append when the coordinator has made the partitions part of the transaction."""
-    waiting = iter(await asyncio.gather(*(each for each in asked if isinstance(each, Awaitable))))
-    verified = [next(waiting) if isinstance(each, Awaitable) else each for each in asked]
-    return await _append_in_turns(services, request, batches, verified)
 
 
 def _verify(services: Services, request: ProduceRequest, item: ReceivedBatch) -> "Verified | Awaitable[Verified]":
@@ -178,14 +164,21 @@ async def _append_in_turns(
     services: Services,
     request: ProduceRequest,
     batches: Sequence[ReceivedBatch],
-    verified: Sequence[Verified] = (),
+    asked: "Sequence[Verified | Awaitable[Verified]]",
 ) -> Outcome:
+    """Append, once the coordinator has made the partitions part of the transaction."""
+    waiting = iter(await asyncio.gather(*(each for each in asked if isinstance(each, Awaitable))))
+    verified = [next(waiting) if isinstance(each, Awaitable) else each for each in asked]
     pending = PendingProduce(request.timeout_ms, verified)
     done = 0
     while done < len(batches):
         received = batches[done : done + PARTITIONS_A_TURN]
         configs = [_config_to_decode_by(services, batch) for batch in received]
-        some = await _prepared(services, received, configs, bool(verified)) if any(configs) else received
+        some: Sequence[Batch] = received
+        if any(configs):
+            limit_bytes = services.config.batch_max_decompressed_bytes
+            prepare = partial(_prepare_some, received, configs, bool(verified), limit_bytes)
+            some = await services.bodies.run(prepare)
         async with services.wide_appends:
             _append_some(services, request.acks, some, pending)
             done += len(some)
@@ -221,15 +214,6 @@ def _config_to_decode_by(services: Services, batch: ReceivedBatch) -> LogConfig 
     """Return the topic's settings if they require its batches to be decoded, else None."""
     topic = services.topics.find(batch.topic)
     return topic.config if topic is not None and topic.config.must_decode else None
-
-
-async def _prepared(
-    services: Services, batches: Sequence[ReceivedBatch], configs: Sequence[LogConfig | None], is_transactional: bool
-) -> Sequence[Batch]:
-    """Return the first of `batches`, at least one, as they are appended to their logs."""
-    return await services.bodies.run(
-        partial(_prepare_some, batches, configs, is_transactional, services.config.batch_max_decompressed_bytes)
-    )
 
 
 def _prepare_some(

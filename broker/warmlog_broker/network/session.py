@@ -100,7 +100,7 @@ class Session(asyncio.BufferedProtocol):
             is_congested=self._is_congested,
             begin=self._codec.begin,
         )
-        self._memory = ReceiveMemory(self._codec, context.memory, on_granted=self._memory_granted)
+        self._memory = ReceiveMemory(self._codec, context.memory, on_granted=lambda: self._set_reading(self._may_read))
         self._transport: asyncio.Transport
         self._requests: RequestRunner
         self._refusal = ""
@@ -166,7 +166,11 @@ class Session(asyncio.BufferedProtocol):
         if not self._refusal and principal and self._authentication is None:
             self._refusal = self.identify(principal)
         if self._refusal:
-            self._turn_away()
+            self._scheduler.turn_away()
+            if context.connections.may_tell(self):
+                self._linger()  # until it has read the reason
+            else:
+                self._transport.abort()
             return
         context.connections.add(self, now_s)
         self._watch()
@@ -392,9 +396,6 @@ class Session(asyncio.BufferedProtocol):
             else:
                 self._transport.pause_reading()
 
-    def _memory_granted(self) -> None:
-        self._set_reading(self._may_read)
-
     @property
     def _may_read(self) -> bool:
         """While throttled, only the rest of a large request is read, since memory is claimed for all of it."""
@@ -460,14 +461,6 @@ class Session(asyncio.BufferedProtocol):
             received_bytes=self._received_bytes,
             taken_bytes=sending.taken_bytes,
         )
-
-    def _turn_away(self) -> None:
-        """There are too many connections: send the peer an error, or close at once if many are being refused."""
-        self._scheduler.turn_away()
-        if self._context.connections.may_tell(self):
-            self._linger()
-        else:
-            self._transport.abort()
 
     def _logged(self, refusal: str) -> str:
         """Tell the operator why the connection is one too many, unless `refusal` is empty. Returns it."""

@@ -38,7 +38,7 @@ from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authentication import Authentication, AuthenticationRules
 from warmlog_broker.server.crash_count import CrashCount
 from warmlog_broker.server.engine import Engine, Runtime
-from warmlog_broker.server.listening import BoundListener, CannotListen, Listening
+from warmlog_broker.server.listening import BoundListener, CannotListen, Listening, bind_all
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.topics.broker_changes import still_valid
@@ -293,7 +293,7 @@ class Broker:
     def _bind(self) -> list[BoundListener]:
         """If both the port and the data directory are in use, report the directory, which is more specific."""
         try:
-            return self.listening.bind()
+            return bind_all(self.config.all_listeners)
         except CannotListen:
             try:
                 refuse_if_locked(self.config.data_paths)
