@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple, Never, TypeVar
+from typing import Never, TypeVar
 
 from msgspec.structs import replace
 
@@ -37,23 +37,16 @@ from warmlog_protocol.messages import (
 M = TypeVar("M", bound=Message)
 
 
-class Peer(NamedTuple):
-    """What a group knows of the connection of a member."""
-
-    host: str
-    principal: str
-
-
 class PendingHeartbeat(Deferred):
     """A heartbeat that waits for something to tell. Each time that its group has changed, it is decided again."""
 
-    __slots__ = ("_began_s", "_groups", "_peer", "_request", "_response")
+    __slots__ = ("_began_s", "_context", "_groups", "_request", "_response")
 
     def __init__(
         self,
         groups: GroupCoordinator,
         request: GroupHeartbeatRequest,
-        peer: Peer,
+        context: RequestContext,
         began_s: float,
         response: GroupHeartbeatResponse,
     ) -> None:
@@ -64,20 +57,20 @@ class PendingHeartbeat(Deferred):
         super().__init__(began_s + min(request.max_wait_ms, response.session_timeout_ms // 3) / 1000)
         self._groups = groups
         self._request = replace(request, topics=None, pattern=None, assignor=None, owned=None)
-        self._peer = peer
+        self._context = context
         self._began_s = began_s
         self._response = response
 
     def wake(self) -> None:
         try:
             outcome = self._groups.heartbeat(
-                self._request, host=self._peer.host, principal=self._peer.principal, is_waiting=True
+                self._request, host=self._context.host, principal=self._context.principal, is_waiting=True
             )
         except ApiError as error:
             self._end(partial(_raise, error))
             return
         if not isinstance(outcome, GroupHeartbeatResponse):
-            self._end(partial(_told_when_decided, self._groups, self._request, self._peer, self._began_s, outcome))
+            self._end(partial(_told_when_decided, self._groups, self._request, self._context, self._began_s, outcome))
         elif has_news(self._request, outcome) or (outcome.is_settled and not self._response.is_settled):
             self._end(partial(_response, outcome))
 
@@ -105,36 +98,35 @@ def group_heartbeat(services: Services, context: RequestContext, request: GroupH
     if not request.client_id and context.client_id:
         request = replace(request, client_id=context.client_id)
     groups, now_s = services.coordinators.groups, services.loop.time()
-    peer = Peer(context.peer.rpartition(":")[0], context.principal)
     _end_wait(groups, request)
-    outcome = groups.heartbeat(request, host=peer.host, principal=peer.principal)
+    outcome = groups.heartbeat(request, host=context.host, principal=context.principal)
     if isinstance(outcome, GroupHeartbeatResponse):
-        return _told_or_waiting(groups, request, peer, now_s, outcome)
-    return _told_when_decided(groups, request, peer, now_s, outcome)
+        return _told_or_waiting(groups, request, context, now_s, outcome)
+    return _told_when_decided(groups, request, context, now_s, outcome)
 
 
 async def _told_when_decided(
     groups: GroupCoordinator,
     request: GroupHeartbeatRequest,
-    peer: Peer,
+    context: RequestContext,
     began_s: float,
     outcome: Awaitable[GroupHeartbeatResponse],
 ) -> Response:
     """Wait for the decision. Other changes of the group may have delayed one that has no news."""
-    return _told_or_waiting(groups, request, peer, began_s, await outcome)
+    return _told_or_waiting(groups, request, context, began_s, await outcome)
 
 
 def _told_or_waiting(
     groups: GroupCoordinator,
     request: GroupHeartbeatRequest,
-    peer: Peer,
+    context: RequestContext,
     began_s: float,
     response: GroupHeartbeatResponse,
 ) -> Response:
     if request.max_wait_ms <= 0 or request.member_epoch <= 0 or has_news(request, response):
         return response
     _end_wait(groups, request)
-    waiting = PendingHeartbeat(groups, request, peer, began_s, response)
+    waiting = PendingHeartbeat(groups, request, context, began_s, response)
     groups.waits.add(request.group, request.member_id, waiting)
     return waiting
 

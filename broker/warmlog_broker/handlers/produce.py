@@ -24,7 +24,6 @@ from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import failed_partition, handle
 from warmlog_broker.network.request import BatchSource, ConnectionEnds, Deferred, RequestContext
-from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
@@ -320,16 +319,9 @@ def next_epoch(services: Services, producer_id: int, epoch: int) -> int:
         raise UnknownProducerId(f"producer id {producer_id} was never assigned by this broker")
     if not 0 <= epoch <= LAST_PRODUCER_EPOCH:
         raise InvalidRequest(f"producer epoch {epoch}, it must be from 0 to {LAST_PRODUCER_EPOCH}")
-    newest = max(
-        (_epoch_in(partition, producer_id) for partition in services.topics.partitions), default=NO_PRODUCER_EPOCH
-    )
+    readable = [partition.log for partition in services.topics.partitions if partition.allows.read]
+    entries = [entry for log in readable if (entry := log.producers.get(producer_id)) is not None]
+    newest = max((entry.epoch for entry in entries), default=NO_PRODUCER_EPOCH)
     if newest > epoch:
         raise InvalidProducerEpoch(f"producer {producer_id}: epoch {epoch} is fenced by {newest}")
     return epoch + 1
-
-
-def _epoch_in(partition: Partition, producer_id: int) -> int:
-    if not partition.allows.read:
-        return NO_PRODUCER_EPOCH
-    entry = partition.log.producers.get(producer_id)
-    return NO_PRODUCER_EPOCH if entry is None else entry.epoch

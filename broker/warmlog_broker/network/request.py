@@ -45,6 +45,11 @@ class RequestContext(Struct, frozen=True):
     wire: Wire = Wire.WARMLOG
     """The protocol of the listener, a label of metrics."""
 
+    @property
+    def host(self) -> str:
+        """The address of the peer, without its port."""
+        return self.peer.rpartition(":")[0]
+
 
 class MessageWithSlices(Struct, frozen=True, gc=False):
     """A message and its file ranges: a list for each partition in the message, in its order."""
