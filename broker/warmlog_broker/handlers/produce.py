@@ -29,6 +29,7 @@ from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record.recompression import prepare_batch
 from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import NeedsMemory
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, read_header
 from warmlog_protocol.errors import (
@@ -40,23 +41,13 @@ from warmlog_protocol.errors import (
     RequestTimedOut,
     UnknownProducerId,
 )
-from warmlog_protocol.messages import (
-    ACKS_ALL,
-    ACKS_LEADER,
-    ACKS_NONE,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ProducedPartition,
-    ProduceRequest,
-    ProduceResponse,
-)
 from warmlog_protocol.wire.connection import ReceivedBatch
 
 NO_ERROR = 0
 PARTITIONS_A_TURN = 16
 """Partitions that are appended to in one turn: 1 ms, and more if files are created."""
 FIRST_EPOCH = 0
-_failed = failed_partition(ProducedPartition)
+_failed = failed_partition(m.ProducedPartition)
 
 
 class PendingProduce(Deferred):
@@ -68,17 +59,17 @@ class PendingProduce(Deferred):
         """`verified` has one for each batch, if these are transactional."""
         super().__init__()
         self.verified = verified
-        self.results: list[ProducedPartition] = []
+        self.results: list[m.ProducedPartition] = []
         self._timeout_ms = timeout_ms
         self.waiting: set[int] = set()
         """The indexes of the results that are not durable yet: they wait for `batch_done`."""
         self._is_appended = False
 
-    def appended(self, now_s: float) -> "ProduceResponse | PendingProduce":
+    def appended(self, now_s: float) -> "m.ProduceResponse | PendingProduce":
         """All batches are appended: return the response if none is pending; otherwise start the timeout."""
         self._is_appended = True
         if not self.waiting:
-            return ProduceResponse(self.results)
+            return m.ProduceResponse(self.results)
         self.deadline_s = now_s + self._timeout_ms / 1000
         return self
 
@@ -90,7 +81,7 @@ class PendingProduce(Deferred):
             self.results[index] = _failed(self.results[index], error)
         self.waiting.remove(index)
         if self._is_appended and not self.waiting:
-            self.complete(ProduceResponse(self.results))
+            self.complete(m.ProduceResponse(self.results))
 
     def expire(self) -> None:
         """Respond with an error for what is not durable yet, and may still become so."""
@@ -98,7 +89,7 @@ class PendingProduce(Deferred):
             error = RequestTimedOut(f"not on disk after {self._timeout_ms} ms; it may still get there")
             self.results[index] = _failed(self.results[index], error)
         self.waiting.clear()
-        self.complete(ProduceResponse(self.results))
+        self.complete(m.ProduceResponse(self.results))
 
 
 class PreparedBatch(NamedTuple):
@@ -111,11 +102,11 @@ class PreparedBatch(NamedTuple):
 
 Batch = ReceivedBatch | PreparedBatch
 Verified = VerificationGuard | ApiError
-Outcome = ProduceResponse | PendingProduce | None
+Outcome = m.ProduceResponse | PendingProduce | None
 
 
 def produce(
-    services: Services, _context: RequestContext, request: ProduceRequest, source: BatchSource
+    services: Services, _context: RequestContext, request: m.ProduceRequest, source: BatchSource
 ) -> Outcome | Coroutine[Any, Any, Outcome]:
     """Append one batch for each partition of the request; return a coroutine if that takes several turns."""
     batches = source()
@@ -131,7 +122,7 @@ def produce(
     return _outcome(services, request.acks, pending)
 
 
-def _verify(services: Services, request: ProduceRequest, item: ReceivedBatch) -> "Verified | Awaitable[Verified]":
+def _verify(services: Services, request: m.ProduceRequest, item: ReceivedBatch) -> "Verified | Awaitable[Verified]":
     """Return the guard to append a transactional batch with, or the error; awaitable if the coordinator is asked."""
     try:
         header = read_header(item.batch)
@@ -161,7 +152,7 @@ async def _verified(enrolling: Awaitable[None], guard: VerificationGuard) -> Ver
 
 async def _append_in_turns(
     services: Services,
-    request: ProduceRequest,
+    request: m.ProduceRequest,
     batches: Sequence[ReceivedBatch],
     asked: "Sequence[Verified | Awaitable[Verified]]",
 ) -> Outcome:
@@ -188,7 +179,7 @@ async def _append_in_turns(
 
 def _outcome(services: Services, acks: int, pending: PendingProduce) -> Outcome:
     """Return the response after all appends. Raises ConnectionEnds if there is an error and acks=0."""
-    if acks != ACKS_NONE:
+    if acks != m.ACKS_NONE:
         return pending.appended(services.loop.time())
     failed = next((result for result in pending.results if result.error_code != NO_ERROR), None)
     if failed is not None:
@@ -198,12 +189,12 @@ def _outcome(services: Services, acks: int, pending: PendingProduce) -> Outcome:
     return None
 
 
-def _check(request: ProduceRequest) -> None:
+def _check(request: m.ProduceRequest) -> None:
     """Raise InvalidRequest if the request as a whole is invalid; then nothing is appended."""
     partitions = request.partitions
     if request.transactional_id is not None:
         check_transactional_id(request.transactional_id)
-        if request.acks != ACKS_ALL:
+        if request.acks != m.ACKS_ALL:
             raise InvalidRequiredAcks(f"a transaction needs acks=all (-1), not {request.acks}")
     if len(partitions) > 1 and len({(wanted.topic, wanted.partition) for wanted in partitions}) != len(partitions):
         raise InvalidRequest("a partition is in the request more than once; one batch each is allowed")
@@ -261,9 +252,9 @@ def _append_some(services: Services, acks: int, batches: Sequence[Batch], pendin
         pending.results.append(handle(services, batch, append, _failed))
 
 
-def _append(services: Services, acks: int, now_ms: int, pending: PendingProduce, item: Batch) -> ProducedPartition:
+def _append(services: Services, acks: int, now_ms: int, pending: PendingProduce, item: Batch) -> m.ProducedPartition:
     """Append one batch, and with acks=all let `pending` wait for its flush."""
-    if not ACKS_ALL <= acks <= ACKS_LEADER:
+    if not m.ACKS_ALL <= acks <= m.ACKS_LEADER:
         raise InvalidRequiredAcks(f"acks {acks}, it must be -1 (all), 1 or 0")
     partition = services.topics.partition(item.topic, item.partition, to_change=True)
     if isinstance(item.batch, ApiError):
@@ -289,12 +280,12 @@ def _append(services: Services, acks: int, now_ms: int, pending: PendingProduce,
         counters.appended_records[topic] += last_offset + 1 - first_offset
         size_bytes = item.batch.size_bytes if isinstance(item.batch, CheckedBatch) else len(item.batch)
         counters.appended_bytes[topic] += size_bytes
-    return ProducedPartition(item.topic, item.partition, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)
+    return m.ProducedPartition(item.topic, item.partition, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)
 
 
 async def init_producer_id(
-    services: Services, context: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse:
+    services: Services, context: RequestContext, request: m.InitProducerIdRequest
+) -> m.InitProducerIdResponse:
     """Return a new id with epoch 0, or, for an id that the broker assigned, the next epoch.
 
     UnknownProducerId for an id that was never assigned, InvalidProducerEpoch if a partition has seen a newer epoch.
@@ -302,7 +293,7 @@ async def init_producer_id(
     """
     if request.transactional_id is not None:
         expected = Incarnation(request.producer_id, request.producer_epoch)
-        return InitProducerIdResponse(
+        return m.InitProducerIdResponse(
             *await services.coordinators.transactions.initialise(
                 request.transactional_id, request.transaction_timeout_ms, expected, context.principal
             )
@@ -310,8 +301,8 @@ async def init_producer_id(
     if request.producer_id != NO_PRODUCER_ID:
         epoch = next_epoch(services, request.producer_id, request.producer_epoch)
         if epoch <= LAST_PRODUCER_EPOCH:
-            return InitProducerIdResponse(request.producer_id, epoch)
-    return InitProducerIdResponse(await services.producer_ids.give_out(), FIRST_EPOCH)
+            return m.InitProducerIdResponse(request.producer_id, epoch)
+    return m.InitProducerIdResponse(await services.producer_ids.give_out(), FIRST_EPOCH)
 
 
 def next_epoch(services: Services, producer_id: int, epoch: int) -> int:

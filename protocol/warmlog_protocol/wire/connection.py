@@ -130,7 +130,7 @@ class RefusedRequest(NamedTuple):
     payload_bytes: int = 0
 
     @property
-    def message(self) -> Message:
+    def message(self) -> m.Message:
         """Raises the error."""
         raise self.error
 
