@@ -31,8 +31,8 @@ from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileSlice
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment_indexes import IndexRebuild, LostIndex
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.batch.header import NO_OFFSET
 from warmlog_protocol.errors import ApiError, ErrorCode, StorageError
 from warmlog_protocol.messages import (

@@ -33,8 +33,7 @@ from struct import Struct
 from typing import ClassVar, Generic, NamedTuple, NoReturn, Self, TypeVar
 
 from warmlog_broker.storage.index.search import Probe, warm_cold_search
-from warmlog_broker.storage.io.managed_file import ManagedFile
-from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.io.open_files import ManagedFile, OpenFiles
 from warmlog_protocol.errors import WarmlogError
 
 MAX_RELATIVE_OFFSET = 2**31 - 1

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from warmlog_broker.storage.index.abstract_index import AbstractIndex
-from warmlog_broker.storage.io.managed_file import HasPath
-from warmlog_broker.storage.io.open_files import ClosedFile
+from warmlog_broker.storage.io.open_files import ClosedFile, HasPath
 
 Index = TypeVar("Index", bound=AbstractIndex[Any])
 

@@ -35,8 +35,7 @@ from typing import NamedTuple, Self
 
 from warmlog_broker.storage.index.abstract_index import CorruptIndex, InvalidIndexOffset
 from warmlog_broker.storage.io.durable_files import replace_file
-from warmlog_broker.storage.io.managed_file import ManagedFile
-from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
+from warmlog_broker.storage.io.open_files import ManagedFile, OpenFile, OpenFiles
 
 VERSION = 0
 
@@ -196,6 +195,7 @@ class TransactionIndex(ManagedFile):
         self._last = None
         if self.file_exists():
             self._remove()
+        self._synced_writes = self.writes
 
     def replace(self, aborted: Iterable[AbortedTxn]) -> None:
         """Replace all entries, durably, and mark the index as verified; a crash leaves the old entries or these."""
@@ -230,10 +230,6 @@ class TransactionIndex(ManagedFile):
             return []
 
     # Flushing
-
-    @property
-    def has_unsynced_writes(self) -> bool:
-        return self.writes != self._synced_writes and self.entries > 0
 
     def flush(self) -> None:
         """Make the entries durable; the name of a new file needs a sync of the directory."""
@@ -333,4 +329,4 @@ class TransactionIndex(ManagedFile):
         self.close()
         self.path.unlink(missing_ok=True)
         self._has_torn_tail = False
-        self.writes += 1
+        self._synced_writes = self.writes  # there is no file to sync

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.producer.duplicates import find_duplicate
-from warmlog_broker.storage.producer.producer_state import RememberedBatch
+from warmlog_broker.storage.producer.duplicates import find_forgotten
+from warmlog_broker.storage.producer.producer_state import ForgottenSequence, RememberedBatch
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record.validation import CheckedBatch, check_fits_segment, check_timestamps, sealed, stamp
 from warmlog_protocol.batch import ControlType, EndTxnMarker, encode_end_txn_marker
@@ -62,14 +62,12 @@ class LogAppender:
         header = batch.header
         has_producer = header.producer_id >= 0
         if has_producer:
-            duplicate = find_duplicate(
-                self._producers,
-                header,
-                local.segments,
-                self._bounds.log_start_offset,
-                guard,
-                may_have_gaps=local.may_have_gaps,
-            )
+            try:
+                duplicate = self._producers.check(header, guard)
+            except ForgottenSequence as error:
+                duplicate = find_forgotten(
+                    error, header, local.segments, self._bounds.log_start_offset, may_have_gaps=local.may_have_gaps
+                )
             if duplicate is not None:
                 return self._original(duplicate)
         append_time_ms = NO_TIMESTAMP

@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import Literal
 
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.errors import OffsetOutOfRange
 
 ReadBound = Literal["log_end", "high_watermark", "committed"]

@@ -98,7 +98,7 @@ class LogFlusher:
         is_due = records.size_bytes > last.due_position or records.writes > last.due_writes
         if self._is_point_wanted or (is_due and self._pending_point is None):
             self._take_restart_point()
-        epochs = self._epochs.take_changes()
+        epochs = self._epochs.take_changes() if self._epochs.has_unwritten_changes else None
         try:
             plan = local.unsynced.plan(local.directory, local.active, epochs, local.end, local.truncations)
         except OSError:  # perhaps out of descriptors: the next plan has them

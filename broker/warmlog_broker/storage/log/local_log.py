@@ -30,11 +30,10 @@ from warmlog_broker.storage.record.scan import Damage
 from warmlog_broker.storage.recovery.loader import LoadedLog, SegmentFactory
 from warmlog_broker.storage.recovery.recovery import UncheckedRange
 from warmlog_broker.storage.segment.delayed_deletion import DelayedDeletions
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
-from warmlog_broker.storage.segment.rolling import is_overdue, should_roll
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS, segment_file_name
 from warmlog_broker.storage.segment.segment_swap import DELETED_SUFFIX, Replacement
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.batch import ControlType, EndTxnMarker
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.errors import FencedLeaderEpoch, StorageError
@@ -194,7 +193,16 @@ class LocalLog:
         last_offset = first_offset + header.last_offset_delta
         max_timestamp_ms = header.max_timestamp_ms
         size_bytes = len(prefix) + len(covered)
-        segment = self.segment_for(first_offset, last_offset, max_timestamp_ms, size_bytes, now_ms)
+        segment, config = self.active, self.factory.config
+        if segment.must_roll(
+            last_offset,
+            max_timestamp_ms,
+            size_bytes,
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.roll_ms,
+            now_ms=now_ms,
+        ):
+            segment = self.roll(now_ms, first_offset)
         try:
             segment.append(last_offset, max_timestamp_ms, last_offset, prefix, covered)
         except OSError as error:
@@ -263,26 +271,9 @@ class LocalLog:
 
     # Rolling
 
-    def segment_for(
-        self, first_offset: int, last_offset: int, max_timestamp_ms: int, size_bytes: int, now_ms: int
-    ) -> LogSegment:
-        """Return the active segment for a batch at `first_offset`, a new one if the last one cannot take the batch."""
-        config = self.factory.config
-        if should_roll(
-            self.active,
-            incoming_bytes=size_bytes,
-            incoming_last_offset=last_offset,
-            incoming_max_timestamp_ms=max_timestamp_ms,
-            segment_bytes=config.segment_bytes,
-            segment_ms=config.roll_ms,
-            now_ms=now_ms,
-        ):
-            self.roll(now_ms, first_offset)
-        return self.active
-
     def roll_if_overdue(self, now_ms: int) -> bool:
         """Roll an active segment that has data and has been active for longer than `segment.ms` by the clock."""
-        if not is_overdue(self.active, segment_ms=self.config.roll_ms, now_ms=now_ms):
+        if not self.active.is_overdue(self.config.roll_ms, now_ms):
             return False
         self.roll(now_ms)
         return True

@@ -17,10 +17,9 @@ from warmlog_broker.storage.log.compaction import LogCompaction
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileSlice
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead
 from warmlog_broker.storage.segment.segment_lookup import TimeSearch, TimestampAndOffset
-from warmlog_broker.storage.segment.segments import LogSegments
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata, LogSegments
 from warmlog_broker.storage.segment.splits import Extent, find_extents
 from warmlog_protocol.batch.header import MAGIC_COLUMNS, MAGIC_ROWS, NO_OFFSET, NO_TIMESTAMP
 from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange

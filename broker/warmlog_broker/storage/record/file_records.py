@@ -21,8 +21,7 @@ from msgspec import Struct
 
 from warmlog_broker.storage.io.copy_bytes import copy_bytes
 from warmlog_broker.storage.io.durable_files import sync_directory, write_all
-from warmlog_broker.storage.io.managed_file import ManagedFile
-from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
+from warmlog_broker.storage.io.open_files import ManagedFile, OpenFile, OpenFiles
 from warmlog_broker.storage.record.batch_chain import BatchPosition, DamagedLog, chain, find_batch, pread_exactly
 from warmlog_protocol.batch.header import BatchHeader
 

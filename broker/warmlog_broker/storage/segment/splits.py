@@ -22,10 +22,9 @@ from typing import NamedTuple
 from warmlog_broker.storage.io.open_files import ClosedFile
 from warmlog_broker.storage.record.batch_chain import chain
 from warmlog_broker.storage.record.file_records import FileSlice
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import LostIndex
-from warmlog_broker.storage.segment.segments import LogSegments
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata, LogSegments
 from warmlog_protocol.batch.header import HEADER_BYTES, MAGIC_COLUMNS, read_header
 from warmlog_protocol.errors import CorruptBatch
 

@@ -6,8 +6,7 @@ import errno
 import pytest
 
 from unit.broker.conftest import NOW_MS, MakePartition
-from warmlog_broker.replica.high_watermark import OnDurable
-from warmlog_broker.replica.partition import Partition, read_bound
+from warmlog_broker.replica.partition import OnDurable, Partition, read_bound
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record import file_records

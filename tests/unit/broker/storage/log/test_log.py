@@ -13,7 +13,7 @@ from warmlog_broker.storage.directory.partition_metadata import read_partition_m
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.segment.delayed_deletion import run_deletions
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.errors import (
     ApiError,
     CorruptBatch,

@@ -12,7 +12,7 @@ from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
 from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.log.reader import FetchData
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.errors import OffsetOutOfRange
 
 BATCH = len(make_batch(b"v"))
