@@ -31,7 +31,7 @@ from msgspec import Struct, field
 
 from warmlog_broker.metadata.metadata_log import TopicDeleted
 from warmlog_broker.storage.directory.data_dir import remove_deleted_partition
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, stored_topic_id
+from warmlog_broker.storage.directory.partition_files import METADATA_NAME, stored_topic_id
 from warmlog_broker.storage.directory.topic_partition import (
     PartitionDirectoryName,
     TopicPartition,

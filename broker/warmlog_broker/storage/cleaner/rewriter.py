@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from warmlog_broker.storage.cleaner.rules import CompactionRules
 from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment
-from warmlog_broker.storage.directory.gap_marker import has_gaps, note_gaps
+from warmlog_broker.storage.directory.partition_files import has_gaps, note_gaps
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.record.file_records import MAX_LOG_BYTES
 from warmlog_broker.storage.segment.segment import LogSegment

@@ -23,7 +23,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, EpochStart, pack_epochs
-from warmlog_broker.storage.directory.restart_point import RESTART_POINT_NAME, RestartPoint, pack_restart_point
+from warmlog_broker.storage.directory.partition_files import RESTART_POINT_NAME, RestartPoint, pack_restart_point
 from warmlog_broker.storage.io.durable_files import commit_file, open_to_sync, replace_file, stage_file, sync_directory
 from warmlog_broker.storage.io.os_errors import SyncNotBegun, is_resource_exhaustion
 from warmlog_broker.storage.segment.segment import LogSegment, Unflushed

@@ -9,7 +9,7 @@ import logging
 from typing import NamedTuple
 
 from warmlog_broker.storage.directory.data_dir import CleanEnd
-from warmlog_broker.storage.directory.restart_point import RestartPoint
+from warmlog_broker.storage.directory.partition_files import RestartPoint
 from warmlog_broker.storage.index.abstract_index import CorruptIndex
 from warmlog_broker.storage.io.os_errors import is_read_only, is_resource_exhaustion
 from warmlog_broker.storage.log.bounds import LogBounds

@@ -4,14 +4,14 @@ Batches are written as they come, several in one buffer, with their offsets and 
 sequences, timestamps, max.message.bytes and segment.bytes, perhaps with other settings (KAFKA-17375); they are not
 checked again. The checks are for what keeps the copy a log: whole batches with a correct CRC, offsets that rise and
 begin at or after the log end, leader epochs that do not fall. Offsets may have gaps, as in a compacted log (see
-`gap_marker`).
+`partition_files`).
 
 A partial batch at the end of the buffer, which a fetch with a size limit returns, is left out.
 """
 
 from typing import NamedTuple
 
-from warmlog_broker.storage.directory.gap_marker import note_gaps
+from warmlog_broker.storage.directory.partition_files import note_gaps
 from warmlog_broker.storage.log.appender import AppendInfo
 from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog

@@ -89,7 +89,7 @@ class LocalLog:
         self.unchecked = loaded.unchecked
         """What recovery has left to a check in the background; see `note_checked`."""
         self.has_gaps = loaded.has_gaps
-        """Whether batches need not follow one another: see `gap_marker`."""
+        """Whether batches need not follow one another: see `partition_files`."""
         self.truncations = 0
         """How often the log was cut: a flush plan from before a cut says nothing about the log after it."""
         self.failure = ""

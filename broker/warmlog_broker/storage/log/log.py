@@ -26,8 +26,8 @@ from msgspec.structs import replace
 
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, CleanEnd, LogOffsets, StoredState
+from warmlog_broker.storage.directory.partition_files import cap_at_truncation
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.directory.truncation_marker import cap_at_truncation
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.appender import LogAppender

@@ -3,7 +3,7 @@
 The order of steps, so that a crash at any moment leaves a log that opens as it was before, or as it is after:
 
 1. Find the place to cut. A damaged log is refused here, and nothing has happened.
-2. Write the file `truncation` (`truncation_marker`), durably: from here on the log counts as truncated.
+2. Write the file `truncation` (`partition_files`), durably: from here on the log counts as truncated.
 3. Take whole segments out, the newest first (renamed, unlinked later), then cut the one that holds the offset: its
    indexes before its log, so that no entry ever points past the end.
 4. Lower everything in memory: the end, the high watermark, the flushed offset, the log start; leader epochs that began
@@ -28,8 +28,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from warmlog_broker.storage.directory.data_dir import LogOffsets
-from warmlog_broker.storage.directory.restart_point import remove_restart_point
-from warmlog_broker.storage.directory.truncation_marker import Truncation, remove_truncation, write_truncation
+from warmlog_broker.storage.directory.partition_files import (
+    Truncation,
+    remove_restart_point,
+    remove_truncation,
+    write_truncation,
+)
 from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.compaction import LogCompaction
 from warmlog_broker.storage.log.local_log import LocalLog

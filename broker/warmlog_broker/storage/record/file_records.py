@@ -209,6 +209,17 @@ class FileRecords(ManagedFile):
     def trim(self) -> None:
         self.truncate_to(self.size_bytes)
 
+    def end_without_zeros(self, start: int) -> int:
+        """Where the bytes from `start` on end without the zeros at their end; `start` if there are only zeros."""
+        end = self.size_bytes
+        while end > start:
+            piece_start = max(start, end - _READ_THROUGH_BYTES)
+            rest = self.read(piece_start, end - piece_start).rstrip(b"\0")
+            if rest:
+                return piece_start + len(rest)
+            end = piece_start
+        return start
+
     def make_private(self) -> None:
         """If the file has other names too, replace it by a durable copy that has only this name.
 

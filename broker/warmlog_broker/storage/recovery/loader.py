@@ -22,11 +22,17 @@ from msgspec import Struct, field
 
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CleanEnd, StoredState
-from warmlog_broker.storage.directory.gap_marker import has_gaps
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, LeaderEpochs, read_epochs
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, pack_partition_metadata, stored_topic_id
-from warmlog_broker.storage.directory.restart_point import RESTART_POINT_NAME, RestartPoint, read_restart_point
-from warmlog_broker.storage.directory.truncation_marker import Truncation
+from warmlog_broker.storage.directory.partition_files import (
+    METADATA_NAME,
+    RESTART_POINT_NAME,
+    RestartPoint,
+    Truncation,
+    has_gaps,
+    pack_partition_metadata,
+    read_restart_point,
+    stored_topic_id,
+)
 from warmlog_broker.storage.io.durable_files import replace_file
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.producer.producer_state import ProducerStates
@@ -131,7 +137,7 @@ class LoadedLog(Struct):
     unsynced_segments: list[LogSegment] = field(default_factory=list)
     """Segments, the active one apart, that recovery has changed: the first flush syncs them."""
     has_gaps: bool = False
-    """See `gap_marker`."""
+    """See `partition_files`."""
     truncation: Truncation | None = None
 
 

@@ -1,6 +1,6 @@
 """Checking a log after an unclean stop, and cutting off what the stop left half written.
 
-The check begins at the restart point (`restart_point`), or without one at the beginning of the segment that has the
+The check begins at the restart point (`partition_files`), or without one at the beginning of the segment that has the
 recovery point. What it leaves out of that segment is an `UncheckedRange`, which is checked in the background once the
 broker serves.
 
@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
-from warmlog_broker.storage.directory.restart_point import RestartPoint
+from warmlog_broker.storage.directory.partition_files import RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion

@@ -36,7 +36,6 @@ from warmlog_broker.storage.segment.segment_indexes import (
     place_in_segment,
 )
 from warmlog_broker.storage.verify.producers import ProducerReplay, read_snapshot
-from warmlog_broker.storage.verify.segment import is_zero_from
 from warmlog_protocol.batch import read_batch
 from warmlog_protocol.errors import CorruptBatch, StorageError
 
@@ -151,7 +150,7 @@ class _SegmentRebuild:
     def _index_batches(self, records: FileRecords, builder: IndexBuilder) -> None:
         for found in scan(records, 0, place_in_segment(self.base_offset), checks_crc=True):
             if isinstance(found, Damage):
-                if self.is_newest and is_zero_from(records, found.position):
+                if self.is_newest and records.end_without_zeros(found.position) == found.position:
                     return  # preallocated by a broker
                 self._find_damage(str(found.cause()))
                 self.producers.lose_track()

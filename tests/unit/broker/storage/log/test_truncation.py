@@ -13,7 +13,7 @@ import pytest
 from unit.broker.storage.log_room import START_MS, LogRoom, read_batches, read_values
 from unit.broker.storage.time_lookups import latest_record, record_at
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
-from warmlog_broker.storage.directory.truncation_marker import (
+from warmlog_broker.storage.directory.partition_files import (
     TRUNCATION_NAME,
     Truncation,
     read_truncation,

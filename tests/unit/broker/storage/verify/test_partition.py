@@ -25,9 +25,9 @@ from unit.broker.storage.verify.verification_room import (
     verify,
 )
 from warmlog_broker.storage.verify import partition as verification
-from warmlog_broker.storage.verify.partition import Expectations, verify_data_directory, verify_partition
+from warmlog_broker.storage.verify.partition import verify_data_directory, verify_partition
 from warmlog_broker.storage.verify.report import MAX_FINDINGS_A_FILE, Report
-from warmlog_broker.storage.verify.segment import SegmentVerification
+from warmlog_broker.storage.verify.segment import Expectations, SegmentVerification
 from warmlog_protocol.batch import read_header, seal_batch
 from warmlog_protocol.batch.header import HEADER_BYTES
 
@@ -52,7 +52,7 @@ def test_what_kafka_left_is_clean(sample: Path) -> None:
     assert (report.counts.partitions, report.counts.segments, report.counts.snapshots) == (2, 3, 4)
     assert report.counts.records == 8532 + 375
     summary = verify(sample / TRANSFERS)[1]
-    assert (summary.next_offset, summary.open_transactions, summary.max_producer_id) == (375, {}, 6)
+    assert (summary.next_offset, summary.producers.open_transactions, summary.producers.max_producer_id) == (375, {}, 6)
 
 
 def test_a_log_that_was_closed_is_clean(room: LogRoom) -> None:

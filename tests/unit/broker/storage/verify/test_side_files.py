@@ -21,8 +21,9 @@ from unit.broker.storage.verify.verification_room import (
 )
 from warmlog_broker.storage.directory.offset_checkpoint import write_offsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.verify.partition import Expectations, verify_data_directory
+from warmlog_broker.storage.verify.partition import verify_data_directory
 from warmlog_broker.storage.verify.report import Report
+from warmlog_broker.storage.verify.segment import Expectations
 from warmlog_protocol.batch import CRC_START, encode_batch, placement_prefix, read_header
 
 
