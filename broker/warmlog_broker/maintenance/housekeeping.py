@@ -16,7 +16,7 @@ from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.index.warm_keeper import WarmPass, WarmTarget, keep_warm, warm_targets
-from warmlog_broker.storage.segment.delayed_deletion import run_deletions
+from warmlog_broker.storage.segment.segment_files import run_deletions
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import StorageError
 

@@ -24,7 +24,7 @@ from warmlog_broker.runtime.threads import start_threads
 from warmlog_broker.storage.cleaner.cleaner import Cleaning
 from warmlog_broker.storage.cleaner.plan import CleanableRange
 from warmlog_broker.storage.cleaner.rewriter import CleaningStats, Rewritten
-from warmlog_broker.storage.cleaner.sources import CleaningAborted, CleaningPace
+from warmlog_broker.storage.cleaner.throttle import CleaningAborted, CleaningPace
 from warmlog_broker.storage.config import UNLIMITED
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.log.log import Log

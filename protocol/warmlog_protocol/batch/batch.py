@@ -268,9 +268,9 @@ class RecordBatch:
             unpacked = self.unpack(self._max_decompressed_bytes)
             try:
                 if header.magic == MAGIC_COLUMNS:
-                    self._columns = decode_columns(header, body, unpacked=unpacked, column_type=self._column_type)
+                    self._columns = decode_columns(header, body, unpacked, self._column_type)
                 else:
-                    self._columns = decode_rows(header, body, unpacked=unpacked)
+                    self._columns = decode_rows(header, unpacked)
                     self._unpacked = None
             except CorruptBatch as error:
                 raise self._located(error) from error

@@ -29,21 +29,9 @@ from struct import Struct
 from warmlog_protocol.batch.column_data import Columns, data_bytes, empty_columns
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.batch.int_column import IntColumn, pack_ints, read_column
-from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress, repack
+from warmlog_protocol.codec.compression import Codec, compress, decompress, repack
 from warmlog_protocol.codec.memory import Piece, joined
 from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
-
-__all__ = [
-    "Columns",
-    "IntColumn",
-    "columns_bytes",
-    "decode_columns",
-    "encode_columns",
-    "encode_columns_in_pieces",
-    "read_times",
-    "repack_columns",
-    "unpack_columns",
-]
 
 HAS_KEYS = 1 << 0
 HAS_HEADERS = 1 << 1
@@ -127,34 +115,21 @@ def unpack_columns(header: BatchHeader, body: memoryview) -> memoryview:
     """Return the decompressed integer columns and data of a `body` that `columns_bytes` has checked."""
     _, size = _PREFIX.unpack_from(body)
     rest = body[_rest_position(header) :]
-    if header.codec is not Codec.NONE:
-        return decompress(header.codec, rest, size=size)
-    if len(rest) != size:
-        raise CorruptBatch(f"columns: {size} bytes expected, {len(rest)} found")
-    return rest
+    return decompress(header.codec, rest, size=size)
 
 
 def decode_columns(
-    header: BatchHeader,
-    body: memoryview,
-    *,
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-    column_type: type[IntColumn] = IntColumn,
-    unpacked: memoryview | None = None,
+    header: BatchHeader, body: memoryview, unpacked: memoryview, column_type: type[IntColumn] = IntColumn
 ) -> Columns:
-    """Return the columns in `body`, all of it checked, and read in place if it is not compressed.
+    """Return the columns in `body`, which `unpack_columns` has unpacked: all of it checked, and read in place.
 
-    Integers become columns of `column_type`; a subclass may check them faster. `unpacked` is the result of
-    `unpack_columns`, if it was called before. CorruptBatch for anything but the format above, and for a size or a
-    record count over the limit.
+    Integers become columns of `column_type`; a subclass may check them faster. CorruptBatch for anything but the format
+    above.
     """
     if not header.record_count:
         if len(body):
             raise CorruptBatch(f"no records, but a body of {len(body)} bytes")
         return empty_columns(header.base_timestamp_ms)
-    if unpacked is None:
-        columns_bytes(header, body, max_decompressed_bytes)
-        unpacked = unpack_columns(header, body)
     delete_horizon_ms = _delete_horizon_ms(header, body)
     columns, position = _read_int_columns(header, body[0], unpacked, column_type)
     columns.delete_horizon_ms = delete_horizon_ms

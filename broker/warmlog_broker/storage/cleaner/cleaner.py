@@ -30,7 +30,8 @@ from warmlog_broker.storage.cleaner.offset_map import OffsetMap, fill_map
 from warmlog_broker.storage.cleaner.plan import CleanableRange, group_segments
 from warmlog_broker.storage.cleaner.rewriter import CleaningStats, Rewritten, rewrite_group
 from warmlog_broker.storage.cleaner.rules import CompactionRules, LastRecord
-from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment, read_aborted
+from warmlog_broker.storage.cleaner.sources import SourceSegment, read_aborted
+from warmlog_broker.storage.cleaner.throttle import CleaningPace
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig

@@ -20,6 +20,7 @@ from warmlog_broker.storage.cleaner.sources import SourceSegment
 from warmlog_broker.storage.config import MAX_INT64, LogConfig
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_broker.storage.segment.segment_files import OFFSET_INDEX_KIND, TIME_INDEX_KIND
 
 
 class CleanableRange(Struct, frozen=True):
@@ -131,7 +132,7 @@ def group_segments(
 def _fits(group: Sequence[SourceSegment], source: SourceSegment, max_bytes: int, max_index_bytes: int) -> bool:
     return (
         sum(one.size_bytes for one in group) + source.size_bytes <= max_bytes
-        and sum(one.offset_index_bytes for one in group) + source.offset_index_bytes <= max_index_bytes
-        and sum(one.time_index_bytes for one in group) + source.time_index_bytes <= max_index_bytes
+        and sum(one.index_bytes(OFFSET_INDEX_KIND) for one in (*group, source)) <= max_index_bytes
+        and sum(one.index_bytes(TIME_INDEX_KIND) for one in (*group, source)) <= max_index_bytes
         and (not source.size_bytes or source.next_base_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET)
     )

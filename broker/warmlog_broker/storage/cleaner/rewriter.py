@@ -8,12 +8,14 @@ there. The files' time of modification is the last source's, as retention uses i
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
 from warmlog_broker.storage.cleaner.rules import CompactionRules
-from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment
+from warmlog_broker.storage.cleaner.sources import SourceSegment
+from warmlog_broker.storage.cleaner.throttle import CleaningPace
 from warmlog_broker.storage.directory.partition_files import has_gaps, note_gaps
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.record.file_records import MAX_LOG_BYTES
@@ -92,7 +94,9 @@ def rewrite_group(
         modified_ns = sources[-1].modified_ns
         segment.on_become_inactive()
         segment.flush()
-        _set_times(segment, modified_ns)
+        for kind in KINDS:
+            with suppress(FileNotFoundError):
+                os.utime(segment.path_of(kind), ns=(modified_ns, modified_ns))
         if not has_gaps(directory):
             note_gaps(directory)  # the checkpoint, which says so too, is not written before the last group
     except BaseException:
@@ -140,12 +144,3 @@ def _rewrite(
     )
     stats.written_bytes += len(data)
     return len(data)
-
-
-def _set_times(segment: LogSegment, modified_ns: int) -> None:
-    """Give the existing files the time at which the source was written."""
-    for kind in KINDS:
-        try:
-            os.utime(segment.path_of(kind), ns=(modified_ns, modified_ns))
-        except FileNotFoundError:
-            continue

@@ -4,12 +4,13 @@ Offsets are assigned here, so a refused batch leaves no trace: every check comes
 end moves right after it.
 """
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.producer.duplicates import find_forgotten
-from warmlog_broker.storage.producer.producer_state import ForgottenSequence, RememberedBatch
+from warmlog_broker.storage.producer.producer_state import ForgottenSequence
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record.validation import CheckedBatch, check_fits_segment, check_timestamps, sealed, stamp
 from warmlog_protocol.batch import ControlType, EndTxnMarker, encode_end_txn_marker
@@ -40,10 +41,6 @@ class LogAppender:
         self._producers = local.producers
         self.last_append_time_ms = NO_TIMESTAMP
 
-    def take_over(self, original: "LogAppender") -> None:
-        """Take over the last time of appending of `original`, of whose log this one is a copy."""
-        self.last_append_time_ms = original.last_append_time_ms
-
     def append_as_leader(
         self, batch: CheckedBatch, *, leader_epoch: int, now_ms: int, guard: VerificationGuard = NO_GUARD
     ) -> AppendInfo:
@@ -69,7 +66,9 @@ class LogAppender:
                     error, header, local.segments, self._bounds.log_start_offset, may_have_gaps=local.may_have_gaps
                 )
             if duplicate is not None:
-                return self._original(duplicate)
+                stored_ms = duplicate.timestamp_ms if config.takes_append_time else NO_TIMESTAMP
+                log_start_offset = self._bounds.log_start_offset
+                return AppendInfo(duplicate.first_offset, duplicate.last_offset, stored_ms, log_start_offset, True)
         append_time_ms = NO_TIMESTAMP
         if config.takes_append_time:
             append_time_ms = self._take_append_time(now_ms)
@@ -124,23 +123,17 @@ class LogAppender:
         return AppendInfo(first_offset, first_offset, NO_TIMESTAMP, self._bounds.log_start_offset, is_duplicate=False)
 
     def _take_append_time(self, now_ms: int) -> int:
-        """The time to stamp a batch with: the clock's, or the last batch's if the clock has gone back since then."""
+        """The time to stamp a batch with: the clock's, or the last batch's if the clock has gone back since then.
+
+        That of a log that was opened is the largest timestamp of its last segment that has records, if it is known.
+        """
         if self.last_append_time_ms == NO_TIMESTAMP:
-            self.last_append_time_ms = self._latest_timestamp_ms()
+            local = self._local
+            segment = local.active if local.active.size_bytes else local.segments.lower(local.active.base_offset)
+            try:
+                with suppress(CorruptBatch):
+                    self.last_append_time_ms = NO_TIMESTAMP if segment is None else segment.max_timestamp_ms
+            except OSError as error:
+                raise local.write_error("append", error) from error
         self.last_append_time_ms = max(now_ms, self.last_append_time_ms)
         return self.last_append_time_ms
-
-    def _latest_timestamp_ms(self) -> int:
-        """The largest timestamp of the last segment that has records; -1 if there is none, or it is unknown."""
-        local = self._local
-        segment = local.active if local.active.size_bytes else local.segments.lower(local.active.base_offset)
-        try:
-            return NO_TIMESTAMP if segment is None else segment.max_timestamp_ms
-        except CorruptBatch:
-            return NO_TIMESTAMP
-        except OSError as error:
-            raise local.write_error("append", error) from error
-
-    def _original(self, batch: RememberedBatch) -> AppendInfo:
-        append_time_ms = batch.timestamp_ms if self._local.factory.config.takes_append_time else NO_TIMESTAMP
-        return AppendInfo(batch.first_offset, batch.last_offset, append_time_ms, self._bounds.log_start_offset, True)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from warmlog_broker.storage.cleaner.cleaner import CleaningTask
     from warmlog_broker.storage.cleaner.plan import CleanableRange
     from warmlog_broker.storage.cleaner.rewriter import Rewritten
-    from warmlog_broker.storage.cleaner.sources import CleaningPace
+    from warmlog_broker.storage.cleaner.throttle import CleaningPace
 
 
 class LogCompaction:
@@ -32,10 +32,6 @@ class LogCompaction:
         self._local = local
         self._bounds = bounds
         self._pace: CleaningPace | None = None
-
-    def take_over(self, original: "LogCompaction") -> None:
-        """Take over where `original`, of whose log this one is a copy, may have left gaps."""
-        self.compacted_below = original.compacted_below
 
     def range(self, now_ms: int) -> "CleanableRange":
         """What may be compacted now. May read a header or two."""
@@ -134,7 +130,7 @@ class LogCompaction:
             (source.base_offset, source.size_bytes) for source in rewritten.sources
         ]:
             rewritten.segment.delete()
-            from warmlog_broker.storage.cleaner.sources import CleaningAborted
+            from warmlog_broker.storage.cleaner.throttle import CleaningAborted
 
             raise CleaningAborted(f"{self._local.directory} has changed while it was compacted")
         self.compacted_below = max(self.compacted_below, rewritten.sources[-1].next_base_offset)

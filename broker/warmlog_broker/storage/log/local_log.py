@@ -29,9 +29,8 @@ from warmlog_broker.storage.producer.txn_index_recovery import verify_transactio
 from warmlog_broker.storage.record.scan import Damage
 from warmlog_broker.storage.recovery.loader import LoadedLog, SegmentFactory
 from warmlog_broker.storage.recovery.recovery import UncheckedRange
-from warmlog_broker.storage.segment.delayed_deletion import DelayedDeletions
 from warmlog_broker.storage.segment.segment import LogSegment
-from warmlog_broker.storage.segment.segment_files import KINDS, segment_file_name
+from warmlog_broker.storage.segment.segment_files import KINDS, DelayedDeletions, segment_file_name
 from warmlog_broker.storage.segment.segment_swap import DELETED_SUFFIX, Replacement
 from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.batch import ControlType, EndTxnMarker

@@ -126,8 +126,8 @@ class Log:
         log = cls(source.key, factory, loaded)
         log.local.take_over(local)
         log.bounds.take_over(source.bounds)
-        log.appender.take_over(source.appender)
-        log.compaction.take_over(source.compaction)
+        log.appender.last_append_time_ms = source.appender.last_append_time_ms
+        log.compaction.compacted_below = source.compaction.compacted_below
         return log
 
     def _after_load(self) -> None:

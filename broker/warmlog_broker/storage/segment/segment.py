@@ -32,9 +32,9 @@ from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
 from warmlog_broker.storage.record.batch_chain import BatchPosition, DamagedLog
 from warmlog_broker.storage.record.file_records import FileRecords, FileSlice
-from warmlog_broker.storage.segment.delayed_deletion import run_deletions
 from warmlog_broker.storage.segment.segment_files import (
     KINDS,
+    run_deletions,
     segment_file_name,
 )
 from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, IndexState, SegmentConfig, SegmentIndexes

@@ -25,7 +25,7 @@ class _IndexCheck(Generic[Entry]):
         """The last entry that was compared: the log after it is scanned by lookups."""
         self._path = path
         self._report = report
-        self._entries = self._rising(entries)
+        self._entries: Iterator[Entry] = self._rising(entries)
         self._next: Entry | None = next(self._entries, None)
 
     def _rising(self, entries: Iterable[Entry]) -> Iterator[Entry]:

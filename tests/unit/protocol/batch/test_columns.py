@@ -16,8 +16,8 @@ from warmlog_protocol.batch import (
     BatchHeader,
     Columns,
     IntColumn,
+    RecordBatch,
     columns_of,
-    decode_columns,
     encode_batch,
     encode_columns,
     int_column,
@@ -39,7 +39,7 @@ def header_of(count: int, **fields: int) -> BatchHeader:
 
 
 def decode(header: BatchHeader, body: bytes, limit_bytes: int = LIMIT_BYTES) -> Columns:
-    return decode_columns(header, memoryview(body), max_decompressed_bytes=limit_bytes)
+    return RecordBatch(header, memoryview(bytes(HEADER_BYTES) + body), limit_bytes).columns
 
 
 def same(value: int) -> bytes:

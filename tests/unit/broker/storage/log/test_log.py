@@ -12,7 +12,7 @@ from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
 from warmlog_broker.storage.directory.partition_files import read_partition_metadata
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.reader import FetchData
-from warmlog_broker.storage.segment.delayed_deletion import run_deletions
+from warmlog_broker.storage.segment.segment_files import run_deletions
 from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.errors import (
     ApiError,

@@ -122,7 +122,7 @@ def test_whatever_transactions_do_verifies(steps: list[tuple[int, str]]) -> None
         for _ in range(2):
             report, summary = verify(room.directory)
             assert texts(report) == []
-            assert summary.open_transactions == is_open
+            assert summary.producers.open_transactions == is_open
             room.restart()
 
 
