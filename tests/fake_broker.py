@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID, uuid5
 
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import BatchHeader, RecordBatch, iter_batches, placement_prefix, read_header
 from warmlog_protocol.errors import (
     ApiError,
@@ -22,38 +23,6 @@ from warmlog_protocol.errors import (
     OutOfOrderSequence,
     RemoteProtocolError,
     UnknownTopicOrPartition,
-)
-from warmlog_protocol.messages import (
-    APIS,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    ApiVersions,
-    BrokerMetadata,
-    ConfigValue,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    DescribedConfigs,
-    DivergingEpoch,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    HandshakeRequest,
-    HandshakeResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ListedOffset,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    Message,
-    MetadataRequest,
-    MetadataResponse,
-    PartitionMetadata,
-    ProducedPartition,
-    ProduceRequest,
-    ProduceResponse,
-    TopicMetadata,
 )
 from warmlog_protocol.wire.connection import Request, ServerConnection
 
@@ -144,16 +113,16 @@ class FakeBroker:
         self.topics = {name: [FakePartition() for _ in range(count)] for name, count in topics.items()}
         self.configs: dict[str, dict[str, str]] = defaultdict(lambda: {"max.message.bytes": "1048576"})
         self.faults: deque[Fault] = deque()
-        self.produced: list[ProduceRequest] = []
-        self.handshakes: list[HandshakeRequest] = []
-        self.fetch_error: Callable[[FetchPartition], ApiError | None] = lambda _: None
-        self.next_offset: Callable[[FetchPartition], int] = lambda _: -1
+        self.produced: list[m.ProduceRequest] = []
+        self.handshakes: list[m.HandshakeRequest] = []
+        self.fetch_error: Callable[[m.FetchPartition], ApiError | None] = lambda _: None
+        self.next_offset: Callable[[m.FetchPartition], int] = lambda _: -1
         """Where a reader is told to go on."""
-        self.diverging: Callable[[FetchPartition], DivergingEpoch | None] = lambda _: None
+        self.diverging: Callable[[m.FetchPartition], m.DivergingEpoch | None] = lambda _: None
         """Where it says that the log was cut: nothing is read then."""
-        self.refusal: Callable[[Message], ApiError | None] = lambda _: None
+        self.refusal: Callable[[m.Message], ApiError | None] = lambda _: None
         """With what a request other than Produce and Fetch is refused."""
-        self.further_handlers: dict[type[Message], Callable[..., Message]] = {}
+        self.further_handlers: dict[type[m.Message], Callable[..., m.Message]] = {}
         """What other requests are answered with."""
         self.is_silent = False
         """While true, nothing at all is answered."""
@@ -237,23 +206,23 @@ class FakeBroker:
             self._tasks.discard(task)
 
     def _handle(self, connection: ServerConnection, writer: asyncio.StreamWriter, request: Request) -> None:
-        if isinstance(request.message, FetchRequest):
+        if isinstance(request.message, m.FetchRequest):
             task = asyncio.create_task(self._fetch(connection, writer, request))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
-        if isinstance(request.message, ProduceRequest):
+        if isinstance(request.message, m.ProduceRequest):
             self._produce(connection, writer, request)
             return
         if (refusal := self.refusal(request.message)) is not None:
             writer.write(connection.refuse(request.correlation_id, refusal))
             return
-        handlers: dict[type[Message], Callable[..., Message]] = {
-            HandshakeRequest: self._handshake,
-            MetadataRequest: self._metadata,
-            DescribeConfigsRequest: self._describe_configs,
-            InitProducerIdRequest: self._init_producer_id,
-            ListOffsetsRequest: self._list_offsets,
+        handlers: dict[type[m.Message], Callable[..., m.Message]] = {
+            m.HandshakeRequest: self._handshake,
+            m.MetadataRequest: self._metadata,
+            m.DescribeConfigsRequest: self._describe_configs,
+            m.InitProducerIdRequest: self._init_producer_id,
+            m.ListOffsetsRequest: self._list_offsets,
             **self.further_handlers,
         }
         try:
@@ -262,64 +231,64 @@ class FakeBroker:
             response = connection.refuse(request.correlation_id, error)
         writer.write(response)
 
-    def _handshake(self, request: HandshakeRequest) -> HandshakeResponse:
+    def _handshake(self, request: m.HandshakeRequest) -> m.HandshakeResponse:
         self.handshakes.append(request)
-        apis = [ApiVersions(api.key, api.min_version, api.max_version) for api in APIS.values()]
-        return HandshakeResponse("fake", "cluster", 0, MAX_FRAME_BYTES, apis)
+        apis = [m.ApiVersions(api.key, api.min_version, api.max_version) for api in m.APIS.values()]
+        return m.HandshakeResponse("fake", "cluster", 0, MAX_FRAME_BYTES, apis)
 
-    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+    def _metadata(self, request: m.MetadataRequest) -> m.MetadataResponse:
         names = list(self.topics) if request.topics is None else request.topics
         topics = [self._topic_metadata(name) for name in names]
-        return MetadataResponse("cluster", 0, [BrokerMetadata(0, "", 0)], topics)
+        return m.MetadataResponse("cluster", 0, [m.BrokerMetadata(0, "", 0)], topics)
 
-    def _topic_metadata(self, name: str) -> TopicMetadata:
+    def _topic_metadata(self, name: str) -> m.TopicMetadata:
         if name not in self.topics:
-            return TopicMetadata(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, bytes(16), [])
-        partitions = [PartitionMetadata(0, i, 0, 0, [0], [0]) for i in range(len(self.topics[name]))]
-        return TopicMetadata(0, name, topic_id(name), partitions)
+            return m.TopicMetadata(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, bytes(16), [])
+        partitions = [m.PartitionMetadata(0, i, 0, 0, [0], [0]) for i in range(len(self.topics[name]))]
+        return m.TopicMetadata(0, name, topic_id(name), partitions)
 
-    def _describe_configs(self, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        return DescribeConfigsResponse(
+    def _describe_configs(self, request: m.DescribeConfigsRequest) -> m.DescribeConfigsResponse:
+        return m.DescribeConfigsResponse(
             [
-                DescribedConfigs(0, "", name, [ConfigValue(*item, True, "") for item in self.configs[name].items()])
+                m.DescribedConfigs(0, "", name, [m.ConfigValue(*item, True, "") for item in self.configs[name].items()])
                 for name in request.topics
             ]
         )
 
-    def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    def _init_producer_id(self, request: m.InitProducerIdRequest) -> m.InitProducerIdResponse:
         if request.producer_id >= 0:
-            return InitProducerIdResponse(request.producer_id, request.producer_epoch + 1)
+            return m.InitProducerIdResponse(request.producer_id, request.producer_epoch + 1)
         self._next_producer_id += 1
-        return InitProducerIdResponse(self._next_producer_id, 0)
+        return m.InitProducerIdResponse(self._next_producer_id, 0)
 
-    def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
-        return ListOffsetsResponse([self._list_offset(asked) for asked in request.partitions])
+    def _list_offsets(self, request: m.ListOffsetsRequest) -> m.ListOffsetsResponse:
+        return m.ListOffsetsResponse([self._list_offset(asked) for asked in request.partitions])
 
-    def _list_offset(self, asked: ListOffsetsPartition) -> ListedOffset:
+    def _list_offset(self, asked: m.ListOffsetsPartition) -> m.ListedOffset:
         partition = self.topics[asked.topic][asked.partition]
         found = (-1, -1)
-        if asked.timestamp_ms == LATEST_TIMESTAMP:
+        if asked.timestamp_ms == m.LATEST_TIMESTAMP:
             found = (-1, partition.next_offset)
-        elif asked.timestamp_ms == EARLIEST_TIMESTAMP:
+        elif asked.timestamp_ms == m.EARLIEST_TIMESTAMP:
             found = (-1, partition.log_start_offset)
         else:
             for batch in partition.read_all():
                 for offset, timestamp_ms in zip(batch.offsets(), batch.timestamps_ms(), strict=True):
                     if timestamp_ms >= asked.timestamp_ms and found[1] < 0:
                         found = (timestamp_ms, offset)
-        return ListedOffset(asked.topic, asked.partition, 0, "", *found, 0)
+        return m.ListedOffset(asked.topic, asked.partition, 0, "", *found, 0)
 
     # --- Produce ----------------------------------------------------------------------------------------------------
 
     def _produce(self, connection: ServerConnection, writer: asyncio.StreamWriter, request: Request) -> None:
         message = request.message
-        assert isinstance(message, ProduceRequest)
+        assert isinstance(message, m.ProduceRequest)
         self.produced.append(message)
         fault = self.faults.popleft() if self.faults else Fault.NONE
         if fault is Fault.LOSE_REQUEST:
             writer.transport.abort()
             return
-        response = ProduceResponse(self._append(message, bytes(request.payload), fault))
+        response = m.ProduceResponse(self._append(message, bytes(request.payload), fault))
         self._wake_fetches()
         if fault is Fault.LOSE_ANSWER:
             writer.transport.abort()
@@ -328,7 +297,7 @@ class FakeBroker:
         elif fault is not Fault.IGNORE and message.acks != 0:
             writer.write(connection.respond(request.correlation_id, response))
 
-    def _append(self, message: ProduceRequest, payload: bytes, fault: Fault) -> list[ProducedPartition]:
+    def _append(self, message: m.ProduceRequest, payload: bytes, fault: Fault) -> list[m.ProducedPartition]:
         results = []
         refusals = {
             Fault.STORAGE_ERROR: ErrorCode.KAFKA_STORAGE_ERROR,
@@ -348,7 +317,7 @@ class FakeBroker:
                     base_offset = self._partition(part.topic, part.partition).append(data)
             except ApiError as error:
                 code = error.code
-            results.append(ProducedPartition(part.topic, part.partition, code, "as ordered", base_offset))
+            results.append(m.ProducedPartition(part.topic, part.partition, code, "as ordered", base_offset))
         return results
 
     def _partition(self, topic: str, partition: int) -> FakePartition:
@@ -364,7 +333,7 @@ class FakeBroker:
 
     async def _fetch(self, connection: ServerConnection, writer: asyncio.StreamWriter, request: Request) -> None:
         message = request.message
-        assert isinstance(message, FetchRequest)
+        assert isinstance(message, m.FetchRequest)
         deadline = asyncio.get_running_loop().time() + message.max_wait_ms / 1000
         while True:
             appended = self._appended
@@ -376,10 +345,10 @@ class FakeBroker:
                     await appended.wait()
             except TimeoutError:
                 break
-        writer.write(connection.respond(request.correlation_id, FetchResponse(parts), len(payload)) + payload)
+        writer.write(connection.respond(request.correlation_id, m.FetchResponse(parts), len(payload)) + payload)
 
-    def _read(self, message: FetchRequest) -> tuple[list[FetchedPartition], bytes]:
-        parts: list[FetchedPartition] = []
+    def _read(self, message: m.FetchRequest) -> tuple[list[m.FetchedPartition], bytes]:
+        parts: list[m.FetchedPartition] = []
         payload = b""
         for asked in message.partitions:
             error = self.fetch_error(asked)
@@ -402,7 +371,7 @@ class FakeBroker:
                 error = raised
             code = ErrorCode.NONE if error is None else error.code
             parts.append(
-                FetchedPartition(
+                m.FetchedPartition(
                     asked.topic,
                     asked.partition,
                     code,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from fake_broker import FakeBroker, topic_id
 from warmlog.consumer.group.membership import Owned, messages_of, partitions_of
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     ApiError,
     FencedInstanceId,
@@ -15,18 +16,6 @@ from warmlog_protocol.errors import (
     OffsetOutOfRange,
     StaleMemberEpoch,
     UnknownMemberId,
-)
-from warmlog_protocol.messages import (
-    JOINING,
-    CommittedPartition,
-    FetchedOffset,
-    GroupHeartbeatRequest,
-    GroupHeartbeatResponse,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
 )
 
 INTERVAL_MS = 20
@@ -40,7 +29,7 @@ def owned(*partitions: tuple[str, int]) -> frozenset[Owned]:
 class FakeMember:
     """What the coordinator knows of one member."""
 
-    first: GroupHeartbeatRequest
+    first: m.GroupHeartbeatRequest
     epoch: int = 1
     assigned: frozenset[Owned] = frozenset()
     revoking: frozenset[Owned] = frozenset()
@@ -57,21 +46,21 @@ class FakeCoordinator:
     most: int = 1 << 62
     """The highest offset that may be committed."""
     fenced: set[str] = field(default_factory=set)
-    heartbeats: list[GroupHeartbeatRequest] = field(default_factory=list)
-    commits: list[OffsetCommitRequest] = field(default_factory=list)
+    heartbeats: list[m.GroupHeartbeatRequest] = field(default_factory=list)
+    commits: list[m.OffsetCommitRequest] = field(default_factory=list)
     offsets: dict[Owned, tuple[int, int]] = field(default_factory=dict)
     metadata: dict[Owned, str] = field(default_factory=dict)
     left: list[int] = field(default_factory=list)
     """The epochs with which members left."""
-    refuses: Callable[[GroupHeartbeatRequest], ApiError | None] = lambda _: None
+    refuses: Callable[[m.GroupHeartbeatRequest], ApiError | None] = lambda _: None
     interval_ms: int = INTERVAL_MS
     is_settled: bool = True
 
     def __post_init__(self) -> None:
         self.broker.further_handlers |= {
-            GroupHeartbeatRequest: self._heartbeat,
-            OffsetCommitRequest: self._commit,
-            OffsetFetchRequest: self._fetch,
+            m.GroupHeartbeatRequest: self._heartbeat,
+            m.OffsetCommitRequest: self._commit,
+            m.OffsetFetchRequest: self._fetch,
         }
 
     @property
@@ -100,22 +89,22 @@ class FakeCoordinator:
         self.fenced.update(self.members)
         self.members.clear()
 
-    def _heartbeat(self, request: GroupHeartbeatRequest) -> GroupHeartbeatResponse:
+    def _heartbeat(self, request: m.GroupHeartbeatRequest) -> m.GroupHeartbeatResponse:
         self.heartbeats.append(request)
         if (error := self.refuses(request)) is not None:
             raise error
-        if request.member_epoch == JOINING:
+        if request.member_epoch == m.JOINING:
             self.members[request.member_id] = FakeMember(request, assigned=self.initial)
         member = self._known(request.member_id)
         if request.member_epoch < 0:
             self.left.append(request.member_epoch)
             del self.members[request.member_id]
-            return GroupHeartbeatResponse(request.member_epoch, self.interval_ms, 1000)
+            return m.GroupHeartbeatResponse(request.member_epoch, self.interval_ms, 1000)
         if request.owned is not None and request.member_epoch == member.epoch:
             member.owned = partitions_of(request.owned)
             member.revoking &= member.owned
         assignment = None if member.owned == member.assigned and request.member_epoch else messages_of(member.assigned)
-        return GroupHeartbeatResponse(member.epoch, self.interval_ms, 1000, assignment, self.is_settled)
+        return m.GroupHeartbeatResponse(member.epoch, self.interval_ms, 1000, assignment, self.is_settled)
 
     def _known(self, member_id: str) -> FakeMember:
         if member_id in self.fenced:
@@ -124,7 +113,7 @@ class FakeCoordinator:
             raise UnknownMemberId("its session has expired")
         return self.members[member_id]
 
-    def _commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    def _commit(self, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse:
         self.commits.append(request)
         owns: frozenset[Owned] | None = None
         if request.member_id:
@@ -132,19 +121,19 @@ class FakeCoordinator:
             owns = member.assigned | member.revoking
         elif self.members:
             raise NonEmptyGroup("the group has members")
-        return OffsetCommitResponse([self._committed(part, owns) for part in request.partitions])
+        return m.OffsetCommitResponse([self._committed(part, owns) for part in request.partitions])
 
-    def _committed(self, part: OffsetCommitPartition, owns: frozenset[Owned] | None) -> CommittedPartition:
+    def _committed(self, part: m.OffsetCommitPartition, owns: frozenset[Owned] | None) -> m.CommittedPartition:
         partition = Owned(part.topic_id, part.topic, part.partition)
         if owns is not None and partition not in owns:
-            return CommittedPartition(*partition, StaleMemberEpoch.code, "another member owns it")
+            return m.CommittedPartition(*partition, StaleMemberEpoch.code, "another member owns it")
         if part.offset > self.most:
-            return CommittedPartition(*partition, OffsetOutOfRange.code, "past the log end")
+            return m.CommittedPartition(*partition, OffsetOutOfRange.code, "past the log end")
         self.offsets[partition] = (part.offset, part.leader_epoch)
         self.metadata[partition] = part.metadata
-        return CommittedPartition(*partition, 0, "")
+        return m.CommittedPartition(*partition, 0, "")
 
-    def _fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    def _fetch(self, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
         if request.member_id:
             self._known(request.member_id)
         assert request.partitions is not None
@@ -153,6 +142,9 @@ class FakeCoordinator:
             for part in request.partitions
             for number in part.partitions
         ]
-        return OffsetFetchResponse(
-            [FetchedOffset(*each, *self.offsets.get(each, (-1, -1)), self.metadata.get(each, ""), 0) for each in asked]
+        return m.OffsetFetchResponse(
+            [
+                m.FetchedOffset(*each, *self.offsets.get(each, (-1, -1)), self.metadata.get(each, ""), 0)
+                for each in asked
+            ]
         )

@@ -3,36 +3,14 @@
 from collections.abc import Callable
 from typing import Any
 
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ErrorCode, error_from_code
-from warmlog_protocol.messages import (
-    CommittedPartition,
-    DeletedGroup,
-    DeletedOffset,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DeleteOffsetsRequest,
-    DeleteOffsetsResponse,
-    DescribedGroup,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    FetchedOffset,
-    GroupListing,
-    GroupMember,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    Message,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    TopicPartitions,
-)
 
 COMMITTED_AT_MS = 1_700_000_000_000
 
 
-def member(name: str, *assigned: TopicPartitions, instance_id: str = "") -> GroupMember:
-    return GroupMember(
+def member(name: str, *assigned: m.TopicPartitions, instance_id: str = "") -> m.GroupMember:
+    return m.GroupMember(
         name, instance_id, "app", "10.0.0.7", 3, ["orders"], "", list(assigned), [], [], 300_000, 45_000, 1
     )
 
@@ -41,12 +19,12 @@ class FakeGroups:
     """Answers requests about groups; a group exists from its first member or commit on."""
 
     def __init__(self, topic_id: Callable[[str], bytes]) -> None:
-        self.members: dict[str, list[GroupMember]] = {}
-        self.offsets: dict[str, dict[tuple[bytes, int], FetchedOffset]] = {}
-        self.commits: list[OffsetCommitRequest] = []
+        self.members: dict[str, list[m.GroupMember]] = {}
+        self.offsets: dict[str, dict[tuple[bytes, int], m.FetchedOffset]] = {}
+        self.commits: list[m.OffsetCommitRequest] = []
         self.refused: dict[tuple[str, int], ErrorCode] = {}
         """Partitions for which commits are refused, and with what."""
-        self.joins_before_commit: GroupMember | None = None
+        self.joins_before_commit: m.GroupMember | None = None
         """Who joins at the last moment."""
         self.forgets_deletion = False
         """Deletes twice, as it does for a client whose connection broke before it had the response."""
@@ -57,24 +35,24 @@ class FakeGroups:
         self._topic_id = topic_id
 
     @property
-    def handlers(self) -> dict[type[Message], Callable[..., Message]]:
+    def handlers(self) -> dict[type[m.Message], Callable[..., m.Message]]:
         return {
-            ListGroupsRequest: self._list,
-            DescribeGroupsRequest: self._describe,
-            OffsetFetchRequest: self._fetch,
-            OffsetCommitRequest: self._commit,
-            DeleteGroupsRequest: self._delete,
-            DeleteOffsetsRequest: self._delete_offsets,
+            m.ListGroupsRequest: self._list,
+            m.DescribeGroupsRequest: self._describe,
+            m.OffsetFetchRequest: self._fetch,
+            m.OffsetCommitRequest: self._commit,
+            m.DeleteGroupsRequest: self._delete,
+            m.DeleteOffsetsRequest: self._delete_offsets,
         }
 
-    def call(self, message: Message, _expected: type[Any]) -> Any:
+    def call(self, message: m.Message, _expected: type[Any]) -> Any:
         """What a client's `call` returns or raises."""
         return self.handlers[type(message)](message)
 
     def commit(self, group: str, topic: str, partition: int, offset: int, topic_id: bytes | None = None) -> None:
         """As if it had been committed earlier."""
         own = self._topic_id(topic) if topic_id is None else topic_id
-        fetched = FetchedOffset(own, topic, partition, offset, -1, "", COMMITTED_AT_MS)
+        fetched = m.FetchedOffset(own, topic, partition, offset, -1, "", COMMITTED_AT_MS)
         self.offsets.setdefault(group, {})[own, partition] = fetched
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
@@ -83,30 +61,30 @@ class FakeGroups:
     def _names(self) -> set[str]:
         return {*self.offsets, *(name for name, members in self.members.items() if members)}
 
-    def _list(self, _: ListGroupsRequest) -> ListGroupsResponse:
-        return ListGroupsResponse([GroupListing(name, *self._state(name)) for name in sorted(self._names())])
+    def _list(self, _: m.ListGroupsRequest) -> m.ListGroupsResponse:
+        return m.ListGroupsResponse([m.GroupListing(name, *self._state(name)) for name in sorted(self._names())])
 
     def _state(self, name: str) -> tuple[str, int]:
         count = len(self.members.get(name, []))
         return "stable" if count else "empty", count
 
-    def _describe(self, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-        return DescribeGroupsResponse([self._described(name) for name in request.groups])
+    def _describe(self, request: m.DescribeGroupsRequest) -> m.DescribeGroupsResponse:
+        return m.DescribeGroupsResponse([self._described(name) for name in request.groups])
 
-    def _described(self, name: str) -> DescribedGroup:
+    def _described(self, name: str) -> m.DescribedGroup:
         if self.loading:
             self.loading -= 1
-            return DescribedGroup(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "it is loading", name)
+            return m.DescribedGroup(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "it is loading", name)
         if name not in self._names():
-            return DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name!r}", name)
-        return DescribedGroup(0, "", name, self._state(name)[0], 7, 7, "uniform", self.members.get(name, []))
+            return m.DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name!r}", name)
+        return m.DescribedGroup(0, "", name, self._state(name)[0], 7, 7, "uniform", self.members.get(name, []))
 
-    def _fetch(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    def _fetch(self, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
         if self.is_unstable and request.needs_stable:
             raise error_from_code(ErrorCode.UNSTABLE_OFFSET_COMMIT, "a transaction is open")
-        return OffsetFetchResponse(list(self.offsets.get(request.group, {}).values()))
+        return m.OffsetFetchResponse(list(self.offsets.get(request.group, {}).values()))
 
-    def _commit(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    def _commit(self, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse:
         if self.joins_before_commit is not None:
             self.members[request.group] = [self.joins_before_commit]
         if self.members.get(request.group) and not request.member_id:
@@ -117,18 +95,18 @@ class FakeGroups:
             code = self.refused.get((each.topic, each.partition), ErrorCode.NONE)
             if not code:
                 self.commit(request.group, each.topic, each.partition, each.offset, each.topic_id or None)
-            results.append(CommittedPartition(each.topic_id, each.topic, each.partition, code, "as ordered"))
-        return OffsetCommitResponse(results)
+            results.append(m.CommittedPartition(each.topic_id, each.topic, each.partition, code, "as ordered"))
+        return m.OffsetCommitResponse(results)
 
-    def _delete(self, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    def _delete(self, request: m.DeleteGroupsRequest) -> m.DeleteGroupsResponse:
         results = []
         for name in request.groups:
             was_there = self.offsets.pop(name, None) is not None and not self.forgets_deletion
             code = ErrorCode.NONE if was_there else ErrorCode.GROUP_ID_NOT_FOUND
-            results.append(DeletedGroup(code, "", name))
-        return DeleteGroupsResponse(results)
+            results.append(m.DeletedGroup(code, "", name))
+        return m.DeleteGroupsResponse(results)
 
-    def _delete_offsets(self, request: DeleteOffsetsRequest) -> DeleteOffsetsResponse:
+    def _delete_offsets(self, request: m.DeleteOffsetsRequest) -> m.DeleteOffsetsResponse:
         results = []
         for part in request.partitions:
             topic_id = part.topic_id or self._topic_id(part.topic)
@@ -136,5 +114,5 @@ class FakeGroups:
                 code = self.refused.get((part.topic, number), ErrorCode.NONE)
                 if not code:
                     self.offsets.get(request.group, {}).pop((topic_id, number), None)
-                results.append(DeletedOffset(topic_id, part.topic, number, code, "as ordered"))
-        return DeleteOffsetsResponse(results)
+                results.append(m.DeletedOffset(topic_id, part.topic, number, code, "as ordered"))
+        return m.DeleteOffsetsResponse(results)

@@ -6,21 +6,7 @@ from types import TracebackType
 from typing import Self, cast
 from uuid import uuid4
 
-from warmlog_protocol.messages import (
-    CommittedPartition,
-    DescribedGroup,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    FetchedOffset,
-    GroupHeartbeatRequest,
-    GroupHeartbeatResponse,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    TopicPartitions,
-)
+from warmlog_protocol import messages as m
 from wire_client import WireClient
 
 WAIT_MS = 5000
@@ -45,10 +31,10 @@ class GroupMember:
         self.member_id = uuid4().hex
         self.instance_id = instance_id
         self.epoch = 0
-        self.assigned: list[TopicPartitions] = []
+        self.assigned: list[m.TopicPartitions] = []
         """As in the last response that had an assignment."""
-        self.owned: list[TopicPartitions] = []
-        self._joining = GroupHeartbeatRequest(
+        self.owned: list[m.TopicPartitions] = []
+        self._joining = m.GroupHeartbeatRequest(
             group,
             self.member_id,
             0,
@@ -78,12 +64,12 @@ class GroupMember:
         self.received(self.client.call(self._joining))
         return self
 
-    def beat(self, *, max_wait_ms: int = 0) -> GroupHeartbeatResponse:
+    def beat(self, *, max_wait_ms: int = 0) -> m.GroupHeartbeatResponse:
         """One heartbeat that says what is owned."""
         return self.received(self.client.call(self.heartbeat(max_wait_ms)))
 
-    def heartbeat(self, max_wait_ms: int = WAIT_MS) -> GroupHeartbeatRequest:
-        return GroupHeartbeatRequest(
+    def heartbeat(self, max_wait_ms: int = WAIT_MS) -> m.GroupHeartbeatRequest:
+        return m.GroupHeartbeatRequest(
             self.group,
             self.member_id,
             self.epoch,
@@ -92,8 +78,8 @@ class GroupMember:
             max_wait_ms=max_wait_ms,
         )
 
-    def received(self, message: object) -> GroupHeartbeatResponse:
-        response = cast("GroupHeartbeatResponse", message)
+    def received(self, message: object) -> m.GroupHeartbeatResponse:
+        response = cast("m.GroupHeartbeatResponse", message)
         self.epoch = response.member_epoch
         if response.assignment is not None:
             self.assigned = response.assignment
@@ -120,9 +106,9 @@ class GroupMember:
         return sorted((each.topic, number) for each in self.owned for number in each.partitions)
 
     def leave(self, epoch: int = -1) -> None:
-        self.client.call(GroupHeartbeatRequest(self.group, self.member_id, epoch, self.instance_id))
+        self.client.call(m.GroupHeartbeatRequest(self.group, self.member_id, epoch, self.instance_id))
 
-    def commit(self, topic_id: bytes, *offsets: tuple[int, int], metadata: str = "") -> list[CommittedPartition]:
+    def commit(self, topic_id: bytes, *offsets: tuple[int, int], metadata: str = "") -> list[m.CommittedPartition]:
         """Commit offsets, given with their partitions."""
         return commit(self.client, self.group, topic_id, *offsets, member=self, metadata=metadata)
 
@@ -142,23 +128,23 @@ def commit(
     *offsets: tuple[int, int],
     member: GroupMember | None = None,
     metadata: str = "",
-) -> list[CommittedPartition]:
+) -> list[m.CommittedPartition]:
     """Commit offsets, given with their partitions, as `member` or from outside; return the results."""
-    wanted = [OffsetCommitPartition(topic_id, "", partition, offset, 0, metadata) for partition, offset in offsets]
-    request = OffsetCommitRequest(group, wanted)
+    wanted = [m.OffsetCommitPartition(topic_id, "", partition, offset, 0, metadata) for partition, offset in offsets]
+    request = m.OffsetCommitRequest(group, wanted)
     if member is not None:
-        request = OffsetCommitRequest(group, wanted, member.member_id, member.epoch, member.instance_id)
-    return cast("OffsetCommitResponse", client.call(request)).partitions
+        request = m.OffsetCommitRequest(group, wanted, member.member_id, member.epoch, member.instance_id)
+    return cast("m.OffsetCommitResponse", client.call(request)).partitions
 
 
-def fetched(client: WireClient, group: str) -> list[FetchedOffset]:
+def fetched(client: WireClient, group: str) -> list[m.FetchedOffset]:
     """Everything that the group has committed."""
-    return cast("OffsetFetchResponse", client.call(OffsetFetchRequest(group))).partitions
+    return cast("m.OffsetFetchResponse", client.call(m.OffsetFetchRequest(group))).partitions
 
 
 def offsets(client: WireClient, group: str) -> dict[tuple[str, int], int]:
     return {(each.topic, each.partition): each.offset for each in fetched(client, group)}
 
 
-def described(client: WireClient, group: str) -> DescribedGroup:
-    return cast("DescribeGroupsResponse", client.call(DescribeGroupsRequest([group]))).groups[0]
+def described(client: WireClient, group: str) -> m.DescribedGroup:
+    return cast("m.DescribeGroupsResponse", client.call(m.DescribeGroupsRequest([group]))).groups[0]

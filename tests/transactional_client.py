@@ -4,35 +4,9 @@ import time
 from typing import Self, cast
 
 from waiting import wait_until
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import CoordinatorLoadInProgress, error_from_code
-from warmlog_protocol.messages import (
-    ACKS_ALL,
-    AbortJobMembersRequest,
-    CommitJobRequest,
-    CommitJobResponse,
-    EndTransactionRequest,
-    EndTransactionResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    IsolationLevel,
-    JobHeartbeatRequest,
-    JobMember,
-    JoinJobRequest,
-    JoinJobResponse,
-    ListedTransaction,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    OffsetCommitPartition,
-    OffsetCommitResponse,
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
-    TxnOffsetCommitRequest,
-)
 from wire_client import WireClient, batch_of
 
 
@@ -53,8 +27,8 @@ class TransactionalClient:
         self.client.close()
 
     def initialise(self) -> Self:
-        request = InitProducerIdRequest(self.transactional_id, self.timeout_ms, *self.producer)
-        response = cast("InitProducerIdResponse", self.client.call(request))
+        request = m.InitProducerIdRequest(self.transactional_id, self.timeout_ms, *self.producer)
+        response = cast("m.InitProducerIdResponse", self.client.call(request))
         self._go_on(response.producer_id, response.producer_epoch)
         return self
 
@@ -69,25 +43,25 @@ class TransactionalClient:
             base_sequence=sequence,
             is_transactional=True,
         )
-        request = ProduceRequest(
-            ACKS_ALL, 10_000, [ProducePartition(topic, partition, len(batch))], self.transactional_id
+        request = m.ProduceRequest(
+            m.ACKS_ALL, 10_000, [m.ProducePartition(topic, partition, len(batch))], self.transactional_id
         )
         response, _ = self.client.receive(self.client.send(request, batch))
-        (result,) = cast("ProduceResponse", response).partitions
+        (result,) = cast("m.ProduceResponse", response).partitions
         if result.error_code:
             raise error_from_code(result.error_code, result.error_message)
         self._sequences[place] = sequence + len(values)
         return result.base_offset
 
     def commit_offset(self, group: str, topic: str, offset: int, partition: int = 0, **member: object) -> None:
-        request = TxnOffsetCommitRequest(
+        request = m.TxnOffsetCommitRequest(
             self.transactional_id,
             *self.producer,
             group,
-            [OffsetCommitPartition(b"", topic, partition, offset)],
+            [m.OffsetCommitPartition(b"", topic, partition, offset)],
             **member,  # type: ignore[arg-type]
         )
-        (result,) = cast("OffsetCommitResponse", self.client.call(request)).partitions
+        (result,) = cast("m.OffsetCommitResponse", self.client.call(request)).partitions
         if result.error_code:
             raise error_from_code(result.error_code, result.error_message)
 
@@ -98,8 +72,8 @@ class TransactionalClient:
         self.end(commits=False)
 
     def end(self, *, commits: bool) -> None:
-        response = self.client.call(EndTransactionRequest(self.transactional_id, *self.producer, commits))
-        ended = cast("EndTransactionResponse", response)
+        response = self.client.call(m.EndTransactionRequest(self.transactional_id, *self.producer, commits))
+        ended = cast("m.EndTransactionResponse", response)
         self._go_on(ended.producer_id, ended.producer_epoch)
 
     def _go_on(self, producer_id: int, epoch: int) -> None:
@@ -115,36 +89,36 @@ class JobMemberClient(TransactionalClient):
         self.version = version
 
     @property
-    def member(self) -> JobMember:
-        return JobMember(*self.producer)
+    def member(self) -> m.JobMember:
+        return m.JobMember(*self.producer)
 
     def join(self) -> bool:
         """Join; return whether the version is committed."""
-        response = self.client.call(JoinJobRequest(self.transactional_id, self.version, self.timeout_ms))
-        joined = cast("JoinJobResponse", response)
+        response = self.client.call(m.JoinJobRequest(self.transactional_id, self.version, self.timeout_ms))
+        joined = cast("m.JoinJobResponse", response)
         self._go_on(joined.producer_id, joined.producer_epoch)
         return joined.is_committed
 
     def keep(self) -> None:
-        self.client.call(JobHeartbeatRequest(self.transactional_id, self.version, self.member))
+        self.client.call(m.JobHeartbeatRequest(self.transactional_id, self.version, self.member))
 
-    def commit_job(self, *winners: JobMember, records: int = 0) -> tuple[bool, int]:
+    def commit_job(self, *winners: m.JobMember, records: int = 0) -> tuple[bool, int]:
         """Commit as a driver does; return whether it is a repeat, and the number of records."""
-        request = CommitJobRequest(self.transactional_id, self.version, list(winners), records)
-        committed = cast("CommitJobResponse", self.client.call(request))
+        request = m.CommitJobRequest(self.transactional_id, self.version, list(winners), records)
+        committed = cast("m.CommitJobResponse", self.client.call(request))
         return committed.is_repeat, committed.records
 
-    def abort_members(self, *members: JobMember) -> None:
-        self.client.call(AbortJobMembersRequest(self.transactional_id, self.version, list(members)))
+    def abort_members(self, *members: m.JobMember) -> None:
+        self.client.call(m.AbortJobMembersRequest(self.transactional_id, self.version, list(members)))
 
 
 def committed(client: WireClient, topic: str, partition: int = 0) -> list[bytes | None]:
     """What a committed reader gets of a partition."""
-    wanted = FetchPartition(topic, partition, 0, 1 << 20)
+    wanted = m.FetchPartition(topic, partition, 0, 1 << 20)
     response, payload = client.receive(
-        client.send(FetchRequest(0, 0, 1 << 20, [wanted], IsolationLevel.READ_COMMITTED))
+        client.send(m.FetchRequest(0, 0, 1 << 20, [wanted], m.IsolationLevel.READ_COMMITTED))
     )
-    (fetched,) = cast("FetchResponse", response).partitions
+    (fetched,) = cast("m.FetchResponse", response).partitions
     aborted = sorted((each.first_offset, each.producer_id) for each in fetched.aborted_transactions)
     values: list[bytes | None] = []
     aborting: set[int] = set()
@@ -159,8 +133,8 @@ def committed(client: WireClient, topic: str, partition: int = 0) -> list[bytes 
     return values
 
 
-def listed(client: WireClient, transactional_id: str) -> ListedTransaction:
-    response = cast("ListTransactionsResponse", client.call(ListTransactionsRequest(transactional_id)))
+def listed(client: WireClient, transactional_id: str) -> m.ListedTransaction:
+    response = cast("m.ListTransactionsResponse", client.call(m.ListTransactionsRequest(transactional_id)))
     (found,) = response.transactions
     return found
 
@@ -170,7 +144,7 @@ def wait_until_loaded(client: WireClient) -> None:
 
     def is_loaded() -> bool:
         try:
-            client.call(ListTransactionsRequest())
+            client.call(m.ListTransactionsRequest())
         except CoordinatorLoadInProgress:
             return False
         return True

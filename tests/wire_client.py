@@ -6,34 +6,13 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import ApiError, error_from_code
-from warmlog_protocol.messages import (
-    ACKS_ALL,
-    CONSUMER_REPLICA_ID,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    HandshakeRequest,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    Message,
-    NewTopic,
-    ProducedPartition,
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
-)
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
 
 TIMEOUT_S = 20.0
-Response = TypeVar("Response", bound=Message)
+Response = TypeVar("Response", bound=m.Message)
 
 
 class ConnectionEnded(Exception):
@@ -60,7 +39,7 @@ class WireClient:
         self._answers: dict[int, ReceivedResponse] = {}
         if handshake:
             try:
-                self.call(HandshakeRequest("wire-client", "1"))
+                self.call(m.HandshakeRequest("wire-client", "1"))
             except BaseException:
                 self.close()
                 raise
@@ -76,13 +55,13 @@ class WireClient:
     def close(self) -> None:
         self.socket.close()
 
-    def send(self, message: Message, payload: bytes = b"", *, has_response: bool = True) -> int:
+    def send(self, message: m.Message, payload: bytes = b"", *, has_response: bool = True) -> int:
         """Sends a request; returns its correlation id."""
         correlation_id, frame = self.connection.request(message, len(payload), has_response=has_response)
         self.socket.sendall(frame + payload)
         return correlation_id
 
-    def receive(self, correlation_id: int) -> tuple[Message, bytes]:
+    def receive(self, correlation_id: int) -> tuple[m.Message, bytes]:
         """The answer to a request that was sent, and its payload; raises the error that came instead."""
         while correlation_id not in self._answers:
             self._receive_some()
@@ -95,7 +74,7 @@ class WireClient:
         """Whether the answer came while another one was waited for."""
         return correlation_id in self._answers
 
-    def call(self, message: Message, payload: bytes = b"") -> Message:
+    def call(self, message: m.Message, payload: bytes = b"") -> m.Message:
         return self.receive(self.send(message, payload))[0]
 
     def wait_for_end(self) -> None:
@@ -119,31 +98,31 @@ class WireClient:
     def create_topic(self, name: str, partitions: int = 1, **configs: str) -> bytes:
         """Creates a topic (settings with underscores for dots); returns its id, or raises why it was refused."""
         settings = {setting.replace("_", "."): value for setting, value in configs.items()}
-        response = self.call(CreateTopicsRequest([NewTopic(name, partitions, 1, settings)]))
-        created = cast("CreateTopicsResponse", response).topics[0]
+        response = self.call(m.CreateTopicsRequest([m.NewTopic(name, partitions, 1, settings)]))
+        created = cast("m.CreateTopicsResponse", response).topics[0]
         if created.error_code:
             raise error_from_code(created.error_code, created.error_message)
         return created.topic_id
 
     def producer_id(self) -> tuple[int, int]:
-        response = cast("InitProducerIdResponse", self.call(InitProducerIdRequest()))
+        response = cast("m.InitProducerIdResponse", self.call(m.InitProducerIdRequest()))
         return response.producer_id, response.producer_epoch
 
     def produce(
-        self, topic: str, batch: bytes, *, partition: int = 0, acks: int = ACKS_ALL, timeout_ms: int = 10_000
-    ) -> ProducedPartition:
+        self, topic: str, batch: bytes, *, partition: int = 0, acks: int = m.ACKS_ALL, timeout_ms: int = 10_000
+    ) -> m.ProducedPartition:
         """Produces one sealed batch; raises the error of its partition."""
         correlation_id = self.send_produce(topic, batch, partition=partition, acks=acks, timeout_ms=timeout_ms)
         return self.produced(correlation_id)
 
     def send_produce(
-        self, topic: str, batch: bytes, *, partition: int = 0, acks: int = ACKS_ALL, timeout_ms: int = 10_000
+        self, topic: str, batch: bytes, *, partition: int = 0, acks: int = m.ACKS_ALL, timeout_ms: int = 10_000
     ) -> int:
-        message = ProduceRequest(acks, timeout_ms, [ProducePartition(topic, partition, len(batch))])
+        message = m.ProduceRequest(acks, timeout_ms, [m.ProducePartition(topic, partition, len(batch))])
         return self.send(message, batch, has_response=acks != 0)
 
-    def produced(self, correlation_id: int) -> ProducedPartition:
-        response = cast("ProduceResponse", self.receive(correlation_id)[0])
+    def produced(self, correlation_id: int) -> m.ProducedPartition:
+        response = cast("m.ProduceResponse", self.receive(correlation_id)[0])
         result = response.partitions[0]
         if result.error_code:
             raise error_from_code(result.error_code, result.error_message)
@@ -158,24 +137,24 @@ class WireClient:
         max_wait_ms: int = 0,
         min_bytes: int = 1,
         max_bytes: int = 1 << 20,
-        replica_id: int = CONSUMER_REPLICA_ID,
-    ) -> tuple[FetchedPartition, bytes]:
+        replica_id: int = m.CONSUMER_REPLICA_ID,
+    ) -> tuple[m.FetchedPartition, bytes]:
         """Fetches one partition; raises its error."""
-        wanted = FetchPartition(topic, partition, offset, max_bytes)
-        request = FetchRequest(max_wait_ms, min_bytes, max_bytes, [wanted], replica_id=replica_id)
+        wanted = m.FetchPartition(topic, partition, offset, max_bytes)
+        request = m.FetchRequest(max_wait_ms, min_bytes, max_bytes, [wanted], replica_id=replica_id)
         return self.fetched(self.send(request))
 
-    def fetched(self, correlation_id: int) -> tuple[FetchedPartition, bytes]:
+    def fetched(self, correlation_id: int) -> tuple[m.FetchedPartition, bytes]:
         response, payload = self.receive(correlation_id)
-        result = cast("FetchResponse", response).partitions[0]
+        result = cast("m.FetchResponse", response).partitions[0]
         if result.error_code:
             raise error_from_code(result.error_code, result.error_message)
         return result, payload
 
     def offset_at(self, topic: str, timestamp_ms: int, *, partition: int = 0, replica_id: int = -1) -> int:
-        wanted = ListOffsetsPartition(topic, partition, timestamp_ms)
-        response = self.call(ListOffsetsRequest([wanted], replica_id=replica_id))
-        found = cast("ListOffsetsResponse", response).partitions[0]
+        wanted = m.ListOffsetsPartition(topic, partition, timestamp_ms)
+        response = self.call(m.ListOffsetsRequest([wanted], replica_id=replica_id))
+        found = cast("m.ListOffsetsResponse", response).partitions[0]
         if found.error_code:
             raise error_from_code(found.error_code, found.error_message)
         return found.offset

@@ -17,16 +17,7 @@ from benchmarks.measurement import Run
 from benchmarks.rows import READ_TOPIC, Bench, Benchmark
 from benchmarks.transport import Connection
 from warmlog import Admin, Consumer, Producer
-from warmlog_protocol.messages import (
-    GroupHeartbeatRequest,
-    GroupHeartbeatResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    TopicPartitions,
-)
+from warmlog_protocol import messages as m
 
 MEMBERS = 50
 PARTITIONS_PER_MEMBER = 10
@@ -131,28 +122,28 @@ class _Member:
         self._group = group
         self._id = f"member-{number}"
         self._epoch = 0
-        self.owned: list[TopicPartitions] = []
+        self.owned: list[m.TopicPartitions] = []
 
     async def join(self, topic: str) -> None:
-        request = GroupHeartbeatRequest(self._group, self._id, 0, topics=[topic], max_wait_ms=1000)
+        request = m.GroupHeartbeatRequest(self._group, self._id, 0, topics=[topic], max_wait_ms=1000)
         await self._beat(request)
 
     async def stay(self, *, topics: list[str] | None = None, pattern: str | None = None) -> None:
         """Join, and send heartbeats that wait for news."""
-        await self._beat(GroupHeartbeatRequest(self._group, self._id, 0, topics=topics or [], pattern=pattern))
+        await self._beat(m.GroupHeartbeatRequest(self._group, self._id, 0, topics=topics or [], pattern=pattern))
         while True:
             await self._beat(
-                GroupHeartbeatRequest(self._group, self._id, self._epoch, owned=self.owned, max_wait_ms=10_000)
+                m.GroupHeartbeatRequest(self._group, self._id, self._epoch, owned=self.owned, max_wait_ms=10_000)
             )
 
     async def settle(self, partitions: int) -> None:
         while sum(len(each.partitions) for each in self.owned) != partitions:
             await self._beat(
-                GroupHeartbeatRequest(self._group, self._id, self._epoch, owned=self.owned, max_wait_ms=200)
+                m.GroupHeartbeatRequest(self._group, self._id, self._epoch, owned=self.owned, max_wait_ms=200)
             )
 
-    async def _beat(self, request: GroupHeartbeatRequest) -> None:
-        response = await self._connection.call(request, GroupHeartbeatResponse)
+    async def _beat(self, request: m.GroupHeartbeatRequest) -> None:
+        response = await self._connection.call(request, m.GroupHeartbeatResponse)
         self._epoch = response.member_epoch
         if response.assignment is not None:
             self.owned = response.assignment
@@ -163,7 +154,7 @@ class _Member:
         With `interval_s` each is due that long after the one before, and its time counts from when it was due.
         """
         wanted = [
-            OffsetCommitPartition(each.topic_id, each.topic, number, 0, -1, "")
+            m.OffsetCommitPartition(each.topic_id, each.topic, number, 0, -1, "")
             for each in self.owned
             for number in each.partitions
         ]
@@ -173,8 +164,8 @@ class _Member:
             if interval_s:
                 await asyncio.sleep(due_s - began_s)
                 began_s, due_s = due_s, due_s + interval_s
-            request = OffsetCommitRequest(self._group, wanted, self._id, self._epoch, "", sequence)
-            response = await self._connection.call(request, OffsetCommitResponse)
+            request = m.OffsetCommitRequest(self._group, wanted, self._id, self._epoch, "", sequence)
+            response = await self._connection.call(request, m.OffsetCommitResponse)
             seconds.append(time.perf_counter() - began_s)
             assert not any(each.error_code for each in response.partitions)
 
@@ -288,14 +279,14 @@ async def _targets(bootstrap: str, group: str) -> int:
 async def fill(bootstrap: str) -> None:
     """Let GROUPS groups commit PARTITIONS_PER_GROUP offsets each."""
     topic_id = await _topic(bootstrap, "bench-groups", PARTITIONS_PER_GROUP)
-    wanted = [OffsetCommitPartition(topic_id, "bench-groups", n, 0) for n in range(PARTITIONS_PER_GROUP)]
+    wanted = [m.OffsetCommitPartition(topic_id, "bench-groups", n, 0) for n in range(PARTITIONS_PER_GROUP)]
     async with AsyncExitStack() as exits:
         connections = [await open_connection(bootstrap, exits) for _ in range(MEMBERS)]
 
         async def commit(connection: Connection, numbers: Sequence[int]) -> None:
             for number in numbers:
-                request = OffsetCommitRequest(f"bench-group-{number}", wanted)
-                response = await connection.call(request, OffsetCommitResponse)
+                request = m.OffsetCommitRequest(f"bench-group-{number}", wanted)
+                response = await connection.call(request, m.OffsetCommitResponse)
                 assert not any(each.error_code for each in response.partitions)
 
         await asyncio.gather(*(commit(c, range(n, GROUPS, MEMBERS)) for n, c in enumerate(connections)))
@@ -303,4 +294,4 @@ async def fill(bootstrap: str) -> None:
 
 async def listed(connection: Connection) -> int:
     """Return the number of groups."""
-    return len((await connection.call(ListGroupsRequest(), ListGroupsResponse)).groups)
+    return len((await connection.call(m.ListGroupsRequest(), m.ListGroupsResponse)).groups)

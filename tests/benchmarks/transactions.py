@@ -14,15 +14,7 @@ from benchmarks.produce import CALL_RECORDS, distinct_values
 from benchmarks.rows import Bench, Benchmark
 from benchmarks.transport import Connection
 from warmlog import Admin, Producer
-from warmlog_protocol.messages import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    OffsetCommitPartition,
-    OffsetCommitResponse,
-    TxnOffsetCommitRequest,
-)
+from warmlog_protocol import messages as m
 
 PAIRS = 8
 IDS = 10_000
@@ -97,16 +89,16 @@ async def fill(bootstrap: str) -> None:
 
 
 async def _begin(connection: Connection, numbers: Sequence[int]) -> None:
-    offset = OffsetCommitPartition(b"", "bench-transactions", 0, 0)
+    offset = m.OffsetCommitPartition(b"", "bench-transactions", 0, 0)
     for number in numbers:
         name = f"bench-{number}"
-        given = await connection.call(InitProducerIdRequest(name, TIMEOUT_MS), InitProducerIdResponse)
-        request = TxnOffsetCommitRequest(name, given.producer_id, given.producer_epoch, f"group-{name}", [offset])
-        response = await connection.call(request, OffsetCommitResponse)
+        given = await connection.call(m.InitProducerIdRequest(name, TIMEOUT_MS), m.InitProducerIdResponse)
+        request = m.TxnOffsetCommitRequest(name, given.producer_id, given.producer_epoch, f"group-{name}", [offset])
+        response = await connection.call(request, m.OffsetCommitResponse)
         assert not response.partitions[0].error_code
 
 
 async def listed(connection: Connection) -> int:
     """Return the number of open transactions."""
-    found = await connection.call(ListTransactionsRequest(), ListTransactionsResponse)
+    found = await connection.call(m.ListTransactionsRequest(), m.ListTransactionsResponse)
     return sum(each.state == "ongoing" for each in found.transactions)

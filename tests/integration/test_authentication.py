@@ -23,24 +23,12 @@ from warmlog.spark.options.write_options import parse_write_options
 from warmlog.spark.read.planning import plan_batch
 from warmlog.spark.write.task import write_batches
 from warmlog_broker.tools.access import change_user
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     ErrorCode,
     IllegalSaslState,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanism,
-)
-from warmlog_protocol.messages import (
-    APIS,
-    ApiKey,
-    AuthenticateRequest,
-    AuthenticateResponse,
-    EndTransactionRequest,
-    FetchPartition,
-    FetchRequest,
-    HandshakeRequest,
-    HandshakeResponse,
-    Message,
-    MetadataRequest,
 )
 from warmlog_protocol.sasl.scram import ClientExchange
 from warmlog_transport.connection import Connection
@@ -51,7 +39,7 @@ from wire_client import ConnectionEnded, WireClient, batch_of
 LISTENERS = "main=sasl_plaintext://127.0.0.1:0"
 LOGIN: Any = {"username": "alice", "password": "geheim"}
 SHA_256 = "SCRAM-SHA-256"
-ALWAYS = {ApiKey.HANDSHAKE, ApiKey.AUTHENTICATE}
+ALWAYS = {m.ApiKey.HANDSHAKE, m.ApiKey.AUTHENTICATE}
 
 
 @pytest.fixture
@@ -70,11 +58,11 @@ def broker(make_broker: Callable[..., BrokerThread]) -> Iterator[BrokerThread]:
         yield running
 
 
-def authenticate(client: WireClient, username: str = "alice", password: str = "geheim") -> AuthenticateResponse:
+def authenticate(client: WireClient, username: str = "alice", password: str = "geheim") -> m.AuthenticateResponse:
     exchange = ClientExchange(SHA_256, username, password)
-    first = client.call(AuthenticateRequest(SHA_256, exchange.first()))
-    last = client.call(AuthenticateRequest(SHA_256, exchange.final(cast("AuthenticateResponse", first).data)))
-    return cast("AuthenticateResponse", last)
+    first = client.call(m.AuthenticateRequest(SHA_256, exchange.first()))
+    last = client.call(m.AuthenticateRequest(SHA_256, exchange.final(cast("m.AuthenticateResponse", first).data)))
+    return cast("m.AuthenticateResponse", last)
 
 
 def refusal(address: str, **options: Any) -> warmlog.WarmlogError:
@@ -110,8 +98,8 @@ def test_a_wrong_password_and_an_unknown_user_are_told_alike_and_as_late(broker:
 def test_an_unknown_user_has_the_same_salt_again_and_after_a_restart(make_broker: Callable[..., BrokerThread]) -> None:
     def told(address: str) -> list[bytes]:
         with WireClient(address) as client:
-            first = client.call(AuthenticateRequest(SHA_256, b"n,,n=mallory,r=nonce"))
-            return cast("AuthenticateResponse", first).data.split(b",")[1:]
+            first = client.call(m.AuthenticateRequest(SHA_256, b"n,,n=mallory,r=nonce"))
+            return cast("m.AuthenticateResponse", first).data.split(b",")[1:]
 
     with make_broker() as broker:
         before = told(broker.address)
@@ -123,13 +111,13 @@ def test_an_unknown_user_has_the_same_salt_again_and_after_a_restart(make_broker
 def test_a_message_that_is_sent_again_is_refused(broker: BrokerThread) -> None:
     exchange = ClientExchange(SHA_256, "alice", "geheim")
     with WireClient(broker.address) as client:
-        first = cast("AuthenticateResponse", client.call(AuthenticateRequest(SHA_256, exchange.first())))
+        first = cast("m.AuthenticateResponse", client.call(m.AuthenticateRequest(SHA_256, exchange.first())))
         heard = exchange.final(first.data)
-        assert cast("AuthenticateResponse", client.call(AuthenticateRequest(SHA_256, heard))).done
+        assert cast("m.AuthenticateResponse", client.call(m.AuthenticateRequest(SHA_256, heard))).done
     with WireClient(broker.address) as thief:
-        thief.call(AuthenticateRequest(SHA_256, exchange.first()))
+        thief.call(m.AuthenticateRequest(SHA_256, exchange.first()))
         with pytest.raises(SaslAuthenticationFailed):
-            thief.call(AuthenticateRequest(SHA_256, heard))
+            thief.call(m.AuthenticateRequest(SHA_256, heard))
         thief.wait_for_end()
 
 
@@ -137,17 +125,17 @@ def test_a_message_that_is_sent_again_is_refused(broker: BrokerThread) -> None:
 def test_another_mechanism_is_refused(broker: BrokerThread, mechanism: str) -> None:
     with WireClient(broker.address) as client:
         with pytest.raises(UnsupportedSaslMechanism):
-            client.call(AuthenticateRequest(mechanism, b"n,,n=alice,r=nonce"))
+            client.call(m.AuthenticateRequest(mechanism, b"n,,n=alice,r=nonce"))
         client.wait_for_end()
 
 
 def test_a_listener_offers_only_the_mechanisms_that_it_is_set_to(make_broker: Callable[..., BrokerThread]) -> None:
     with make_broker(sasl_mechanisms="SCRAM-SHA-512") as broker:
         with WireClient(broker.address, handshake=False) as client:
-            hello = cast("HandshakeResponse", client.call(HandshakeRequest("c", "1")))
+            hello = cast("m.HandshakeResponse", client.call(m.HandshakeRequest("c", "1")))
             assert hello.mechanisms == ["SCRAM-SHA-512"]
             with pytest.raises(UnsupportedSaslMechanism):
-                client.call(AuthenticateRequest(SHA_256, b"n,,n=alice,r=nonce"))
+                client.call(m.AuthenticateRequest(SHA_256, b"n,,n=alice,r=nonce"))
         error = refusal(broker.address, **LOGIN)
         assert type(error) is UnsupportedSaslMechanism
         assert "sasl_mechanism" in str(error)
@@ -155,9 +143,9 @@ def test_a_listener_offers_only_the_mechanisms_that_it_is_set_to(make_broker: Ca
 
 def test_an_exchange_cannot_change_its_mechanism(broker: BrokerThread) -> None:
     with WireClient(broker.address) as client:
-        client.call(AuthenticateRequest("SCRAM-SHA-512", b"n,,n=alice,r=nonce"))
+        client.call(m.AuthenticateRequest("SCRAM-SHA-512", b"n,,n=alice,r=nonce"))
         with pytest.raises(IllegalSaslState):
-            client.call(AuthenticateRequest(SHA_256, b"c=biws,r=nonce,p=AAAA"))
+            client.call(m.AuthenticateRequest(SHA_256, b"c=biws,r=nonce,p=AAAA"))
         client.wait_for_end()
 
 
@@ -166,7 +154,7 @@ def test_a_client_with_a_password_refuses_a_broker_that_does_not_ask_for_it(tmp_
         error = refusal(open_to_all.address, **LOGIN)
         assert type(error) is UnsupportedSaslMechanism
         with WireClient(open_to_all.address) as client, pytest.raises(IllegalSaslState):
-            client.call(AuthenticateRequest(SHA_256, b"n,,n=alice,r=nonce"))
+            client.call(m.AuthenticateRequest(SHA_256, b"n,,n=alice,r=nonce"))
 
 
 def test_a_client_without_a_password_is_told_what_to_give(broker: BrokerThread) -> None:
@@ -174,12 +162,12 @@ def test_a_client_without_a_password_is_told_what_to_give(broker: BrokerThread) 
     assert "`username` and `password`" in str(error)
 
 
-@pytest.mark.parametrize("key", sorted(APIS.keys() - ALWAYS))
+@pytest.mark.parametrize("key", sorted(m.APIS.keys() - ALWAYS))
 @pytest.mark.parametrize("is_exchanging", [False, True])
 def test_no_request_is_served_before_the_authentication(broker: BrokerThread, key: int, is_exchanging: bool) -> None:
     with WireClient(broker.address) as client:
         if is_exchanging:
-            client.call(AuthenticateRequest(SHA_256, b"n,,n=alice,r=nonce"))
+            client.call(m.AuthenticateRequest(SHA_256, b"n,,n=alice,r=nonce"))
         header = b"\x94\xcd" + key.to_bytes(2, "big") + b"\x00\x07\x90"  # no body that fits it is needed
         client.socket.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
         size = int.from_bytes(_received(client, 4), "big")
@@ -227,10 +215,10 @@ def test_another_user_cannot_take_over_a_connection(broker: BrokerThread) -> Non
 def test_a_session_that_is_not_renewed_ends_with_the_next_request(make_broker: Callable[..., BrokerThread]) -> None:
     with make_broker(sasl_session_lifetime_ms=300) as broker, WireClient(broker.address) as client:
         assert authenticate(client).session_lifetime_ms == 300
-        client.call(MetadataRequest([]))
+        client.call(m.MetadataRequest([]))
         time.sleep(0.35)
         with pytest.raises((ConnectionEnded, ConnectionError)):
-            client.call(MetadataRequest([]))
+            client.call(m.MetadataRequest([]))
 
 
 def test_an_expired_session_can_be_renewed(make_broker: Callable[..., BrokerThread]) -> None:
@@ -238,7 +226,7 @@ def test_an_expired_session_can_be_renewed(make_broker: Callable[..., BrokerThre
         authenticate(client)
         time.sleep(0.35)
         authenticate(client)
-        client.call(MetadataRequest([]))
+        client.call(m.MetadataRequest([]))
 
 
 async def test_clients_renew_their_sessions_under_load_without_a_failed_request(
@@ -258,7 +246,9 @@ async def test_clients_renew_their_sessions_under_load_without_a_failed_request(
             async with warmlog.Consumer(broker.address, topics=["t"], **LOGIN) as consumer:
                 values = [bytes(record.value or b"") async for record in consumer.records(until="latest")]
         assert values == [b"%d" % number for number in range(count)]
-        seconds = broker.in_loop(lambda running: running.services.counters.request_seconds[ApiKey.AUTHENTICATE].counts)
+        seconds = broker.in_loop(
+            lambda running: running.services.counters.request_seconds[m.ApiKey.AUTHENTICATE].counts
+        )
         assert sum(seconds) >= 2 * 2 * 4, "two connections and more, each at least four sessions of two messages"
         errors = broker.in_loop(lambda running: dict(running.services.counters.errors))
         assert not errors
@@ -296,7 +286,7 @@ def test_the_connections_of_a_deleted_user_end(broker: BrokerThread) -> None:
             authenticate(of_alice)
             admin.delete_user("bob")
             of_bob.wait_for_end()
-            of_alice.call(MetadataRequest([]))
+            of_alice.call(m.MetadataRequest([]))
         assert type(refusal(broker.address, username="bob", password="password")) is SaslAuthenticationFailed
         with pytest.raises(warmlog.ResourceNotFound):
             admin.delete_user("bob")
@@ -308,8 +298,8 @@ def test_a_waiting_request_of_a_deleted_user_is_cut_after_a_while(broker: Broker
         admin.create_topic("t")
         authenticate(of_bob, "bob", "password")
         begun = time.monotonic()
-        of_bob.send(FetchRequest(60_000, 1, 1 << 20, [FetchPartition("t", 0, 0, 1 << 20)]))
-        of_bob.call(MetadataRequest([]))
+        of_bob.send(m.FetchRequest(60_000, 1, 1 << 20, [m.FetchPartition("t", 0, 0, 1 << 20)]))
+        of_bob.call(m.MetadataRequest([]))
         admin.delete_user("bob")
         of_bob.wait_for_end()
         assert time.monotonic() - begun < 20
@@ -328,10 +318,10 @@ def test_a_user_that_is_deleted_within_its_exchange_is_refused(broker: BrokerThr
     with warmlog.blocking.Admin(broker.address, **LOGIN) as admin, WireClient(broker.address) as client:
         admin.create_user("bob", "password")
         exchange = ClientExchange(SHA_256, "bob", "password")
-        first = cast("AuthenticateResponse", client.call(AuthenticateRequest(SHA_256, exchange.first())))
+        first = cast("m.AuthenticateResponse", client.call(m.AuthenticateRequest(SHA_256, exchange.first())))
         admin.delete_user("bob")
         with pytest.raises(SaslAuthenticationFailed):
-            client.call(AuthenticateRequest(SHA_256, exchange.final(first.data)))
+            client.call(m.AuthenticateRequest(SHA_256, exchange.final(first.data)))
 
 
 def test_both_passwords_are_valid_after_a_rotation_and_the_old_one_goes_without_a_grace_period(
@@ -438,10 +428,10 @@ async def test_a_commit_without_a_response_is_not_told_as_refused_if_the_next_lo
 ) -> None:
     password = "geheim"
 
-    def send(connection: Connection, message: Message, *arguments: Any, **options: Any) -> None:
+    def send(connection: Connection, message: m.Message, *arguments: Any, **options: Any) -> None:
         nonlocal password
         request(connection, message, *arguments, **options)
-        if isinstance(message, EndTransactionRequest) and password == "geheim":
+        if isinstance(message, m.EndTransactionRequest) and password == "geheim":
             password = "wrong"
             assert connection._transport is not None
             connection._transport.pause_reading()

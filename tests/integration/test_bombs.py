@@ -15,18 +15,10 @@ import warmlog
 from broker_process import BrokerProcess
 from faults.fuzzing.bodies import bomb, row_bomb
 from faults.process_use import use_of
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import encode_batch, read_header, seal_batch
 from warmlog_protocol.codec.compression import Codec, compress
 from warmlog_protocol.errors import CorruptBatch, ErrorCode, InvalidRecord
-from warmlog_protocol.messages import (
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    Message,
-    ProduceResponse,
-)
 from wire_client import WireClient, batch_of
 
 LIMIT_BYTES = 4 << 20
@@ -88,7 +80,7 @@ def test_a_lookup_by_time_refuses_bombs_and_the_brokers_memory_stays(broker: Bro
             client.produce("looked-up", bomb(codec, is_rows=is_rows), partition=partition)
         client.produce("looked-up", bomb_that_fits(), partition=len(BOMBS))
         before_bytes = use_of(broker.pid).memory_bytes
-        for timestamp_ms in (TIME_MS, MAX_TIMESTAMP):
+        for timestamp_ms in (TIME_MS, m.MAX_TIMESTAMP):
             for partition in range(len(BOMBS)):
                 with pytest.raises(CorruptBatch, match=re.compile("limit", re.IGNORECASE)):
                     client.offset_at("looked-up", timestamp_ms, partition=partition)
@@ -107,9 +99,9 @@ def test_many_who_look_up_times_in_large_batches_stop_nobody_and_take_the_memory
     with Crowd(tmp_path / "data", lookups) as crowd:
         crowd.honest.create_topic("large", retention_ms="-1")
         crowd.honest.produce("large", batch)
-        wanted = ListOffsetsRequest([ListOffsetsPartition("large", 0, timestamp_ms)])
+        wanted = m.ListOffsetsRequest([m.ListOffsetsPartition("large", 0, timestamp_ms)])
         answers = crowd.ask(lambda client: client.send(wanted))
-    found = [cast("ListOffsetsResponse", answer).partitions[0] for answer in answers]
+    found = [cast("m.ListOffsetsResponse", answer).partitions[0] for answer in answers]
     assert [(each.error_code, each.timestamp_ms, each.offset) for each in found] == [
         (0, timestamp_ms, offset)
     ] * lookups
@@ -122,7 +114,7 @@ def test_many_who_have_large_batches_packed_stop_nobody_and_take_the_memory_of_o
     with Crowd(tmp_path / "data", 12) as crowd:
         crowd.honest.create_topic("packed", compression_type=kind, retention_ms="-1")
         answers = crowd.ask(lambda client: client.send_produce("packed", batch, timeout_ms=100_000))
-    found = [cast("ProduceResponse", answer).partitions[0].error_code for answer in answers]
+    found = [cast("m.ProduceResponse", answer).partitions[0].error_code for answer in answers]
     assert found == [ErrorCode.MESSAGE_TOO_LARGE if kind == "uncompressed" else ErrorCode.NONE] * 12
 
 
@@ -145,7 +137,7 @@ class Crowd:
     def __exit__(self, *_: object) -> None:
         self._held.close()
 
-    def ask(self, send: Callable[[WireClient], int]) -> list[Message]:
+    def ask(self, send: Callable[[WireClient], int]) -> list[m.Message]:
         """What all are answered. Meanwhile the broker is as quick as ever, and takes little memory."""
         honest = self.honest
         honest.create_topic("small", retention_ms="-1")
@@ -157,7 +149,7 @@ class Crowd:
             answers = waiting.submit(lambda: [client.receive(correlation_id)[0] for client, correlation_id in sent])
             while not answers.done():
                 round_s = time.monotonic()
-                assert honest.offset_at("small", LATEST_TIMESTAMP) == 1
+                assert honest.offset_at("small", m.LATEST_TIMESTAMP) == 1
                 longest_s = max(longest_s, time.monotonic() - round_s)
                 largest_bytes = max(largest_bytes, use_of(self._broker.pid).memory_bytes)
                 rounds += 1

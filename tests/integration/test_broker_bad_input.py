@@ -13,26 +13,13 @@ import msgspec
 import pytest
 
 from broker_process import BrokerProcess
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import InvalidRequest, TooManyConnections, UnsupportedVersion
-from warmlog_protocol.messages import (
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    DescribeConfigsRequest,
-    FetchPartition,
-    FetchRequest,
-    HandshakeRequest,
-    InitProducerIdRequest,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    Message,
-    MetadataRequest,
-    NewTopic,
-    ProducePartition,
-    ProduceRequest,
-)
 from warmlog_protocol.wire.connection import MAX_REFUSALS_IN_A_ROW
 from warmlog_protocol.wire.frames import pack_frame
 from wire_client import WireClient, batch_of
+
+pytestmark = pytest.mark.usefixtures("bystander")
 
 SETTINGS = {
     "handshake_timeout_ms": 400,
@@ -74,7 +61,7 @@ def wait_for_log(broker: BrokerProcess, text: str) -> None:
 @pytest.mark.parametrize(
     "garbage", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(100), os.urandom(5000), b"\xff" * 8], ids=range(4)
 )
-def test_garbage_ends_its_own_connection_alone(broker: BrokerProcess, bystander: WireClient, garbage: bytes) -> None:
+def test_garbage_ends_its_own_connection_alone(broker: BrokerProcess, garbage: bytes) -> None:
     with WireClient(broker.address, handshake=False) as client:
         port = client.socket.getsockname()[1]
         client.socket.sendall(garbage)
@@ -84,7 +71,7 @@ def test_garbage_ends_its_own_connection_alone(broker: BrokerProcess, bystander:
     wait_for_log(broker, f"127.0.0.1:{port}")
 
 
-def test_a_frame_that_claims_4_gib_costs_no_memory(broker: BrokerProcess, bystander: WireClient) -> None:
+def test_a_frame_that_claims_4_gib_costs_no_memory(broker: BrokerProcess) -> None:
     before_kib = resident_kib(broker.pid)
     for _ in range(20):
         with WireClient(broker.address) as client:
@@ -94,12 +81,10 @@ def test_a_frame_that_claims_4_gib_costs_no_memory(broker: BrokerProcess, bystan
     wait_for_log(broker, "a frame of 4294967299 bytes")
 
 
-def test_an_unknown_api_is_answered_with_an_error_before_the_connection_closes(
-    broker: BrokerProcess, bystander: WireClient
-) -> None:
+def test_an_unknown_api_is_answered_with_an_error_before_the_connection_closes(broker: BrokerProcess) -> None:
     with WireClient(broker.address) as client:
-        correlation_id, _ = client.connection.request(MetadataRequest())
-        client.socket.sendall(pack_frame((999, 0, correlation_id), MetadataRequest()))
+        correlation_id, _ = client.connection.request(m.MetadataRequest())
+        client.socket.sendall(pack_frame((999, 0, correlation_id), m.MetadataRequest()))
         with pytest.raises(UnsupportedVersion, match="999"):
             client.receive(correlation_id)
         client.wait_for_end()
@@ -107,49 +92,45 @@ def test_an_unknown_api_is_answered_with_an_error_before_the_connection_closes(
 
 def test_a_request_before_the_handshake_is_answered_with_an_error(broker: BrokerProcess) -> None:
     with WireClient(broker.address, handshake=False) as client:
-        correlation_id, _ = client.connection.request(HandshakeRequest("x", "1"))
-        client.socket.sendall(pack_frame((3, 0, correlation_id), MetadataRequest()))
+        correlation_id, _ = client.connection.request(m.HandshakeRequest("x", "1"))
+        client.socket.sendall(pack_frame((3, 0, correlation_id), m.MetadataRequest()))
         with pytest.raises(InvalidRequest, match="Handshake"):
             client.receive(correlation_id)
         client.wait_for_end()
 
 
-def test_a_large_frame_before_the_handshake_is_refused(broker: BrokerProcess, bystander: WireClient) -> None:
+def test_a_large_frame_before_the_handshake_is_refused(broker: BrokerProcess) -> None:
     with WireClient(broker.address, handshake=False) as client:
         client.socket.sendall((1_000_000).to_bytes(4, "big") + (100).to_bytes(4, "big"))
         client.wait_for_end()
     wait_for_log(broker, "before the Handshake")
 
 
-def test_a_request_that_cannot_be_decoded_gets_an_error_and_the_connection_goes_on(
-    broker: BrokerProcess, bystander: WireClient
-) -> None:
+def test_a_request_that_cannot_be_decoded_gets_an_error_and_the_connection_goes_on(broker: BrokerProcess) -> None:
     with WireClient(broker.address) as client:
-        correlation_id, _ = client.connection.request(MetadataRequest())
+        correlation_id, _ = client.connection.request(m.MetadataRequest())
         header = msgspec.msgpack.encode([3, 0, correlation_id, "not a list"])
         client.socket.sendall((4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header)
         with pytest.raises(InvalidRequest, match="MetadataRequest"):
             client.receive(correlation_id)
-        client.call(MetadataRequest(["t"]))
+        client.call(m.MetadataRequest(["t"]))
 
 
-def test_nothing_but_malformed_requests_ends_the_connection(broker: BrokerProcess, bystander: WireClient) -> None:
+def test_nothing_but_malformed_requests_ends_the_connection(broker: BrokerProcess) -> None:
     with WireClient(broker.address) as client:
         for _ in range(MAX_REFUSALS_IN_A_ROW):
-            correlation_id, _ = client.connection.request(MetadataRequest())
+            correlation_id, _ = client.connection.request(m.MetadataRequest())
             header = msgspec.msgpack.encode([3, 0, correlation_id, "not a list"])
             client.socket.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
         client.wait_for_end()
     wait_for_log(broker, "MetadataRequest: Expected")
 
 
-def test_a_wrong_type_in_a_setting_leaves_the_connection_to_the_next_request(
-    broker: BrokerProcess, bystander: WireClient
-) -> None:
+def test_a_wrong_type_in_a_setting_leaves_the_connection_to_the_next_request(broker: BrokerProcess) -> None:
     with WireClient(broker.address) as client:
         wrong: dict[str, Any] = {"retention.ms": 1000}
         with pytest.raises(InvalidRequest, match="Expected `str`, got `int`"):
-            client.call(CreateTopicsRequest([NewTopic("typed", 1, 1, wrong)]))
+            client.call(m.CreateTopicsRequest([m.NewTopic("typed", 1, 1, wrong)]))
         client.create_topic("typed", retention_ms="1000")
 
 
@@ -157,15 +138,15 @@ def test_mutated_requests_never_meet_an_error_of_our_own(broker: BrokerProcess, 
     """Every request with bytes changed at random, many of them in one connection until that is closed."""
     randomness = random.Random(11)
     batch = batch_of([b"x" * 50] * 3)
-    requests: list[tuple[Message, bytes]] = [
-        (MetadataRequest(["t"]), b""),
-        (CreateTopicsRequest([NewTopic("mutated", 1, 1, {"flush.ms": "5"})], validate_only=True), b""),
-        (DeleteTopicsRequest(["no-such-topic"]), b""),
-        (DescribeConfigsRequest(["t"]), b""),
-        (ListOffsetsRequest([ListOffsetsPartition("t", 0, 1_700_000_000_000)]), b""),
-        (InitProducerIdRequest(), b""),
-        (FetchRequest(0, 1, 1000, [FetchPartition("t", 0, 0, 1000, bytes(16))]), b""),
-        (ProduceRequest(-1, 1000, [ProducePartition("t", 0, len(batch))]), batch),
+    requests: list[tuple[m.Message, bytes]] = [
+        (m.MetadataRequest(["t"]), b""),
+        (m.CreateTopicsRequest([m.NewTopic("mutated", 1, 1, {"flush.ms": "5"})], validate_only=True), b""),
+        (m.DeleteTopicsRequest(["no-such-topic"]), b""),
+        (m.DescribeConfigsRequest(["t"]), b""),
+        (m.ListOffsetsRequest([m.ListOffsetsPartition("t", 0, 1_700_000_000_000)]), b""),
+        (m.InitProducerIdRequest(), b""),
+        (m.FetchRequest(0, 1, 1000, [m.FetchPartition("t", 0, 0, 1000, bytes(16))]), b""),
+        (m.ProduceRequest(-1, 1000, [m.ProducePartition("t", 0, len(batch))]), batch),
     ]
     for _ in range(150):
         with WireClient(broker.address, timeout_s=5) as client:
@@ -179,12 +160,12 @@ def test_mutated_requests_never_meet_an_error_of_our_own(broker: BrokerProcess, 
                     client.socket.sendall(data)
             except ConnectionError:
                 continue
-    bystander.call(MetadataRequest(["t"]))
+    bystander.call(m.MetadataRequest(["t"]))
     assert "a bug" not in broker.output
     assert "Traceback" not in broker.output
 
 
-def test_a_connection_without_a_handshake_is_closed(broker: BrokerProcess, bystander: WireClient) -> None:
+def test_a_connection_without_a_handshake_is_closed(broker: BrokerProcess) -> None:
     with WireClient(broker.address, handshake=False) as client:
         begin_s = time.monotonic()
         client.wait_for_end()
@@ -197,25 +178,25 @@ def test_one_connection_too_many_is_refused_and_room_comes_back(broker: BrokerPr
     with pytest.raises(TooManyConnections, match=r"12 connections are open, as many as max\.connections allows"):
         WireClient(broker.address)
     for client in held:
-        client.call(MetadataRequest())
+        client.call(m.MetadataRequest())
         client.close()
     wait_for_log(broker, "max.connections")
     deadline_s = time.monotonic() + 10
     while True:
         try:
             with WireClient(broker.address) as client:
-                client.call(MetadataRequest())
+                client.call(m.MetadataRequest())
             return
         except TooManyConnections:
             assert time.monotonic() < deadline_s
 
 
-def test_beyond_the_requests_in_flight_a_connection_is_not_read(broker: BrokerProcess, bystander: WireClient) -> None:
+def test_beyond_the_requests_in_flight_a_connection_is_not_read(broker: BrokerProcess) -> None:
     limit = SETTINGS["max_in_flight_requests"]
     with WireClient(broker.address) as client:
         client.create_topic("empty")
-        wanted = [FetchPartition("empty", 0, 0, 1000)]
-        ids = [client.send(FetchRequest(700, 1, 1000, wanted)) for _ in range(3 * limit)]
+        wanted = [m.FetchPartition("empty", 0, 0, 1000)]
+        ids = [client.send(m.FetchRequest(700, 1, 1000, wanted)) for _ in range(3 * limit)]
         begin_s = time.monotonic()
         for correlation_id in ids[:limit]:
             client.fetched(correlation_id)
@@ -231,7 +212,7 @@ def test_who_finds_no_memory_left_waits_and_is_served(broker: BrokerProcess, bys
     clients = [WireClient(broker.address) for _ in range(5)]
     frames = []
     for client in clients:
-        message = ProduceRequest(-1, 20_000, [ProducePartition("t", 0, len(batch))])
+        message = m.ProduceRequest(-1, 20_000, [m.ProducePartition("t", 0, len(batch))])
         correlation_id, frame = client.connection.request(message, len(batch))
         frames.append((correlation_id, frame + batch))
         client.socket.sendall((frame + batch)[:200_000])
@@ -255,7 +236,7 @@ def test_half_a_request_is_no_request(broker: BrokerProcess, bystander: WireClie
     end_offset = bystander.offset_at("t", -1)
     batch = batch_of([b"x" * 1000])
     with WireClient(broker.address) as client:
-        message = ProduceRequest(-1, 20_000, [ProducePartition("t", 0, len(batch))])
+        message = m.ProduceRequest(-1, 20_000, [m.ProducePartition("t", 0, len(batch))])
         _, frame = client.connection.request(message, len(batch))
         client.socket.sendall(frame + batch[:500])
     assert bystander.offset_at("t", -1) == end_offset
@@ -296,7 +277,7 @@ def test_an_idle_connection_is_closed_and_one_that_waits_is_not(tmp_path: Path) 
         with WireClient(broker.address) as client:
             client.create_topic("t")
         with WireClient(broker.address) as idle, WireClient(broker.address) as waiting:
-            correlation_id = waiting.send(FetchRequest(1500, 1, 1000, [FetchPartition("t", 0, 0, 1000)]))
+            correlation_id = waiting.send(m.FetchRequest(1500, 1, 1000, [m.FetchPartition("t", 0, 0, 1000)]))
             idle.wait_for_end()
             assert waiting.fetched(correlation_id)[0].size_bytes == 0
         wait_for_log(broker, "idle for 500 ms")

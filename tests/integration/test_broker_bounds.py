@@ -9,19 +9,8 @@ from pathlib import Path
 import pytest
 
 from broker_process import BrokerProcess
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import InvalidRequest, TooManyConnections
-from warmlog_protocol.messages import (
-    CreateTopicsRequest,
-    DescribeConfigsRequest,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    MetadataRequest,
-    MetadataResponse,
-    NewTopic,
-    ProducePartition,
-    ProduceRequest,
-)
 from warmlog_protocol.wire.frames import pack_frame
 from wire_client import WireClient, batch_of
 
@@ -46,7 +35,7 @@ def wait_until(is_so: Callable[[], bool], what: str, timeout_s: float = 15.0) ->
 def half_sent(address: str, frame_bytes: int, sent_bytes: int) -> WireClient:
     """A client that has announced a Produce of `frame_bytes`, sent so much of it, and sends no more."""
     client = WireClient(address)
-    message = ProduceRequest(-1, 1000, [ProducePartition("t", 0, frame_bytes)])
+    message = m.ProduceRequest(-1, 1000, [m.ProducePartition("t", 0, frame_bytes)])
     _, frame = client.connection.request(message, frame_bytes)
     client.socket.settimeout(0.1)
     with suppress(TimeoutError):  # the broker has no memory for more, and does not read it
@@ -88,9 +77,9 @@ def test_who_is_not_read_while_its_fetches_wait_holds_no_memory(tmp_path: Path) 
             honest.create_topic(topic)
         for frame_bytes in [18 * MIB] * 20 + [2 * MIB - 1000] * 10:
             peer = held.enter_context(WireClient(broker.address))
-            waiting = FetchRequest(300_000, 1, 1000, [FetchPartition("empty", 0, 0, 1000)])
+            waiting = m.FetchRequest(300_000, 1, 1000, [m.FetchPartition("empty", 0, 0, 1000)])
             fetches = b"".join(peer.connection.request(waiting)[1] for _ in range(8))
-            message = ProduceRequest(-1, 1000, [ProducePartition("t", 0, frame_bytes)])
+            message = m.ProduceRequest(-1, 1000, [m.ProducePartition("t", 0, frame_bytes)])
             peer.socket.sendall(fetches + peer.connection.request(message, frame_bytes)[1] + bytes(1000))
         for _ in range(3):
             begin_s = time.monotonic()
@@ -110,7 +99,7 @@ def test_who_reads_none_of_its_answers_is_pushed_back_and_then_cut(tmp_path: Pat
         stalled = [held.enter_context(WireClient(broker.address)) for _ in range(10)]
         for client in stalled:
             for _ in range(100):
-                client.send(FetchRequest(0, 1, 4 * MIB, [FetchPartition("t", 0, 0, 4 * MIB)]))
+                client.send(m.FetchRequest(0, 1, 4 * MIB, [m.FetchPartition("t", 0, 0, 4 * MIB)]))
         for _ in range(20):
             assert len(other.fetch("t", 0)[1]) > MIB / 2
         assert resident_bytes(broker) - before_bytes < 40 * MIB
@@ -131,10 +120,10 @@ def test_answers_that_nobody_reads_do_not_fill_the_memory(tmp_path: Path) -> Non
         before_bytes = resident_bytes(broker)
         greedy = [held.enter_context(WireClient(broker.address)) for _ in range(20)]
         for client in greedy:
-            frames = [client.connection.request(DescribeConfigsRequest(names))[1] for _ in range(100)]
+            frames = [client.connection.request(m.DescribeConfigsRequest(names))[1] for _ in range(100)]
             client.socket.sendall(b"".join(frames))
         wait_until(lambda: "responses take more than queued.max.response.bytes" in broker.output, "nobody was cut")
-        other.call(DescribeConfigsRequest(names))
+        other.call(m.DescribeConfigsRequest(names))
         assert resident_bytes(broker) - before_bytes < 50 * MIB
 
 
@@ -143,7 +132,7 @@ def test_who_sends_byte_by_byte_is_cut_at_its_deadline(tmp_path: Path, is_greete
     settings = {"handshake_timeout_ms": 1000, "connections_stall_timeout_ms": 1000}
     with BrokerProcess(tmp_path / "data", **settings) as broker, WireClient(broker.address) as other:
         with WireClient(broker.address, handshake=is_greeted) as slow:
-            frame = pack_frame((3, 0, 1), MetadataRequest(["t" * 200]))
+            frame = pack_frame((3, 0, 1), m.MetadataRequest(["t" * 200]))
             begin_s = time.monotonic()
             with suppress(ConnectionError):
                 for byte in frame:
@@ -151,7 +140,7 @@ def test_who_sends_byte_by_byte_is_cut_at_its_deadline(tmp_path: Path, is_greete
                     time.sleep(0.05)
             slow.wait_for_end()
             assert time.monotonic() - begin_s < 15
-        other.call(MetadataRequest())
+        other.call(m.MetadataRequest())
         slow_reason = "it sent less than 1024 bytes a second in 1 s of a request"
         reason = slow_reason if is_greeted else "no handshake within 1000 ms"
         wait_until(lambda: reason in broker.output, "the reason is not in the log")
@@ -164,20 +153,20 @@ def test_one_address_may_hold_so_many_connections_and_is_told_so(tmp_path: Path)
             with pytest.raises(TooManyConnections, match=r"127\.0\.0\.1 has 3 connections open"):
                 WireClient(broker.address)
         for client in clients:
-            client.call(MetadataRequest())
+            client.call(m.MetadataRequest())
 
 
 def test_a_header_beyond_its_limit_and_too_many_items_are_refused(tmp_path: Path) -> None:
     settings = {"request_header_max_bytes": 200_000, "request_max_items": 1000}
     with BrokerProcess(tmp_path / "data", **settings) as broker:
         with WireClient(broker.address) as client, pytest.raises(InvalidRequest, match="1001 topics in one request"):
-            client.call(MetadataRequest(["t"] * 1001))
+            client.call(m.MetadataRequest(["t"] * 1001))
         with WireClient(broker.address) as client:
             client.socket.sendall(struct.pack(">II", 300_000, 250_000))
             client.wait_for_end()
         wait_until(lambda: "a header of 250000 bytes" in broker.output, "the reason is not in the log")
         with WireClient(broker.address) as client:
-            client.call(MetadataRequest(["t"] * 1000))
+            client.call(m.MetadataRequest(["t"] * 1000))
 
 
 def test_hostile_connections_cannot_flood_the_log(tmp_path: Path) -> None:
@@ -195,27 +184,27 @@ def test_hostile_connections_cannot_flood_the_log(tmp_path: Path) -> None:
 def test_requests_that_name_much_get_one_answer_for_each_topic_or_an_error(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker, WireClient(broker.address) as client:
         client.create_topic("t", partitions=100)
-        answer = client.call(MetadataRequest(["t"] * 10_000))
-        assert isinstance(answer, MetadataResponse)
+        answer = client.call(m.MetadataRequest(["t"] * 10_000))
+        assert isinstance(answer, m.MetadataResponse)
         assert [topic.name for topic in answer.topics] == ["t"]
         with pytest.raises(InvalidRequest, match="1000 are allowed"):
-            client.call(DescribeConfigsRequest(["t"] * 1001))
+            client.call(m.DescribeConfigsRequest(["t"] * 1001))
         with pytest.raises(InvalidRequest, match="1000 are allowed"):
-            client.call(CreateTopicsRequest([NewTopic(f"new-{number}") for number in range(1001)]))
-        client.call(MetadataRequest())
+            client.call(m.CreateTopicsRequest([m.NewTopic(f"new-{number}") for number in range(1001)]))
+        client.call(m.MetadataRequest())
 
 
 def test_a_fetch_that_names_much_leaves_others_their_turn(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker, WireClient(broker.address, timeout_s=60) as client:
         client.create_topic("t")
         client.produce("t", batch_of([b"x"]))
-        items = [FetchPartition("t", 0, 0, 1000), *(FetchPartition("t", 0, 1, 1000) for _ in range(8999))]
-        for request in (FetchRequest(0, 1, MIB, items), FetchRequest(300, MIB, MIB, items)):
+        items = [m.FetchPartition("t", 0, 0, 1000), *(m.FetchPartition("t", 0, 1, 1000) for _ in range(8999))]
+        for request in (m.FetchRequest(0, 1, MIB, items), m.FetchRequest(300, MIB, MIB, items)):
             wide = client.send(request)
             answers = [client.fetch("t", 0)[0].size_bytes for _ in range(3)]
             assert not client.has_answer(wide), "all its partitions were read in one turn"
             response, payload = client.receive(wide)
-            assert isinstance(response, FetchResponse)
+            assert isinstance(response, m.FetchResponse)
             assert len(response.partitions) == 9000
             assert [response.partitions[0].size_bytes, *answers] == [len(payload)] * 4
 
@@ -226,5 +215,5 @@ def test_integers_beyond_their_field_are_refused_as_such(tmp_path: Path) -> None
             with WireClient(broker.address) as client, pytest.raises(InvalidRequest, match="Expected `int`"):
                 client.fetch("t", 0, partition=number)
         with WireClient(broker.address) as client:
-            client.call(MetadataRequest())
+            client.call(m.MetadataRequest())
         assert "a bug" not in broker.output

@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from broker_process import BrokerProcess
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import encode_batch, iter_batches, read_batch, to_rows
 from warmlog_protocol.errors import (
     ErrorCode,
@@ -22,17 +23,6 @@ from warmlog_protocol.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
     error_from_code,
-)
-from warmlog_protocol.messages import (
-    CONSUMER_REPLICA_ID,
-    DEBUGGING_REPLICA_ID,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
 )
 from wire_client import WireClient, batch_of
 
@@ -55,11 +45,11 @@ def topic(client: WireClient) -> str:
 
 
 def fetch_many(
-    client: WireClient, wanted: list[FetchPartition], *, max_bytes: int = MAX_BYTES, max_wait_ms: int = 0
-) -> tuple[list[FetchedPartition], list[bytes]]:
+    client: WireClient, wanted: list[m.FetchPartition], *, max_bytes: int = MAX_BYTES, max_wait_ms: int = 0
+) -> tuple[list[m.FetchedPartition], list[bytes]]:
     """The result and the bytes of each partition."""
-    response, payload = client.receive(client.send(FetchRequest(max_wait_ms, 1, max_bytes, wanted)))
-    results = cast("FetchResponse", response).partitions
+    response, payload = client.receive(client.send(m.FetchRequest(max_wait_ms, 1, max_bytes, wanted)))
+    results = cast("m.FetchResponse", response).partitions
     parts = []
     for result in results:
         parts.append(payload[: result.size_bytes])
@@ -88,7 +78,7 @@ def test_an_offset_that_is_not_there_is_out_of_range(client: WireClient, topic: 
 
 
 def test_a_fetch_that_waits_is_woken_by_a_produce(broker: BrokerProcess, client: WireClient, topic: str) -> None:
-    correlation_id = client.send(FetchRequest(20_000, 1, MAX_BYTES, [FetchPartition(topic, 0, 0, MAX_BYTES)]))
+    correlation_id = client.send(m.FetchRequest(20_000, 1, MAX_BYTES, [m.FetchPartition(topic, 0, 0, MAX_BYTES)]))
     with WireClient(broker.address) as producer:
         producer.produce(topic, batch_of([b"a"]))
     begin_s = time.monotonic()
@@ -99,8 +89,8 @@ def test_a_fetch_that_waits_is_woken_by_a_produce(broker: BrokerProcess, client:
 
 def test_a_fetch_waits_until_min_bytes_are_there(broker: BrokerProcess, client: WireClient, topic: str) -> None:
     batch = batch_of([b"a" * 100])
-    wanted = [FetchPartition(topic, number, 0, MAX_BYTES) for number in range(3)]
-    correlation_id = client.send(FetchRequest(20_000, 3 * len(batch), MAX_BYTES, wanted))
+    wanted = [m.FetchPartition(topic, number, 0, MAX_BYTES) for number in range(3)]
+    correlation_id = client.send(m.FetchRequest(20_000, 3 * len(batch), MAX_BYTES, wanted))
     with WireClient(broker.address) as producer:
         producer.produce(topic, batch, partition=0)
         producer.produce(topic, batch, partition=2)
@@ -110,7 +100,7 @@ def test_a_fetch_waits_until_min_bytes_are_there(broker: BrokerProcess, client: 
         client.socket.settimeout(20)
         producer.produce(topic, batch, partition=2)
     response, payload = client.receive(correlation_id)
-    sizes = [result.size_bytes for result in cast("FetchResponse", response).partitions]
+    sizes = [result.size_bytes for result in cast("m.FetchResponse", response).partitions]
     assert sizes == [len(batch), 0, 2 * len(batch)]
     assert len(payload) == 3 * len(batch)
 
@@ -123,16 +113,16 @@ def test_a_fetch_does_not_wait_longer_than_it_wants(client: WireClient, topic: s
 
 
 def test_a_connection_that_waits_answers_other_requests(client: WireClient, topic: str) -> None:
-    waiting = client.send(FetchRequest(20_000, 1, MAX_BYTES, [FetchPartition(topic, 0, 0, MAX_BYTES)]))
-    assert client.offset_at(topic, LATEST_TIMESTAMP) == 0
+    waiting = client.send(m.FetchRequest(20_000, 1, MAX_BYTES, [m.FetchPartition(topic, 0, 0, MAX_BYTES)]))
+    assert client.offset_at(topic, m.LATEST_TIMESTAMP) == 0
     client.produce(topic, batch_of([b"a"]))
     assert client.fetched(waiting)[0].size_bytes > 0
 
 
 def test_many_who_wait_are_all_woken(broker: BrokerProcess, topic: str) -> None:
     clients = [WireClient(broker.address) for _ in range(20)]
-    wanted = [FetchPartition(topic, 0, 0, MAX_BYTES)]
-    ids = [client.send(FetchRequest(20_000, 1, MAX_BYTES, wanted)) for client in clients]
+    wanted = [m.FetchPartition(topic, 0, 0, MAX_BYTES)]
+    ids = [client.send(m.FetchRequest(20_000, 1, MAX_BYTES, wanted)) for client in clients]
     clients[0].produce(topic, batch_of([b"a"]))
     for client, correlation_id in zip(clients, ids, strict=True):
         assert client.fetched(correlation_id)[0].size_bytes > 0
@@ -142,7 +132,7 @@ def test_many_who_wait_are_all_woken(broker: BrokerProcess, topic: str) -> None:
 def test_deleting_the_topic_wakes_who_waits(broker: BrokerProcess, client: WireClient, topic: str) -> None:
     from warmlog_protocol.messages import DeleteTopicsRequest
 
-    waiting = client.send(FetchRequest(20_000, 1, MAX_BYTES, [FetchPartition(topic, 0, 0, MAX_BYTES)]))
+    waiting = client.send(m.FetchRequest(20_000, 1, MAX_BYTES, [m.FetchPartition(topic, 0, 0, MAX_BYTES)]))
     with WireClient(broker.address) as admin:
         admin.call(DeleteTopicsRequest([topic]))
     with pytest.raises(UnknownTopicOrPartition):
@@ -155,14 +145,14 @@ def test_limits_of_the_request_and_of_each_partition(client: WireClient, topic: 
     for partition in range(3):
         for _ in range(10):
             client.produce(topic, small, partition=partition)
-    wanted = [FetchPartition(topic, number, 0, 190) for number in range(3)]
+    wanted = [m.FetchPartition(topic, number, 0, 190) for number in range(3)]
     results, parts = fetch_many(client, wanted, max_bytes=800)
     assert [result.partition for result in results] == [0, 1, 2]
     assert all(0 < len(part) <= 190 for part in parts)
     assert sum(map(len, parts)) <= 800
 
     client.produce(topic, large, partition=1)
-    first_large = FetchPartition(topic, 1, 10, 190)
+    first_large = m.FetchPartition(topic, 1, 10, 190)
     results, parts = fetch_many(client, [first_large, *wanted], max_bytes=800)
     assert parts[0] == parts[0][: len(large)]
     assert len(parts[0]) == len(large)
@@ -173,7 +163,7 @@ def test_the_first_batch_is_whole_however_large_and_then_nothing_else_fits(clien
     large = batch_of([b"x" * 2000])
     client.produce(topic, large, partition=0)
     client.produce(topic, large, partition=1)
-    wanted = [FetchPartition(topic, number, 0, 1000) for number in (2, 0, 1)]
+    wanted = [m.FetchPartition(topic, number, 0, 1000) for number in (2, 0, 1)]
     results, parts = fetch_many(client, wanted, max_bytes=1000)
     assert [len(part) for part in parts] == [0, len(large), 0]
     assert [result.error_code for result in results] == [0, 0, 0]
@@ -200,8 +190,8 @@ def test_a_reader_that_does_not_read_holds_up_nobody_else(broker: BrokerProcess,
         batch = batch_of([b"x" * 900_000])
         for _ in range(8):
             other.produce(topic, batch)
-        wanted = [FetchPartition(topic, 0, 0, 8_000_000)]
-        ids = [lazy.send(FetchRequest(0, 1, 8_000_000, wanted)) for _ in range(50)]
+        wanted = [m.FetchPartition(topic, 0, 0, 8_000_000)]
+        ids = [lazy.send(m.FetchRequest(0, 1, 8_000_000, wanted)) for _ in range(50)]
         begin_s = time.monotonic()
         for _ in range(20):
             other.produce(topic, batch_of([b"small"]), partition=1)
@@ -214,20 +204,20 @@ def test_a_reader_that_does_not_read_holds_up_nobody_else(broker: BrokerProcess,
 def test_the_leader_epoch_of_the_asker_is_checked(client: WireClient, topic: str) -> None:
     client.produce(topic, batch_of([b"a"]))
     for epoch, error in ((-1, None), (0, None), (1, UnknownLeaderEpoch), (-2, FencedLeaderEpoch)):
-        wanted = [FetchPartition(topic, 0, 0, MAX_BYTES, current_leader_epoch=epoch)]
+        wanted = [m.FetchPartition(topic, 0, 0, MAX_BYTES, current_leader_epoch=epoch)]
         (result,), _ = fetch_many(client, wanted)
         assert result.error_code == (error.code if error else ErrorCode.NONE)
 
 
 def test_the_topic_id_of_the_asker_is_checked(client: WireClient, topic: str) -> None:
     client.produce(topic, batch_of([b"a"]))
-    (result,), _ = fetch_many(client, [FetchPartition(topic, 0, 0, MAX_BYTES)])
+    (result,), _ = fetch_many(client, [m.FetchPartition(topic, 0, 0, MAX_BYTES)])
     right, wrong = result.topic_id, bytes(16)
     wanted = [
-        FetchPartition(topic, 0, 0, MAX_BYTES, topic_id=right),
-        FetchPartition(topic, 0, 0, MAX_BYTES, topic_id=wrong),
-        FetchPartition("gone", 0, 0, MAX_BYTES, topic_id=wrong),
-        FetchPartition("gone", 0, 0, MAX_BYTES),
+        m.FetchPartition(topic, 0, 0, MAX_BYTES, topic_id=right),
+        m.FetchPartition(topic, 0, 0, MAX_BYTES, topic_id=wrong),
+        m.FetchPartition("gone", 0, 0, MAX_BYTES, topic_id=wrong),
+        m.FetchPartition("gone", 0, 0, MAX_BYTES),
     ]
     results, _ = fetch_many(client, wanted)
     assert [result.error_code for result in results] == [
@@ -239,40 +229,40 @@ def test_the_topic_id_of_the_asker_is_checked(client: WireClient, topic: str) ->
 
 
 def test_an_error_in_one_partition_answers_at_once_with_the_others(client: WireClient, topic: str) -> None:
-    wanted = [FetchPartition(topic, 0, 0, MAX_BYTES), FetchPartition(topic, 7, 0, MAX_BYTES)]
+    wanted = [m.FetchPartition(topic, 0, 0, MAX_BYTES), m.FetchPartition(topic, 7, 0, MAX_BYTES)]
     begin_s = time.monotonic()
     results, _ = fetch_many(client, wanted, max_wait_ms=20_000)
     assert time.monotonic() - begin_s < 10
     assert [result.error_code for result in results] == [0, UnknownTopicOrPartition.code]
 
 
-@pytest.mark.parametrize("replica_id", [CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, 0, 1, 4, -99, 2**31 - 1])
+@pytest.mark.parametrize("replica_id", [m.CONSUMER_REPLICA_ID, m.DEBUGGING_REPLICA_ID, 0, 1, 4, -99, 2**31 - 1])
 def test_no_client_reads_what_is_not_flushed_whatever_it_says_it_is(
     broker: BrokerProcess, client: WireClient, replica_id: int
 ) -> None:
     name = f"t{uuid4().hex}"
     client.create_topic(name, flush_ms="86400000")
-    wanted = FetchPartition(name, 0, 0, MAX_BYTES)
-    waiting = client.send(FetchRequest(300, 1, MAX_BYTES, [wanted], replica_id=replica_id))
+    wanted = m.FetchPartition(name, 0, 0, MAX_BYTES)
+    waiting = client.send(m.FetchRequest(300, 1, MAX_BYTES, [wanted], replica_id=replica_id))
     with WireClient(broker.address) as producer:
         producer.produce(name, batch_of([b"a"], timestamp_ms=1_700_000_000_000), acks=1)
     for result, payload in (client.fetched(waiting), client.fetch(name, 0, replica_id=replica_id)):
         assert (payload, result.high_watermark) == (b"", 0)
-    for timestamp_ms in (1_700_000_000_000, MAX_TIMESTAMP):
+    for timestamp_ms in (1_700_000_000_000, m.MAX_TIMESTAMP):
         assert client.offset_at(name, timestamp_ms, replica_id=replica_id) == -1
-    is_tool = replica_id == DEBUGGING_REPLICA_ID
-    assert client.offset_at(name, LATEST_TIMESTAMP, replica_id=replica_id) == (1 if is_tool else 0)
+    is_tool = replica_id == m.DEBUGGING_REPLICA_ID
+    assert client.offset_at(name, m.LATEST_TIMESTAMP, replica_id=replica_id) == (1 if is_tool else 0)
 
 
 def test_offsets_are_listed_by_name_and_by_time(client: WireClient, topic: str) -> None:
-    assert client.offset_at(topic, EARLIEST_TIMESTAMP) == 0
-    assert client.offset_at(topic, LATEST_TIMESTAMP) == 0
-    assert client.offset_at(topic, MAX_TIMESTAMP) == -1
+    assert client.offset_at(topic, m.EARLIEST_TIMESTAMP) == 0
+    assert client.offset_at(topic, m.LATEST_TIMESTAMP) == 0
+    assert client.offset_at(topic, m.MAX_TIMESTAMP) == -1
     base_ms = 1_700_000_000_000
     for number in (0, 3, 1, 2):
         client.produce(topic, batch_of([b"a", b"b"], timestamp_ms=base_ms + 1000 * number))
-    assert client.offset_at(topic, LATEST_TIMESTAMP) == 8
-    assert client.offset_at(topic, MAX_TIMESTAMP) == 2
+    assert client.offset_at(topic, m.LATEST_TIMESTAMP) == 8
+    assert client.offset_at(topic, m.MAX_TIMESTAMP) == 2
     assert client.offset_at(topic, base_ms) == 0
     assert client.offset_at(topic, base_ms + 1) == 2
     assert client.offset_at(topic, base_ms + 3001) == -1
@@ -331,16 +321,18 @@ def test_a_gap_of_kafkas_up_to_the_end_is_answered_at_once_to_whoever_knows_how_
             assert broker.terminate() == 0
         broker.start()
         with WireClient(broker.address) as client:
-            wanted = FetchPartition("compacted", 0, 8, MAX_BYTES)
+            wanted = m.FetchPartition("compacted", 0, 8, MAX_BYTES)
             started = time.monotonic()
-            result, payload = client.fetched(client.send(FetchRequest(20_000, 1, MAX_BYTES, [wanted], skips_gaps=True)))
+            result, payload = client.fetched(
+                client.send(m.FetchRequest(20_000, 1, MAX_BYTES, [wanted], skips_gaps=True))
+            )
             assert time.monotonic() - started < 10
             assert (result.next_offset, result.high_watermark, payload) == (9, 9, b"")
             started = time.monotonic()
-            result, payload = client.fetched(client.send(FetchRequest(300, 1, MAX_BYTES, [wanted])))
+            result, payload = client.fetched(client.send(m.FetchRequest(300, 1, MAX_BYTES, [wanted])))
             assert time.monotonic() - started >= 0.3, "an older client would ask again and again"
             assert (result.next_offset, payload) == (9, b"")
-            waiting = client.send(FetchRequest(20_000, 1, MAX_BYTES, [wanted]))
+            waiting = client.send(m.FetchRequest(20_000, 1, MAX_BYTES, [wanted]))
             client.produce("compacted", encode_batch([b"y"], keys=[b"y"], timestamps_ms=1))
             result, payload = client.fetched(waiting)
             assert [batch.values() for batch in iter_batches(payload)] == [[b"y"]]
@@ -360,9 +352,9 @@ def test_lost_offsets_are_refused_with_the_offset_at_which_to_go_on(tmp_path: Pa
         with WireClient(broker.address) as client:
             for offset in range(first, end):
                 response, payload = client.receive(
-                    client.send(FetchRequest(20_000, 1, MAX_BYTES, [FetchPartition("plain", 0, offset, MAX_BYTES)]))
+                    client.send(m.FetchRequest(20_000, 1, MAX_BYTES, [m.FetchPartition("plain", 0, offset, MAX_BYTES)]))
                 )
-                (result,) = cast("FetchResponse", response).partitions
+                (result,) = cast("m.FetchResponse", response).partitions
                 assert (result.error_code, result.next_offset, payload) == (ErrorCode.CORRUPT_MESSAGE, end, b"")
                 assert f"offset {offset} expected, offsets {end} to {end} found" in result.error_message
             assert client.fetch("plain", end)[0].next_offset == -1

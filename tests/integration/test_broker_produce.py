@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from broker_process import BrokerProcess
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import (
     CorruptBatch,
@@ -21,13 +22,6 @@ from warmlog_protocol.errors import (
     OutOfOrderSequence,
     UnknownProducerId,
     UnknownTopicOrPartition,
-)
-from warmlog_protocol.messages import (
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
 )
 from wire_client import WireClient, batch_of
 
@@ -88,11 +82,11 @@ def test_an_error_with_acks_0_closes_the_connection(client: WireClient) -> None:
 
 def test_one_request_may_carry_a_batch_for_each_of_many_partitions(client: WireClient, topic: str) -> None:
     batches = [batch_of([b"%d" % number] * (number + 1)) for number in range(3)]
-    wanted = [ProducePartition(topic, number, len(batch)) for number, batch in enumerate(batches)]
-    wanted.append(ProducePartition("no-such-topic", 0, len(batches[0])))
-    message = ProduceRequest(-1, 10_000, wanted)
+    wanted = [m.ProducePartition(topic, number, len(batch)) for number, batch in enumerate(batches)]
+    wanted.append(m.ProducePartition("no-such-topic", 0, len(batches[0])))
+    message = m.ProduceRequest(-1, 10_000, wanted)
     response, _ = client.receive(client.send(message, b"".join([*batches, batches[0]])))
-    results = cast("ProduceResponse", response).partitions
+    results = cast("m.ProduceResponse", response).partitions
     assert [(result.partition, result.error_code, result.base_offset) for result in results[:3]] == [
         (0, 0, 0),
         (1, 0, 0),
@@ -136,13 +130,13 @@ def test_a_batch_over_the_limit_is_refused(client: WireClient) -> None:
 
 def test_a_request_that_does_not_add_up_is_refused_as_a_whole(client: WireClient, topic: str) -> None:
     batch = batch_of([b"a"])
-    twice = [ProducePartition(topic, 0, len(batch)), ProducePartition(topic, 0, len(batch))]
-    negative = [ProducePartition(topic, 0, len(batch) + 5), ProducePartition(topic, 1, -5)]
-    short = [ProducePartition(topic, 0, len(batch) - 1)]
+    twice = [m.ProducePartition(topic, 0, len(batch)), m.ProducePartition(topic, 0, len(batch))]
+    negative = [m.ProducePartition(topic, 0, len(batch) + 5), m.ProducePartition(topic, 1, -5)]
+    short = [m.ProducePartition(topic, 0, len(batch) - 1)]
     for partitions, payload in ((twice, batch + batch), (negative, batch), (short, batch)):
         with pytest.raises(InvalidRequest):
-            client.call(ProduceRequest(-1, 1000, partitions), payload)
-    not_transactional = ProduceRequest(-1, 1000, [ProducePartition(topic, 0, len(batch))], "tx")
+            client.call(m.ProduceRequest(-1, 1000, partitions), payload)
+    not_transactional = m.ProduceRequest(-1, 1000, [m.ProducePartition(topic, 0, len(batch))], "tx")
     with pytest.raises(InvalidTxnState, match="not transactional"):
         client.produced(client.send(not_transactional, batch))
     assert client.produce(topic, batch).base_offset == 0
@@ -203,8 +197,8 @@ def test_every_producer_gets_another_id(client: WireClient) -> None:
 def test_a_higher_epoch_fences_the_one_before(client: WireClient, topic: str) -> None:
     producer_id, epoch = client.producer_id()
     client.produce(topic, batch_of([b"a"], producer=(producer_id, epoch), base_sequence=0))
-    request = InitProducerIdRequest(producer_id=producer_id, producer_epoch=epoch)
-    raised = cast("InitProducerIdResponse", client.call(request))
+    request = m.InitProducerIdRequest(producer_id=producer_id, producer_epoch=epoch)
+    raised = cast("m.InitProducerIdResponse", client.call(request))
     assert raised == client.call(request)
     assert (raised.producer_id, raised.producer_epoch) == (producer_id, epoch + 1)
     client.produce(topic, batch_of([b"b"], producer=(producer_id, epoch + 1), base_sequence=0))
@@ -216,15 +210,15 @@ def test_a_higher_epoch_fences_the_one_before(client: WireClient, topic: str) ->
 
 def test_an_epoch_for_an_id_that_was_never_given_out_is_refused(client: WireClient) -> None:
     with pytest.raises(UnknownProducerId):
-        client.call(InitProducerIdRequest(producer_id=1 << 40, producer_epoch=0))
+        client.call(m.InitProducerIdRequest(producer_id=1 << 40, producer_epoch=0))
     with pytest.raises(InvalidTransactionTimeout):
-        client.call(InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=0))
+        client.call(m.InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=0))
 
 
 def test_a_producer_whose_epochs_are_used_up_gets_a_new_id(client: WireClient) -> None:
     producer_id, _ = client.producer_id()
     response = cast(
-        "InitProducerIdResponse", client.call(InitProducerIdRequest(producer_id=producer_id, producer_epoch=32766))
+        "m.InitProducerIdResponse", client.call(m.InitProducerIdRequest(producer_id=producer_id, producer_epoch=32766))
     )
     assert response.producer_id != producer_id
     assert response.producer_epoch == 0

@@ -9,18 +9,8 @@ import pytest
 
 import warmlog
 from broker_process import BrokerProcess
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ErrorCode, OffsetOutOfRange
-from warmlog_protocol.messages import (
-    EARLIEST_TIMESTAMP,
-    DeletedRecords,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    EpochEndOffset,
-    OffsetForLeaderEpochPartition,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
 from wire_client import WireClient, batch_of
 
 FAR_MS = 80_000_000
@@ -47,20 +37,20 @@ def topic(client: WireClient) -> str:
     return name
 
 
-def delete(client: WireClient, *wanted: tuple[str, int, int]) -> list[DeletedRecords]:
-    request = DeleteRecordsRequest([DeleteRecordsPartition(*each) for each in wanted])
-    return cast("DeleteRecordsResponse", client.call(request)).partitions
+def delete(client: WireClient, *wanted: tuple[str, int, int]) -> list[m.DeletedRecords]:
+    request = m.DeleteRecordsRequest([m.DeleteRecordsPartition(*each) for each in wanted])
+    return cast("m.DeleteRecordsResponse", client.call(request)).partitions
 
 
-def epoch_end(client: WireClient, topic: str, epoch: int, current_epoch: int = -1) -> EpochEndOffset:
-    request = OffsetForLeaderEpochRequest([OffsetForLeaderEpochPartition(topic, 0, epoch, current_epoch)])
-    return cast("OffsetForLeaderEpochResponse", client.call(request)).partitions[0]
+def epoch_end(client: WireClient, topic: str, epoch: int, current_epoch: int = -1) -> m.EpochEndOffset:
+    request = m.OffsetForLeaderEpochRequest([m.OffsetForLeaderEpochPartition(topic, 0, epoch, current_epoch)])
+    return cast("m.OffsetForLeaderEpochResponse", client.call(request)).partitions[0]
 
 
 class TestDeleteRecords:
     def test_the_log_begins_at_the_offset_which_may_lie_within_a_batch(self, client: WireClient, topic: str) -> None:
-        assert delete(client, (topic, 0, 3)) == [DeletedRecords(topic, 0, 0, "", 3)]
-        assert client.offset_at(topic, EARLIEST_TIMESTAMP) == 3
+        assert delete(client, (topic, 0, 3)) == [m.DeletedRecords(topic, 0, 0, "", 3)]
+        assert client.offset_at(topic, m.EARLIEST_TIMESTAMP) == 3
         with pytest.raises(OffsetOutOfRange):
             client.fetch(topic, 2)
         result, _ = client.fetch(topic, 3)
@@ -72,7 +62,7 @@ class TestDeleteRecords:
 
     def test_what_is_gone_already_stays_gone_and_that_is_told(self, client: WireClient, topic: str) -> None:
         delete(client, (topic, 0, 7))
-        assert delete(client, (topic, 0, 2)) == [DeletedRecords(topic, 0, 0, "", 7)]
+        assert delete(client, (topic, 0, 2)) == [m.DeletedRecords(topic, 0, 0, "", 7)]
 
     def test_each_partition_has_a_result_of_its_own(self, client: WireClient, topic: str) -> None:
         results = delete(
@@ -97,7 +87,7 @@ class TestDeleteRecords:
                 broker.kill()
             broker.start()
             with WireClient(broker.address) as client:
-                assert client.offset_at("t", EARLIEST_TIMESTAMP) == 6
+                assert client.offset_at("t", m.EARLIEST_TIMESTAMP) == 6
                 assert client.fetch("t", 6)[0].high_watermark == 10
 
     async def test_a_consumer_below_the_start_goes_by_its_policy(
@@ -127,9 +117,9 @@ class TestDeleteRecords:
 
 class TestOffsetForLeaderEpoch:
     def test_the_latest_epoch_ends_at_the_log_end_and_no_other_is_known(self, client: WireClient, topic: str) -> None:
-        assert epoch_end(client, topic, 0) == EpochEndOffset(topic, 0, 0, "", 0, 10, 10)
-        assert epoch_end(client, topic, 1) == EpochEndOffset(topic, 0, 0, "", -1, -1, 10)
-        assert epoch_end(client, topic, -1) == EpochEndOffset(topic, 0, 0, "", -1, -1, 10)
+        assert epoch_end(client, topic, 0) == m.EpochEndOffset(topic, 0, 0, "", 0, 10, 10)
+        assert epoch_end(client, topic, 1) == m.EpochEndOffset(topic, 0, 0, "", -1, -1, 10)
+        assert epoch_end(client, topic, -1) == m.EpochEndOffset(topic, 0, 0, "", -1, -1, 10)
 
     def test_an_asker_with_another_epoch_in_force_is_told(self, client: WireClient, topic: str) -> None:
         assert epoch_end(client, topic, 0, current_epoch=0).error_code == ErrorCode.NONE

@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from broker_process import BrokerProcess
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -18,19 +19,6 @@ from warmlog_protocol.errors import (
     StorageError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
-)
-from warmlog_protocol.messages import (
-    LATEST_TIMESTAMP,
-    CreatedTopic,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    MetadataRequest,
-    MetadataResponse,
-    NewTopic,
 )
 from wire_client import WireClient, batch_of
 
@@ -48,22 +36,22 @@ def new_name() -> str:
     return f"t{uuid4().hex}"
 
 
-def create(client: WireClient, *topics: NewTopic, validate_only: bool = False) -> list[CreatedTopic]:
-    response = client.call(CreateTopicsRequest(list(topics), validate_only))
-    return cast("CreateTopicsResponse", response).topics
+def create(client: WireClient, *topics: m.NewTopic, validate_only: bool = False) -> list[m.CreatedTopic]:
+    response = client.call(m.CreateTopicsRequest(list(topics), validate_only))
+    return cast("m.CreateTopicsResponse", response).topics
 
 
 def delete(client: WireClient, name: str) -> int:
-    return cast("DeleteTopicsResponse", client.call(DeleteTopicsRequest([name]))).topics[0].error_code
+    return cast("m.DeleteTopicsResponse", client.call(m.DeleteTopicsRequest([name]))).topics[0].error_code
 
 
-def topics_of(client: WireClient, *names: str) -> MetadataResponse:
-    return cast("MetadataResponse", client.call(MetadataRequest(list(names) if names else None)))
+def topics_of(client: WireClient, *names: str) -> m.MetadataResponse:
+    return cast("m.MetadataResponse", client.call(m.MetadataRequest(list(names) if names else None)))
 
 
 def test_metadata_describes_what_was_created(client: WireClient) -> None:
     name = new_name()
-    (created,) = create(client, NewTopic(name, 3))
+    (created,) = create(client, m.NewTopic(name, 3))
     assert (created.error_code, created.partitions, len(created.topic_id)) == (0, 3, 16)
     metadata = topics_of(client, name)
     (topic,) = metadata.topics
@@ -79,7 +67,7 @@ def test_metadata_describes_what_was_created(client: WireClient) -> None:
 
 
 def test_partitions_default_to_the_brokers_setting(client: WireClient) -> None:
-    (created,) = create(client, NewTopic(new_name()))
+    (created,) = create(client, m.NewTopic(new_name()))
     assert created.partitions == 2
 
 
@@ -93,22 +81,22 @@ def test_a_topic_that_does_not_exist_is_said_not_to(client: WireClient) -> None:
 @pytest.mark.parametrize(
     ("topic", "error"),
     [
-        (NewTopic("", 1), InvalidTopic),
-        (NewTopic("..", 1), InvalidTopic),
-        (NewTopic("a/b", 1), InvalidTopic),
-        (NewTopic("x" * 250, 1), InvalidTopic),
-        (NewTopic("n", 0), InvalidPartitions),
-        (NewTopic("n", -2), InvalidPartitions),
-        (NewTopic("n", 21), InvalidPartitions),
-        (NewTopic("n", 1, 2), InvalidReplicationFactor),
-        (NewTopic("n", 1, 0), InvalidReplicationFactor),
-        (NewTopic("n", 1, 1, {"retention.sm": "1"}), InvalidConfig),
-        (NewTopic("n", 1, 1, {"segment.bytes": "lots"}), InvalidConfig),
+        (m.NewTopic("", 1), InvalidTopic),
+        (m.NewTopic("..", 1), InvalidTopic),
+        (m.NewTopic("a/b", 1), InvalidTopic),
+        (m.NewTopic("x" * 250, 1), InvalidTopic),
+        (m.NewTopic("n", 0), InvalidPartitions),
+        (m.NewTopic("n", -2), InvalidPartitions),
+        (m.NewTopic("n", 21), InvalidPartitions),
+        (m.NewTopic("n", 1, 2), InvalidReplicationFactor),
+        (m.NewTopic("n", 1, 0), InvalidReplicationFactor),
+        (m.NewTopic("n", 1, 1, {"retention.sm": "1"}), InvalidConfig),
+        (m.NewTopic("n", 1, 1, {"segment.bytes": "lots"}), InvalidConfig),
     ],
 )
-def test_what_cannot_be_created_is_refused(client: WireClient, topic: NewTopic, error: type[Exception]) -> None:
+def test_what_cannot_be_created_is_refused(client: WireClient, topic: m.NewTopic, error: type[Exception]) -> None:
     good = new_name()
-    refused, created = create(client, topic, NewTopic(good, 1))
+    refused, created = create(client, topic, m.NewTopic(good, 1))
     assert refused.error_code == error.code  # type: ignore[attr-defined]
     assert refused.error_message
     assert created.error_code == 0
@@ -121,13 +109,13 @@ def test_names_that_exist_or_collide_are_refused(client: WireClient) -> None:
         client.create_topic(f"{name}.a")
     with pytest.raises(InvalidTopic, match="collides"):
         client.create_topic(f"{name}_a")
-    twice = NewTopic(new_name(), 1)
+    twice = m.NewTopic(new_name(), 1)
     assert [created.error_code for created in create(client, twice, twice)] == [InvalidRequest.code] * 2
 
 
 def test_validating_creates_nothing(client: WireClient) -> None:
     name = new_name()
-    (checked,) = create(client, NewTopic(name, 4), validate_only=True)
+    (checked,) = create(client, m.NewTopic(name, 4), validate_only=True)
     assert (checked.error_code, checked.partitions) == (0, 4)
     assert topics_of(client, name).topics[0].error_code == UnknownTopicOrPartition.code
 
@@ -142,7 +130,7 @@ def test_a_name_of_the_greatest_length_can_be_created_and_deleted(client: WireCl
 def test_the_settings_in_force_are_described(client: WireClient) -> None:
     name = new_name()
     client.create_topic(name, segment_bytes="1048576")
-    response = cast("DescribeConfigsResponse", client.call(DescribeConfigsRequest([name, "no-such-topic"])))
+    response = cast("m.DescribeConfigsResponse", client.call(m.DescribeConfigsRequest([name, "no-such-topic"])))
     found, missing = response.resources
     settings = {entry.name: entry for entry in found.entries}
     assert (settings["segment.bytes"].value, settings["segment.bytes"].is_default) == ("1048576", False)
@@ -152,7 +140,7 @@ def test_the_settings_in_force_are_described(client: WireClient) -> None:
 
 
 def test_the_brokers_own_settings_are_described(client: WireClient, broker: BrokerProcess) -> None:
-    response = cast("DescribeConfigsResponse", client.call(DescribeConfigsRequest([])))
+    response = cast("m.DescribeConfigsResponse", client.call(m.DescribeConfigsRequest([])))
     settings = {entry.name: entry for entry in response.resources[0].entries}
     assert settings["data.dir"].value == str(broker.data_dir)
     assert (settings["num.partitions"].value, settings["num.partitions"].is_default) == ("2", False)
@@ -167,7 +155,7 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(client: WireClient, broker
     with pytest.raises(UnknownTopicOrPartition):
         client.produce(name, batch_of([b"x"]))
     assert client.create_topic(name) != first_id
-    assert client.offset_at(name, LATEST_TIMESTAMP) == 0
+    assert client.offset_at(name, m.LATEST_TIMESTAMP) == 0
     deadline_s = time.monotonic() + 10
     while list(broker.data_dir.glob(f"{name}*-delete")):
         assert time.monotonic() < deadline_s
@@ -186,10 +174,10 @@ def test_topics_survive_kill_9_and_deleted_ones_stay_deleted(tmp_path: Path) -> 
         with WireClient(broker.address) as client:
             found = {topic.name: topic.topic_id for topic in topics_of(client).topics}
             assert found == {"a": ids["a"], "c": ids["c"]}
-            described = cast("DescribeConfigsResponse", client.call(DescribeConfigsRequest(["a"]))).resources[0]
+            described = cast("m.DescribeConfigsResponse", client.call(m.DescribeConfigsRequest(["a"]))).resources[0]
             assert {entry.name: entry.value for entry in described.entries}["flush.ms"] == "7"
             client.create_topic("b")
-            assert client.offset_at("b", LATEST_TIMESTAMP) == 0
+            assert client.offset_at("b", m.LATEST_TIMESTAMP) == 0
             assert client.fetch("a", 0)[0].high_watermark == 1
 
 
@@ -207,7 +195,7 @@ def test_a_topic_made_anew_begins_at_0_also_after_kill_9(tmp_path: Path) -> None
             broker.kill()
         broker.start()
         with WireClient(broker.address) as client:
-            assert client.offset_at("t", LATEST_TIMESTAMP) == 1
+            assert client.offset_at("t", m.LATEST_TIMESTAMP) == 1
             assert client.produce("t", batch_of([b"new"])).base_offset == 1
 
 
@@ -229,7 +217,7 @@ def test_a_deletion_that_a_crash_interrupted_is_finished_at_start(tmp_path: Path
         assert (data_dir / "other-0").is_dir()
         with WireClient(broker.address) as client:
             client.create_topic("t")
-            assert client.offset_at("t", LATEST_TIMESTAMP) == 0
+            assert client.offset_at("t", m.LATEST_TIMESTAMP) == 0
 
 
 def test_a_partition_that_was_lost_after_its_creation_is_not_made_anew_in_silence(tmp_path: Path) -> None:
@@ -269,4 +257,4 @@ def test_old_segments_go_and_their_files_are_unlinked(tmp_path: Path) -> None:
         broker.start()
         with WireClient(broker.address) as again:
             assert again.offset_at("t", -2) >= start
-            assert again.offset_at("t", LATEST_TIMESTAMP) == 50
+            assert again.offset_at("t", m.LATEST_TIMESTAMP) == 50

@@ -16,6 +16,7 @@ from broker_thread import BrokerThread
 from group_member import GroupMember, commit, described, fetched, offsets
 from warmlog_broker.coordinator.framework.coordinator import LOG_SETTINGS
 from warmlog_broker.coordinator.group import coordinator as groups
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     ApiError,
     CoordinatorLoadInProgress,
@@ -29,25 +30,6 @@ from warmlog_protocol.errors import (
     TooManyGroups,
     UnknownMemberId,
     UnsupportedAssignor,
-)
-from warmlog_protocol.messages import (
-    CreatePartitionsRequest,
-    DeletedGroup,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DeleteOffsetsRequest,
-    DeleteOffsetsResponse,
-    DeleteTopicsRequest,
-    GroupHeartbeatRequest,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    Message,
-    NewPartitions,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    TopicPartitions,
 )
 from wire_client import WireClient, batch_of
 
@@ -91,7 +73,7 @@ def until(is_true: Callable[[], bool], timeout_s: float = 10) -> None:
 
 
 def listed(client: WireClient) -> dict[str, tuple[str, int]]:
-    groups = cast("ListGroupsResponse", client.call(ListGroupsRequest())).groups
+    groups = cast("m.ListGroupsResponse", client.call(m.ListGroupsRequest())).groups
     return {each.name: (each.state, each.member_count) for each in groups}
 
 
@@ -202,7 +184,7 @@ def test_a_heartbeat_whose_decision_is_delayed_by_another_waits_for_news_all_the
     fill(client, topic, 4)
     member = join("delayed", topic).settle(4)
     for number in range(10):
-        joining = client.send(GroupHeartbeatRequest("delayed", f"other-{number}", 0, topics=[topic]))
+        joining = client.send(m.GroupHeartbeatRequest("delayed", f"other-{number}", 0, topics=[topic]))
         waiting = member.client.send(member.heartbeat())
         epoch = member.epoch
         response = member.received(member.client.receive(waiting)[0])
@@ -294,12 +276,12 @@ def test_new_partitions_new_topics_of_a_pattern_and_deleted_topics_change_the_ta
 ) -> None:
     first_id = fill(client, f"{topic}-a", 1)
     member = join("pattern", pattern=f"{topic}-.").settle(1)
-    client.call(CreatePartitionsRequest([NewPartitions(f"{topic}-a", 3)]))
+    client.call(m.CreatePartitionsRequest([m.NewPartitions(f"{topic}-a", 3)]))
     member.settle(3)
     fill(client, f"{topic}-b", 2)
     member.settle(5)
     assert codes(member.commit(first_id, (0, 5))) == [0]
-    client.call(DeleteTopicsRequest([f"{topic}-a"]))
+    client.call(m.DeleteTopicsRequest([f"{topic}-a"]))
     member.settle(2)
     assert codes(member.commit(first_id, (0, 6))) == [ErrorCode.UNKNOWN_TOPIC_ID]
     second_id = fill(client, f"{topic}-a", 1)
@@ -348,11 +330,11 @@ def test_offsets_and_groups_are_deleted_unless_they_are_in_use(
     commit(client, "deleted", topic_id, (0, 3), (1, 4))
 
     def delete_offset(partition: int) -> list[int]:
-        request = DeleteOffsetsRequest("deleted", [TopicPartitions(topic_id, topic, [partition])])
-        return codes(list(cast("DeleteOffsetsResponse", client.call(request)).partitions))
+        request = m.DeleteOffsetsRequest("deleted", [m.TopicPartitions(topic_id, topic, [partition])])
+        return codes(list(cast("m.DeleteOffsetsResponse", client.call(request)).partitions))
 
-    def delete(*names: str) -> list[DeletedGroup]:
-        return cast("DeleteGroupsResponse", client.call(DeleteGroupsRequest(list(names)))).groups
+    def delete(*names: str) -> list[m.DeletedGroup]:
+        return cast("m.DeleteGroupsResponse", client.call(m.DeleteGroupsRequest(list(names)))).groups
 
     assert delete_offset(0) == [0]
     assert offsets(client, "deleted") == {(topic, 1): 4}
@@ -456,7 +438,7 @@ def test_compaction_of_the_log_under_load_and_a_load_give_the_same_state(
         GroupMember(broker.address, "live", "t").join().settle(4).client.close()
         for number in range(1200):
             commit(client, f"g{number % 7}", topic_id, (number % 4, number % 100), metadata=f"m{number % 3}" * 500)
-        client.call(DeleteGroupsRequest(["g3"]))
+        client.call(m.DeleteGroupsRequest(["g3"]))
         before = state_of(client)
         assert len(before) == 7
         until(lambda: log_bytes() < 300_000, 20)
@@ -490,27 +472,27 @@ def state_of(client: WireClient) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
-        (GroupHeartbeatRequest("", "m", 0), InvalidGroupId),
-        (GroupHeartbeatRequest("g" * 250, "m", 0), InvalidGroupId),
-        (GroupHeartbeatRequest("x" * 900_000, "m", 0), InvalidGroupId),
-        (GroupHeartbeatRequest("bad", "", 0), ApiError),
-        (GroupHeartbeatRequest("bad", "m" * 900_000, 0), ApiError),
-        (GroupHeartbeatRequest("bad", "m", 0, "i" * 300), ApiError),
-        (GroupHeartbeatRequest("bad", "m", 5), UnknownMemberId),
-        (GroupHeartbeatRequest("bad", "m", -7), ApiError),
-        (GroupHeartbeatRequest("bad", "m", 0, pattern="("), InvalidRegularExpression),
-        (GroupHeartbeatRequest("bad", "m", 0, assignor="random"), UnsupportedAssignor),
-        (GroupHeartbeatRequest("bad", "m", 0, session_timeout_ms=1), InvalidSessionTimeout),
-        (GroupHeartbeatRequest("bad", "m", 0, session_timeout_ms=2**31 - 1), InvalidSessionTimeout),
-        (OffsetCommitRequest("bad", [], "m", 3), UnknownMemberId),
-        (OffsetCommitRequest("", []), InvalidGroupId),
-        (OffsetFetchRequest("bad", None, "m", 3), UnknownMemberId),
-        (OffsetFetchRequest("x" * 900_000), InvalidGroupId),
-        (DeleteOffsetsRequest("x" * 900_000, []), InvalidGroupId),
+        (m.GroupHeartbeatRequest("", "m", 0), InvalidGroupId),
+        (m.GroupHeartbeatRequest("g" * 250, "m", 0), InvalidGroupId),
+        (m.GroupHeartbeatRequest("x" * 900_000, "m", 0), InvalidGroupId),
+        (m.GroupHeartbeatRequest("bad", "", 0), ApiError),
+        (m.GroupHeartbeatRequest("bad", "m" * 900_000, 0), ApiError),
+        (m.GroupHeartbeatRequest("bad", "m", 0, "i" * 300), ApiError),
+        (m.GroupHeartbeatRequest("bad", "m", 5), UnknownMemberId),
+        (m.GroupHeartbeatRequest("bad", "m", -7), ApiError),
+        (m.GroupHeartbeatRequest("bad", "m", 0, pattern="("), InvalidRegularExpression),
+        (m.GroupHeartbeatRequest("bad", "m", 0, assignor="random"), UnsupportedAssignor),
+        (m.GroupHeartbeatRequest("bad", "m", 0, session_timeout_ms=1), InvalidSessionTimeout),
+        (m.GroupHeartbeatRequest("bad", "m", 0, session_timeout_ms=2**31 - 1), InvalidSessionTimeout),
+        (m.OffsetCommitRequest("bad", [], "m", 3), UnknownMemberId),
+        (m.OffsetCommitRequest("", []), InvalidGroupId),
+        (m.OffsetFetchRequest("bad", None, "m", 3), UnknownMemberId),
+        (m.OffsetFetchRequest("x" * 900_000), InvalidGroupId),
+        (m.DeleteOffsetsRequest("x" * 900_000, []), InvalidGroupId),
     ],
 )
 def test_a_bad_request_gets_its_error_and_leaves_no_group(
-    client: WireClient, request_: Message, error: type[ApiError]
+    client: WireClient, request_: m.Message, error: type[ApiError]
 ) -> None:
     with pytest.raises(error):
         client.call(request_)
@@ -520,17 +502,17 @@ def test_a_bad_request_gets_its_error_and_leaves_no_group(
 def test_bad_commits_are_refused_one_by_one(client: WireClient, topic: str) -> None:
     topic_id = fill(client, topic, 1)
     wanted = [
-        OffsetCommitPartition(topic_id, topic, 0, 100, metadata="m" * 4096),
-        OffsetCommitPartition(topic_id, topic, 0, 100, metadata="m" * 4097),
-        OffsetCommitPartition(topic_id, topic, 0, 101),
-        OffsetCommitPartition(topic_id, topic, 0, -1),
-        OffsetCommitPartition(topic_id, topic, -1, 0),
-        OffsetCommitPartition(topic_id, topic, 2**31 - 1, 0),
-        OffsetCommitPartition(bytes(16), topic, 0, 0),
-        OffsetCommitPartition(b"", topic, 0, 3),
-        OffsetCommitPartition(b"", "nowhere", 0, 3),
+        m.OffsetCommitPartition(topic_id, topic, 0, 100, metadata="m" * 4096),
+        m.OffsetCommitPartition(topic_id, topic, 0, 100, metadata="m" * 4097),
+        m.OffsetCommitPartition(topic_id, topic, 0, 101),
+        m.OffsetCommitPartition(topic_id, topic, 0, -1),
+        m.OffsetCommitPartition(topic_id, topic, -1, 0),
+        m.OffsetCommitPartition(topic_id, topic, 2**31 - 1, 0),
+        m.OffsetCommitPartition(bytes(16), topic, 0, 0),
+        m.OffsetCommitPartition(b"", topic, 0, 3),
+        m.OffsetCommitPartition(b"", "nowhere", 0, 3),
     ]
-    results = cast("OffsetCommitResponse", client.call(OffsetCommitRequest("bad-commits", wanted))).partitions
+    results = cast("m.OffsetCommitResponse", client.call(m.OffsetCommitRequest("bad-commits", wanted))).partitions
     assert codes(list(results)) == [
         0,
         ErrorCode.OFFSET_METADATA_TOO_LARGE,
@@ -553,9 +535,9 @@ def test_groups_have_a_bound_over_all_shards(tmp_path: Path) -> None:
         with pytest.raises(TooManyGroups, match=r"as many groups as group\.max\.groups allows"):
             commit(client, "one more", topic_id, (0, 1))
         with pytest.raises(TooManyGroups):
-            client.call(GroupHeartbeatRequest("one more", "m", 0))
+            client.call(m.GroupHeartbeatRequest("one more", "m", 0))
         assert codes(commit(client, "g3", topic_id, (0, 2))) == [0]
-        client.call(DeleteGroupsRequest(["g0"]))
+        client.call(m.DeleteGroupsRequest(["g0"]))
         assert codes(commit(client, "one more", topic_id, (0, 1))) == [0]
 
 
@@ -563,8 +545,8 @@ def test_groups_that_begin_at_the_same_time_stay_within_the_bound(tmp_path: Path
     with BrokerProcess(tmp_path, **QUICK, group_max_groups=10) as broker, WireClient(broker.address) as client:
         topic_id = fill(client, "t", 1)
         commit(client, "g", topic_id, (0, 1))
-        commits = [OffsetCommitRequest(f"c{n}", [OffsetCommitPartition(topic_id, "", 0, 1)]) for n in range(30)]
-        joins = [GroupHeartbeatRequest(f"j{n}", "m", 0, topics=[], owned=[]) for n in range(30)]
+        commits = [m.OffsetCommitRequest(f"c{n}", [m.OffsetCommitPartition(topic_id, "", 0, 1)]) for n in range(30)]
+        joins = [m.GroupHeartbeatRequest(f"j{n}", "m", 0, topics=[], owned=[]) for n in range(30)]
         outcomes = []
         with ExitStack() as stack:
             clients = [stack.enter_context(WireClient(broker.address)) for _ in range(60)]
@@ -578,7 +560,7 @@ def test_groups_that_begin_at_the_same_time_stay_within_the_bound(tmp_path: Path
                 except TooManyGroups:
                     outcomes.append("refused")
         assert outcomes.count("taken") == 9
-        client.call(DeleteGroupsRequest(["g"]))
+        client.call(m.DeleteGroupsRequest(["g"]))
         assert codes(commit(client, "one more", topic_id, (0, 1))) == [0]
         with pytest.raises(TooManyGroups):
             commit(client, "and another", topic_id, (0, 1))
@@ -596,11 +578,11 @@ def test_random_requests_do_not_disturb_a_member(
         member_id = rng.choice(["m1", "m2", "", "m" * 300])
         epoch = rng.choice([-3, -2, -1, 0, 1, 2, honest.epoch, 2**31 - 1])
         instance = rng.choice(["", "", "i1", "i2"])
-        owned = rng.choice([None, [], [TopicPartitions(rng.choice([topic_id, b"x"]), "", [rng.randint(-3, 5)])]])
+        owned = rng.choice([None, [], [m.TopicPartitions(rng.choice([topic_id, b"x"]), "", [rng.randint(-3, 5)])]])
         if rng.random() < 0.5:
             if name == "honest" and epoch == 0:
                 continue
-            message: Message = GroupHeartbeatRequest(
+            message: m.Message = m.GroupHeartbeatRequest(
                 name,
                 member_id,
                 epoch,
@@ -614,12 +596,12 @@ def test_random_requests_do_not_disturb_a_member(
                 max_wait_ms=rng.choice([0, 0, 5]),
             )
         elif rng.random() < 0.8:
-            partition = OffsetCommitPartition(
+            partition = m.OffsetCommitPartition(
                 rng.choice([topic_id, b"", b"y"]), topic, rng.randint(-1, 2), rng.randint(-1, 120)
             )
-            message = OffsetCommitRequest(name, [partition] * rng.randint(0, 2), member_id, epoch, instance, number)
+            message = m.OffsetCommitRequest(name, [partition] * rng.randint(0, 2), member_id, epoch, instance, number)
         else:
-            message = OffsetFetchRequest(name, owned, member_id, epoch)
+            message = m.OffsetFetchRequest(name, owned, member_id, epoch)
         try:
             client.call(message)
         except ApiError as error:

@@ -13,21 +13,12 @@ from unit.broker.data_dirs.test_loader import config_of, write_entries
 from warmlog_broker import Broker
 from warmlog_broker.coordinator.group.duties import GroupShard
 from warmlog_broker.metadata.metadata_log import TopicCreated
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     CoordinatorNotAvailable,
     ErrorCode,
     StaleMemberEpoch,
     UnknownMemberId,
-)
-from warmlog_protocol.messages import (
-    GroupHeartbeatRequest,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    MetadataRequest,
-    MetadataResponse,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
 )
 from wire_client import ConnectionEnded, WireClient, batch_of
 
@@ -35,7 +26,7 @@ QUICK = {"group_initial_rebalance_delay_ms": 20, "group_assignment_interval_ms":
 
 
 def topics(client: WireClient) -> list[str]:
-    response = cast("MetadataResponse", client.call(MetadataRequest(None, include_internal=True)))
+    response = cast("m.MetadataResponse", client.call(m.MetadataRequest(None, include_internal=True)))
     return sorted(topic.name for topic in response.topics)
 
 
@@ -53,10 +44,10 @@ def fill_disk(broker: BrokerThread, *, is_full: bool = True) -> None:
 def test_the_topic_is_created_by_the_first_change_and_not_by_questions_or_refused_requests(tmp_path: Path) -> None:
     with BrokerThread(tmp_path, **QUICK) as broker, WireClient(broker.address) as client:
         topic_id = client.create_topic("t")
-        assert cast("ListGroupsResponse", client.call(ListGroupsRequest())).groups == []
+        assert cast("m.ListGroupsResponse", client.call(m.ListGroupsRequest())).groups == []
         assert offsets(client, "g") == {}
         with pytest.raises(UnknownMemberId):
-            client.call(GroupHeartbeatRequest("g", "m", 3))
+            client.call(m.GroupHeartbeatRequest("g", "m", 3))
         assert commit(client, "g", topic_id, (0, 500))[0].error_code != 0
         assert topics(client) == ["t"]
         assert commit(client, "g", topic_id, (0, 0))[0].error_code == 0
@@ -71,7 +62,7 @@ def test_a_topic_of_a_client_under_the_name_is_left_alone(tmp_path: Path) -> Non
         topic_id = client.create_topic("t")
         with pytest.raises(CoordinatorNotAvailable, match="was created by a client"):
             commit(client, "g", topic_id, (0, 0))
-        assert cast("ListGroupsResponse", client.call(ListGroupsRequest())).groups == []
+        assert cast("m.ListGroupsResponse", client.call(m.ListGroupsRequest())).groups == []
 
 
 def test_a_broker_that_takes_no_records_takes_no_commits_and_still_tells_them(tmp_path: Path) -> None:
@@ -94,9 +85,9 @@ def test_a_commit_that_was_not_taken_changes_nothing_and_a_later_one_excludes_ea
         with GroupMember(broker.address, "g", "t").join() as member:
             member.settle(1)
 
-            def request(sequence: int, offset: int) -> OffsetCommitRequest:
-                parts = [OffsetCommitPartition(topic_id, "", 0, offset)]
-                return OffsetCommitRequest("g", parts, member.member_id, member.epoch, sequence=sequence)
+            def request(sequence: int, offset: int) -> m.OffsetCommitRequest:
+                parts = [m.OffsetCommitPartition(topic_id, "", 0, offset)]
+                return m.OffsetCommitRequest("g", parts, member.member_id, member.epoch, sequence=sequence)
 
             client.call(request(1, 10))
             fill_disk(broker)
@@ -123,14 +114,14 @@ def test_after_an_error_of_the_disk_groups_of_that_partition_are_not_available_a
         outcomes = []
         for number in range(10):
             try:
-                client.call(OffsetFetchRequest(f"g{number}"))
+                client.call(m.OffsetFetchRequest(f"g{number}"))
                 commit(client, f"g{number}", topic_id, (0, 0))
                 outcomes.append("done")
             except CoordinatorNotAvailable:
                 outcomes.append("not available")
         assert set(outcomes) == {"done", "not available"}
         with pytest.raises(CoordinatorNotAvailable, match="offline"):
-            client.call(ListGroupsRequest())
+            client.call(m.ListGroupsRequest())
 
 
 def test_topics_are_followed_on_although_a_partition_fails_meanwhile(tmp_path: Path) -> None:
@@ -174,7 +165,7 @@ def test_a_heartbeat_that_waits_is_told_that_the_coordinator_is_gone(tmp_path: P
             client.create_topic("t")
         with GroupMember(broker.address, "g", "t").join().settle(1) as member:
             waiting = member.client.send(member.heartbeat(max_wait_ms=9000))
-            member.client.call(MetadataRequest([]))
+            member.client.call(m.MetadataRequest([]))
             broker.in_loop(lambda it: it.topics.partition("__groups", 0).take_offline("the disk fails"))
             with pytest.raises(CoordinatorNotAvailable, match="offline"):
                 member.client.receive(waiting)
@@ -186,7 +177,7 @@ def test_a_stop_ends_heartbeats_that_wait_and_is_clean(tmp_path: Path) -> None:
             client.create_topic("t")
         member = GroupMember(broker.address, "g", "t").join().settle(1)
         waiting = member.client.send(member.heartbeat(max_wait_ms=9000))
-        member.client.call(MetadataRequest([]))
+        member.client.call(m.MetadataRequest([]))
         began_s = time.monotonic()
     assert broker.was_clean
     assert time.monotonic() - began_s < 5

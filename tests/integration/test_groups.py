@@ -17,15 +17,11 @@ import warmlog.blocking
 from broker_process import BrokerProcess
 from faults.history.target import Proxy
 from integration.member_process import MemberProcess, owned_twice
-from warmlog_protocol.messages import (
-    DescribedGroup,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    GroupHeartbeatRequest,
-    GroupHeartbeatResponse,
-)
+from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.options import ConnectionOptions
+
+pytestmark = pytest.mark.usefixtures("admin")
 
 SETTINGS = {
     "group_min_session_timeout_ms": 200,
@@ -82,9 +78,7 @@ async def committed(broker: BrokerProcess) -> dict[int, int]:
         return {partition: offset or 0 for (_, partition), offset in (await outside.committed()).items()}
 
 
-async def test_one_joins_two_join_one_leaves(
-    broker: BrokerProcess, admin: warmlog.Admin, tell: Callable[[str], None]
-) -> None:
+async def test_one_joins_two_join_one_leaves(broker: BrokerProcess, tell: Callable[[str], None]) -> None:
     """Scenario 1."""
     with ExitStack() as stack:
         members = [stack.enter_context(MemberProcess(broker.address))]
@@ -108,7 +102,7 @@ async def test_one_joins_two_join_one_leaves(
 
 
 async def test_the_partitions_of_a_member_that_is_killed_move_after_its_session(
-    broker: BrokerProcess, admin: warmlog.Admin, tell: Callable[[str], None]
+    broker: BrokerProcess, tell: Callable[[str], None]
 ) -> None:
     """Scenario 2."""
     options = {"commits": True, "commit": "manual", "session_timeout_ms": SHORT_SESSION_MS}
@@ -162,9 +156,7 @@ async def test_a_job_with_an_end_that_is_killed_and_started_again_reads_what_the
 
 
 @WAITING
-async def test_a_job_with_an_end_waits_for_what_a_killed_one_holds_beside_it(
-    broker: BrokerProcess, admin: warmlog.Admin
-) -> None:
+async def test_a_job_with_an_end_waits_for_what_a_killed_one_holds_beside_it(broker: BrokerProcess) -> None:
     await send(broker, range(8))
     with MemberProcess(broker.address, session_timeout_ms=4000, commit="manual") as first:
         await asyncio.to_thread(first.wait_until_it_owns, *FOUR)
@@ -178,7 +170,7 @@ async def test_a_job_with_an_end_waits_for_what_a_killed_one_holds_beside_it(
 
 
 async def test_a_member_that_was_stopped_for_longer_than_its_session_is_told_and_joins_again(
-    broker: BrokerProcess, admin: warmlog.Admin
+    broker: BrokerProcess,
 ) -> None:
     """Scenario 3."""
     await send(broker, range(4))
@@ -202,9 +194,7 @@ async def test_a_member_that_was_stopped_for_longer_than_its_session_is_told_and
         await until(lambda: {*first.values, *second.values} >= {str(value) for value in range(12)})
 
 
-async def test_a_member_that_never_gives_up_is_fenced_at_its_rebalance_timeout(
-    broker: BrokerProcess, admin: warmlog.Admin
-) -> None:
+async def test_a_member_that_never_gives_up_is_fenced_at_its_rebalance_timeout(broker: BrokerProcess) -> None:
     """Scenario 4."""
     with ExitStack() as stack:
         first = stack.enter_context(MemberProcess(broker.address, never_revokes=True, rebalance_timeout_ms=1500))
@@ -254,7 +244,7 @@ async def test_a_rolling_restart_of_static_members_moves_no_partition(
 
 
 async def test_of_two_processes_with_one_instance_id_the_later_lives_and_the_other_is_told(
-    broker: BrokerProcess, admin: warmlog.Admin
+    broker: BrokerProcess,
 ) -> None:
     """Scenario 11."""
     with ExitStack() as stack:
@@ -269,9 +259,7 @@ async def test_of_two_processes_with_one_instance_id_the_later_lives_and_the_oth
         assert first.values == []
 
 
-async def test_a_killed_static_member_is_replaced_before_its_session_ends(
-    broker: BrokerProcess, admin: warmlog.Admin
-) -> None:
+async def test_a_killed_static_member_is_replaced_before_its_session_ends(broker: BrokerProcess) -> None:
     """Scenario 11, without a living first."""
     with MemberProcess(broker.address, instance_id="one", session_timeout_ms=60_000) as first:
         await asyncio.to_thread(first.wait_until_it_owns, *FOUR)
@@ -280,9 +268,7 @@ async def test_a_killed_static_member_is_replaced_before_its_session_ends(
             await asyncio.to_thread(second.wait_until_it_owns, *FOUR)
 
 
-async def test_partitions_that_are_taken_and_given_back_before_that_was_confirmed(
-    broker: BrokerProcess, admin: warmlog.Admin
-) -> None:
+async def test_partitions_that_are_taken_and_given_back_before_that_was_confirmed(broker: BrokerProcess) -> None:
     """Scenario 12."""
     await send(broker, range(40))
     async with consumer(broker) as first:
@@ -399,16 +385,14 @@ async def test_what_is_added_while_a_group_that_starts_at_latest_is_there_is_rea
 @pytest.mark.parametrize("topics", [{"topics": ["orders"]}, {"pattern": "ord.*"}])
 @pytest.mark.parametrize("partition", ["ordrs-0", "orders-9"])
 async def test_a_start_that_names_a_partition_that_no_member_reads_is_refused(
-    broker: BrokerProcess, admin: warmlog.Admin, topics: dict[str, Any], partition: str
+    broker: BrokerProcess, topics: dict[str, Any], partition: str
 ) -> None:
     client = consumer(broker, start={partition: 5}, **topics)
     with pytest.raises(ValueError, match=f"start names {partition}, which is not read"):
         await client.start()
 
 
-async def test_a_start_at_latest_is_committed_at_once_for_whoever_continues_there(
-    broker: BrokerProcess, admin: warmlog.Admin
-) -> None:
+async def test_a_start_at_latest_is_committed_at_once_for_whoever_continues_there(broker: BrokerProcess) -> None:
     await send(broker, range(8))
     async with consumer(broker, start="latest", commit_interval_ms=60_000) as client:
         reading = asyncio.ensure_future(anext(client.records()))
@@ -418,7 +402,7 @@ async def test_a_start_at_latest_is_committed_at_once_for_whoever_continues_ther
         assert await committed(broker) == dict.fromkeys(range(4), 2)
 
 
-async def test_code_that_blocks_the_event_loop_causes_no_rebalance(broker: BrokerProcess, admin: warmlog.Admin) -> None:
+async def test_code_that_blocks_the_event_loop_causes_no_rebalance(broker: BrokerProcess) -> None:
     """Scenario 15, scaled: twice the session."""
     await send(broker, range(1))
     options = {"commits": True, "commit": "manual", "session_timeout_ms": 2 * SHORT_SESSION_MS}
@@ -428,21 +412,19 @@ async def test_code_that_blocks_the_event_loop_causes_no_rebalance(broker: Broke
         assert [event["event"] for event in member.events] == ["joined", "assigned", "batch", "committed"]
 
 
-async def heartbeat(cluster: Cluster, member: str, epoch: int, **fields: Any) -> GroupHeartbeatResponse:
-    request = GroupHeartbeatRequest("etl", member, epoch, **fields)
-    return await cluster.call(request, GroupHeartbeatResponse)
+async def heartbeat(cluster: Cluster, member: str, epoch: int, **fields: Any) -> m.GroupHeartbeatResponse:
+    request = m.GroupHeartbeatRequest("etl", member, epoch, **fields)
+    return await cluster.call(request, m.GroupHeartbeatResponse)
 
 
-async def describe(cluster: Cluster) -> DescribedGroup:
+async def describe(cluster: Cluster) -> m.DescribedGroup:
     """The group without the times of heartbeats."""
-    (group,) = (await cluster.call(DescribeGroupsRequest(["etl"]), DescribeGroupsResponse)).groups
+    (group,) = (await cluster.call(m.DescribeGroupsRequest(["etl"]), m.DescribeGroupsResponse)).groups
     members = sorted(group.members, key=lambda member: member.member_id)
     return replace(group, members=[replace(member, last_heartbeat_ms=0) for member in members])
 
 
-async def test_a_lost_response_is_repeated_and_late_heartbeats_change_nothing(
-    broker: BrokerProcess, admin: warmlog.Admin
-) -> None:
+async def test_a_lost_response_is_repeated_and_late_heartbeats_change_nothing(broker: BrokerProcess) -> None:
     """Scenarios 16 and 17."""
     cluster = Cluster(broker.address, ConnectionOptions())
     try:
@@ -474,9 +456,7 @@ async def test_a_lost_response_is_repeated_and_late_heartbeats_change_nothing(
         await cluster.close()
 
 
-async def test_members_whose_responses_are_lost_move_their_partitions_all_the_same(
-    broker: BrokerProcess, admin: warmlog.Admin
-) -> None:
+async def test_members_whose_responses_are_lost_move_their_partitions_all_the_same(broker: BrokerProcess) -> None:
     """Scenario 16, with consumers: twenty responses are lost, of whatever, while another member comes and goes."""
     proxy = Proxy(broker.host, broker.port)
     await proxy.start()
@@ -500,9 +480,7 @@ async def test_members_whose_responses_are_lost_move_their_partitions_all_the_sa
     assert proxy.lost_answers == 20
 
 
-async def test_a_commit_from_outside_is_refused_while_the_group_has_members(
-    broker: BrokerProcess, admin: warmlog.Admin
-) -> None:
+async def test_a_commit_from_outside_is_refused_while_the_group_has_members(broker: BrokerProcess) -> None:
     """Scenario 20."""
     await send(broker, range(8))
     async with consumer(broker, partitions=FOUR, commit="manual") as outside:
@@ -523,7 +501,7 @@ async def test_a_commit_from_outside_is_refused_while_the_group_has_members(
         assert len([batch async for batch in member.batches(until="latest")]) == 8 - 3
 
 
-async def test_members_outlast_a_broker_that_is_killed(broker: BrokerProcess, admin: warmlog.Admin) -> None:
+async def test_members_outlast_a_broker_that_is_killed(broker: BrokerProcess) -> None:
     """The group is loaded with the same epoch, and nothing moves."""
     await send(broker, range(8))
     calls: list[str] = []
@@ -543,9 +521,7 @@ async def test_members_outlast_a_broker_that_is_killed(broker: BrokerProcess, ad
         assert sum(offset or 0 for offset in (await client.committed()).values()) == 12
 
 
-async def test_a_table_is_committed_once_the_next_call_shows_that_it_is_finished_with(
-    broker: BrokerProcess, admin: warmlog.Admin
-) -> None:
+async def test_a_table_is_committed_once_the_next_call_shows_that_it_is_finished_with(broker: BrokerProcess) -> None:
     await send(broker, range(8))
     async with consumer(broker) as client:
         assert (await client.to_arrow()).num_rows == 8
@@ -556,7 +532,7 @@ async def test_a_table_is_committed_once_the_next_call_shows_that_it_is_finished
     assert await committed(broker) == {0: 2, 1: 2, 2: 2, 3: 2}
 
 
-async def test_the_blocking_consumer_has_the_same(broker: BrokerProcess, admin: warmlog.Admin) -> None:
+async def test_the_blocking_consumer_has_the_same(broker: BrokerProcess) -> None:
     await send(broker, range(8))
     calls: list[Any] = []
 
@@ -584,7 +560,7 @@ async def test_the_blocking_consumer_has_the_same(broker: BrokerProcess, admin: 
 
 
 async def test_whatever_is_killed_or_stopped_each_record_is_handled_and_no_acknowledged_commit_is_lost(
-    broker: BrokerProcess, admin: warmlog.Admin, tell: Callable[[str], None]
+    broker: BrokerProcess, tell: Callable[[str], None]
 ) -> None:
     """Scenarios 2, 3, 5 and 6 in one, by chance."""
     rng = Random(FAULT_SEED)

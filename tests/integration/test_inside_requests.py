@@ -21,28 +21,10 @@ from warmlog_broker.network.request_runner import Deferred, RequestRunner, Respo
 from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import columns, encode_batch, iter_batches
 from warmlog_protocol.codec import compression
 from warmlog_protocol.errors import ApiError, ErrorCode
-from warmlog_protocol.messages import (
-    ACKS_LEADER,
-    APIS,
-    CONSUMER_REPLICA_ID,
-    MAX_TIMESTAMP,
-    ApiKey,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    FindSplitsPartition,
-    FindSplitsRequest,
-    IsolationLevel,
-    Message,
-    ProducedPartition,
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
-)
 from warmlog_protocol.wire.connection import Request
 from wire_client import WireClient, batch_of
 
@@ -70,10 +52,10 @@ class Peer:
     def __init__(self, *, is_replica: bool = False) -> None:
         self.context = RequestContext(DEFAULT_LISTENER, "", ANONYMOUS_PRINCIPAL, "peer", is_replica)
         self.has_ended = threading.Event()
-        self.message: Message | None = None
+        self.message: m.Message | None = None
         self.slices: Sequence[FileSlice] = ()
 
-    def encode(self, _request: StartedRequest, message: Message, slices: Slices) -> Pieces:
+    def encode(self, _request: StartedRequest, message: m.Message, slices: Slices) -> Pieces:
         self.message, self.slices = message, [piece for of_partition in slices for piece in of_partition]
         return ()
 
@@ -91,21 +73,21 @@ class Peer:
     def release(self, _started: StartedRequest) -> None: ...
 
     @property
-    def fetched(self) -> list[tuple[FetchedPartition, bytes]]:
+    def fetched(self) -> list[tuple[m.FetchedPartition, bytes]]:
         """The response to a fetch, each partition with its bytes, as a client cuts them out of the payload."""
         assert self.has_ended.wait(20)
         payload = b"".join(piece.pread() for piece in self.slices)
         found = []
-        for each in cast("FetchResponse", self.message).partitions:
+        for each in cast("m.FetchResponse", self.message).partitions:
             found.append((each, payload[: each.size_bytes]))
             payload = payload[each.size_bytes :]
         assert not payload
         return found
 
 
-def fetch_as(broker: BrokerThread, peer: Peer, *wanted: FetchPartition, max_wait_ms: int = 0) -> Peer:
-    message = FetchRequest(max_wait_ms, 1, MAX_BYTES, list(wanted), replica_id=CONSUMER_REPLICA_ID)
-    request = Request(APIS[ApiKey.FETCH], 0, 1, message, memoryview(b""), False)
+def fetch_as(broker: BrokerThread, peer: Peer, *wanted: m.FetchPartition, max_wait_ms: int = 0) -> Peer:
+    message = m.FetchRequest(max_wait_ms, 1, MAX_BYTES, list(wanted), replica_id=m.CONSUMER_REPLICA_ID)
+    request = Request(m.APIS[m.ApiKey.FETCH], 0, 1, message, memoryview(b""), False)
 
     def start(inside: Broker) -> None:
         runner = RequestRunner(
@@ -163,12 +145,12 @@ def test_no_body_is_opened_on_the_event_loop(
             assert client.produce(topic, batch).error_code == 0
         looks_at_records = topic in ("packed", "compacted")
         assert in_threads() == ({"prepare"} if looks_at_records else set())
-        for timestamp_ms in (TIME_MS, MAX_TIMESTAMP):
+        for timestamp_ms in (TIME_MS, m.MAX_TIMESTAMP):
             assert client.offset_at(topic, timestamp_ms) >= 0
             assert in_threads() == {"prepare"}
-        wanted = [FetchPartition(topic, 0, 0, MAX_BYTES)]
-        client.call(FetchRequest(0, 1, MAX_BYTES, wanted, isolation=IsolationLevel.READ_COMMITTED))
-        client.call(FindSplitsRequest([FindSplitsPartition(topic, 0, 0, 200)], 4096, 1000))
+        wanted = [m.FetchPartition(topic, 0, 0, MAX_BYTES)]
+        client.call(m.FetchRequest(0, 1, MAX_BYTES, wanted, isolation=m.IsolationLevel.READ_COMMITTED))
+        client.call(m.FindSplitsRequest([m.FindSplitsPartition(topic, 0, 0, 200)], 4096, 1000))
         assert in_threads() == set()
 
 
@@ -204,10 +186,10 @@ def test_a_request_for_many_partitions_is_appended_in_turns_and_in_order(
     client.create_topic("wide", count)
     producer = client.producer_id()
 
-    def request(sequence: int) -> tuple[ProduceRequest, bytes]:
+    def request(sequence: int) -> tuple[m.ProduceRequest, bytes]:
         batch = batch_of([b"%d" % sequence], producer=producer, base_sequence=sequence)
-        wanted = [ProducePartition("wide", number, len(batch)) for number in range(count)]
-        return ProduceRequest(-1, 60_000, wanted), batch * count
+        wanted = [m.ProducePartition("wide", number, len(batch)) for number in range(count)]
+        return m.ProduceRequest(-1, 60_000, wanted), batch * count
 
     turns: list[int] = []
 
@@ -220,7 +202,7 @@ def test_a_request_for_many_partitions_is_appended_in_turns_and_in_order(
     broker.in_loop(count_appended)
     sent = [client.send(*request(sequence)) for sequence in range(3)]
     for sequence, correlation_id in enumerate(sent):
-        results = cast("ProduceResponse", client.receive(correlation_id)[0]).partitions
+        results = cast("m.ProduceResponse", client.receive(correlation_id)[0]).partitions
         assert [each.partition for each in results] == list(range(count))
         assert {(each.error_code, each.base_offset) for each in results} == {(0, sequence)}
     assert len(set(turns)) > 3 * 20 / 2
@@ -239,12 +221,12 @@ def test_each_of_many_partitions_has_its_own_outcome(broker: BrokerThread, clien
     for number in range(count):
         for topic in ("mixed", "mixed-packed"):
             batch = bytes(bad) if number % 7 == 3 else good
-            wanted.append(ProducePartition(topic, number, len(batch)))
+            wanted.append(m.ProducePartition(topic, number, len(batch)))
             payload += batch
-        wanted.append(ProducePartition("no-such-topic", number, len(good)))
+        wanted.append(m.ProducePartition("no-such-topic", number, len(good)))
         payload += good
     for acks, offset in ((-1, 0), (1, 1)):
-        results = cast("ProduceResponse", client.call(ProduceRequest(acks, 60_000, wanted), payload)).partitions
+        results = cast("m.ProduceResponse", client.call(m.ProduceRequest(acks, 60_000, wanted), payload)).partitions
         assert [(each.topic, each.partition) for each in results] == [(each.topic, each.partition) for each in wanted]
         for each in results:
             if each.topic == "no-such-topic":
@@ -276,7 +258,7 @@ def test_many_who_wait_are_told_in_any_order_without_looking_through_a_list() ->
     pending = PendingProduce(1000)
     for number in range(10_000):
         pending.waiting.add(number)
-        pending.results.append(ProducedPartition("t", number, 0))
+        pending.results.append(m.ProducedPartition("t", number, 0))
     assert pending.appended(0.0) is pending
     pending.begin(Owner())
     for number in reversed(range(10_000)):
@@ -291,10 +273,10 @@ def test_many_who_wait_are_told_in_any_order_without_looking_through_a_list() ->
 
 def test_a_replica_that_the_broker_knows_reads_what_is_not_flushed(broker: BrokerThread, client: WireClient) -> None:
     client.create_topic("followed")
-    wanted = FetchPartition("followed", 0, 0, MAX_BYTES)
+    wanted = m.FetchPartition("followed", 0, 0, MAX_BYTES)
     replica = fetch_as(broker, Peer(is_replica=True), wanted, max_wait_ms=20_000)
     consumer = fetch_as(broker, Peer(), wanted, max_wait_ms=300)
-    client.produce("followed", batch_of([b"a"]), acks=ACKS_LEADER)
+    client.produce("followed", batch_of([b"a"]), acks=m.ACKS_LEADER)
     ((result, payload),) = replica.fetched
     assert (values_of(payload), result.high_watermark) == ([b"a"], 0)
     assert [payload for _, payload in consumer.fetched] == [b""]
@@ -315,7 +297,7 @@ def test_a_partition_that_fails_late_takes_nothing_from_the_others(
 
     monkeypatch.setattr(LogBounds, "last_stable_offset", property(failing_once))
     caplog.set_level(logging.CRITICAL)
-    wanted = [FetchPartition("shifted", number, 0, MAX_BYTES) for number in range(4)]
+    wanted = [m.FetchPartition("shifted", number, 0, MAX_BYTES) for number in range(4)]
     found = fetch_as(broker, Peer(), *wanted).fetched
     assert [result.error_code for result, _ in found] == [0, ErrorCode.UNKNOWN_SERVER_ERROR, 0, 0]
     assert [values_of(payload) for _, payload in found] == [[b"0"], [], [b"2"] * 3, [b"3"] * 4]

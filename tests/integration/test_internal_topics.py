@@ -15,17 +15,8 @@ from warmlog import Admin
 from warmlog_broker import Broker
 from warmlog_broker.metadata.metadata_log import TopicCreated
 from warmlog_broker.topics.topics import InternalTopic
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import InvalidTopic, TopicAlreadyExists
-from warmlog_protocol.messages import (
-    ACKS_LEADER,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    MetadataRequest,
-    MetadataResponse,
-)
 from wire_client import WireClient, batch_of
 
 STATE = InternalTopic("__state", 3, {"cleanup.policy": "compact", "segment.bytes": "1048576"})
@@ -45,12 +36,12 @@ def use(broker: BrokerThread, registered: InternalTopic = STATE) -> None:
 
 
 def listed(client: WireClient, *, internal: bool = False) -> list[str]:
-    response = cast("MetadataResponse", client.call(MetadataRequest(None, internal)))
+    response = cast("m.MetadataResponse", client.call(m.MetadataRequest(None, internal)))
     return [topic.name for topic in response.topics]
 
 
 def deleted(client: WireClient, name: str) -> tuple[int, str]:
-    (result,) = cast("DeleteTopicsResponse", client.call(DeleteTopicsRequest([name]))).topics
+    (result,) = cast("m.DeleteTopicsResponse", client.call(m.DeleteTopicsRequest([name]))).topics
     return result.error_code, result.error_message
 
 
@@ -77,7 +68,7 @@ def test_it_is_hidden_unless_it_is_asked_for(broker: BrokerThread, client: WireC
     client.create_topic("t")
     assert listed(client) == ["t"]
     assert sorted(listed(client, internal=True)) == ["__state", "t"]
-    (named,) = cast("MetadataResponse", client.call(MetadataRequest(["__state"]))).topics
+    (named,) = cast("m.MetadataResponse", client.call(m.MetadataRequest(["__state"]))).topics
     assert (named.error_code, len(named.partitions)) == (0, 3)
 
 
@@ -97,14 +88,14 @@ def test_the_request_of_a_client_that_does_not_know_of_internal_topics_is_answer
 
     for names in (None, [], ["t"]):
         old = msgspec.msgpack.encode(OldMetadataRequest(names))
-        assert msgspec.msgpack.decode(old, type=MetadataRequest) == MetadataRequest(names, include_internal=False)
-        new = msgspec.msgpack.encode(MetadataRequest(names, include_internal=True))
+        assert msgspec.msgpack.decode(old, type=m.MetadataRequest) == m.MetadataRequest(names, include_internal=False)
+        new = msgspec.msgpack.encode(m.MetadataRequest(names, include_internal=True))
         assert msgspec.msgpack.decode(new, type=OldMetadataRequest) == OldMetadataRequest(names)
 
 
 def test_clients_read_it_and_do_not_change_it(broker: BrokerThread, client: WireClient) -> None:
     def append(it: Broker) -> None:
-        it.topics.partition("__state", 1).append(batch_of([b"a"]), ACKS_LEADER, None, now_ms=1_700_000_000_000)
+        it.topics.partition("__state", 1).append(batch_of([b"a"]), m.ACKS_LEADER, None, now_ms=1_700_000_000_000)
 
     broker.in_loop(append)
     with pytest.raises(InvalidTopic, match="'__state' is internal"):
@@ -112,8 +103,8 @@ def test_clients_read_it_and_do_not_change_it(broker: BrokerThread, client: Wire
     code, message = deleted(client, "__state")
     assert code == InvalidTopic.code
     assert "cannot be deleted" in message
-    request = DeleteRecordsRequest([DeleteRecordsPartition("__state", 1, -1)])
-    (kept,) = cast("DeleteRecordsResponse", client.call(request)).partitions
+    request = m.DeleteRecordsRequest([m.DeleteRecordsPartition("__state", 1, -1)])
+    (kept,) = cast("m.DeleteRecordsResponse", client.call(request)).partitions
     assert kept.error_code == InvalidTopic.code
     fetched, payload = client.fetch("__state", 0, partition=1, max_wait_ms=5000, min_bytes=1)
     assert (fetched.error_code, fetched.high_watermark, fetched.log_start_offset) == (0, 1, 0)

@@ -14,16 +14,9 @@ from broker_process import BrokerProcess
 from lost_end import create, lose_end, produce
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.read_settings import ReadSettings
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import ErrorCode
-from warmlog_protocol.messages import (
-    DivergingEpoch,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    IsolationLevel,
-)
 from wire_client import WireClient, batch_of
 
 TOPIC = "cached"
@@ -72,27 +65,30 @@ async def take(consumer: warmlog.Consumer, count: int) -> list[bytes | None]:
 
 
 def fetch(
-    client: WireClient, *wanted: FetchPartition, max_wait_ms: int = 0, isolation: int = IsolationLevel.READ_UNCOMMITTED
-) -> tuple[list[FetchedPartition], bytes]:
-    request = FetchRequest(max_wait_ms, 1, MAX_BYTES, list(wanted), isolation)
+    client: WireClient,
+    *wanted: m.FetchPartition,
+    max_wait_ms: int = 0,
+    isolation: int = m.IsolationLevel.READ_UNCOMMITTED,
+) -> tuple[list[m.FetchedPartition], bytes]:
+    request = m.FetchRequest(max_wait_ms, 1, MAX_BYTES, list(wanted), isolation)
     response, payload = client.receive(client.send(request))
-    return cast("FetchResponse", response).partitions, payload
+    return cast("m.FetchResponse", response).partitions, payload
 
 
-def at(offset: int, epoch: int) -> FetchPartition:
-    return FetchPartition(TOPIC, 0, offset, MAX_BYTES, last_fetched_epoch=epoch)
+def at(offset: int, epoch: int) -> m.FetchPartition:
+    return m.FetchPartition(TOPIC, 0, offset, MAX_BYTES, last_fetched_epoch=epoch)
 
 
 def test_a_fetch_says_where_the_log_was_cut_since_its_reader_read_it(cut_broker: BrokerProcess) -> None:
     with WireClient(cut_broker.address) as client:
-        for isolation in IsolationLevel:
+        for isolation in m.IsolationLevel:
             (part,), payload = fetch(client, at(20, 0), isolation=isolation)
-            assert (part.error_code, part.diverging, payload) == (ErrorCode.NONE, DivergingEpoch(0, 10), b"")
+            assert (part.error_code, part.diverging, payload) == (ErrorCode.NONE, m.DivergingEpoch(0, 10), b"")
             assert (part.high_watermark, part.log_start_offset, part.leader_epoch) == (25, 0, 1)
         (part,), _ = fetch(client, at(11, 0))
-        assert part.diverging == DivergingEpoch(0, 10)
+        assert part.diverging == m.DivergingEpoch(0, 10)
         (part,), _ = fetch(client, at(20, 7))
-        assert part.diverging == DivergingEpoch(-1, -1), "an epoch that the partition never had"
+        assert part.diverging == m.DivergingEpoch(-1, -1), "an epoch that the partition never had"
 
 
 def test_a_fetch_of_what_the_log_holds_is_answered_as_ever(cut_broker: BrokerProcess) -> None:
@@ -109,7 +105,7 @@ def test_a_log_that_was_cut_and_not_written_since_is_no_offset_out_of_range_for_
 ) -> None:
     cut(broker, new=[])
     with WireClient(broker.address) as client:
-        assert fetch(client, at(20, 0))[0][0].diverging == DivergingEpoch(0, 10)
+        assert fetch(client, at(20, 0))[0][0].diverging == m.DivergingEpoch(0, 10)
         assert fetch(client, at(20, -1))[0][0].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert fetch(client, at(10, 0))[0][0].diverging is None
 
@@ -119,9 +115,9 @@ def test_such_a_fetch_does_not_wait_and_keeps_no_other_partition_from_being_read
         client.create_topic("other")
         client.produce("other", batch_of([b"a"]))
         began_s = time.monotonic()
-        wanted = FetchPartition("other", 0, 0, MAX_BYTES)
+        wanted = m.FetchPartition("other", 0, 0, MAX_BYTES)
         (first, second, third), payload = fetch(
-            client, FetchPartition("other", 0, 1, MAX_BYTES), at(20, 0), wanted, max_wait_ms=15_000
+            client, m.FetchPartition("other", 0, 1, MAX_BYTES), at(20, 0), wanted, max_wait_ms=15_000
         )
         assert time.monotonic() - began_s < 10
         assert (first.size_bytes, second.size_bytes, third.size_bytes) == (0, 0, len(payload))

@@ -14,23 +14,9 @@ from broker_process import BrokerFailed, BrokerProcess, port_to_keep
 from waiting import wait_until
 from warmlog.blocking import Admin, Consumer, Producer
 from warmlog_broker.tools.access import create_acls
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import TopicAuthorizationFailed, UnknownTopicOrPartition
-from warmlog_protocol.messages import (
-    AclBinding,
-    AlterClientQuotasRequest,
-    ClientQuota,
-    DeleteTopicsRequest,
-    FetchPartition,
-    FetchRequest,
-    GroupHeartbeatRequest,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    Operation,
-    QuotaLimit,
-    ResourceType,
-)
 from wire_client import WireClient, batch_of
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
@@ -105,7 +91,7 @@ def test_errors_are_counted_by_api_and_kind(broker: BrokerProcess, port: int) ->
 
 
 def test_what_is_refused_is_counted_by_api_and_reason(tmp_path: Path, port: int) -> None:
-    rule = AclBinding("User:*", Operation.WRITE, ResourceType.TOPIC, "secret", is_allowed=False)
+    rule = m.AclBinding("User:*", m.Operation.WRITE, m.ResourceType.TOPIC, "secret", is_allowed=False)
     create_acls(tmp_path / "data", [rule])
     settings = {"authorization": "acl", "admin_listen": f"127.0.0.1:{port}"}
     with BrokerProcess(tmp_path / "data", **settings) as broker, WireClient(broker.address) as client:
@@ -119,10 +105,12 @@ def test_what_is_refused_is_counted_by_api_and_reason(tmp_path: Path, port: int)
 
 
 def test_what_exceeds_a_quota_is_counted_by_user_and_limit(broker: BrokerProcess, port: int) -> None:
-    changed = ClientQuota("ANONYMOUS", None, [QuotaLimit("producer_byte_rate", 100), QuotaLimit("request_rate", 1000)])
+    changed = m.ClientQuota(
+        "ANONYMOUS", None, [m.QuotaLimit("producer_byte_rate", 100), m.QuotaLimit("request_rate", 1000)]
+    )
     with WireClient(broker.address) as client:
         client.create_topic("t")
-        client.call(AlterClientQuotasRequest([changed]))
+        client.call(m.AlterClientQuotasRequest([changed]))
         batch = batch_of([bytes(100)])
         for _ in range(2):
             client.produce("t", batch)
@@ -154,7 +142,7 @@ def test_requests_in_flight_are_counted(broker: BrokerProcess, port: int) -> Non
     with WireClient(broker.address) as client:
         client.create_topic("a")
         assert Metrics(port).of("warmlog_requests_in_flight") == 0
-        client.send(FetchRequest(10_000, 1, 1 << 20, [FetchPartition("a", 0, 0, 1 << 20)]))
+        client.send(m.FetchRequest(10_000, 1, 1 << 20, [m.FetchPartition("a", 0, 0, 1 << 20)]))
         wait_until(lambda: Metrics(port).of("warmlog_requests_in_flight") == 1)
         assert Metrics(port).of("warmlog_waiting_fetches") == 1
 
@@ -168,7 +156,7 @@ def test_topics_beyond_the_limit_are_added_up(broker: BrokerProcess, port: int) 
         assert metrics.of("warmlog_topic_appended_records_total", topic="b") == 10
         assert metrics.of("warmlog_topic_appended_records_total", topic="~other") == 20
         assert metrics.of("warmlog_topic_partitions", topic="~other") == 2
-        client.call(DeleteTopicsRequest(["a"]))
+        client.call(m.DeleteTopicsRequest(["a"]))
         assert Metrics(port).of("warmlog_topic_appended_records_total", topic="c") == 10
         assert Metrics(port).of("warmlog_topic_appended_records_total", topic="~other") == 20
         client.create_topic("a")
@@ -185,7 +173,7 @@ def test_the_counters_of_other_topics_count_what_these_get_and_never_fall(broker
             client.create_topic(name)
             client.produce(name, batch_of(VALUES))
         assert others() == 20
-        client.call(DeleteTopicsRequest(["e"]))
+        client.call(m.DeleteTopicsRequest(["e"]))
         assert others() == 20
         client.create_topic("a")  # c is one of the others from now on
         assert others() == 20
@@ -232,8 +220,8 @@ def test_every_metric_is_documented_and_the_other_way_round(broker: BrokerProces
 
 
 def commit(client: WireClient, group: str, topic: str, topic_id: bytes, offset: int, partition: int = 0) -> None:
-    response = client.call(OffsetCommitRequest(group, [OffsetCommitPartition(topic_id, topic, partition, offset)]))
-    assert isinstance(response, OffsetCommitResponse)
+    response = client.call(m.OffsetCommitRequest(group, [m.OffsetCommitPartition(topic_id, topic, partition, offset)]))
+    assert isinstance(response, m.OffsetCommitResponse)
     assert [each.error_code for each in response.partitions] == [0]
 
 
@@ -258,7 +246,7 @@ def test_the_lag_of_groups_is_counted_in_records_and_in_seconds(broker: BrokerPr
         assert metrics.of("warmlog_group_lag_seconds", **labels) == 0
         assert metrics.of("warmlog_groups", state="empty") == 1
         assert metrics.of("warmlog_request_seconds_count", api="OffsetCommit") == 4
-        client.call(DeleteTopicsRequest(["orders"]))
+        client.call(m.DeleteTopicsRequest(["orders"]))
         assert ("warmlog_group_lag_records", tuple(labels.items())) not in Metrics(port)
 
 
@@ -287,7 +275,7 @@ def test_a_marker_of_a_transaction_after_the_last_record_has_no_age(broker: Brok
 def test_members_and_targets_of_groups_are_counted(broker: BrokerProcess, port: int) -> None:
     with WireClient(broker.address) as client:
         client.create_topic("orders", partitions=2)
-        joined = GroupHeartbeatRequest("etl", member_id="m", member_epoch=0, topics=["orders"])
+        joined = m.GroupHeartbeatRequest("etl", member_id="m", member_epoch=0, topics=["orders"])
         client.call(joined)
         metrics = Metrics(port)
         assert metrics.of("warmlog_group_members", group="etl") == 1

@@ -18,17 +18,9 @@ from broker_thread import BrokerThread
 from integration.command_line import CommandLine, error_line, succeeded
 from warmlog_broker.data_dirs.deletion import rename_to_deleted
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import ApiError, LogDirNotFound, StorageError, error_from_code
-from warmlog_protocol.messages import (
-    LATEST_TIMESTAMP,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-    DeleteTopicsRequest,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    ReplicaLogDir,
-)
 from wire_client import ConnectionEnded, WireClient, batch_of
 
 TIMEOUT_S = 30
@@ -40,15 +32,15 @@ def disks(tmp_path: Path) -> list[Path]:
 
 
 def move(client: WireClient, path: Path, topic: str = "t", partition: int = 0) -> None:
-    request = AlterReplicaLogDirsRequest([ReplicaLogDir(topic, partition, str(path))])
-    (result,) = cast("AlterReplicaLogDirsResponse", client.call(request)).partitions
+    request = m.AlterReplicaLogDirsRequest([m.ReplicaLogDir(topic, partition, str(path))])
+    (result,) = cast("m.AlterReplicaLogDirsResponse", client.call(request)).partitions
     if result.error_code:
         raise error_from_code(result.error_code, result.error_message)
 
 
 def places(client: WireClient) -> list[tuple[str, bool]]:
     """The paths under which t-0 is listed, and whether as a copy."""
-    response = cast("DescribeLogDirsResponse", client.call(DescribeLogDirsRequest(["t"])))
+    response = cast("m.DescribeLogDirsResponse", client.call(m.DescribeLogDirsRequest(["t"])))
     return [
         (each.path, part.is_future) for each in response.directories for part in each.partitions if part.partition == 0
     ]
@@ -86,7 +78,7 @@ def move_and_wait(client: WireClient, disks: list[Path]) -> None:
 def values_of(client: WireClient, start: int = 0) -> list[bytes]:
     """All values of t-0 from an offset on; their offsets must have no gap."""
     values: list[bytes] = []
-    end = client.offset_at("t", LATEST_TIMESTAMP)
+    end = client.offset_at("t", m.LATEST_TIMESTAMP)
     while start < end:
         _, data = client.fetch("t", start)
         for batch in iter_batches(data):
@@ -270,7 +262,7 @@ def test_a_topic_that_is_deleted_while_it_moves_leaves_nothing(disks: list[Path]
         for _ in range(5):
             client.produce("t", batch_of([b"x" * 100_000]))
         move(client, other_than(home_of(disks), disks))
-        client.call(DeleteTopicsRequest(["t"]))
+        client.call(m.DeleteTopicsRequest(["t"]))
         until(lambda: not [path for disk in disks for path in disk.glob("t-*")])
         client.create_topic("t")
         assert client.produce("t", batch_of([b"y"])).base_offset == 0
@@ -305,7 +297,7 @@ def test_epochs_producers_and_the_log_start_come_along(disks: list[Path]) -> Non
         broker.start()
         with WireClient(broker.address) as client:
             assert client.offset_at("t", -2) == 7
-            assert client.offset_at("t", LATEST_TIMESTAMP) == 16
+            assert client.offset_at("t", m.LATEST_TIMESTAMP) == 16
 
 
 def test_a_move_that_is_asked_for_while_its_failed_copy_is_removed_begins_again(

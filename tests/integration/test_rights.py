@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 from broker_thread import BrokerThread
 from warmlog_broker.gate.table import RIGHTS
 from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     ApiError,
     AuthorizationFailed,
@@ -17,85 +18,13 @@ from warmlog_protocol.errors import (
     ErrorCode,
     TransactionalIdAuthorizationFailed,
 )
-from warmlog_protocol.messages import (
-    ACKS_ALL,
-    ACKS_NONE,
-    API_OF_REQUEST,
-    APIS,
-    CLUSTER_NAME,
-    EARLIEST_TIMESTAMP,
-    JOINING,
-    LEAVING,
-    AbortJobMembersRequest,
-    AbortTransactionRequest,
-    AclBinding,
-    AclFilter,
-    AlterBrokerConfigRequest,
-    AlterClientQuotasRequest,
-    AlteredTopic,
-    AlteredUser,
-    AlterReplicaLogDirsRequest,
-    AlterTopicsRequest,
-    AlterUsersRequest,
-    ApiKey,
-    AuthenticateRequest,
-    CheckAclRequest,
-    CommitJobRequest,
-    CreateAclsRequest,
-    CreatePartitionsRequest,
-    CreateTopicsRequest,
-    DeleteAclsRequest,
-    DeleteGroupsRequest,
-    DeleteOffsetsRequest,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteTopicsRequest,
-    DescribeAclsRequest,
-    DescribeClientQuotasRequest,
-    DescribeConfigsRequest,
-    DescribeGroupsRequest,
-    DescribeLogDirsRequest,
-    EndTransactionRequest,
-    FetchPartition,
-    FetchRequest,
-    FindSplitsPartition,
-    FindSplitsRequest,
-    GroupHeartbeatRequest,
-    HandshakeRequest,
-    InitProducerIdRequest,
-    JobHeartbeatRequest,
-    JobMember,
-    JoinJobRequest,
-    ListGroupsRequest,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListTransactionsRequest,
-    ListUsersRequest,
-    Message,
-    MetadataRequest,
-    NewPartitions,
-    NewTopic,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-    OffsetForLeaderEpochPartition,
-    OffsetForLeaderEpochRequest,
-    Operation,
-    ProducePartition,
-    ProduceRequest,
-    ReplicaLogDir,
-    ResourceType,
-    TopicPartitions,
-    TxnOffsetCommitRequest,
-    UserChange,
-)
 from wire_client import WireClient, batch_of
 
 T, SECRET, GROUP = "t", "secret", "g"
 BATCH = batch_of([b"value"])
 ALL_RULES = tuple(
-    AclBinding(ANONYMOUS_PRINCIPAL, Operation.ALL, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else "*")
-    for kind in ResourceType
+    m.AclBinding(ANONYMOUS_PRINCIPAL, m.Operation.ALL, kind, m.CLUSTER_NAME if kind is m.ResourceType.CLUSTER else "*")
+    for kind in m.ResourceType
 )
 REFUSED = {
     ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -106,128 +35,130 @@ REFUSED = {
 
 
 class Right(NamedTuple):
-    operation: Operation
-    kind: ResourceType
+    operation: m.Operation
+    kind: m.ResourceType
     name: str
 
     def __repr__(self) -> str:
         return f"{self.operation.name}-{self.kind.name}"
 
 
-def on_topic(operation: Operation, name: str = T) -> Right:
-    return Right(operation, ResourceType.TOPIC, name)
+def on_topic(operation: m.Operation, name: str = T) -> Right:
+    return Right(operation, m.ResourceType.TOPIC, name)
 
 
-def on_group(operation: Operation) -> Right:
-    return Right(operation, ResourceType.GROUP, GROUP)
+def on_group(operation: m.Operation) -> Right:
+    return Right(operation, m.ResourceType.GROUP, GROUP)
 
 
-def on_cluster(operation: Operation) -> Right:
-    return Right(operation, ResourceType.CLUSTER, CLUSTER_NAME)
+def on_cluster(operation: m.Operation) -> Right:
+    return Right(operation, m.ResourceType.CLUSTER, m.CLUSTER_NAME)
 
 
 class Case(NamedTuple):
     """A request and the rights that it needs, all of them."""
 
-    request: Message
+    request: m.Message
     needs: tuple[Right, ...]
     payload: bytes = b""
 
 
-def fetch_of(*names: str, max_wait_ms: int = 0, **fields: Any) -> FetchRequest:
-    return FetchRequest(max_wait_ms, 1, 1 << 20, [FetchPartition(name, 0, 0, 1 << 20) for name in names], **fields)
+def fetch_of(*names: str, max_wait_ms: int = 0, **fields: Any) -> m.FetchRequest:
+    return m.FetchRequest(max_wait_ms, 1, 1 << 20, [m.FetchPartition(name, 0, 0, 1 << 20) for name in names], **fields)
 
 
-def commit_of(*names: str) -> OffsetCommitRequest:
-    return OffsetCommitRequest(GROUP, [OffsetCommitPartition(b"", name, 0, 1) for name in names])
+def commit_of(*names: str) -> m.OffsetCommitRequest:
+    return m.OffsetCommitRequest(GROUP, [m.OffsetCommitPartition(b"", name, 0, 1) for name in names])
 
 
-def heartbeat_of(*names: str, epoch: int = JOINING) -> GroupHeartbeatRequest:
-    return GroupHeartbeatRequest(
+def heartbeat_of(*names: str, epoch: int = m.JOINING) -> m.GroupHeartbeatRequest:
+    return m.GroupHeartbeatRequest(
         GROUP, "member-1", epoch, topics=list(names), pattern="", assignor="", owned=[], client_id="c"
     )
 
 
-def produce_of(*names: str, acks: int = ACKS_ALL) -> Case:
-    parts = [ProducePartition(name, 0, len(BATCH)) for name in names]
-    return Case(ProduceRequest(acks, 10_000, parts), (on_topic(Operation.WRITE),), BATCH * len(names))
+def produce_of(*names: str, acks: int = m.ACKS_ALL) -> Case:
+    parts = [m.ProducePartition(name, 0, len(BATCH)) for name in names]
+    return Case(m.ProduceRequest(acks, 10_000, parts), (on_topic(m.Operation.WRITE),), BATCH * len(names))
 
 
-WRITE_ID = Right(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, "tx")
-Op = Operation
-MEMBER = JobMember(1, 0)
+WRITE_ID = Right(m.Operation.WRITE, m.ResourceType.TRANSACTIONAL_ID, "tx")
+Op = m.Operation
+MEMBER = m.JobMember(1, 0)
 CASES = [
-    Case(MetadataRequest([T]), (on_topic(Op.DESCRIBE),)),
-    Case(CreateTopicsRequest([NewTopic(T)]), (on_topic(Op.CREATE),)),
-    Case(CreateTopicsRequest([NewTopic(T)]), (on_cluster(Op.CREATE),)),
-    Case(DeleteTopicsRequest(["gone"]), (on_topic(Op.DELETE, "gone"),)),
-    Case(AlterTopicsRequest([AlteredTopic(T)], validate_only=True), (on_topic(Op.ALTER_CONFIGS),)),
-    Case(CreatePartitionsRequest([NewPartitions(T, 1)], validate_only=True), (on_topic(Op.ALTER),)),
-    Case(DescribeConfigsRequest([T]), (on_topic(Op.DESCRIBE_CONFIGS),)),
-    Case(DescribeConfigsRequest([T]), (on_topic(Op.WRITE),)),
-    Case(DescribeConfigsRequest([]), (on_cluster(Op.DESCRIBE_CONFIGS),)),
-    Case(AlterReplicaLogDirsRequest([ReplicaLogDir(T, 0, "/nowhere")]), (on_cluster(Op.ALTER),)),
-    Case(DescribeLogDirsRequest(), (on_cluster(Op.DESCRIBE),)),
-    Case(InitProducerIdRequest(), (on_cluster(Op.IDEMPOTENT_WRITE),)),
-    Case(InitProducerIdRequest(), (on_topic(Op.WRITE, "any"),)),
-    Case(InitProducerIdRequest("tx"), (WRITE_ID,)),
+    Case(m.MetadataRequest([T]), (on_topic(Op.DESCRIBE),)),
+    Case(m.CreateTopicsRequest([m.NewTopic(T)]), (on_topic(Op.CREATE),)),
+    Case(m.CreateTopicsRequest([m.NewTopic(T)]), (on_cluster(Op.CREATE),)),
+    Case(m.DeleteTopicsRequest(["gone"]), (on_topic(Op.DELETE, "gone"),)),
+    Case(m.AlterTopicsRequest([m.AlteredTopic(T)], validate_only=True), (on_topic(Op.ALTER_CONFIGS),)),
+    Case(m.CreatePartitionsRequest([m.NewPartitions(T, 1)], validate_only=True), (on_topic(Op.ALTER),)),
+    Case(m.DescribeConfigsRequest([T]), (on_topic(Op.DESCRIBE_CONFIGS),)),
+    Case(m.DescribeConfigsRequest([T]), (on_topic(Op.WRITE),)),
+    Case(m.DescribeConfigsRequest([]), (on_cluster(Op.DESCRIBE_CONFIGS),)),
+    Case(m.AlterReplicaLogDirsRequest([m.ReplicaLogDir(T, 0, "/nowhere")]), (on_cluster(Op.ALTER),)),
+    Case(m.DescribeLogDirsRequest(), (on_cluster(Op.DESCRIBE),)),
+    Case(m.InitProducerIdRequest(), (on_cluster(Op.IDEMPOTENT_WRITE),)),
+    Case(m.InitProducerIdRequest(), (on_topic(Op.WRITE, "any"),)),
+    Case(m.InitProducerIdRequest("tx"), (WRITE_ID,)),
     produce_of(T),
     Case(fetch_of(T), (on_topic(Op.READ),)),
     Case(fetch_of(T, replica_id=2), (on_topic(Op.READ), on_cluster(Op.CLUSTER_ACTION))),
     Case(
-        FetchRequest(0, 1, 1, [FetchPartition(T, 0, 0, 1, flushed_offset=0)]),
+        m.FetchRequest(0, 1, 1, [m.FetchPartition(T, 0, 0, 1, flushed_offset=0)]),
         (on_topic(Op.READ), on_cluster(Op.CLUSTER_ACTION)),
     ),
     Case(
-        FetchRequest(0, 1, 1, [FetchPartition(T, 0, 0, 1, log_start_offset=0)]),
+        m.FetchRequest(0, 1, 1, [m.FetchPartition(T, 0, 0, 1, log_start_offset=0)]),
         (on_topic(Op.READ), on_cluster(Op.CLUSTER_ACTION)),
     ),
-    Case(ListOffsetsRequest([ListOffsetsPartition(T, 0, EARLIEST_TIMESTAMP)]), (on_topic(Op.DESCRIBE),)),
+    Case(m.ListOffsetsRequest([m.ListOffsetsPartition(T, 0, m.EARLIEST_TIMESTAMP)]), (on_topic(Op.DESCRIBE),)),
     Case(
-        ListOffsetsRequest([ListOffsetsPartition(T, 0, EARLIEST_TIMESTAMP)], replica_id=2),
+        m.ListOffsetsRequest([m.ListOffsetsPartition(T, 0, m.EARLIEST_TIMESTAMP)], replica_id=2),
         (on_topic(Op.DESCRIBE), on_cluster(Op.CLUSTER_ACTION)),
     ),
-    Case(DeleteRecordsRequest([DeleteRecordsPartition(T, 0, 0)]), (on_topic(Op.DELETE),)),
-    Case(OffsetForLeaderEpochRequest([OffsetForLeaderEpochPartition(T, 0, 0)]), (on_topic(Op.DESCRIBE),)),
+    Case(m.DeleteRecordsRequest([m.DeleteRecordsPartition(T, 0, 0)]), (on_topic(Op.DELETE),)),
+    Case(m.OffsetForLeaderEpochRequest([m.OffsetForLeaderEpochPartition(T, 0, 0)]), (on_topic(Op.DESCRIBE),)),
     Case(commit_of(T), (on_group(Op.READ), on_topic(Op.READ))),
-    Case(OffsetFetchRequest(GROUP, [TopicPartitions(b"", T, [0])]), (on_group(Op.DESCRIBE), on_topic(Op.DESCRIBE))),
-    Case(OffsetFetchRequest(GROUP), (on_group(Op.DESCRIBE),)),
+    Case(m.OffsetFetchRequest(GROUP, [m.TopicPartitions(b"", T, [0])]), (on_group(Op.DESCRIBE), on_topic(Op.DESCRIBE))),
+    Case(m.OffsetFetchRequest(GROUP), (on_group(Op.DESCRIBE),)),
     Case(heartbeat_of(T), (on_group(Op.READ), on_topic(Op.DESCRIBE))),
-    Case(heartbeat_of(epoch=LEAVING), (on_group(Op.READ),)),
-    Case(DescribeGroupsRequest([GROUP]), (on_group(Op.DESCRIBE),)),
-    Case(DeleteGroupsRequest([GROUP]), (on_group(Op.DELETE),)),
-    Case(DeleteOffsetsRequest(GROUP, [TopicPartitions(b"", T, [0])]), (on_group(Op.DELETE), on_topic(Op.READ))),
-    Case(ListUsersRequest(), (on_cluster(Op.DESCRIBE),)),
-    Case(AlterUsersRequest([AlteredUser("nobody", UserChange.DELETE)]), (on_cluster(Op.ALTER),)),
-    Case(CreateAclsRequest([]), (on_cluster(Op.ALTER),)),
-    Case(DeleteAclsRequest([]), (on_cluster(Op.ALTER),)),
-    Case(DescribeAclsRequest(AclFilter()), (on_cluster(Op.DESCRIBE),)),
+    Case(heartbeat_of(epoch=m.LEAVING), (on_group(Op.READ),)),
+    Case(m.DescribeGroupsRequest([GROUP]), (on_group(Op.DESCRIBE),)),
+    Case(m.DeleteGroupsRequest([GROUP]), (on_group(Op.DELETE),)),
+    Case(m.DeleteOffsetsRequest(GROUP, [m.TopicPartitions(b"", T, [0])]), (on_group(Op.DELETE), on_topic(Op.READ))),
+    Case(m.ListUsersRequest(), (on_cluster(Op.DESCRIBE),)),
+    Case(m.AlterUsersRequest([m.AlteredUser("nobody", m.UserChange.DELETE)]), (on_cluster(Op.ALTER),)),
+    Case(m.CreateAclsRequest([]), (on_cluster(Op.ALTER),)),
+    Case(m.DeleteAclsRequest([]), (on_cluster(Op.ALTER),)),
+    Case(m.DescribeAclsRequest(m.AclFilter()), (on_cluster(Op.DESCRIBE),)),
     Case(
-        CheckAclRequest(ANONYMOUS_PRINCIPAL, Op.READ, ResourceType.TOPIC, T),
+        m.CheckAclRequest(ANONYMOUS_PRINCIPAL, Op.READ, m.ResourceType.TOPIC, T),
         (on_cluster(Op.DESCRIBE),),
     ),
-    Case(DescribeClientQuotasRequest(), (on_cluster(Op.DESCRIBE_CONFIGS),)),
-    Case(AlterClientQuotasRequest([]), (on_cluster(Op.ALTER_CONFIGS),)),
-    Case(AlterBrokerConfigRequest({"fetch.max.wait.ms": "1000"}, validate_only=True), (on_cluster(Op.ALTER_CONFIGS),)),
-    Case(FindSplitsRequest([FindSplitsPartition(T, 0, 0, 1)], 4096), (on_topic(Op.READ),)),
-    Case(EndTransactionRequest("tx", 1, 0, commits=True), (WRITE_ID,)),
+    Case(m.DescribeClientQuotasRequest(), (on_cluster(Op.DESCRIBE_CONFIGS),)),
+    Case(m.AlterClientQuotasRequest([]), (on_cluster(Op.ALTER_CONFIGS),)),
     Case(
-        TxnOffsetCommitRequest("tx", 1, 0, GROUP, [OffsetCommitPartition(b"", T, 0, 1)]),
+        m.AlterBrokerConfigRequest({"fetch.max.wait.ms": "1000"}, validate_only=True), (on_cluster(Op.ALTER_CONFIGS),)
+    ),
+    Case(m.FindSplitsRequest([m.FindSplitsPartition(T, 0, 0, 1)], 4096), (on_topic(Op.READ),)),
+    Case(m.EndTransactionRequest("tx", 1, 0, commits=True), (WRITE_ID,)),
+    Case(
+        m.TxnOffsetCommitRequest("tx", 1, 0, GROUP, [m.OffsetCommitPartition(b"", T, 0, 1)]),
         (WRITE_ID, on_group(Op.READ), on_topic(Op.READ)),
     ),
-    Case(AbortTransactionRequest("tx"), (on_cluster(Op.ALTER),)),
-    Case(JoinJobRequest("tx", 1, 60_000), (WRITE_ID,)),
-    Case(JobHeartbeatRequest("tx", 1, MEMBER), (WRITE_ID,)),
-    Case(CommitJobRequest("tx", 1, [MEMBER], 1), (WRITE_ID,)),
-    Case(AbortJobMembersRequest("tx", 1, [MEMBER]), (WRITE_ID,)),
+    Case(m.AbortTransactionRequest("tx"), (on_cluster(Op.ALTER),)),
+    Case(m.JoinJobRequest("tx", 1, 60_000), (WRITE_ID,)),
+    Case(m.JobHeartbeatRequest("tx", 1, MEMBER), (WRITE_ID,)),
+    Case(m.CommitJobRequest("tx", 1, [MEMBER], 1), (WRITE_ID,)),
+    Case(m.AbortJobMembersRequest("tx", 1, [MEMBER]), (WRITE_ID,)),
 ]
-FREE = {HandshakeRequest, AuthenticateRequest}
-LISTS = {ListGroupsRequest, ListTransactionsRequest}
+FREE = {m.HandshakeRequest, m.AuthenticateRequest}
+LISTS = {m.ListGroupsRequest, m.ListTransactionsRequest}
 """Their responses leave out what may not be described: see the tests below."""
 
 
 def name_of(case: Case) -> str:
-    return f"{API_OF_REQUEST[type(case.request)].name}-{'+'.join(map(repr, case.needs))}"
+    return f"{m.API_OF_REQUEST[type(case.request)].name}-{'+'.join(map(repr, case.needs))}"
 
 
 @pytest.fixture(scope="module")
@@ -253,18 +184,18 @@ def _commit_when_loaded(client: WireClient) -> None:
         return
 
 
-def give(broker: BrokerThread, *rules: AclBinding | Right) -> None:
+def give(broker: BrokerThread, *rules: m.AclBinding | Right) -> None:
     """Make these the only rules."""
     wanted = [
-        AclBinding(ANONYMOUS_PRINCIPAL, rule.operation, rule.kind, rule.name) if isinstance(rule, Right) else rule
+        m.AclBinding(ANONYMOUS_PRINCIPAL, rule.operation, rule.kind, rule.name) if isinstance(rule, Right) else rule
         for rule in rules
     ]
     authorizer = broker.in_loop(lambda running: running.services.authorizer)
-    broker.run(authorizer.delete([AclFilter()], "User:test"))
+    broker.run(authorizer.delete([m.AclFilter()], "User:test"))
     assert broker.run(authorizer.create(wanted, "User:test")) == [None] * len(wanted)
 
 
-def ask(broker: BrokerThread, case: Case) -> Message:
+def ask(broker: BrokerThread, case: Case) -> m.Message:
     with WireClient(broker.address) as client:
         return client.call(case.request, case.payload)
 
@@ -295,9 +226,9 @@ def is_refused(broker: BrokerThread, case: Case) -> bool:
 
 
 def test_every_api_is_in_the_table_and_in_these_tests() -> None:
-    assert RIGHTS.keys() == APIS.keys()
-    assert {type(case.request) for case in CASES} | FREE | LISTS == set(API_OF_REQUEST)
-    assert {key for key, rules in RIGHTS.items() if not rules} == {ApiKey.HANDSHAKE, ApiKey.AUTHENTICATE}
+    assert RIGHTS.keys() == m.APIS.keys()
+    assert {type(case.request) for case in CASES} | FREE | LISTS == set(m.API_OF_REQUEST)
+    assert {key for key, rules in RIGHTS.items() if not rules} == {m.ApiKey.HANDSHAKE, m.ApiKey.AUTHENTICATE}
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
@@ -309,20 +240,20 @@ def test_a_request_needs_its_rights_and_no_others(broker: BrokerThread, case: Ca
     for missing in case.needs:
         give(broker, *(right for right in case.needs if right != missing))
         assert is_refused(broker, case)
-        denying = AclBinding("User:*", missing.operation, missing.kind, missing.name, is_allowed=False)
+        denying = m.AclBinding("User:*", missing.operation, missing.kind, missing.name, is_allowed=False)
         give(broker, *case.needs, denying)
         assert is_refused(broker, case)
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_rights_of_others_and_on_others_do_not_help(broker: BrokerThread, case: Case) -> None:
-    strange = [AclBinding("User:alice", *right) for right in case.needs]
+    strange = [m.AclBinding("User:alice", *right) for right in case.needs]
     strange += [
-        AclBinding(ANONYMOUS_PRINCIPAL, right.operation, right.kind, f"other-{right.name}")
+        m.AclBinding(ANONYMOUS_PRINCIPAL, right.operation, right.kind, f"other-{right.name}")
         for right in case.needs
-        if right.kind is not ResourceType.CLUSTER and "any" not in right.name
+        if right.kind is not m.ResourceType.CLUSTER and "any" not in right.name
     ]
-    if isinstance(case.request, InitProducerIdRequest):  # a right to write to whatever topic is enough
+    if isinstance(case.request, m.InitProducerIdRequest):  # a right to write to whatever topic is enough
         strange = [rule for rule in strange if rule.principal == "User:alice"]
     give(broker, *strange)
     assert is_refused(broker, case)
@@ -340,7 +271,7 @@ def test_the_handshake_needs_no_right(broker: BrokerThread) -> None:
 class Mixed(NamedTuple):
     """A request for secret, t and secret again; the rights are those for t."""
 
-    request: Message
+    request: m.Message
     needs: tuple[Right, ...]
     results: Callable[[Any], Sequence[Any]]
     name: Callable[[Any], str] = lambda result: str(result.topic)
@@ -365,40 +296,44 @@ def three(make: Callable[[str], Any]) -> list[Any]:
 
 
 MIXED = [
-    Mixed(MetadataRequest([SECRET, T, SECRET]), (on_topic(Op.DESCRIBE),), topics, named, names=(SECRET, T)),
-    Mixed(CreateTopicsRequest(three(NewTopic)), (on_topic(Op.CREATE),), topics, named),
-    Mixed(AlterTopicsRequest(three(AlteredTopic), validate_only=True), (on_topic(Op.ALTER_CONFIGS),), topics, named),
+    Mixed(m.MetadataRequest([SECRET, T, SECRET]), (on_topic(Op.DESCRIBE),), topics, named, names=(SECRET, T)),
+    Mixed(m.CreateTopicsRequest(three(m.NewTopic)), (on_topic(Op.CREATE),), topics, named),
     Mixed(
-        CreatePartitionsRequest(three(lambda name: NewPartitions(name, 2)), validate_only=True),
+        m.AlterTopicsRequest(three(m.AlteredTopic), validate_only=True), (on_topic(Op.ALTER_CONFIGS),), topics, named
+    ),
+    Mixed(
+        m.CreatePartitionsRequest(three(lambda name: m.NewPartitions(name, 2)), validate_only=True),
         (on_topic(Op.ALTER),),
         topics,
         named,
     ),
-    Mixed(DescribeConfigsRequest([SECRET, T, SECRET]), (on_topic(Op.DESCRIBE_CONFIGS),), lambda r: r.resources, named),
+    Mixed(
+        m.DescribeConfigsRequest([SECRET, T, SECRET]), (on_topic(Op.DESCRIBE_CONFIGS),), lambda r: r.resources, named
+    ),
     Mixed(fetch_of(SECRET, T, SECRET), (on_topic(Op.READ),), partitions),
     Mixed(
-        ListOffsetsRequest(three(lambda name: ListOffsetsPartition(name, 0, EARLIEST_TIMESTAMP))),
+        m.ListOffsetsRequest(three(lambda name: m.ListOffsetsPartition(name, 0, m.EARLIEST_TIMESTAMP))),
         (on_topic(Op.DESCRIBE),),
         partitions,
     ),
     Mixed(
-        DeleteRecordsRequest(three(lambda name: DeleteRecordsPartition(name, 0, 0))),
+        m.DeleteRecordsRequest(three(lambda name: m.DeleteRecordsPartition(name, 0, 0))),
         (on_topic(Op.DELETE),),
         partitions,
     ),
     Mixed(
-        OffsetForLeaderEpochRequest(three(lambda name: OffsetForLeaderEpochPartition(name, 0, 0))),
+        m.OffsetForLeaderEpochRequest(three(lambda name: m.OffsetForLeaderEpochPartition(name, 0, 0))),
         (on_topic(Op.DESCRIBE),),
         partitions,
     ),
     Mixed(commit_of(SECRET, T, SECRET), (on_group(Op.READ), on_topic(Op.READ)), partitions),
     Mixed(
-        DeleteOffsetsRequest(GROUP, three(lambda name: TopicPartitions(b"", name, [0]))),
+        m.DeleteOffsetsRequest(GROUP, three(lambda name: m.TopicPartitions(b"", name, [0]))),
         (on_group(Op.DELETE), on_topic(Op.READ)),
         partitions,
     ),
     Mixed(
-        FindSplitsRequest(three(lambda name: FindSplitsPartition(name, 0, 0, 1)), 4096),
+        m.FindSplitsRequest(three(lambda name: m.FindSplitsPartition(name, 0, 0, 1)), 4096),
         (on_topic(Op.READ),),
         partitions,
     ),
@@ -406,7 +341,7 @@ MIXED = [
 ]
 
 
-@pytest.mark.parametrize("mixed", MIXED, ids=lambda mixed: API_OF_REQUEST[type(mixed.request)].name)
+@pytest.mark.parametrize("mixed", MIXED, ids=lambda mixed: m.API_OF_REQUEST[type(mixed.request)].name)
 def test_each_refused_resource_has_its_error_at_its_place(broker: BrokerThread, mixed: Mixed) -> None:
     give(broker, *mixed.needs)
     results = mixed.results(ask(broker, Case(mixed.request, (), mixed.payload)))
@@ -430,10 +365,10 @@ def test_a_fetch_has_the_batches_of_the_topics_that_may_be_read(broker: BrokerTh
 
 def test_a_fetch_that_is_refused_in_part_does_not_wait(broker: BrokerThread) -> None:
     give(broker, on_topic(Op.READ))
-    wanted = [FetchPartition(name, 0, 1_000, 1 << 20) for name in (SECRET,)]
-    end = FetchPartition(T, 0, broker.in_loop(lambda b: b.topics.partition(T, 0).log.log_end_offset), 1 << 20)
+    wanted = [m.FetchPartition(name, 0, 1_000, 1 << 20) for name in (SECRET,)]
+    end = m.FetchPartition(T, 0, broker.in_loop(lambda b: b.topics.partition(T, 0).log.log_end_offset), 1 << 20)
     began_s = time.monotonic()
-    response = ask(broker, Case(FetchRequest(19_000, 1, 1 << 20, [*wanted, end]), ()))
+    response = ask(broker, Case(m.FetchRequest(19_000, 1, 1 << 20, [*wanted, end]), ()))
     assert time.monotonic() - began_s < 10
     assert [part.error_code for part in partitions(response)] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0]
 
@@ -452,7 +387,7 @@ def test_a_batch_for_a_refused_topic_is_not_written(broker: BrokerThread) -> Non
 
 def test_without_acknowledgements_a_refused_topic_ends_the_connection(broker: BrokerThread) -> None:
     give(broker, on_topic(Op.WRITE))
-    refused = produce_of(SECRET, acks=ACKS_NONE)
+    refused = produce_of(SECRET, acks=m.ACKS_NONE)
     with WireClient(broker.address) as client:
         client.send(refused.request, refused.payload, has_response=False)
         client.wait_for_end()
@@ -460,7 +395,7 @@ def test_without_acknowledgements_a_refused_topic_ends_the_connection(broker: Br
 
 def test_a_topic_that_does_not_exist_and_one_that_does_are_refused_alike(broker: BrokerThread) -> None:
     give(broker)
-    response: Any = ask(broker, Case(MetadataRequest([SECRET, "nonexistent"]), ()))
+    response: Any = ask(broker, Case(m.MetadataRequest([SECRET, "nonexistent"]), ()))
     secret, missing = response.topics
     assert secret.error_code == missing.error_code
     assert secret.topic_id == missing.topic_id
@@ -470,11 +405,11 @@ def test_a_topic_that_does_not_exist_and_one_that_does_are_refused_alike(broker:
 def test_the_id_of_a_topic_decides_and_not_the_name_beside_it(broker: BrokerThread) -> None:
     secret_id = broker.in_loop(lambda b: b.topics.get(SECRET).topic_id)
     give(broker, on_group(Op.READ), on_group(Op.DELETE), on_topic(Op.READ))
-    disguised = TopicPartitions(secret_id, T, [0])
-    commit = OffsetCommitRequest(GROUP, [OffsetCommitPartition(secret_id, T, 0, 1)])
+    disguised = m.TopicPartitions(secret_id, T, [0])
+    commit = m.OffsetCommitRequest(GROUP, [m.OffsetCommitPartition(secret_id, T, 0, 1)])
     for request in (
-        OffsetFetchRequest(GROUP, [disguised]),
-        DeleteOffsetsRequest(GROUP, [disguised]),
+        m.OffsetFetchRequest(GROUP, [disguised]),
+        m.DeleteOffsetsRequest(GROUP, [disguised]),
         commit,
     ):
         assert is_refused(broker, Case(request, ()))
@@ -485,31 +420,31 @@ def test_the_id_of_a_topic_decides_and_not_the_name_beside_it(broker: BrokerThre
 
 def test_lists_leave_out_what_may_not_be_described(broker: BrokerThread) -> None:
     give(broker, *ALL_RULES)
-    assert {topic.name for topic in topics(ask(broker, Case(MetadataRequest(), ())))} == {T, SECRET}
+    assert {topic.name for topic in topics(ask(broker, Case(m.MetadataRequest(), ())))} == {T, SECRET}
     ask(broker, Case(commit_of(T, SECRET), ()))
     give(broker)
-    assert topics(ask(broker, Case(MetadataRequest(), ()))) == []
+    assert topics(ask(broker, Case(m.MetadataRequest(), ()))) == []
     assert _groups(broker) == []
     give(broker, on_topic(Op.READ), on_group(Op.READ))
-    assert {topic.name for topic in topics(ask(broker, Case(MetadataRequest(), ())))} == {T}
+    assert {topic.name for topic in topics(ask(broker, Case(m.MetadataRequest(), ())))} == {T}
     assert _groups(broker) == [GROUP]
-    offsets = partitions(ask(broker, Case(OffsetFetchRequest(GROUP), ())))
+    offsets = partitions(ask(broker, Case(m.OffsetFetchRequest(GROUP), ())))
     assert [each.topic for each in offsets] == [T]
     give(broker, on_cluster(Op.DESCRIBE))
     assert _groups(broker) == [GROUP]
 
 
 def _groups(broker: BrokerThread) -> list[str]:
-    response: Any = ask(broker, Case(ListGroupsRequest(), ()))
+    response: Any = ask(broker, Case(m.ListGroupsRequest(), ()))
     return [each.name for each in response.groups]
 
 
 def test_a_list_leaves_out_transactional_ids_that_may_not_be_described(broker: BrokerThread) -> None:
     give(broker, *ALL_RULES)
     for name in ("tx", "hidden"):
-        ask(broker, Case(InitProducerIdRequest(name), ()))
+        ask(broker, Case(m.InitProducerIdRequest(name), ()))
     assert _transactional_ids(broker) >= {"tx", "hidden"}
-    for right in (Right(Op.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "tx"), WRITE_ID):
+    for right in (Right(Op.DESCRIBE, m.ResourceType.TRANSACTIONAL_ID, "tx"), WRITE_ID):
         give(broker, right)
         assert _transactional_ids(broker) == {"tx"}
         assert _transactional_ids(broker, "hidden") == set()
@@ -518,65 +453,65 @@ def test_a_list_leaves_out_transactional_ids_that_may_not_be_described(broker: B
 
 
 def _transactional_ids(broker: BrokerThread, wanted: str | None = None) -> set[str]:
-    response: Any = ask(broker, Case(ListTransactionsRequest(wanted), ()))
+    response: Any = ask(broker, Case(m.ListTransactionsRequest(wanted), ()))
     return {each.transactional_id for each in response.transactions}
 
 
 def test_a_transaction_leaves_out_topics_and_groups_that_may_not_be_described(broker: BrokerThread) -> None:
     give(broker, *ALL_RULES)
     with WireClient(broker.address) as client:
-        producer: Any = client.call(InitProducerIdRequest("parts"))
+        producer: Any = client.call(m.InitProducerIdRequest("parts"))
         ids = producer.producer_id, producer.producer_epoch
         batch = batch_of([b"x"], producer=ids, base_sequence=0, is_transactional=True)
         for topic in (T, SECRET):
-            wanted = [ProducePartition(topic, 0, len(batch))]
-            client.receive(client.send(ProduceRequest(ACKS_ALL, 10_000, wanted, "parts"), batch))
+            wanted = [m.ProducePartition(topic, 0, len(batch))]
+            client.receive(client.send(m.ProduceRequest(m.ACKS_ALL, 10_000, wanted, "parts"), batch))
         for group in (GROUP, "hidden"):
-            client.call(TxnOffsetCommitRequest("parts", *ids, group, [OffsetCommitPartition(b"", T, 0, 0)]))
+            client.call(m.TxnOffsetCommitRequest("parts", *ids, group, [m.OffsetCommitPartition(b"", T, 0, 0)]))
 
         def parts() -> tuple[list[str], list[str]]:
-            response: Any = client.call(ListTransactionsRequest("parts"))
+            response: Any = client.call(m.ListTransactionsRequest("parts"))
             (found,) = response.transactions
             return sorted(each.topic for each in found.partitions), sorted(found.groups)
 
         assert parts() == (sorted([SECRET, T]), sorted([GROUP, "hidden"]))
-        on_id = Right(Op.DESCRIBE, ResourceType.TRANSACTIONAL_ID, "parts")
+        on_id = Right(Op.DESCRIBE, m.ResourceType.TRANSACTIONAL_ID, "parts")
         give(broker, on_id)
         assert parts() == ([], [])
         give(broker, on_id, on_topic(Op.DESCRIBE), on_group(Op.DESCRIBE))
         assert parts() == ([T], [GROUP])
         give(broker, *ALL_RULES)
-        client.call(EndTransactionRequest("parts", *ids, False))
+        client.call(m.EndTransactionRequest("parts", *ids, False))
 
 
 def test_a_group_whose_topics_may_not_be_described_is_not_described(broker: BrokerThread) -> None:
     give(broker, *ALL_RULES)
     ask(broker, Case(heartbeat_of(SECRET), ()))
     give(broker, on_group(Op.DESCRIBE))
-    response: Any = ask(broker, Case(DescribeGroupsRequest([GROUP, "other"]), ()))
+    response: Any = ask(broker, Case(m.DescribeGroupsRequest([GROUP, "other"]), ()))
     assert [each.error_code for each in response.groups] == [
         ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ]
     assert SECRET not in str(response)
     give(broker, on_group(Op.READ), on_topic(Op.DESCRIBE, SECRET))
-    shown: Any = ask(broker, Case(DescribeGroupsRequest([GROUP]), ()))
+    shown: Any = ask(broker, Case(m.DescribeGroupsRequest([GROUP]), ()))
     assert shown.groups[0].members[0].topics == [SECRET]
     give(broker, *ALL_RULES)
-    ask(broker, Case(heartbeat_of(epoch=LEAVING), ()))
+    ask(broker, Case(heartbeat_of(epoch=m.LEAVING), ()))
 
 
 def test_a_pattern_of_a_group_finds_no_topic_that_may_not_be_described(broker: BrokerThread) -> None:
     def heartbeat(client: WireClient, epoch: int, **fields: Any) -> Any:
-        joining = {"topics": [], "pattern": ".*", "assignor": "", "owned": []} if epoch == JOINING else {}
-        return client.call(GroupHeartbeatRequest("patterns", "m", epoch, **joining, **fields))
+        joining = {"topics": [], "pattern": ".*", "assignor": "", "owned": []} if epoch == m.JOINING else {}
+        return client.call(m.GroupHeartbeatRequest("patterns", "m", epoch, **joining, **fields))
 
     def topics_at(client: WireClient, expected: set[str]) -> None:
-        response = heartbeat(client, JOINING)
+        response = heartbeat(client, m.JOINING)
         while {each.topic for each in response.assignment or ()} != expected:
             response = heartbeat(client, response.member_epoch, owned=response.assignment or [])
 
-    group = Right(Op.READ, ResourceType.GROUP, "patterns")
+    group = Right(Op.READ, m.ResourceType.GROUP, "patterns")
     give(broker, group, on_topic(Op.DESCRIBE))
     with WireClient(broker.address) as client:
         topics_at(client, {T})
@@ -584,7 +519,7 @@ def test_a_pattern_of_a_group_finds_no_topic_that_may_not_be_described(broker: B
         topics_at(client, {T, SECRET})
         give(broker, group, on_topic(Op.DESCRIBE))
         topics_at(client, {T})
-        heartbeat(client, LEAVING)
+        heartbeat(client, m.LEAVING)
 
 
 # --- what is told ----------------------------------------------------------------------------------------------------
@@ -597,7 +532,7 @@ def test_the_operator_sees_why_and_the_client_only_that(broker: BrokerThread, ca
     broker.in_loop(lambda b: b.services.counters.denied.clear())
     broker.in_loop(lambda b: b.services.lines.finish(0.0))
     texts = []
-    for rules in ((), (AclBinding("User:*", Op.ALL, ResourceType.TOPIC, "sec", is_prefix=True, is_allowed=False),)):
+    for rules in ((), (m.AclBinding("User:*", Op.ALL, m.ResourceType.TOPIC, "sec", is_prefix=True, is_allowed=False),)):
         give(broker, *rules)
         response: Any = ask(broker, Case(fetch_of(SECRET), ()))
         texts.append(response.partitions[0].error_message)
@@ -616,7 +551,7 @@ def test_refusals_do_not_flood_the_log(broker: BrokerThread, caplog: pytest.LogC
     broker.in_loop(lambda b: b.services.lines.finish(0.0))
     with WireClient(broker.address) as client:
         for _ in range(100):
-            client.call(MetadataRequest([SECRET]))
+            client.call(m.MetadataRequest([SECRET]))
     assert len([record for record in caplog.records if "was refused" in record.getMessage()]) <= 20
 
 
@@ -627,7 +562,7 @@ def test_a_request_with_many_refusals_has_one_line_and_counts_all(
     broker.in_loop(lambda b: b.services.counters.denied.clear())
     broker.in_loop(lambda b: b.services.lines.finish(0.0))
     names = [f"secret-{number}" for number in range(500)]
-    response: Any = ask(broker, Case(MetadataRequest(names), ()))
+    response: Any = ask(broker, Case(m.MetadataRequest(names), ()))
     assert [topic.name for topic in response.topics] == names
     assert len([record for record in caplog.records if "was refused" in record.getMessage()]) == 1
     assert broker.in_loop(lambda b: dict(b.services.counters.denied)) == {("Metadata", "no rule"): 500}
@@ -635,6 +570,6 @@ def test_a_request_with_many_refusals_has_one_line_and_counts_all(
 
 def test_transactional_ids_have_rights_of_their_own(broker: BrokerThread) -> None:
     give(broker, on_topic(Op.WRITE))
-    request = ProduceRequest(ACKS_ALL, 10_000, [ProducePartition(T, 0, len(BATCH))], transactional_id="tx")
+    request = m.ProduceRequest(m.ACKS_ALL, 10_000, [m.ProducePartition(T, 0, len(BATCH))], transactional_id="tx")
     with pytest.raises(TransactionalIdAuthorizationFailed, match="WRITE on transactional id 'tx'"):
         ask(broker, Case(request, (), BATCH))

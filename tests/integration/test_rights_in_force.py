@@ -7,15 +7,8 @@ import pytest
 from broker_thread import BrokerThread
 from integration.test_rights import ALL_RULES, BATCH, CASES, SECRET, Op, T, give, is_refused, on_topic
 from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import AuthorizationFailed
-from warmlog_protocol.messages import (
-    AclBinding,
-    CheckAclRequest,
-    FetchPartition,
-    FetchRequest,
-    MetadataRequest,
-    ResourceType,
-)
 from wire_client import WireClient
 
 
@@ -42,9 +35,9 @@ def test_a_fetch_that_waits_gets_nothing_that_comes_after_its_right_was_taken(tm
         give(broker, *ALL_RULES)
         with WireClient(broker.address) as client, WireClient(broker.address) as producer:
             client.create_topic(T)
-            waiting = FetchRequest(60_000, 1, 1 << 20, [FetchPartition(T, 0, 0, 1 << 20)])
+            waiting = m.FetchRequest(60_000, 1, 1 << 20, [m.FetchPartition(T, 0, 0, 1 << 20)])
             fetches = [client.send(waiting) for _ in range(3)]
-            client.call(MetadataRequest([]))
+            client.call(m.MetadataRequest([]))
             give(broker, on_topic(Op.WRITE))
             producer.produce(T, BATCH)
             for fetch in fetches:
@@ -59,7 +52,7 @@ def test_super_users_need_no_rule(tmp_path: Any) -> None:
 
 def test_with_the_setting_what_no_rule_is_about_is_open_to_all(tmp_path: Any) -> None:
     with BrokerThread(tmp_path, authorization="acl", allow_everyone_if_no_acl_found=True) as broker:
-        rule = AclBinding("User:alice", Op.READ, ResourceType.TOPIC, "sec", is_prefix=True)
+        rule = m.AclBinding("User:alice", Op.READ, m.ResourceType.TOPIC, "sec", is_prefix=True)
         give(broker, rule)
         with WireClient(broker.address) as client:
             client.create_topic(T)
@@ -70,11 +63,11 @@ def test_with_the_setting_what_no_rule_is_about_is_open_to_all(tmp_path: Any) ->
 
 def test_without_authorization_rules_are_kept_and_nothing_is_refused(tmp_path: Any) -> None:
     with BrokerThread(tmp_path) as broker:
-        give(broker, AclBinding("User:*", Op.ALL, ResourceType.TOPIC, "*", is_allowed=False))
+        give(broker, m.AclBinding("User:*", Op.ALL, m.ResourceType.TOPIC, "*", is_allowed=False))
         with WireClient(broker.address) as client:
             client.create_topic(T)
             client.produce(T, BATCH)
-            checked: Any = client.call(CheckAclRequest("User:alice", Op.READ, ResourceType.TOPIC, T))
+            checked: Any = client.call(m.CheckAclRequest("User:alice", Op.READ, m.ResourceType.TOPIC, T))
     assert checked.is_allowed
     assert "authorization=none" in checked.reason
     assert "refused" in checked.reason

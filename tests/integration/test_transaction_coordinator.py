@@ -9,6 +9,7 @@ import pytest
 from broker_process import BrokerProcess
 from transactional_client import TransactionalClient, committed, listed, wait_until_loaded
 from waiting import wait_until
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     ApiError,
     InconsistentTopicId,
@@ -20,16 +21,6 @@ from warmlog_protocol.errors import (
     ProducerFenced,
     TransactionAbortable,
     TransactionalIdNotFound,
-)
-from warmlog_protocol.messages import (
-    ACKS_LEADER,
-    AbortTransactionRequest,
-    DeleteTopicsRequest,
-    EndTransactionRequest,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    ProducePartition,
-    ProduceRequest,
 )
 from wire_client import WireClient, batch_of
 
@@ -70,7 +61,7 @@ def test_a_topic_that_was_recreated_takes_nothing_of_a_transaction_that_wrote_to
     client: WireClient, producer: TransactionalClient, topic: str
 ) -> None:
     producer.send(topic, b"lost")
-    client.call(DeleteTopicsRequest([topic]))
+    client.call(m.DeleteTopicsRequest([topic]))
     client.create_topic(topic, partitions=2)
     with pytest.raises(InconsistentTopicId, match="what was written to it before is lost"):
         producer.send(topic, b"without the lost one", partition=1)
@@ -111,9 +102,9 @@ def test_each_decision_raises_the_epoch_and_a_repeated_one_changes_nothing(
     producer.commit()
     assert producer.producer == (producer_id, epoch + 1)
     producer.send(topic, b"b")
-    repeated = EndTransactionRequest(producer.transactional_id, producer_id, epoch, commits=True)
+    repeated = m.EndTransactionRequest(producer.transactional_id, producer_id, epoch, commits=True)
     with pytest.raises(InvalidTxnState):
-        client.call(EndTransactionRequest(producer.transactional_id, producer_id, epoch, commits=False))
+        client.call(m.EndTransactionRequest(producer.transactional_id, producer_id, epoch, commits=False))
     client.call(repeated)
     assert committed(client, topic) == [b"a"]
     assert listed(client, producer.transactional_id).state == "ongoing"
@@ -174,11 +165,11 @@ def test_an_operator_aborts_a_transaction(client: WireClient, producer: Transact
     producer.send(topic, b"hanging", partition=1)
     found = listed(client, producer.transactional_id)
     assert (found.state, [(each.topic, each.partition) for each in found.partitions]) == ("ongoing", [(topic, 1)])
-    client.call(AbortTransactionRequest(producer.transactional_id))
+    client.call(m.AbortTransactionRequest(producer.transactional_id))
     with pytest.raises(TransactionAbortable, match="by an operator"):
         producer.send(topic, b"more", partition=0)
     with pytest.raises(InvalidTxnState, match="has no open transaction"):
-        client.call(AbortTransactionRequest(producer.transactional_id))
+        client.call(m.AbortTransactionRequest(producer.transactional_id))
     assert committed(client, topic, 1) == []
     assert listed(client, producer.transactional_id).partitions == []
 
@@ -203,11 +194,11 @@ def test_bad_requests_are_refused_and_write_nothing(
         with pytest.raises(kind):
             client.call(request)  # type: ignore[arg-type]
 
-    refused(TransactionalIdNotFound, EndTransactionRequest("never-used", producer_id, epoch, commits=True))
-    refused(InvalidRequest, EndTransactionRequest("", producer_id, epoch, commits=True))
-    refused(InvalidRequest, EndTransactionRequest("x" * 250, producer_id, epoch, commits=True))
+    refused(TransactionalIdNotFound, m.EndTransactionRequest("never-used", producer_id, epoch, commits=True))
+    refused(InvalidRequest, m.EndTransactionRequest("", producer_id, epoch, commits=True))
+    refused(InvalidRequest, m.EndTransactionRequest("x" * 250, producer_id, epoch, commits=True))
     refused(
-        InvalidProducerIdMapping, EndTransactionRequest(producer.transactional_id, producer_id + 1, 0, commits=True)
+        InvalidProducerIdMapping, m.EndTransactionRequest(producer.transactional_id, producer_id + 1, 0, commits=True)
     )
     for timeout_ms in (0, -1, 900_001):
         with (
@@ -220,9 +211,9 @@ def test_bad_requests_are_refused_and_write_nothing(
         with pytest.raises(TransactionalIdNotFound):
             other.send(topic, b"foreign")
     batch = batch_of([b"x"], producer=producer.producer, base_sequence=0, is_transactional=True)
-    partition = [ProducePartition(topic, 0, len(batch))]
+    partition = [m.ProducePartition(topic, 0, len(batch))]
     with pytest.raises(InvalidRequiredAcks):
-        client.receive(client.send(ProduceRequest(ACKS_LEADER, 1000, partition, producer.transactional_id), batch))
+        client.receive(client.send(m.ProduceRequest(m.ACKS_LEADER, 1000, partition, producer.transactional_id), batch))
     assert committed(client, topic) == []
     assert listed(client, producer.transactional_id).state == "empty"
     producer.commit()
@@ -297,7 +288,7 @@ def test_transactions_that_follow_at_once_touch_the_partitions_that_each_of_them
 
 
 def offset_of(client: WireClient, group: str, topic: str) -> int:
-    response = cast("OffsetFetchResponse", client.call(OffsetFetchRequest(group)))
+    response = cast("m.OffsetFetchResponse", client.call(m.OffsetFetchRequest(group)))
     return next((each.offset for each in response.partitions if each.topic == topic), -1)
 
 

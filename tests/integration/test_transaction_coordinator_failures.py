@@ -10,14 +10,8 @@ from transactional_client import JobMemberClient, TransactionalClient, committed
 from waiting import wait_until
 from warmlog_broker.coordinator.framework import coordinator
 from warmlog_broker.coordinator.transaction import coordinator as transactions
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ConcurrentTransactions, CoordinatorNotAvailable, TransactionAbortable
-from warmlog_protocol.messages import (
-    LATEST_TIMESTAMP,
-    DeleteTopicsRequest,
-    EndTransactionRequest,
-    InitProducerIdRequest,
-    ListTransactionsRequest,
-)
 from wire_client import WireClient
 
 
@@ -27,11 +21,11 @@ def test_requests_that_wait_for_the_end_of_a_transaction_are_refused_when_its_lo
         with TransactionalClient(broker.address, "id").initialise() as producer:
             producer.send("t", b"value")
             broker.in_loop(lambda it: it.topics.partition("t", 0).take_offline("the disk fails"))
-            ending = producer.client.send(EndTransactionRequest("id", *producer.producer, commits=True))
+            ending = producer.client.send(m.EndTransactionRequest("id", *producer.producer, commits=True))
             wait_until(lambda: broker.in_loop(lambda it: "id" in it.services.coordinators.transactions._endings))
-            waiting = client.send(InitProducerIdRequest("id", 60_000))
+            waiting = client.send(m.InitProducerIdRequest("id", 60_000))
             with WireClient(broker.address) as other:
-                other.call(ListTransactionsRequest())  # the one before has begun to wait
+                other.call(m.ListTransactionsRequest())  # the one before has begun to wait
             broker.in_loop(lambda it: it.topics.partition("__transactions", 0).take_offline("the disk fails"))
             with pytest.raises(CoordinatorNotAvailable):
                 client.receive(waiting)
@@ -47,10 +41,10 @@ def test_a_deleted_topic_does_not_keep_a_transaction_from_ending(tmp_path: Path)
             for _ in range(2):
                 producer.send("gone", b"value")
                 producer.send("kept", b"value")
-                client.call(DeleteTopicsRequest(["gone"]))
+                client.call(m.DeleteTopicsRequest(["gone"]))
                 producer.commit()
                 client.create_topic("gone")
-        assert client.offset_at("kept", LATEST_TIMESTAMP) == 4
+        assert client.offset_at("kept", m.LATEST_TIMESTAMP) == 4
 
 
 def test_a_job_ends_although_what_closes_all_of_its_members_is_more_than_a_batch_may_have(
@@ -107,8 +101,8 @@ def test_a_transaction_that_an_older_broker_let_begin_before_the_last_record_is_
         ):
             client.create_topic("t")
             producer.send("t", b"first")
-            producer.client.send(EndTransactionRequest("id", *producer.producer, commits=True))
-            wait_until(lambda: client.offset_at("t", LATEST_TIMESTAMP) == 2)
+            producer.client.send(m.EndTransactionRequest("id", *producer.producer, commits=True))
+            wait_until(lambda: client.offset_at("t", m.LATEST_TIMESTAMP) == 2)
             older.setattr(transactions.TransactionCoordinator, "enrol_partition", lambda *_: None)
             early.producer = following = producer.producer[0], producer.producer[1] + 1
             early.send("t", b"second")
@@ -119,7 +113,7 @@ def test_a_transaction_that_an_older_broker_let_begin_before_the_last_record_is_
             early.producer = following
             with pytest.raises(TransactionAbortable):
                 early.commit()
-            assert client.offset_at("t", LATEST_TIMESTAMP) == 4  # the second one, and its marker
+            assert client.offset_at("t", m.LATEST_TIMESTAMP) == 4  # the second one, and its marker
             assert committed(client, "t") == [b"first"]
         early.initialise().send("t", b"third")
         early.commit()
@@ -141,7 +135,7 @@ def test_transactions_of_one_producer_do_not_overlap(tmp_path: Path, monkeypatch
             producer._sequences.clear()
             with pytest.raises(ConcurrentTransactions):
                 producer.send("t", b"second")
-            client.call(DeleteTopicsRequest(["stuck"]))
+            client.call(m.DeleteTopicsRequest(["stuck"]))
             wait_until(lambda: listed(client, "id").state == "empty")
             producer.send("t", b"second")
             producer.commit()

@@ -14,25 +14,12 @@ from integration.command_line import CommandLine, succeeded
 from transactions import SAMPLE, PrintedRecord, TransactionalProducer, printed_records, serve_sample
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.read_settings import ReadSettings
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import InvalidRecord, InvalidTxnState
-from warmlog_protocol.messages import (
-    LATEST_TIMESTAMP,
-    AbortedTransaction,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    IsolationLevel,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    ProducePartition,
-    ProduceRequest,
-)
 from wire_client import WireClient, batch_of
 
-COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+COMMITTED, UNCOMMITTED = m.IsolationLevel.READ_COMMITTED, m.IsolationLevel.READ_UNCOMMITTED
 TOPIC = "transfers"
 
 
@@ -72,15 +59,15 @@ async def consumed(address: str, topic: str, isolation: str, start: int = 0, **o
         ]
 
 
-def fetch(client: WireClient, topic: str, offset: int, isolation: int, max_bytes: int = 1 << 20) -> FetchedPartition:
-    wanted = FetchPartition(topic, 0, offset, max_bytes)
-    response, _ = client.receive(client.send(FetchRequest(0, 1, max_bytes, [wanted], isolation)))
-    return cast("FetchResponse", response).partitions[0]
+def fetch(client: WireClient, topic: str, offset: int, isolation: int, max_bytes: int = 1 << 20) -> m.FetchedPartition:
+    wanted = m.FetchPartition(topic, 0, offset, max_bytes)
+    response, _ = client.receive(client.send(m.FetchRequest(0, 1, max_bytes, [wanted], isolation)))
+    return cast("m.FetchResponse", response).partitions[0]
 
 
 def latest(client: WireClient, topic: str, isolation: int) -> int:
-    request = ListOffsetsRequest([ListOffsetsPartition(topic, 0, LATEST_TIMESTAMP)], isolation)
-    return cast("ListOffsetsResponse", client.call(request)).partitions[0].offset
+    request = m.ListOffsetsRequest([m.ListOffsetsPartition(topic, 0, m.LATEST_TIMESTAMP)], isolation)
+    return cast("m.ListOffsetsResponse", client.call(request)).partitions[0].offset
 
 
 # What Kafka wrote
@@ -124,7 +111,7 @@ async def test_arrow_batches_hold_committed_records_only(kafkas: BrokerProcess) 
 
 def test_the_broker_lists_the_aborted_transactions_that_kafkas_index_has(kafkas: BrokerProcess) -> None:
     dump = (SAMPLE / "00000000000000000000.txnindex.dump").read_text().splitlines()[1:]
-    expected = [AbortedTransaction(int(line.split()[3]), int(line.split()[5])) for line in dump]
+    expected = [m.AbortedTransaction(int(line.split()[3]), int(line.split()[5])) for line in dump]
     with WireClient(kafkas.address) as client:
         result = fetch(client, TOPIC, 0, COMMITTED)
         assert list(result.aborted_transactions) == expected
@@ -161,15 +148,15 @@ def test_a_fetch_of_committed_data_ends_at_the_last_stable_offset(
     other.abort()
     result = fetch(client, topic, 0, COMMITTED)
     assert result.last_stable_offset == result.high_watermark == 6
-    assert result.aborted_transactions == [AbortedTransaction(2, 3)]
+    assert result.aborted_transactions == [m.AbortedTransaction(2, 3)]
 
 
 def test_who_waits_for_committed_data_is_woken_by_the_marker_and_not_before(
     broker: BrokerThread, client: WireClient, topic: str
 ) -> None:
     producer = TransactionalProducer(broker, topic, 1)
-    wanted = [FetchPartition(topic, 0, 0, 1 << 20)]
-    waiting = client.send(FetchRequest(20_000, 1, 1 << 20, wanted, COMMITTED))
+    wanted = [m.FetchPartition(topic, 0, 0, 1 << 20)]
+    waiting = client.send(m.FetchRequest(20_000, 1, 1 << 20, wanted, COMMITTED))
     producer.send(b"a", b"b")
     client.socket.settimeout(0.3)
     with pytest.raises(TimeoutError):
@@ -237,7 +224,7 @@ async def test_a_tail_counts_back_from_the_end_of_what_the_reader_may_see(broker
                 *([b"done"] if isolation == "read_uncommitted" else []),
                 b"done",
             ]
-        settings = ReadSettings(isolation=IsolationLevel[isolation.upper()])
+        settings = ReadSettings(isolation=m.IsolationLevel[isolation.upper()])
         with arrow_reader(broker.address, [topic], start="-2", columns=["offset"], settings=settings) as reader:
             offsets = reader.read_all()["offset"].to_pylist()
         assert offsets == ([2] if isolation == "read_committed" else [4])
@@ -254,7 +241,7 @@ def test_batches_that_belong_to_no_transaction_of_their_request_are_refused(clie
         client.produce(topic, transactional)
     with pytest.raises(InvalidRecord, match="control batch"):
         client.produce(topic, with_attributes(batch, 3 << 4))
-    request = ProduceRequest(-1, 1000, [ProducePartition(topic, 0, len(batch))], transactional_id="t")
+    request = m.ProduceRequest(-1, 1000, [m.ProducePartition(topic, 0, len(batch))], transactional_id="t")
     with pytest.raises(InvalidTxnState, match="a batch that is not transactional"):
         client.produced(client.send(request, batch))
     assert client.produce(topic, batch).base_offset == 0

@@ -1,6 +1,7 @@
 """What tests of the broker's parts share: partitions on real logs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
@@ -34,6 +35,22 @@ class FakeDisk:
 
     def probe_soon(self) -> None:
         self.probes += 1
+
+
+def flush(partition: Partition) -> None:
+    """Sync what was appended, if anything was, and complete it."""
+    plan = partition.prepare_flush()
+    if plan is not None:
+        plan.run()
+        partition.flushed(plan)
+    partition.wake()
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    """One thread."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Points as users write them: text, numbers, times and mappings."""
+"""Points as users write them: text, numbers, times and mappings; points in time become milliseconds."""
 
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -19,6 +19,7 @@ from warmlog.points import (
     parse_point,
     parse_where,
 )
+from warmlog.times import asked_timestamp, datetime_of, milliseconds_of
 
 NOW_MS = 1_700_000_000_000
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -141,3 +142,37 @@ def test_a_single_name_is_no_list_of_topics() -> None:
 def test_what_is_no_name_is_refused_as_a_topic(given: Any) -> None:
     with pytest.raises(TypeError, match=r"^(topics must be a list of names|a topic's name must be a str, not )"):
         checked_topics(given)
+
+
+def test_a_datetime_without_a_zone_is_utc() -> None:
+    assert milliseconds_of(datetime(2013, 7, 1)) == 1_372_636_800_000
+    assert milliseconds_of(datetime(2013, 7, 1, tzinfo=UTC)) == 1_372_636_800_000
+
+
+def test_a_zone_counts() -> None:
+    assert milliseconds_of(datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))) == 0
+
+
+def test_a_fraction_of_a_millisecond_rounds_up_so_that_nothing_earlier_is_found() -> None:
+    assert milliseconds_of(datetime(1970, 1, 1, 0, 0, 0, 1)) == 1
+    assert milliseconds_of(datetime(1970, 1, 1, 0, 0, 0, 1000)) == 1
+    assert milliseconds_of(datetime(1969, 12, 31, 23, 59, 59, 999_001)) == 0
+
+
+def test_times_before_1970_are_negative() -> None:
+    assert milliseconds_of(datetime(1969, 12, 31, 23, 59, 59)) == -1000
+
+
+def test_milliseconds_become_a_datetime_and_come_back() -> None:
+    assert milliseconds_of(datetime_of(1_372_636_800_123)) == 1_372_636_800_123
+
+
+@pytest.mark.parametrize("before_ms", [1, 2, 3, 1_000_000])
+def test_a_broker_is_not_asked_for_a_time_before_1970_which_would_be_a_name(before_ms: int) -> None:
+    assert asked_timestamp(datetime(1970, 1, 1) - timedelta(milliseconds=before_ms)) == 0
+
+
+@pytest.mark.parametrize("at", ["yesterday", -5, 1.5, None])
+def test_what_is_no_point_in_a_log_is_refused(at: object) -> None:
+    with pytest.raises(ValueError, match="expected"):
+        asked_timestamp(at)  # type: ignore[arg-type]

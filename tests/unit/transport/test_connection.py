@@ -7,17 +7,8 @@ import pytest
 
 from fake_broker import FakeBroker
 from warmlog.errors import BrokerUnavailable, RemoteProtocolError, WarmlogError
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import encode_batch
-from warmlog_protocol.messages import (
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    MetadataRequest,
-    MetadataResponse,
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
-)
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_transport.address import Address
 from warmlog_transport.connection import Connection, Throttle
@@ -45,7 +36,7 @@ async def test_answers_find_their_requests() -> None:
     async with FakeBroker(a=1, b=2) as broker:
         connection = await open_to(broker)
         answers = await asyncio.gather(
-            *(connection.call(MetadataRequest([name]), MetadataResponse) for name in ("a", "b", "a", "b"))
+            *(connection.call(m.MetadataRequest([name]), m.MetadataResponse) for name in ("a", "b", "a", "b"))
         )
         assert [len(answer.topics[0].partitions) for answer in answers] == [1, 2, 1, 2]
         await connection.close()
@@ -60,10 +51,10 @@ async def test_a_fetched_payload_is_never_overwritten(value_bytes: int) -> None:
         connection = await open_to(broker)
         answers = []
         for offset in range(5):
-            request = FetchRequest(0, 1, 1, [FetchPartition("t", 0, offset, 1)])
+            request = m.FetchRequest(0, 1, 1, [m.FetchPartition("t", 0, offset, 1)])
             answers.append(await connection.ask(request))
         for offset, answer in enumerate(answers):
-            assert isinstance(answer.result, FetchResponse)
+            assert isinstance(answer.result, m.FetchResponse)
             assert bytes(answer.payload[-value_bytes:]) == bytes([offset]) * value_bytes
         await connection.close()
 
@@ -86,14 +77,14 @@ async def test_what_is_asked_for_at_once_leaves_in_one_write(monkeypatch: pytest
         monkeypatch.setattr(connection, "_transport", Recording())
         data = encode_batch([b"x"], timestamps_ms=1)
         answered: list[ReceivedResponse | WarmlogError] = []
-        request = ProduceRequest(-1, 100, [ProducePartition("t", 0, len(data))])
+        request = m.ProduceRequest(-1, 100, [m.ProducePartition("t", 0, len(data))])
         for _ in range(3):
             connection.request(request, [data], answered.append)
-        await connection.call(MetadataRequest(), MetadataResponse)
+        await connection.call(m.MetadataRequest(), m.MetadataResponse)
         assert writes == [7]
         assert len(answered) == 3
         results = [answer.result for answer in answered if isinstance(answer, ReceivedResponse)]
-        assert all(isinstance(result, ProduceResponse) for result in results)
+        assert all(isinstance(result, m.ProduceResponse) for result in results)
         await connection.close()
 
 
@@ -101,14 +92,14 @@ async def test_everything_that_waits_fails_when_the_connection_breaks() -> None:
     async with FakeBroker() as broker:
         connection = await open_to(broker)
         broker.is_silent = True
-        waiting = [asyncio.ensure_future(connection.call(MetadataRequest(), MetadataResponse)) for _ in range(3)]
+        waiting = [asyncio.ensure_future(connection.call(m.MetadataRequest(), m.MetadataResponse)) for _ in range(3)]
         await asyncio.sleep(0.02)
         broker.disconnect()
         for result in await asyncio.gather(*waiting, return_exceptions=True):
             assert isinstance(result, BrokerUnavailable)
         assert not connection.is_open
         with pytest.raises(BrokerUnavailable, match=f"127.0.0.1:{broker.port} lost"):
-            await connection.call(MetadataRequest(), MetadataResponse)
+            await connection.call(m.MetadataRequest(), m.MetadataResponse)
         await connection.close()
 
 
@@ -117,7 +108,7 @@ async def test_a_request_that_is_not_answered_in_time_ends_the_connection() -> N
         connection = await open_to(broker)
         broker.is_silent = True
         with pytest.raises(BrokerUnavailable, match=r"did not respond to MetadataRequest within 0\.05 s"):
-            await connection.call(MetadataRequest(), MetadataResponse, timeout_ms=50)
+            await connection.call(m.MetadataRequest(), m.MetadataResponse, timeout_ms=50)
         assert not connection.is_open
         await connection.close()
 
@@ -125,10 +116,10 @@ async def test_a_request_that_is_not_answered_in_time_ends_the_connection() -> N
 async def test_a_cancelled_request_leaves_the_connection_usable() -> None:
     async with FakeBroker(t=1) as broker:
         connection = await open_to(broker)
-        waiting = asyncio.ensure_future(connection.call(MetadataRequest(), MetadataResponse))
+        waiting = asyncio.ensure_future(connection.call(m.MetadataRequest(), m.MetadataResponse))
         await asyncio.sleep(0)
         waiting.cancel()
-        assert len((await connection.call(MetadataRequest(), MetadataResponse)).topics) == 1
+        assert len((await connection.call(m.MetadataRequest(), m.MetadataResponse)).topics) == 1
         await connection.close()
 
 
@@ -195,11 +186,11 @@ class Arrivals:
     def __init__(self, broker: FakeBroker, *delays_ms: int) -> None:
         self.times_s: list[float] = []
         self._delays_ms = list(delays_ms)
-        broker.further_handlers[MetadataRequest] = self._respond
+        broker.further_handlers[m.MetadataRequest] = self._respond
 
-    def _respond(self, _: MetadataRequest) -> MetadataResponse:
+    def _respond(self, _: m.MetadataRequest) -> m.MetadataResponse:
         self.times_s.append(asyncio.get_running_loop().time())
-        return MetadataResponse("cluster", 0, [], [], self._delays_ms.pop(0) if self._delays_ms else 0)
+        return m.MetadataResponse("cluster", 0, [], [], self._delays_ms.pop(0) if self._delays_ms else 0)
 
 
 async def test_nothing_is_sent_before_the_delay_that_a_response_tells_is_over() -> None:
@@ -211,11 +202,11 @@ async def test_nothing_is_sent_before_the_delay_that_a_response_tells_is_over() 
             Address("127.0.0.1", broker.port), OPTIONS, lambda: changes.append(loop.time()), throttle
         )
         arrivals = Arrivals(broker, 3000)
-        await connection.call(MetadataRequest(), MetadataResponse)
+        await connection.call(m.MetadataRequest(), m.MetadataResponse)
         until_s = throttle.until_s
         assert until_s == pytest.approx(arrivals.times_s[0] + 3, abs=0.2)
         assert not connection.is_writable
-        await asyncio.gather(*(connection.call(MetadataRequest(), MetadataResponse) for _ in range(2)))
+        await asyncio.gather(*(connection.call(m.MetadataRequest(), m.MetadataResponse) for _ in range(2)))
         assert connection.is_writable
         assert min(arrivals.times_s[1:]) >= until_s, "also far beyond the request timeout"
         assert changes
@@ -228,14 +219,14 @@ async def test_a_request_in_flight_may_take_as_much_longer_as_the_broker_does_no
     async with FakeBroker(t=1) as broker:
         connection = await open_to(broker)
         Arrivals(broker, 2000)
-        fetch = FetchRequest(1500, 1, 1, [FetchPartition("t", 0, 0, 1)])
-        waiting = asyncio.ensure_future(connection.call(fetch, FetchResponse))
+        fetch = m.FetchRequest(1500, 1, 1, [m.FetchPartition("t", 0, 0, 1)])
+        waiting = asyncio.ensure_future(connection.call(fetch, m.FetchResponse))
         await asyncio.sleep(0.05)
-        await connection.call(MetadataRequest(), MetadataResponse)
+        await connection.call(m.MetadataRequest(), m.MetadataResponse)
         await waiting
         broker.is_silent = True
         with pytest.raises(BrokerUnavailable, match="did not respond"):
-            await connection.call(MetadataRequest(), MetadataResponse)
+            await connection.call(m.MetadataRequest(), m.MetadataResponse)
         await connection.close()
 
 
@@ -243,9 +234,9 @@ async def test_a_connection_that_is_closed_while_it_is_throttled_sends_what_it_h
     async with FakeBroker(t=1) as broker:
         connection = await open_to(broker)
         Arrivals(broker, 60_000)
-        await connection.call(MetadataRequest(), MetadataResponse)
+        await connection.call(m.MetadataRequest(), m.MetadataResponse)
         data = encode_batch([b"x"], timestamps_ms=1)
-        connection.request(ProduceRequest(0, 100, [ProducePartition("t", 0, len(data))]), [data], None)
+        connection.request(m.ProduceRequest(0, 100, [m.ProducePartition("t", 0, len(data))]), [data], None)
         await connection.close()
         for _ in range(500):
             await asyncio.sleep(0.01)
@@ -256,11 +247,11 @@ async def test_a_connection_that_is_closed_while_it_is_throttled_sends_what_it_h
 
 def test_delays_that_overlap_are_counted_once() -> None:
     throttle = Throttle()
-    assert not throttle.note(MetadataResponse("c", 0, [], []), 10.0)
-    assert throttle.note(MetadataResponse("c", 0, [], [], 2000), 10.0)
-    assert not throttle.note(MetadataResponse("c", 0, [], [], 500), 11.0)
-    assert throttle.note(MetadataResponse("c", 0, [], [], 3000), 11.0)
+    assert not throttle.note(m.MetadataResponse("c", 0, [], []), 10.0)
+    assert throttle.note(m.MetadataResponse("c", 0, [], [], 2000), 10.0)
+    assert not throttle.note(m.MetadataResponse("c", 0, [], [], 500), 11.0)
+    assert throttle.note(m.MetadataResponse("c", 0, [], [], 3000), 11.0)
     assert [throttle.elapsed_s(now_s) for now_s in (10.0, 11.0, 14.0, 20.0)] == [0.0, 1.0, 4.0, 4.0]
-    assert throttle.note(MetadataResponse("c", 0, [], [], 3000), 20.0)
+    assert throttle.note(m.MetadataResponse("c", 0, [], [], 3000), 20.0)
     throttle.reset(21.0)
     assert throttle.elapsed_s(30.0) == 5.0

@@ -2,6 +2,7 @@
 
 import pytest
 
+from unit.broker.conftest import flush
 from unit.broker.handlers.conftest import MakeServices
 from warmlog_broker.handlers.produce import PendingProduce, produce
 from warmlog_broker.network.request_context import RequestContext
@@ -63,12 +64,7 @@ async def test_acks_of_all_wait_until_the_last_batch_is_durable(
     _, owner = begun(produce(services, context, *request(ACKS_ALL, 1, 0)))
     for number in (0, 1):
         assert owner.responses == []
-        partition = services.topics.partition("t", number)
-        plan = partition.prepare_flush()
-        assert plan is not None
-        plan.run()
-        partition.flushed(plan)
-        partition.wake()
+        flush(services.topics.partition("t", number))
     (response,) = owner.responses
     assert codes(response) == [ErrorCode.NONE, ErrorCode.NONE]
 

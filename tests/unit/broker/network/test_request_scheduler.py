@@ -120,19 +120,6 @@ def test_who_is_turned_away_is_read_and_nothing_starts() -> None:
     assert not room.scheduler.is_done
 
 
-def test_so_many_are_in_flight_and_the_rest_wait_in_order() -> None:
-    room = Room()
-    assert room.receive(1, 2, 3, 4, 5) == [1, 2, 3]
-    assert room.scheduler.has_backlog
-    assert not room.scheduler.may_read
-    room.end(2)
-    assert room.start_all() == [4]
-    room.end(1)
-    room.end(3)
-    assert room.start_all() == [5]
-    assert room.scheduler.may_read
-
-
 def test_nothing_starts_after_one_that_holds_until_it_is_released_or_has_ended() -> None:
     room = Room()
     room.receive(1, 2)
@@ -149,35 +136,6 @@ def test_nothing_starts_after_one_that_holds_until_it_is_released_or_has_ended()
     assert room.receive(4) == []
     room.end(3)
     assert room.start_all() == [4]
-
-
-def test_nothing_starts_while_too_much_waits_to_be_sent() -> None:
-    room = Room()
-    room.is_congested = True
-    assert room.receive(1) == []
-    assert not room.scheduler.may_read
-    room.is_congested = False
-    assert room.start_all() == [1]
-
-
-def test_responses_leave_as_they_come() -> None:
-    room = Room()
-    room.receive(1, 2, 3)
-    assert room.end(3) == ["response 3"]
-    assert room.end(1, None) == []
-    assert room.end(2) == ["response 2"]
-
-
-def test_responses_leave_in_the_order_of_their_requests_if_the_codec_keeps_it() -> None:
-    room = Room(keeps_order=True)
-    room.receive(1, 2, 3, 4)
-    assert room.end(3) == []
-    assert room.end(2, None) == []
-    assert room.scheduler.in_flight == 3
-    assert room.start_all() == []
-    assert room.end(1) == ["response 1", "response 3"]
-    assert room.start_all() == [4]
-    assert room.end(4) == ["response 4"]
 
 
 class SchedulerModel(RuleBasedStateMachine):

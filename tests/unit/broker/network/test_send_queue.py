@@ -4,36 +4,18 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
-import uvloop
 
+from unit.broker.network.conftest import FILE_BYTES, Run
 from warmlog_broker.network.memory_pool import ResponseMemory
 from warmlog_broker.network.send_queue import PAUSE_ABOVE_BYTES, PIECE_BYTES, SendQueue
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.storage.io.open_files import OpenFile
 from warmlog_broker.storage.record.file_records import FileSlice
-
-FILE_BYTES = 6 * 1024 * 1024
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
-
-
-@pytest.fixture(scope="module")
-def data() -> bytes:
-    return os.urandom(FILE_BYTES)
-
-
-@pytest.fixture
-def file(tmp_path: Path, data: bytes) -> OpenFile:
-    path = tmp_path / "0.log"
-    path.write_bytes(data)
-    return OpenFile(str(path), os.O_RDWR)
 
 
 class Sender(asyncio.Protocol):
@@ -70,18 +52,6 @@ class Sender(asyncio.Protocol):
 
     def _note_sent(self) -> None:
         self.sent += 1
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a coroutine to its end, on each kind of event loop."""
-    loop_factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-
-    def run_on_loop(work: Coroutine[Any, Any, None]) -> None:
-        with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.run(work)
-
-    return run_on_loop
 
 
 @asynccontextmanager

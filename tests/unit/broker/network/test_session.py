@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import trustme
-import uvloop
 
 from memory_quotas import memory_quotas
+from unit.broker.network.conftest import FILE_BYTES, TIMEOUT_S, Run, Tls
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.network import session as session_module
 from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Pieces, ProtocolCodec, Slices, WarmlogCodec
@@ -52,43 +52,7 @@ from warmlog_protocol.messages import (
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedBatch
 from warmlog_protocol.wire.frames import pack_frame
 
-FILE_BYTES = 1024 * 1024
-TIMEOUT_S = 20
 NO_TOPICS = MetadataResponse("cluster", 0, [], [])
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
-
-
-@pytest.fixture(scope="module")
-def data() -> bytes:
-    return os.urandom(FILE_BYTES)
-
-
-@pytest.fixture
-def file(tmp_path: Path, data: bytes) -> OpenFile:
-    path = tmp_path / "0.log"
-    path.write_bytes(data)
-    return OpenFile(str(path), os.O_RDWR)
-
-
-@pytest.fixture(scope="module")
-def authority() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(params=["asyncio", "uvloop"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a coroutine to its end, on each kind of event loop."""
-    loop_factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
-
-    def run_on_loop(work: Coroutine[Any, Any, None]) -> None:
-        errors: list[dict[str, Any]] = []
-        with asyncio.Runner(loop_factory=loop_factory) as runner:
-            runner.get_loop().set_exception_handler(lambda loop, context: errors.append(context))
-            runner.run(asyncio.wait_for(work, TIMEOUT_S))
-        assert errors == []
-
-    return run_on_loop
 
 
 class CountingWheel(TimerWheel):
@@ -215,19 +179,6 @@ async def connected(port: int, authority: trustme.CA | None = None) -> AsyncIter
 async def until(is_so: Callable[[], bool]) -> None:
     while not is_so():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
-
-
-@pytest.fixture(params=["plain text", "TLS"])
-def tls(request: pytest.FixtureRequest, authority: trustme.CA) -> tuple[ssl.SSLContext | None, trustme.CA | None]:
-    """The server's context, and whom clients trust."""
-    if request.param == "plain text":
-        return None, None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    return context, authority
-
-
-Tls = tuple[ssl.SSLContext | None, trustme.CA | None]
 
 
 # --- plain text and TLS ----------------------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from memory_quotas import quota
-from unit.broker.network.test_session import Client, Run, Server, Tls, authority, connected, run, serving, tls, until
+from unit.broker.network.conftest import Run, Tls
+from unit.broker.network.test_session import Client, Server, connected, serving, until
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.messages import (
@@ -19,7 +20,6 @@ from warmlog_protocol.messages import (
     ProduceResponse,
 )
 
-__all__ = ["authority", "run", "tls"]
 LARGE_BYTES = 3 << 20
 """More than the buffer of a connection holds."""
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from unit.broker.conftest import NOW_MS, MakePartition
+from unit.broker.conftest import NOW_MS, MakePartition, flush
 from warmlog_broker.replica.partition import Partition, PendingAppends
 from warmlog_broker.storage.producer.verification import NO_GUARD
 from warmlog_protocol.batch import ControlType
@@ -18,14 +18,6 @@ def append(partition: Partition, *values: bytes, done: list[ApiError | None] | N
     partition.append(
         batch_of(values, timestamp_ms=NOW_MS), ACKS_ALL, None if done is None else done.append, now_ms=NOW_MS
     )
-
-
-def flush(partition: Partition) -> None:
-    plan = partition.prepare_flush()
-    assert plan is not None
-    plan.run()
-    partition.flushed(plan)
-    partition.wake()
 
 
 def watermarks(partition: Partition) -> tuple[int, int, int]:

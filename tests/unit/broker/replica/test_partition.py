@@ -5,7 +5,7 @@ import errno
 
 import pytest
 
-from unit.broker.conftest import NOW_MS, MakePartition
+from unit.broker.conftest import NOW_MS, MakePartition, flush
 from warmlog_broker.replica.partition import OnDurable, Partition, read_bound
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
@@ -60,14 +60,6 @@ def append(
     )
     info = partition.append(batch, acks, on_durable, now_ms=NOW_MS, next_producer_id=100, guard=guard)
     return info.last_offset + 1
-
-
-def flush(partition: Partition) -> None:
-    plan = partition.prepare_flush()
-    assert plan is not None
-    plan.run()
-    partition.flushed(plan)
-    partition.wake()
 
 
 def test_an_append_is_durable_once_its_flush_is_over(make_partition: MakePartition) -> None:

@@ -1,7 +1,7 @@
 """Looking at data directories while the broker runs."""
 
 import errno
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,12 +14,6 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
 from warmlog_protocol.messages import ACKS_LEADER
 from wire_client import batch_of
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as threads:
-        yield threads
 
 
 @pytest_asyncio.fixture

@@ -38,50 +38,10 @@ def may(rules: Sequence[AclBinding], principal: str, operation: Operation, name:
 # --- examples --------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_rule_nothing_is_allowed() -> None:
-    assert Rights().operations(ALICE, TOPIC, "t") == 0
-
-
-def test_a_rule_is_for_its_principal_and_for_everyone_if_it_says_so() -> None:
-    assert may([rule(ALICE, Operation.READ)], ALICE, Operation.READ)
-    assert not may([rule(ALICE, Operation.READ)], BOB, Operation.READ)
-    assert may([rule(EVERYONE, Operation.READ)], BOB, Operation.READ)
-
-
-@pytest.mark.parametrize("name", ["t", "tt", "orders.eu", "orders."])
-def test_a_prefix_concerns_the_names_that_begin_so(name: str) -> None:
-    rules = [rule(ALICE, Operation.READ, "orders.", is_prefix=True)]
-    assert may(rules, ALICE, Operation.READ, name) == name.startswith("orders.")
-
-
-def test_a_denial_wins_wherever_it_is() -> None:
-    allowed = [rule(ALICE, Operation.READ), rule(EVERYONE, Operation.ALL, ANY_NAME)]
-    for denial in (
-        rule(ALICE, Operation.READ, is_allowed=False),
-        rule(EVERYONE, Operation.READ, "", is_prefix=True, is_allowed=False),
-        rule(ALICE, Operation.ALL, ANY_NAME, is_allowed=False),
-    ):
-        assert not may([*allowed, denial], ALICE, Operation.READ)
-
-
-def test_to_deny_an_operation_denies_nothing_that_it_implies() -> None:
-    rules = [rule(ALICE, Operation.WRITE), rule(ALICE, Operation.READ, is_allowed=False)]
-    assert may(rules, ALICE, Operation.DESCRIBE)
-    assert not may(
-        [rule(ALICE, Operation.WRITE), rule(ALICE, Operation.DESCRIBE, is_allowed=False)], ALICE, Operation.DESCRIBE
-    )
-
-
 @pytest.mark.parametrize("operation", SINGLE)
 def test_some_operations_allow_to_describe(operation: Operation) -> None:
     allowed = {each for each in SINGLE if may([rule(ALICE, operation)], ALICE, each)}
     assert allowed == {operation} | {each for each, by in IMPLIED.items() if operation in by}
-
-
-def test_what_no_rule_is_about_is_allowed_with_the_setting() -> None:
-    rights = Rights([rule(BOB, Operation.READ, "sec", is_prefix=True)], allows_without_rules=True)
-    assert rights.operations(ALICE, TOPIC, "open") >> Operation.WRITE & 1
-    assert not rights.operations(ALICE, TOPIC, "secret") >> Operation.WRITE & 1
 
 
 def test_the_cluster_is_not_open_with_the_setting() -> None:
@@ -103,15 +63,6 @@ def test_a_right_to_any_resource_must_not_be_denied_for_all_that_it_covers() -> 
     assert not may_write_any(a_prefix, rule(ALICE, Operation.WRITE, "a", is_prefix=True, is_allowed=False))
     assert not may_write_any(a_prefix, rule(ALICE, Operation.WRITE, ANY_NAME, is_allowed=False))
     assert not may_write_any(rule(ALICE, Operation.WRITE), rule(ALICE, Operation.ALL, is_allowed=False))
-
-
-def test_what_is_denied_of_one_name_is_allowed_by_another_that_implies_it() -> None:
-    rules = [
-        rule(ALICE, Operation.ALL, "abc"),
-        rule(ALICE, Operation.DESCRIBE, "abc", is_allowed=False),
-        rule(ALICE, Operation.READ, "ab"),
-    ]
-    assert Rights(rules).operations_on_any(ALICE, TOPIC) >> Operation.DESCRIBE & 1
 
 
 # --- the model -------------------------------------------------------------------------------------------------------

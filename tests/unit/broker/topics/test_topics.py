@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from unit.broker.conftest import NOW_MS
+from unit.broker.conftest import NOW_MS, flush
 from unit.broker.data_directories import open_directory
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.metadata_log import MetadataLog, TopicCreated
@@ -209,10 +209,7 @@ async def test_checkpoints_of_a_deleted_topic_are_gone_before_its_name_is_used_a
     await room.create("t", 1)
     partition = room.topics.partition("t", 0)
     partition.append(batch_of([b"x"], timestamp_ms=NOW_MS), -1, None, now_ms=NOW_MS)
-    plan = partition.prepare_flush()
-    assert plan is not None
-    plan.run()
-    partition.flushed(plan)
+    flush(partition)
     await room.directories.checkpoint([partition])
     path = room.data_dir / "recovery-point-offset-checkpoint"
     assert "t 0 1" in path.read_text()

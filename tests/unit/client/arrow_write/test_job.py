@@ -23,18 +23,7 @@ from warmlog.errors import (
     TransactionAbortable,
     UnknownProducerId,
 )
-from warmlog_protocol.messages import (
-    AbortJobMembersRequest,
-    AbortJobMembersResponse,
-    CommitJobRequest,
-    CommitJobResponse,
-    JobHeartbeatRequest,
-    JobHeartbeatResponse,
-    JobMember,
-    JoinJobRequest,
-    JoinJobResponse,
-    Message,
-)
+from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.options import ConnectionOptions
 
@@ -43,7 +32,7 @@ OPTIONS = ConnectionOptions(
 )
 JOB = Job("job", 7, 60_000)
 PATIENCE_MS = 2_000
-MEMBER = JobMember(90, 3)
+MEMBER = m.JobMember(90, 3)
 
 
 @dataclass
@@ -51,25 +40,25 @@ class FakeJobs:
     """What jobs have asked, and how it is answered."""
 
     broker: FakeBroker
-    requests: list[Message] = field(default_factory=list)
-    joined: JoinJobResponse = JoinJobResponse(False, 90, 3)  # noqa: RUF009 - frozen
-    committed: CommitJobResponse = CommitJobResponse(False, 5)  # noqa: RUF009 - frozen
+    requests: list[m.Message] = field(default_factory=list)
+    joined: m.JoinJobResponse = m.JoinJobResponse(False, 90, 3)  # noqa: RUF009 - frozen
+    committed: m.CommitJobResponse = m.CommitJobResponse(False, 5)  # noqa: RUF009 - frozen
     refusals: list[ApiError] = field(default_factory=list)
     """Of the next requests."""
 
     def __post_init__(self) -> None:
         self.broker.further_handlers = {
-            JoinJobRequest: self._responding(lambda: self.joined),
-            JobHeartbeatRequest: self._responding(JobHeartbeatResponse),
-            CommitJobRequest: self._responding(lambda: self.committed),
-            AbortJobMembersRequest: self._responding(AbortJobMembersResponse),
+            m.JoinJobRequest: self._responding(lambda: self.joined),
+            m.JobHeartbeatRequest: self._responding(m.JobHeartbeatResponse),
+            m.CommitJobRequest: self._responding(lambda: self.committed),
+            m.AbortJobMembersRequest: self._responding(m.AbortJobMembersResponse),
         }
 
-    def of(self, kind: type[Message]) -> list[Message]:
+    def of(self, kind: type[m.Message]) -> list[m.Message]:
         return [request for request in self.requests if isinstance(request, kind)]
 
-    def _responding(self, response: Callable[[], Message]) -> Callable[[Message], Message]:
-        def respond(request: Message) -> Message:
+    def _responding(self, response: Callable[[], m.Message]) -> Callable[[m.Message], m.Message]:
+        def respond(request: m.Message) -> m.Message:
             self.requests.append(request)
             if self.refusals:
                 raise self.refusals.pop(0)
@@ -90,7 +79,7 @@ async def cluster(jobs: FakeJobs) -> AsyncIterator[Cluster]:
         yield cluster
 
 
-async def producer_of(jobs: FakeJobs, member: JobMember | None) -> ArrowProducer:
+async def producer_of(jobs: FakeJobs, member: m.JobMember | None) -> ArrowProducer:
     assert member is not None
     producer = ArrowProducer(jobs.broker.address, OPTIONS, transactional_id=JOB.transactional_id)
     producer.become((member.producer_id, 3))
@@ -120,7 +109,7 @@ async def test_a_member_writes_in_the_jobs_transaction_with_the_producer_that_it
                 await send(producer, b"%d" % number, partition=number % 2)
             await producer.flush()
         await membership.confirm()
-    assert jobs.requests == [JoinJobRequest("job", 7, 60_000), JobHeartbeatRequest("job", 7, MEMBER)]
+    assert jobs.requests == [m.JoinJobRequest("job", 7, 60_000), m.JobHeartbeatRequest("job", 7, MEMBER)]
     assert {request.transactional_id for request in jobs.broker.produced} == {"job"}
     batches = [batch for partition in jobs.broker.topics["t"] for batch in partition.read_all()]
     assert [batch.values() for batch in batches] == [[b"0"], [b"2"], [b"1"], [b"3"]]
@@ -156,11 +145,11 @@ async def test_joining_is_retried_while_that_may_pass_and_else_says_why_not(jobs
 
 
 async def test_a_version_that_is_committed_has_no_members(jobs: FakeJobs, cluster: Cluster) -> None:
-    jobs.joined = JoinJobResponse(True)
+    jobs.joined = m.JoinJobResponse(True)
     async with Membership(cluster, JOB, patience_ms=PATIENCE_MS) as membership:
         assert await membership.join() is None
         await membership.confirm()
-    assert jobs.requests == [JoinJobRequest(*JOB)]
+    assert jobs.requests == [m.JoinJobRequest(*JOB)]
 
 
 async def test_heartbeats_keep_the_transaction_open_also_of_a_task_that_waits_for_its_first_record(
@@ -169,11 +158,11 @@ async def test_heartbeats_keep_the_transaction_open_also_of_a_task_that_waits_fo
     job = JOB._replace(timeout_ms=150)
     async with Membership(cluster, job, patience_ms=PATIENCE_MS):
         assert jobs.requests == []
-        await until(lambda: len(jobs.of(JobHeartbeatRequest)) >= 3)
+        await until(lambda: len(jobs.of(m.JobHeartbeatRequest)) >= 3)
         jobs.broker.disconnect()
         count = len(jobs.requests)
         await until(lambda: len(jobs.requests) > count + 2)
-    assert jobs.of(JoinJobRequest) == [JoinJobRequest(*job)]
+    assert jobs.of(m.JoinJobRequest) == [m.JoinJobRequest(*job)]
     count = len(jobs.requests)
     await asyncio.sleep(0.2)
     assert len(jobs.requests) == count, "heartbeats end with the task"
@@ -202,16 +191,16 @@ async def test_a_task_that_fails_aborts_what_it_has_written(jobs: FakeJobs, clus
         with pytest.raises(ValueError, match="row"):
             async with Membership(cluster, JOB, patience_ms=PATIENCE_MS) as membership:
                 await fail(membership, joins=joins)
-    assert jobs.requests == [JoinJobRequest(*JOB), AbortJobMembersRequest("job", 7, [MEMBER])]
+    assert jobs.requests == [m.JoinJobRequest(*JOB), m.AbortJobMembersRequest("job", 7, [MEMBER])]
 
 
 async def test_a_commit_is_retried_until_a_response(jobs: FakeJobs, cluster: Cluster) -> None:
     jobs.refusals += [CoordinatorLoadInProgress("loading")]
-    other = JobMember(91, 0)
-    assert await commit_job(cluster, JOB, [MEMBER, other], records=5, patience_ms=PATIENCE_MS) == CommitJobResponse(
+    other = m.JobMember(91, 0)
+    assert await commit_job(cluster, JOB, [MEMBER, other], records=5, patience_ms=PATIENCE_MS) == m.CommitJobResponse(
         False, 5
     )
-    assert jobs.requests == [CommitJobRequest("job", 7, [MEMBER, other], 5)] * 2
+    assert jobs.requests == [m.CommitJobRequest("job", 7, [MEMBER, other], 5)] * 2
 
 
 async def test_a_commit_without_a_response_says_that_it_may_have_been_done(jobs: FakeJobs, cluster: Cluster) -> None:
@@ -228,4 +217,4 @@ async def test_a_commit_that_is_refused_is_not_retried(jobs: FakeJobs, cluster: 
     jobs.refusals.append(InvalidTxnState("version 7 is committed"))
     with pytest.raises(InvalidTxnState):
         await abort_job_members(cluster, JOB, [MEMBER], patience_ms=PATIENCE_MS)
-    assert jobs.requests == [CommitJobRequest("job", 7, [MEMBER], 1), AbortJobMembersRequest("job", 7, [MEMBER])]
+    assert jobs.requests == [m.CommitJobRequest("job", 7, [MEMBER], 1), m.AbortJobMembersRequest("job", 7, [MEMBER])]

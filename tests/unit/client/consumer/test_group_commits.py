@@ -1,7 +1,8 @@
-"""What a consumer commits for its group, and where it continues, against a coordinator in memory."""
+"""What a consumer commits for its group, by itself and by hand, and where it continues: a coordinator in memory."""
 
 import asyncio
 import logging
+import time
 from typing import Any, Never
 
 import pytest
@@ -10,14 +11,23 @@ import warmlog
 from fake_broker import FakeBroker, FakePartition
 from fake_coordinator import FakeCoordinator, owned
 from group_consumer import ALL, FIRST, PATIENCE_S, consumer, fill, place, take, until
+from warmlog.consumer import offset_commits
 from warmlog.points import Where
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.messages import ListOffsetsRequest, OffsetFetchRequest
+
+pytestmark = pytest.mark.usefixtures("coordinator")
+
+
+@pytest.fixture
+def coordinator(broker: FakeBroker) -> FakeCoordinator:
+    return FakeCoordinator(broker, FIRST)
 
 
 async def test_it_starts_where_the_group_has_committed_and_elsewhere_at_start(
     broker: FakeBroker, coordinator: FakeCoordinator
 ) -> None:
+    coordinator.initial = ALL
     coordinator.offsets[next(iter(FIRST))] = (6, 0)
     async with consumer(broker, start=7) as client:
         batches = await take(client.batches(), 2)
@@ -31,7 +41,6 @@ async def test_it_starts_where_the_group_has_committed_and_elsewhere_at_start(
 async def test_latest_is_the_end_when_the_consumer_starts_and_what_is_added_later_is_read_as_a_whole(
     broker: FakeBroker, coordinator: FakeCoordinator, start: Where, first: bytes, names: dict[str, Any]
 ) -> None:
-    coordinator.initial = FIRST
     async with consumer(broker, start=start, **names) as client:
         batches = client.batches()
         fill(broker, 0, 1)
@@ -47,14 +56,9 @@ async def test_latest_is_the_end_when_the_consumer_starts_and_what_is_added_late
 
 @pytest.mark.parametrize(("look_up_s", "request_timeout_ms"), [(5.0, 100), (0.1, 60_000)])
 async def test_an_end_that_cannot_be_looked_up_at_the_start_is_looked_up_when_the_partition_is_read(
-    broker: FakeBroker,
-    coordinator: FakeCoordinator,
-    monkeypatch: pytest.MonkeyPatch,
-    look_up_s: float,
-    request_timeout_ms: int,
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, look_up_s: float, request_timeout_ms: int
 ) -> None:
     monkeypatch.setattr("warmlog.consumer.group.start.LOOK_UP_S", look_up_s)
-    coordinator.initial = FIRST
     broker.refusal = lambda message: (
         warmlog.StorageError("offline") if isinstance(message, ListOffsetsRequest) else None
     )
@@ -64,6 +68,8 @@ async def test_an_end_that_cannot_be_looked_up_at_the_start_is_looked_up_when_th
 
 
 async def test_on_revoked_can_commit_only_what_is_given_up(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
+    coordinator.initial = ALL
+
     async def commit(partitions: list[tuple[str, int]]) -> None:
         await client.commit({each: client.position(*each) for each in partitions})
         committed.append(dict(coordinator.committed))
@@ -86,6 +92,7 @@ async def test_on_revoked_can_commit_only_what_is_given_up(broker: FakeBroker, c
 async def test_where_it_begins_is_committed_if_the_next_process_would_begin_later(
     broker: FakeBroker, coordinator: FakeCoordinator, names: dict[str, Any]
 ) -> None:
+    coordinator.initial = ALL
     async with consumer(broker, start={"t-0": "latest", "t-1": "earliest"}, **names) as client:
         fill(broker, 0, 1)
         await take(client.batches(), 1)
@@ -100,7 +107,6 @@ async def test_where_it_begins_is_committed_if_the_next_process_would_begin_late
 async def test_what_the_loop_has_finished_with_is_committed_and_not_what_it_is_handling(
     broker: FakeBroker, coordinator: FakeCoordinator
 ) -> None:
-    coordinator.initial = FIRST
     async with consumer(broker, commit_interval_ms=10) as client:
         batches = client.batches()
         await take(batches, 1)
@@ -117,7 +123,6 @@ async def test_what_the_loop_has_finished_with_is_committed_and_not_what_it_is_h
 
 
 async def test_the_record_in_hand_is_not_committed(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
-    coordinator.initial = FIRST
     async with consumer(broker) as client:
         seen = []
         async for record in client:
@@ -130,6 +135,7 @@ async def test_the_record_in_hand_is_not_committed(broker: FakeBroker, coordinat
 
 
 async def test_a_loop_that_ends_by_itself_commits_all(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
+    coordinator.initial = ALL
     async with consumer(broker) as client:
         assert len([batch async for batch in client.batches(until="latest")]) == 4
     assert coordinator.committed == {("t", 0): 8, ("t", 1): 8}
@@ -138,8 +144,6 @@ async def test_a_loop_that_ends_by_itself_commits_all(broker: FakeBroker, coordi
 async def test_an_error_in_the_loop_commits_what_was_finished_before(
     broker: FakeBroker, coordinator: FakeCoordinator
 ) -> None:
-    coordinator.initial = FIRST
-
     async def handle() -> None:
         async with consumer(broker) as client:
             async for batch in client.batches():
@@ -154,7 +158,6 @@ async def test_an_error_in_the_loop_commits_what_was_finished_before(
 async def test_commits_by_hand_of_a_batch_a_record_a_mapping_and_everything(
     broker: FakeBroker, coordinator: FakeCoordinator
 ) -> None:
-    coordinator.initial = FIRST
     async with consumer(broker, commit="manual") as client:
         batches = client.batches()
         (batch,) = await take(batches, 1)
@@ -187,10 +190,7 @@ async def test_commits_by_hand_of_a_batch_a_record_a_mapping_and_everything(
     assert coordinator.committed == {("t", 0): 9}
 
 
-async def test_metadata_is_kept_with_an_offset_until_the_next_commit(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
-    coordinator.initial = FIRST
+async def test_metadata_is_kept_with_an_offset_until_the_next_commit(broker: FakeBroker) -> None:
     async with consumer(broker, commit="manual") as client:
         (batch,) = await take(client.batches(), 1)
         assert await client.committed_metadata(["t-0"]) == {("t", 0): None}
@@ -210,7 +210,6 @@ async def test_metadata_is_kept_with_an_offset_until_the_next_commit(
 
 
 async def test_automatic_commits_never_go_back(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
-    coordinator.initial = FIRST
     async with consumer(broker) as client:
         batches = client.batches()
         (batch,) = await take(batches, 1)
@@ -225,7 +224,6 @@ async def test_automatic_commits_never_go_back(broker: FakeBroker, coordinator: 
 async def test_a_batch_that_was_read_before_the_partition_was_given_up_takes_no_offset_back(
     broker: FakeBroker, coordinator: FakeCoordinator
 ) -> None:
-    coordinator.initial = FIRST
     async with consumer(broker, commit="manual") as client:
         batches = client.batches()
         (old,) = await take(batches, 1)
@@ -249,7 +247,6 @@ async def test_a_batch_that_was_read_before_the_partition_was_given_up_takes_no_
 async def test_a_committed_offset_that_is_gone_is_an_error_or_a_reset_with_a_warning(
     broker: FakeBroker, coordinator: FakeCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    coordinator.initial = FIRST
     coordinator.offsets[next(iter(FIRST))] = (2, -1)
     partition = broker.topics["t"][0]
     partition.log_start_offset = 4
@@ -296,7 +293,6 @@ async def test_a_consumer_of_given_partitions_that_could_not_start_commits_nothi
 async def test_commits_at_the_same_time_share_requests_and_keep_their_order(
     broker: FakeBroker, coordinator: FakeCoordinator
 ) -> None:
-    coordinator.initial = FIRST
     async with consumer(broker, commit="manual") as client:
         await take(client.batches(), 1)
         before = len(coordinator.commits)
@@ -309,7 +305,6 @@ async def test_stored_batches_that_are_taken_together_and_delivered_apart_are_co
     broker: FakeBroker, coordinator: FakeCoordinator
 ) -> None:
     pytest.importorskip("pyarrow")
-    coordinator.initial = FIRST
     for count in (900, 3500):
         broker.add_batch("t", 0, encode_batch([b"x" * 1000] * count, timestamps_ms=[1000] * count))
     async with consumer(broker, start=8, commit="manual", partition_max_bytes=8 * 1024 * 1024) as client:
@@ -319,3 +314,142 @@ async def test_stored_batches_that_are_taken_together_and_delivered_apart_are_co
             assert part.num_rows == rows
             await client.commit()
             assert coordinator.committed == {("t", 0): committed}
+
+
+async def test_an_automatic_commit_takes_no_commit_by_hand_back_that_is_under_way(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async with consumer(broker) as client:
+        (batch,) = await take(client.batches(), 1)
+        by_hand = asyncio.ensure_future(client.commit(batch))
+        await asyncio.sleep(0)
+    await by_hand
+    assert coordinator.committed == {("t", 0): 4}
+
+
+async def test_an_automatic_commit_takes_no_commit_by_hand_back_that_was_cancelled(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async with consumer(broker) as client:
+        (batch,) = await take(client.batches(), 1)
+        by_hand = asyncio.ensure_future(client.commit(batch))
+        await asyncio.sleep(0)
+        assert by_hand.cancel()
+    assert coordinator.committed == {("t", 0): 4}
+
+
+async def test_a_seek_to_what_is_committed_waits_for_commits_that_were_cancelled(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async with consumer(broker, commit="manual") as client:
+        batches = client.batches()
+        for _ in range(2):
+            await take(batches, 1)
+            by_hand = asyncio.ensure_future(client.commit())
+            await asyncio.sleep(0)
+            assert by_hand.cancel()
+        await client.seek_to_committed()
+        assert client.position("t", 0) == 8
+        await client.commit()
+    assert coordinator.committed == {("t", 0): 8}
+
+
+async def test_an_automatic_commit_is_made_after_a_commit_by_hand_was_refused(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async with consumer(broker) as client:
+        batches = client.batches()
+        await take(batches, 2)
+        coordinator.most = 8
+        with pytest.raises(warmlog.OffsetOutOfRange):
+            await client.commit({"t-0": 100})
+    assert coordinator.committed == {("t", 0): 4}
+
+
+async def test_a_commit_that_the_close_of_the_consumer_interrupts_says_so(
+    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_commits, "LAST_COMMIT_TIMEOUT_S", 0.1)
+    async with consumer(broker, commit="manual") as client:
+        (batch,) = await take(client.batches(), 1)
+        broker.is_silent = True
+        by_hand = asyncio.ensure_future(client.commit(batch))
+        await asyncio.sleep(0)
+    with pytest.raises(warmlog.ClientClosed, match="closed before the commit had a response"):
+        await by_hand
+    assert coordinator.committed == {}
+
+
+async def test_a_cancelled_block_of_a_member_ends_within_a_second_while_the_broker_is_away(
+    broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    read = asyncio.Event()
+
+    async def work() -> None:
+        async with consumer(broker) as client:
+            async for _ in client.batches():
+                broker.is_silent = client.position("t", 0) > 4
+                if broker.is_silent:
+                    read.set()
+
+    working = asyncio.create_task(work())
+    await read.wait()
+    before = time.monotonic()
+    working.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+    assert time.monotonic() - before < 1
+    assert "the last commit had no response within 0.5 s: records may be handled twice" in caplog.text
+
+
+async def test_a_commit_of_on_revoked_ends_where_the_block_was_cancelled_and_the_broker_is_away(
+    broker: FakeBroker,
+) -> None:
+    read = asyncio.Event()
+
+    async def write_out(_: object) -> None:
+        await client.commit()
+
+    async def work() -> None:
+        async with client:
+            async for _ in client.batches():
+                broker.is_silent = True
+                read.set()
+                await asyncio.sleep(60)
+
+    client = consumer(broker, commit="manual", on_revoked=write_out)
+    working = asyncio.create_task(work())
+    await read.wait()
+    before = time.monotonic()
+    working.cancel()
+    with pytest.raises(warmlog.ClientClosed, match="closed before the commit had a response"):
+        await working
+    assert time.monotonic() - before < 1
+
+
+async def test_a_commit_beside_the_close_finds_the_consumer_closed_and_nothing_lost(broker: FakeBroker) -> None:
+    lost: list[object] = []
+    client = consumer(broker, on_lost=lost.append)
+    await client.start()
+    await take(client.batches(), 2)
+
+    async def commit_on_and_on() -> None:
+        while True:
+            await client.commit()
+            await asyncio.sleep(0)
+
+    committing_task = asyncio.ensure_future(commit_on_and_on())
+    await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(warmlog.ClientClosed):
+        await committing_task
+    assert lost == []
+
+
+async def test_tables_count_as_reading(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
+    async with consumer(broker, max_poll_interval_ms=1000) as client:
+        await take(client.batches(), 1)
+        for _ in range(4):
+            await client.to_arrow()
+            await asyncio.sleep(0.4)
+        assert coordinator.left == []

@@ -16,6 +16,8 @@ from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import StaleMemberEpoch, UnstableOffsetCommit
 from warmlog_protocol.messages import Message, OffsetFetchRequest
 
+pytestmark = pytest.mark.usefixtures("coordinator")
+
 
 async def test_it_joins_with_what_it_was_given_and_reads_what_it_is_assigned(
     broker: FakeBroker, coordinator: FakeCoordinator
@@ -243,9 +245,7 @@ async def test_callbacks_run_to_their_end_also_if_the_read_is_cancelled_meanwhil
         assert coordinator.committed == {("t", 0): 7}
 
 
-async def test_paused_partitions_are_delivered_when_they_are_resumed(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_paused_partitions_are_delivered_when_they_are_resumed(broker: FakeBroker) -> None:
     async with consumer(broker) as client:
         records = client.records()
         first = await anext(records)
@@ -279,9 +279,7 @@ async def test_the_lag_in_records_and_in_seconds(broker: FakeBroker, coordinator
         assert await client.lag() == {("t", 0): (0, 0.0)}
 
 
-async def test_the_lag_does_not_count_what_the_log_no_longer_has(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_the_lag_does_not_count_what_the_log_no_longer_has(broker: FakeBroker) -> None:
     async with consumer(broker, partitions=["t-0"]) as client:
         broker.topics["t"][0].log_start_offset = 5
         assert client.position("t", 0) == 0
@@ -315,7 +313,7 @@ async def test_a_revocation_whose_commit_was_cancelled_is_carried_out_by_the_nex
 
 
 async def test_a_partition_may_be_given_up_while_another_task_asks_about_it(
-    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with consumer(broker) as client:
         await take(client.batches(), 2)
@@ -348,7 +346,7 @@ async def test_a_partition_may_be_given_up_while_another_task_asks_about_it(
 
 @pytest.mark.parametrize("when", ["its end is looked up", "it is read"])
 async def test_a_partition_may_be_given_up_while_a_table_is_read(
-    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch, when: str
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     pytest.importorskip("pyarrow")
     async with consumer(broker, commit="manual") as client:
@@ -381,7 +379,7 @@ async def test_a_partition_may_be_given_up_while_a_table_is_read(
 
 
 async def test_an_assignment_whose_end_cannot_be_looked_up_is_read_later(
-    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with consumer(broker) as client:
         core = client._core
@@ -414,7 +412,7 @@ async def test_what_needs_a_group_is_refused_without_one(broker: FakeBroker) -> 
 
 
 async def test_a_read_with_an_end_waits_for_a_partition_whose_offset_an_open_transaction_commits(
-    broker: FakeBroker, coordinator: FakeCoordinator
+    broker: FakeBroker,
 ) -> None:
     fetch, refused = broker.further_handlers[OffsetFetchRequest], []
 

@@ -17,6 +17,8 @@ from warmlog.consumer.group.membership import Owned
 from warmlog.ranges import range_reader
 from warmlog_protocol.batch import encode_batch
 
+pytestmark = pytest.mark.usefixtures("coordinator")
+
 
 @pytest.fixture
 def coordinator(broker: FakeBroker) -> FakeCoordinator:
@@ -115,9 +117,7 @@ async def test_the_parts_of_a_large_batch_are_committed_as_they_are_finished_and
         assert coordinator.committed["t", 0] == ends[1]
 
 
-async def test_an_arrow_iterator_within_a_large_batch_goes_where_it_is_sent(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_an_arrow_iterator_within_a_large_batch_goes_where_it_is_sent(broker: FakeBroker) -> None:
     pytest.importorskip("pyarrow")
     count = 6000
     broker.add_batch("t", 0, encode_batch([b"x" * 1000] * count, timestamps_ms=[1000] * count))
@@ -133,9 +133,7 @@ async def test_an_arrow_iterator_within_a_large_batch_goes_where_it_is_sent(
         assert (await anext(batches))["offset"][0].as_py() == 0
 
 
-async def test_an_arrow_loop_that_cannot_hold_a_timestamp_skips_nothing(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_an_arrow_loop_that_cannot_hold_a_timestamp_skips_nothing(broker: FakeBroker) -> None:
     pytest.importorskip("pyarrow")
     broker.add_batch("t", 0, encode_batch([b"8"], timestamps_ms=[2**60]))
     fill(broker, 0, 4)
@@ -175,9 +173,7 @@ async def test_a_partition_is_given_up_with_what_was_delivered_since_the_last_co
         assert core.given_up == ({("t", 0)} if is_given_up else set())
 
 
-async def test_nothing_else_is_read_while_a_table_is(
-    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_else_is_read_while_a_table_is(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
     begun, may_end = asyncio.Event(), asyncio.Event()
     read_all = range_reader.read_all
@@ -234,9 +230,7 @@ async def test_handlers_that_block_the_event_loop_are_told_within_a_batch_that_i
         assert handled < 9_000
 
 
-async def test_a_seek_within_a_batch_takes_effect_at_the_next_record(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_seek_within_a_batch_takes_effect_at_the_next_record(broker: FakeBroker) -> None:
     fill(broker, 0, 100)
     async with consumer(broker, start=8) as client, asyncio.timeout(PATIENCE_S):
         records = client.records()

@@ -1,4 +1,4 @@
-"""A consumer that is refused by its group, loses its place, or is silent, against a coordinator in memory."""
+"""Members that are refused, lose their place, are silent or closed meanwhile, against a coordinator in memory."""
 
 import asyncio
 import gc
@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 
 import warmlog
+import warmlog.blocking
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
 from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, fill, place, take, until
 from warmlog.consumer.group import start as group_start
+from warmlog.consumer.starting import look_up_points
 from warmlog_protocol.errors import CoordinatorLoadInProgress, GroupMaxSizeReached, UnknownMemberId
 from warmlog_protocol.messages import GroupHeartbeatRequest, Message, OffsetFetchRequest
 from warmlog_transport.cluster import Cluster
+
+pytestmark = pytest.mark.usefixtures("coordinator")
 
 
 @pytest.mark.parametrize("notices_by", ["heartbeat", "commit"])
@@ -253,7 +257,7 @@ async def test_a_consumer_whose_event_loop_has_ended_leaves_the_group(
 
 
 async def test_a_heartbeat_that_cannot_be_sent_is_repeated_with_pauses_and_the_member_goes_on(
-    broker: FakeBroker, coordinator: FakeCoordinator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     real, failures = Cluster.call, 0
 
@@ -270,3 +274,141 @@ async def test_a_heartbeat_that_cannot_be_sent_is_repeated_with_pauses_and_the_m
         assert len(await take(client.batches(), 1)) == 1
     assert time.monotonic() - began_s > 0.1 * 0.5 * (1 + 2 + 4 + 8)
     assert caplog.text.count("a heartbeat could not be sent") == failures == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"group": ""}, "group='': a name of 1 to 249 bytes"),
+        ({"group": "g" * 250}, "a name of 1 to 249 bytes"),
+        ({"instance_id": ""}, "instance_id=''"),
+        ({"commit": "often"}, "commit='often': one of auto, manual expected"),
+        ({"commit_interval_ms": 0}, "commit_interval_ms=0: at least 1 expected"),
+        ({"session_timeout_ms": -5}, "session_timeout_ms=-5: at least 1 expected"),
+        ({"on_lost": 5}, "on_lost=5: a function that takes a list of partitions is expected"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(warmlog.InvalidConfig, match=message):
+        warmlog.Consumer("127.0.0.1:1", topics=["t"], **{"group": "etl", **options})
+
+
+def test_options_of_members_need_a_group() -> None:
+    texts = [{"instance_id": "i"}, {"commit": "manual"}, {"assignor": "range"}, {"on_lost": print}]
+    for option in [*texts, {"session_timeout_ms": 6000}, {"commit_interval_ms": 100}, {"max_poll_interval_ms": 1000}]:
+        with pytest.raises(TypeError, match=rf"^{next(iter(option))}=.* is for a consumer with a group"):
+            warmlog.Consumer("127.0.0.1:1", topics=["t"], **option)
+
+
+def test_callbacks_of_members_are_refused_with_partitions() -> None:
+    with pytest.raises(TypeError, match=r"^on_revoked=.* is for members of a group: give topics or pattern"):
+        warmlog.Consumer("127.0.0.1:1", partitions=["t-0"], group="etl", on_revoked=print)
+    warmlog.Consumer("127.0.0.1:1", partitions=["t-0"], group="etl", commit="manual", commit_interval_ms=100)
+
+
+def test_callbacks_of_the_blocking_consumer_are_plain_functions() -> None:
+    async def revoked(_: object) -> None: ...
+
+    with pytest.raises(warmlog.InvalidConfig, match="a plain function is expected, not a coroutine function"):
+        warmlog.blocking.Consumer("127.0.0.1:1", topics=["t"], group="etl", on_revoked=revoked)
+
+
+@pytest.mark.parametrize("option", ["group", "instance_id", "pattern"])
+def test_text_without_utf_8_is_refused_before_a_broker_is_asked(option: str) -> None:
+    options = {"group": "g", **({} if option == "pattern" else {"topics": ["t"]}), option: "\udcff"}
+    with pytest.raises(warmlog.InvalidConfig, match=option):
+        warmlog.Consumer("127.0.0.1:1", **options)  # type: ignore[arg-type]
+
+
+async def test_a_callback_that_reads_is_told_that_it_cannot(broker: FakeBroker) -> None:
+    async def assigned(_: list[tuple[str, int]]) -> None:
+        await anext(client.batches())
+
+    async with consumer(broker, on_assigned=assigned) as client, asyncio.timeout(10):
+        with pytest.raises(warmlog.ConsumerBusy, match="on_assigned, on_revoked and on_lost cannot read"):
+            await anext(client.batches())
+        assert place(await anext(client.batches())) in {(0, 4), (1, 4)}
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="Python 3.11 has no eager tasks")
+async def test_a_loop_whose_tasks_begin_at_once_commits_and_closes(broker: FakeBroker) -> None:
+    asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+
+    async def close(_: list[tuple[str, int]]) -> None:
+        await client.close()
+
+    async with consumer(broker, commit="manual", on_revoked=close) as client, asyncio.timeout(10):
+        batch = await anext(client.batches())
+        await client.commit(batch)
+        assert (await client.committed())[batch.topic, batch.partition] == 4
+
+
+async def test_a_callback_that_waits_for_a_task_or_a_thread_that_reads_is_told_so(broker: FakeBroker) -> None:
+    async def assigned(_: list[tuple[str, int]]) -> None:
+        await asyncio.create_task(anext(client.batches()))  # type: ignore[arg-type]
+
+    async with consumer(broker, on_assigned=assigned) as client, asyncio.timeout(10):
+        with pytest.raises(warmlog.ConsumerBusy, match="cannot read"):
+            await anext(client.batches())
+
+    def read_blocking() -> None:
+        options = {"topics": ["t"], "group": "etl", "on_assigned": lambda _: next(client.batches())}
+        with warmlog.blocking.Consumer(broker.address, **options) as client:
+            next(client.batches())
+
+    with pytest.raises(warmlog.ConsumerBusy, match="cannot read"):
+        await asyncio.to_thread(read_blocking)
+
+
+@pytest.mark.parametrize("options", [{}, {"group": None}], ids=["with a group", "without"])
+async def test_a_reader_that_waits_is_told_that_another_task_has_closed_the_consumer(
+    broker: FakeBroker, options: dict[str, None]
+) -> None:
+    async with consumer(broker, **options, start="latest") as client, asyncio.timeout(10):
+        reading = asyncio.ensure_future(anext(client.batches()))
+        await asyncio.sleep(0.05)
+        await client.close()
+        with pytest.raises(warmlog.ClientClosed, match="the consumer is closed"):
+            await reading
+
+
+async def test_a_consumer_that_is_closed_while_it_looks_where_to_start_takes_nothing(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, may_go_on, calls = asyncio.Event(), asyncio.Event(), Calls()
+
+    async def look_up_slowly(*given: Any) -> Any:
+        looks.set()
+        await may_go_on.wait()
+        return await look_up_points(*given)
+
+    monkeypatch.setattr(group_start, "look_up_points", look_up_slowly)
+    client = await consumer(broker, **calls.options).start()
+    async with asyncio.timeout(10):
+        reading = asyncio.create_task(anext(client.batches()))
+        await looks.wait()
+        closing = asyncio.create_task(client.close())
+        may_go_on.set()
+        await closing
+        with pytest.raises(warmlog.ClientClosed):
+            await reading
+    assert calls.all == []
+
+
+@pytest.mark.parametrize("turns", range(1, 9))
+@pytest.mark.parametrize("options", [{}, {"group": None}], ids=["with a group", "without"])
+async def test_a_close_that_is_cancelled_ends_all_the_same_and_another_waits_for_it(
+    broker: FakeBroker, options: dict[str, None], turns: int
+) -> None:
+    threads = threading.enumerate()
+    client = await consumer(broker, **options).start()
+    async with asyncio.timeout(10):
+        await anext(client.batches())
+        closing = asyncio.create_task(client.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        await client.close()
+    assert threading.enumerate() == threads
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "warmlog close"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 import warmlog
 from fake_broker import FakeBroker, Fault
 from warmlog.producer.delivery import RecordMetadataRanges
+from warmlog.producer.transaction import TransactionalId
 from warmlog_protocol.codec.compression import Codec
+from warmlog_protocol.messages import OffsetCommitPartition, OffsetCommitRequest, OffsetCommitResponse
 
 pytestmark = pytest.mark.usefixtures("quick_clock")
 
@@ -499,3 +502,22 @@ async def test_a_deleted_topic_fails_what_is_under_way_and_can_come_back() -> No
         await client.send("other", b"")
         broker.topics[TOPIC] = deleted
         assert (await asyncio.wait_for(client.send(TOPIC, b""), 5)).offset == 1
+
+
+async def test_a_request_that_is_repeated_comes_before_those_that_were_made_after_it() -> None:
+    arrived: list[int] = []
+
+    class Cluster:
+        async def call(self, message: Any, _expected: object) -> OffsetCommitResponse:
+            (part,) = message.partitions
+            await asyncio.sleep(0.02 if part.offset == 1 else 0)  # its connection breaks, and it is sent again
+            arrived.append(part.offset)
+            return OffsetCommitResponse([])
+
+    options: Any = SimpleNamespace(transactional_id="id", transaction_timeout_ms=1000)
+    parts: Any = (Cluster(), SimpleNamespace(), SimpleNamespace(producer=(1, 0)), None)
+    transactional_id = TransactionalId(options, *parts)
+    transactional_id.takes_records = True
+    requests = [OffsetCommitRequest("g", [OffsetCommitPartition(b"", "t", 0, offset)]) for offset in (1, 2, 3)]
+    await asyncio.gather(*map(transactional_id.add_offsets, requests))
+    assert arrived == [1, 2, 3]

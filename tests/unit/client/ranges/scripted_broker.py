@@ -12,24 +12,14 @@ from typing import Self
 
 from broker_in_thread import in_thread
 from fake_broker import FakeBroker, FakePartition, topic_id
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import read_header
 from warmlog_protocol.errors import ApiError
-from warmlog_protocol.messages import (
-    BrokerMetadata,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    ListedOffset,
-    ListOffsetsPartition,
-    MetadataRequest,
-    MetadataResponse,
-)
 from warmlog_protocol.wire.connection import Request, ServerConnection
 
 TOPIC_ID = topic_id("t")
-Answer = tuple[FetchedPartition, bytes]
-Step = Callable[[FetchPartition, Answer], Answer | ApiError | None]
+Answer = tuple[m.FetchedPartition, bytes]
+Step = Callable[[m.FetchPartition, Answer], Answer | ApiError | None]
 
 
 class ScriptedBroker(FakeBroker):
@@ -43,7 +33,7 @@ class ScriptedBroker(FakeBroker):
         self.script = list(script)
         self.list_offsets_errors: list[ApiError] = []
         """What is answered instead of the log start, one each time."""
-        self.fetches: list[FetchPartition] = []
+        self.fetches: list[m.FetchPartition] = []
         self.most_unanswered = 0
         self.leader = ""
         """Whom it names when it is asked for the leader, if not itself."""
@@ -59,25 +49,29 @@ class ScriptedBroker(FakeBroker):
     ) -> None:
         self._running.close()
 
-    def answer(self, wanted: FetchPartition) -> Answer:
+    def answer(self, wanted: m.FetchPartition) -> Answer:
         """What an honest broker sends: whole batches from the one with the offset in it, the last one cut off."""
         rest = b"".join(batch for _, batch in self.log.batches if read_header(batch).next_offset > wanted.fetch_offset)
         payload = rest[: max(wanted.max_bytes, read_header(rest).size_bytes if rest else 0)]
         return self._partition_of(wanted, len(payload)), payload
 
-    def _partition_of(self, wanted: FetchPartition, size_bytes: int, error: ApiError | None = None) -> FetchedPartition:
+    def _partition_of(
+        self, wanted: m.FetchPartition, size_bytes: int, error: ApiError | None = None
+    ) -> m.FetchedPartition:
         code, message = (0, "") if error is None else (int(error.code), str(error))
         end, start = self.log.next_offset, -1 if code else self.log.log_start_offset
-        return FetchedPartition(wanted.topic, wanted.partition, code, message, end, end, start, 0, TOPIC_ID, size_bytes)
+        return m.FetchedPartition(
+            wanted.topic, wanted.partition, code, message, end, end, start, 0, TOPIC_ID, size_bytes
+        )
 
     def _handle(self, connection: ServerConnection, writer: asyncio.StreamWriter, request: Request) -> None:
-        if isinstance(request.message, FetchRequest):
+        if isinstance(request.message, m.FetchRequest):
             self._unanswered += 1
             self.most_unanswered = max(self.most_unanswered, self._unanswered)
         super()._handle(connection, writer, request)
 
     async def _fetch(self, connection: ServerConnection, writer: asyncio.StreamWriter, request: Request) -> None:
-        assert isinstance(request.message, FetchRequest)
+        assert isinstance(request.message, m.FetchRequest)
         (wanted,) = request.message.partitions
         self._unanswered -= 1
         self.fetches.append(wanted)
@@ -89,15 +83,15 @@ class ScriptedBroker(FakeBroker):
         if isinstance(answer, ApiError):
             answer = self._partition_of(wanted, 0, answer), b""
         partition, payload = answer
-        writer.write(connection.respond(request.correlation_id, FetchResponse([partition]), len(payload)) + payload)
+        writer.write(connection.respond(request.correlation_id, m.FetchResponse([partition]), len(payload)) + payload)
 
-    def _list_offset(self, asked: ListOffsetsPartition) -> ListedOffset:
+    def _list_offset(self, asked: m.ListOffsetsPartition) -> m.ListedOffset:
         if not self.list_offsets_errors:
             return super()._list_offset(asked)
         error = self.list_offsets_errors.pop(0)
-        return ListedOffset(asked.topic, asked.partition, error.code, str(error), -1, -1, -1)
+        return m.ListedOffset(asked.topic, asked.partition, error.code, str(error), -1, -1, -1)
 
-    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+    def _metadata(self, request: m.MetadataRequest) -> m.MetadataResponse:
         metadata = super()._metadata(request)
         host, _, port = self.leader.rpartition(":")
-        return MetadataResponse("cluster", 0, [BrokerMetadata(0, host, int(port or 0))], metadata.topics)
+        return m.MetadataResponse("cluster", 0, [m.BrokerMetadata(0, host, int(port or 0))], metadata.topics)

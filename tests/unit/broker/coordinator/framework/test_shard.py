@@ -2,14 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import AsyncIterator
+from concurrent.futures import Executor
 from typing import Any
 
 import pytest
 
-from unit.broker.conftest import NOW_MS, MakePartition
-from unit.broker.coordinator.framework.toy import Events, Numbers, add, closing, flush, get, make_shard, put, turn
+from unit.broker.conftest import NOW_MS, MakePartition, flush
+from unit.broker.coordinator.framework.toy import Events, Numbers, add, closing, get, make_shard, put, turn
 from warmlog_broker.coordinator.framework import shard as shard_module
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.framework.loading import RECORDS_A_TURN
@@ -25,12 +25,6 @@ from warmlog_protocol.errors import (
 )
 from warmlog_protocol.messages import ACKS_ALL
 from wire_client import batch_of
-
-
-@pytest.fixture
-def threads() -> Iterator[Executor]:
-    with ThreadPoolExecutor(1) as pool:
-        yield pool
 
 
 async def loaded(shard: Shard[Numbers]) -> Shard[Numbers]:

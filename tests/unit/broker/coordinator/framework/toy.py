@@ -76,15 +76,6 @@ def make_shard(
     return Shard(partition, around)
 
 
-def flush(partition: Partition) -> None:
-    """Sync what was appended, if anything was, and complete it."""
-    plan = partition.prepare_flush()
-    if plan is not None:
-        plan.run()
-        partition.flushed(plan)
-    partition.wake()
-
-
 async def turn() -> None:
     """Let the event loop go round once, so that decisions are appended."""
     await asyncio.sleep(0)

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import AsyncIterator
+from concurrent.futures import Executor
 
 import msgspec
 import pytest
 
-from unit.broker.conftest import NOW_MS, MakePartition
-from unit.broker.coordinator.framework.toy import flush, turn
+from unit.broker.conftest import NOW_MS, MakePartition, flush
+from unit.broker.coordinator.framework.toy import turn
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
@@ -123,12 +123,6 @@ class Room:
     def target_epoch(self) -> int:
         group = self.shard.state.get("g")
         return 0 if group is None else group.target_epoch
-
-
-@pytest.fixture
-def threads() -> Iterator[Executor]:
-    with ThreadPoolExecutor(1) as pool:
-        yield pool
 
 
 @pytest.fixture

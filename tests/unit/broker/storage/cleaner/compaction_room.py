@@ -27,6 +27,10 @@ Pair = tuple[bytes | None, bytes | None]
 Found = tuple[int, int, bytes | None, bytes | None]
 
 
+def pair(key: int, value: int | None = None) -> Pair:
+    return b"k%d" % key, None if value is None else b"v%d" % value
+
+
 class CompactionRoom(LogRoom):
     """A room whose log can be compacted."""
 

@@ -1,25 +1,11 @@
 """Compaction of logs with transactions: aborted data is removed at once, markers once no reader needs them."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from unit.broker.storage.cleaner.compaction_room import CompactionRoom, Pair
+from unit.broker.storage.cleaner.compaction_room import CompactionRoom, Pair, pair
 from unit.broker.storage.log_room import read_batches
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_protocol.batch import ControlType
-
-
-@pytest.fixture
-def room(quick_path: Path) -> Iterator[CompactionRoom]:
-    room = CompactionRoom(quick_path)
-    yield room
-    room.log.fail("the test is over")
-
-
-def pair(key: int, value: int | None = None) -> tuple[bytes, bytes | None]:
-    return b"k%d" % key, None if value is None else b"v%d" % value
 
 
 def markers(room: CompactionRoom) -> list[tuple[int, ControlType | None]]:

@@ -1,13 +1,12 @@
 """Compaction of a log: what goes, what stays, and that everything that stays is what it was."""
 
 import os
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from unit.broker.storage.cleaner.compaction_room import CompactionRoom
+from unit.broker.storage.cleaner.compaction_room import CompactionRoom, pair
 from unit.broker.storage.log_files import overwrite
 from unit.broker.storage.log_room import START_MS, read_batches
 from warmlog_broker.storage.cleaner.offset_map import ENTRY_BYTES
@@ -17,18 +16,6 @@ from warmlog_broker.storage.segment.segment_files import run_deletions
 from warmlog_protocol.batch.int_column import PIECE_VALUES
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import CorruptBatch, DuplicateSequence
-
-
-@pytest.fixture
-def room(quick_path: Path) -> Iterator[CompactionRoom]:
-    room = CompactionRoom(quick_path)
-    yield room
-    room.log.fail("the test is over")
-
-
-def pair(key: int, value: int | None = None) -> tuple[bytes, bytes | None]:
-    return b"k%d" % key, None if value is None else b"v%d" % value
-
 
 # --- what stays -----------------------------------------------------------------------------------------------------
 

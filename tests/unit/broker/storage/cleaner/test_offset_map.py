@@ -11,16 +11,6 @@ from warmlog_broker.storage.cleaner.offset_map import ENTRY_BYTES, OffsetMap
 KEYS = st.binary(max_size=3) | st.binary(min_size=30, max_size=34) | st.sampled_from([b"x" * 100, b"x" * 101])
 
 
-@pytest.mark.parametrize("items", [10, 100, 1000, 5000])
-def test_every_key_gives_its_offset_back(items: int) -> None:
-    """OM-01"""
-    offsets = OffsetMap(items * ENTRY_BYTES)
-    for number in range(items):
-        offsets.put_all([b"key %d" % number], [10 * number])
-    assert offsets.offsets_of([b"key %d" % number for number in range(items)]) == list(range(0, 10 * items, 10))
-    assert offsets.offsets_of([b"another"]) == [-1]
-
-
 def test_a_full_map_knows_what_it_has_and_how_full_it_is() -> None:
     """OM-03"""
     offsets = OffsetMap(4 * ENTRY_BYTES + 7)

@@ -69,14 +69,6 @@ class IndexContract:
             with pytest.raises(ValueError, match="do not fit"):
                 index.resize(self.room(8) - 1)
 
-    def test_lookups_stop_at_the_entries_and_never_see_the_zeros_behind_them(self, tmp_path: Path) -> None:
-        with fill(tmp_path / "index", self.index_class, [(5, 10), (9, 20)]) as index:
-            index.resize(self.room(700))
-            for _ in range(2):
-                assert looked_up(index, 10**6) == entry_of(index, 9, 20)
-                assert list(index) == [entry_of(index, 5, 10), entry_of(index, 9, 20)]
-                index.write_out()
-
     def test_a_reset_drops_everything_and_makes_room(self, tmp_path: Path) -> None:
         path = tmp_path / "index"
         path.write_bytes(b"\xff" * 1001)
@@ -132,27 +124,6 @@ class IndexContract:
         with self.opened(index.path, is_writable=False) as reader:
             assert list(reader) == list(index)
         index.close()
-
-    def test_letting_go_loses_no_entries(self, tmp_path: Path) -> None:
-        index = fill(tmp_path / "index", self.index_class, pairs(3))
-        index.let_go()
-        assert list(index) == [entry_of(index, *pair) for pair in pairs(3)]
-        index.close()
-        assert entries_in(index.path, self.index_class) == pairs(3)
-
-    def test_dropping_entries_that_are_in_memory_only_keeps_those_before(self, tmp_path: Path) -> None:
-        index = fill(tmp_path / "index", self.index_class, pairs(5))
-        index.write_out()
-        index.resize(self.room(50))
-        for number in range(6, 11):
-            add(index, number, number)
-        index.truncate_to(BASE + 8)
-        assert list(index) == [entry_of(index, *pair) for pair in pairs(7)]
-        add(index, 9, 9)
-        index.truncate_to(BASE + 4)
-        assert list(index) == [entry_of(index, *pair) for pair in pairs(3)]
-        index.close()
-        assert index.path.stat().st_size == self.room(3)
 
     def test_dropped_entries_are_zeroed_so_that_a_crash_does_not_bring_them_back(self, tmp_path: Path) -> None:
         path = tmp_path / "index"
@@ -283,24 +254,6 @@ class IndexContract:
         assert str(index.path) not in Path("/proc/self/maps").read_text()
 
     # Descriptors and maps
-
-    def test_an_index_that_had_to_let_go_opens_itself_again(self, tmp_path: Path) -> None:
-        open_files = OpenFiles(limit=2)
-        indexes = [
-            self.index_class(tmp_path / f"{number}", BASE, open_files=open_files, max_index_bytes=self.room(100))
-            for number in range(5)
-        ]
-        for key in range(1, 60):
-            for number, index in enumerate(indexes):
-                add(index, key, 10 * key + number)
-                if key % 3 == 0:
-                    index.write_out()
-                assert looked_up(index, key) == entry_of(index, key, 10 * key + number)
-                assert looked_up(index, 1) == entry_of(index, 1, 10 + number)
-                assert open_files.open_count <= 2
-        for index in indexes:
-            index.close()
-        assert open_files.open_count == 0
 
     def test_descriptors_and_maps_are_released_at_once(self, tmp_path: Path) -> None:
         def open_descriptors() -> int:

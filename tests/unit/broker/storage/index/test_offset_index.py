@@ -28,36 +28,6 @@ def test_the_bytes_are_kafkas(index: OffsetIndex) -> None:
     assert index.path.read_bytes().hex() == "00000006000000000000000700000045"
 
 
-def test_an_empty_index_gives_the_start_of_the_segment(index: OffsetIndex) -> None:
-    assert index.lookup(92) == (45, 0)
-    assert index.lookup(45) == (45, 0)
-    assert index.last_offset == 45
-    assert index.fetch_upper_bound(0, 5) is None
-
-
-def test_a_lookup_behind_the_last_entry_gives_the_last_entry(index: OffsetIndex) -> None:
-    for slot in range(30):
-        index.append(46 + slot, slot)
-    assert index.lookup(75) == (75, 29)
-    assert index.lookup(10_000) == (75, 29)
-    assert index.is_full
-
-
-def test_every_stored_offset_is_found_and_gaps_give_the_entry_before(index: OffsetIndex) -> None:
-    chance = random.Random(7)
-    offset, position = 45, 0
-    stored: dict[int, int] = {}
-    for _ in range(30):
-        offset += chance.randint(1, 15)
-        position += chance.randint(1, 100)
-        index.append(offset, position)
-        stored[offset] = position
-    before = (45, 0)
-    for looked_for in range(45, offset + 20):
-        before = (looked_for, stored[looked_for]) if looked_for in stored else before
-        assert index.lookup(looked_for) == before
-
-
 def test_entries_are_read_by_number(index: OffsetIndex) -> None:
     with pytest.raises(ValueError, match="no entry 0"):
         index.entry(0)
@@ -75,11 +45,6 @@ def test_an_offset_that_does_not_increase_is_refused(index: OffsetIndex, offset:
     with pytest.raises(InvalidIndexOffset):
         index.append(offset, 1)
     assert index.entries == 1
-
-
-def test_the_base_offset_itself_may_be_the_first_entry(index: OffsetIndex) -> None:
-    index.append(45, 0)
-    assert list(index) == [(45, 0)]
 
 
 def test_the_upper_bound_of_a_fetch_is_the_first_entry_at_or_behind_its_end(index: OffsetIndex) -> None:
@@ -114,32 +79,6 @@ def test_a_closed_index_is_trimmed_and_therefore_full_when_it_is_opened_again(in
         again.resize(240)
         again.append(53, 2)
         assert again.lookup(60) == (53, 2)
-
-
-def test_truncation_drops_the_offset_and_all_behind_it(tmp_path: Path) -> None:
-    with OffsetIndex(tmp_path / "index", 0, open_files=OpenFiles(), max_index_bytes=80) as index:
-        for offset in range(1, 10):
-            index.append(offset, offset)
-        index.truncate_to(12)
-        assert index.last_offset == 9
-        index.append(10, 10)
-        for target, last_offset in ((10, 9), (9, 8), (5, 4)):
-            index.truncate_to(target)
-            assert index.last_offset == last_offset
-            assert index.lookup(target) == (last_offset, last_offset)
-            index.append(target, target)
-            assert index.lookup(target) == (target, target)
-        index.truncate_to(0)
-        assert (index.entries, index.last_offset) == (0, 0)
-        index.append(1, 1)
-
-
-def test_truncation_between_entries_keeps_the_one_before(tmp_path: Path) -> None:
-    with OffsetIndex(tmp_path / "index", 0, open_files=OpenFiles(), max_index_bytes=80) as index:
-        for offset in (10, 20, 30):
-            index.append(offset, offset)
-        index.truncate_to(25)
-        assert list(index) == [(10, 10), (20, 20)]
 
 
 def test_truncating_all_keeps_the_room(index: OffsetIndex) -> None:

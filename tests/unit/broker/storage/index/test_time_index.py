@@ -33,32 +33,12 @@ def test_the_bytes_are_kafkas(index: TimeIndex) -> None:
     assert index.path.read_bytes().hex() == "0000018bcfe5680000000006"
 
 
-def test_an_empty_index_knows_no_time(index: TimeIndex) -> None:
-    assert index.lookup(100) == (-1, 45)
-    assert index.last_entry == (-1, 45)
-
-
-def test_a_lookup_gives_the_last_entry_at_or_before_the_time(index: TimeIndex) -> None:
-    fill(index)
-    assert index.lookup(9) == (-1, 45)
-    assert index.lookup(10) == (10, 55)
-    assert index.lookup(25) == (20, 65)
-    assert index.lookup(30) == (30, 75)
-    assert index.lookup(10**15) == (290, 335)
-    assert index.lookup(-1) == (-1, 45)
-
-
 def test_entries_are_read_by_number(index: TimeIndex) -> None:
     fill(index)
     assert [index.entry(slot) for slot in range(4)] == [(10, 55), (20, 65), (30, 75), (40, 85)]
     assert len(list(index)) == 29
     with pytest.raises(ValueError, match="no entry 29"):
         index.entry(29)
-
-
-def test_the_last_entry_is_known_without_a_lookup(index: TimeIndex) -> None:
-    index.maybe_append(1, 46)
-    assert index.last_entry == (1, 46)
 
 
 def test_one_slot_is_kept_free_for_the_last_entry(index: TimeIndex) -> None:
@@ -123,13 +103,6 @@ def test_truncation_drops_all_entries_of_one_offset(index: TimeIndex) -> None:
         index.maybe_append(timestamp_ms, 60 if timestamp_ms else 50)
     index.truncate_to(60)
     assert list(index) == [(0, 50)]
-
-
-def test_resizing_says_whether_it_did_anything(index: TimeIndex) -> None:
-    assert index.resize(30 * 12) is False
-    assert index.resize(15 * 12) is True
-    assert index.resize(60 * 12) is True
-    assert index.max_entries == 60
 
 
 def test_a_closed_index_is_sane_when_it_is_opened_again(index: TimeIndex) -> None:

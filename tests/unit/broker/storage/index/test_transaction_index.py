@@ -3,7 +3,6 @@
 import os
 from bisect import bisect_left
 from pathlib import Path
-from shutil import copyfile
 
 import pytest
 from hypothesis import given, settings
@@ -285,13 +284,6 @@ def test_what_was_synced_is_known(index: TransactionIndex) -> None:
     assert index.has_unsynced_writes
     index.flush()
     assert not index.has_unsynced_writes
-
-
-def test_a_copy_taken_at_any_moment_can_be_read(index: TransactionIndex, path: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    copyfile(path, copy)
-    index.append(FIFTH)
-    assert list(open_index(copy)) == FOUR
 
 
 @st.composite

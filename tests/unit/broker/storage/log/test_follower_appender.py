@@ -8,20 +8,14 @@ from unittest.mock import patch
 import pytest
 
 from unit.broker.storage.log_files import batch_of
-from unit.broker.storage.log_room import START_MS, TINY, LogRoom, make_batch, read_batches, read_values
+from unit.broker.storage.log_room import START_MS, TINY, LogRoom, read_batches, read_values
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.index.transaction_index import TransactionIndex
 from warmlog_broker.storage.log.follower_appender import OffsetsOutOfOrder, UnexpectedAppendOffset
-from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_protocol.errors import CorruptBatch, DiskFull, FencedLeaderEpoch, OutOfResources, StorageError
 
 FAR_OFFSET = 2**31 + 1
-
-
-@pytest.fixture
-def room(quick_path: Path) -> LogRoom:
-    return LogRoom(quick_path)
 
 
 def at(*offsets: int, epoch: int = 0, value: str = "v", count: int = 1) -> bytes:
@@ -273,19 +267,6 @@ class TestProducers:
             room.log.bounds.raise_high_watermark(2)
             assert [txn[:3] for txn in room.log.reader.read(0, 1000, bound="committed").aborted] == [(7, 0, 1)]
             room.crash()
-
-    def test_a_batch_that_is_not_known_to_be_its_producers_ends_the_log(
-        self, room: LogRoom, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def run_out(*_: object) -> None:
-            raise MemoryError
-
-        with monkeypatch.context() as failing:
-            failing.setattr(ProducerStates, "update", run_out)
-            with pytest.raises(StorageError, match="out of memory"):
-                append(room, make_batch(b"a", producer=(7, 0, 0)))
-        with pytest.raises(StorageError, match="offline"):
-            append(room, at(1))
 
     def test_the_high_watermark_stays_where_it_was(self, room: LogRoom) -> None:
         append(room, at(0, 1))

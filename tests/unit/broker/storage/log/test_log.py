@@ -11,9 +11,7 @@ from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
 from warmlog_broker.storage.directory.partition_files import read_partition_metadata
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.segment.segment_files import run_deletions
-from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.errors import (
     ApiError,
     CorruptBatch,
@@ -28,22 +26,11 @@ from warmlog_protocol.errors import (
 from warmlog_protocol.messages import HIGH_WATERMARK
 
 
-@pytest.fixture
-def room(quick_path: Path) -> LogRoom:
-    return LogRoom(quick_path)
-
-
 def batch_bytes() -> int:
     return len(make_batch(b"v"))
 
 
 class TestAppending:
-    def test_offsets_are_given_out_in_order(self, room: LogRoom) -> None:
-        assert room.append(b"a", b"b", b"c")[:2] == (0, 2)
-        assert room.append(b"d")[:2] == (3, 3)
-        assert room.log.log_end_offset == 4
-        assert read_values(room.log) == [b"a", b"b", b"c", b"d"]
-
     def test_offset_and_leader_epoch_are_stamped_and_the_crc_still_holds(self, room: LogRoom) -> None:
         room.append(b"a")
         room.leader_epoch = 72
@@ -63,14 +50,6 @@ class TestAppending:
         with pytest.raises(FencedLeaderEpoch, match="4 is older than 5"):
             room.append(b"b")
         assert room.log.log_end_offset == 1
-
-    def test_a_segment_is_full_before_it_grows_beyond_its_size(self, quick_path: Path) -> None:
-        room = LogRoom(quick_path, LogConfig(segment_bytes=10 * batch_bytes()))
-        for _ in range(10):
-            room.append()
-        assert len(room.log.local.segments) == 1
-        room.append()
-        assert len(room.log.local.segments) == 2
 
     def test_a_batch_that_no_segment_can_hold_is_refused_and_leaves_nothing(self, room: LogRoom) -> None:
         room.append(b"a")
@@ -136,30 +115,6 @@ class TestReading:
             assert read_batches(room.log, offset, bound="log_end")[0].base_offset == base
             assert room.log.reader.read(offset, 1000, bound="log_end").start.offset == offset
 
-    def test_every_offset_of_many_segments_is_found(self, room: LogRoom) -> None:
-        room.fill(100)
-        assert len(room.log.local.segments) > 20
-        for offset in range(100):
-            assert read_batches(room.log, offset)[0].base_offset == offset
-        assert read_values(room.log) == [b"v"] * 100
-
-    @pytest.mark.parametrize("offset", [-1, 3, 1024])
-    def test_an_offset_outside_the_log_is_out_of_range(self, room: LogRoom, offset: int) -> None:
-        room.append(b"a", b"b")
-        with pytest.raises(OffsetOutOfRange, match=rf"offset {offset} is not between 0 and 2"):
-            room.log.reader.read(offset, 100)
-
-    def test_the_end_of_the_log_is_empty_and_not_out_of_range(self, room: LogRoom) -> None:
-        room.append(b"a")
-        data = room.log.reader.read(1, 100, bound="log_end")
-        assert data == FetchData(room.log.bounds.end_of("log_end"), [], 0, False)
-
-    def test_above_the_bound_a_read_is_empty_and_says_where_the_offset_lies(self, room: LogRoom) -> None:
-        room.append(b"a")
-        room.append(b"b")
-        data = room.log.reader.read(1, 100)
-        assert data == FetchData(LogOffsetMetadata(1, 0, batch_bytes()), [], 0, False)
-
     def test_limits_of_size_are_kept_but_for_the_first_batch(self, room: LogRoom) -> None:
         size = batch_bytes()
         room.fill(4)
@@ -168,17 +123,6 @@ class TestReading:
         without = room.log.reader.read(0, 1, min_one_batch=False)
         assert (without.size_bytes, without.is_first_batch_incomplete) == (1, True)
         assert room.log.reader.read(0, 0, min_one_batch=False).slices == []
-
-    def test_a_read_says_where_it_begins_and_ends_with_its_segment(self, room: LogRoom) -> None:
-        room.append(b"0")
-        room.log.local.roll(room.now_ms)
-        for value in (b"1", b"2"):
-            room.append(value)
-        room.flush()
-        size = batch_bytes()
-        assert room.log.reader.read(0, 10_000).start == (0, 0, 0)
-        assert room.log.reader.read(0, 10_000).size_bytes == size
-        assert room.log.reader.read(2, 10_000).start == (2, 1, size)
 
     def test_slices_stay_readable_after_their_segment_is_gone(self, room: LogRoom) -> None:
         room.fill(10)
@@ -194,25 +138,6 @@ class TestReading:
 
 
 class TestOffsets:
-    def test_the_high_watermark_stays_between_start_and_end_and_never_goes_back(self, room: LogRoom) -> None:
-        assert room.log.high_watermark == 0
-        room.append(b"a", b"b", b"c")
-        assert room.log.bounds.raise_high_watermark(1) == 1
-        assert room.log.bounds.raise_high_watermark(5) == 3
-        assert room.log.bounds.raise_high_watermark(2) == 3
-
-    def test_metadata_says_where_the_ends_lie(self, room: LogRoom) -> None:
-        room.append(b"a")
-        room.append(b"b")
-        size = batch_bytes()
-        assert room.log.bounds.end_of("log_end") == (2, 0, 2 * size)
-        room.log.bounds.raise_high_watermark(1)
-        assert room.log.bounds.end_of("high_watermark") == (1, 0, size)
-        assert room.log.bounds.end_of("committed") == (1, 0, size)
-        room.log.bounds.raise_high_watermark(2)
-        room.log.local.roll(room.now_ms)
-        assert room.log.bounds.end_of("log_end") == room.log.bounds.end_of("high_watermark") == (2, 2, 0)
-
     @pytest.mark.parametrize("write_caching", [False, True])
     def test_nothing_but_its_owner_raises_the_high_watermark(self, room: LogRoom, write_caching: bool) -> None:
         room.set_config(write_caching=write_caching)
@@ -254,28 +179,11 @@ class TestOffsets:
         room.stored = StoredState(LogOffsets(0, 500, 0), None)
         log = room.open()
         assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (500, 500, 500)
+        assert log.bounds.end_of("committed") == log.bounds.end_of("log_end") == (500, 500, 0)
         assert room.append(b"a").first_offset == 500
 
 
 class TestTimes:
-    def test_the_first_record_with_a_time_or_a_later_one_is_found(self, room: LogRoom) -> None:
-        for number in range(30):
-            room.append(b"a", timestamp_ms=START_MS + 10 * number)
-        for number in range(30):
-            assert record_at(room.log, START_MS + 10 * number) == (START_MS + 10 * number, number, 0)
-            assert record_at(room.log, START_MS + 10 * number - 5) == (START_MS + 10 * number, number, 0)
-        assert record_at(room.log, START_MS + 291) is None
-        assert record_at(room.log, 0) == (START_MS, 0, 0)
-
-    def test_records_below_the_start_are_not_found(self, room: LogRoom) -> None:
-        room.append(b"a", b"b", timestamp_ms=START_MS)
-        room.append(b"c", timestamp_ms=START_MS + 5)
-        room.flush()
-        room.log.bounds.raise_log_start(1)
-        assert record_at(room.log, 0) == (START_MS, 1, 0)
-        room.log.bounds.raise_log_start(2)
-        assert record_at(room.log, 0) == (START_MS + 5, 2, 0)
-
     def test_the_largest_timestamp_is_found_where_it_first_lies(self, room: LogRoom) -> None:
         assert latest_record(room.log) is None
         for number in (0, 1, 2, 3, 4, 6, 5, 6):
@@ -295,17 +203,8 @@ class TestTimes:
         room.log.begin_epoch(2)
         assert room.log.reader.latest().leader_epoch == 2
 
-    def test_an_empty_log_has_no_record_at_any_time(self, room: LogRoom) -> None:
-        assert record_at(room.log, 0) is None
-
 
 class TestRolling:
-    def test_a_new_segment_begins_at_the_end_of_the_log(self, room: LogRoom) -> None:
-        room.append(b"a", b"b")
-        assert room.log.local.roll(room.now_ms).base_offset == 2
-        assert room.files(".log") == [f"{0:020d}.log", f"{2:020d}.log"]
-        assert room.files(".snapshot") == [f"{2:020d}.snapshot"]
-
     def test_a_new_segment_may_begin_further_on(self, room: LogRoom) -> None:
         room.append(b"a")
         assert room.log.local.roll(room.now_ms, expected_next_offset=5).base_offset == 5
@@ -344,15 +243,6 @@ class TestRolling:
         room.log.local.log_end_offset = 1
         with pytest.raises(StorageError, match="no segment can begin at 1"):
             room.log.local.roll(room.now_ms)
-
-    def test_segments_roll_when_their_records_grow_old(self, quick_path: Path) -> None:
-        room = LogRoom(quick_path, LogConfig(segment_ms=3600))
-        for count in (1, 2, 3, 4):
-            room.append()
-            assert len(room.log.local.segments) == count
-            room.now_ms += 3601
-        room.append(timestamp_ms=room.now_ms - 3601)
-        assert len(room.log.local.segments) == 4
 
     def test_an_idle_segment_rolls_by_the_clock(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, LogConfig(segment_ms=3600))
@@ -433,18 +323,6 @@ def test_a_deleted_log_is_found_no_more(room: LogRoom) -> None:
     for use in (lambda: room.log.reader.read(0, 10), lambda: room.append(b"x"), room.log.flusher.prepare):
         with pytest.raises(ApiError, match="deleted"):
             use()
-
-
-def test_preallocated_files_end_with_their_data(quick_path: Path) -> None:
-    room = LogRoom(quick_path, LogConfig(segment_bytes=4096, preallocate=True))
-    room.append(b"a")
-    assert room.segment_path(0).stat().st_size == 4096
-    room.log.local.roll(room.now_ms)
-    assert room.segment_path(0).stat().st_size == batch_bytes()
-    room.append(b"b")
-    room.close()
-    assert room.segment_path(1).stat().st_size == batch_bytes()
-    assert read_values(room.open()) == [b"a", b"b"]
 
 
 class TestDeletingRecords:

@@ -9,7 +9,6 @@ import pytest
 
 from unit.broker.storage.log_room import LogRoom, make_batch, read_batches
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
-from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
 from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.segment.segments import LogOffsetMetadata
@@ -26,27 +25,6 @@ def room(quick_path: Path) -> LogRoom:
 
 def offsets(room: LogRoom, offset: int, bound: ReadBound = "high_watermark", max_bytes: int = 10_000) -> list[int]:
     return [n for batch in read_batches(room.log, offset, max_bytes=max_bytes, bound=bound) for n in batch.offsets()]
-
-
-def test_ul_01_records_are_seen_once_the_high_watermark_has_passed_them(room: LogRoom) -> None:
-    room.append(b"0", b"1", b"2")
-    assert offsets(room, 0) == []
-    room.log.bounds.raise_high_watermark(3)
-    assert offsets(room, 0) == [0, 1, 2]
-    room.log.local.roll(room.now_ms)
-    assert offsets(room, 0) == [0, 1, 2]
-    room.append(b"3", b"4", b"5")
-    assert offsets(room, 3) == []
-    assert offsets(room, 3, "log_end") == [3, 4, 5]
-
-
-def test_ul_05_up_to_the_log_end_every_offset_is_found_and_told_back(room: LogRoom) -> None:
-    room.append(b"0", b"1", b"2")
-    room.append(b"3", b"4")
-    for offset in range(5):
-        data = room.log.reader.read(offset, 10_000, bound="log_end")
-        assert data.size_bytes > 0
-        assert data.start.offset == offset
 
 
 @pytest.mark.parametrize("bound", ["high_watermark", "committed"])
@@ -101,26 +79,6 @@ def test_ll_10_places_in_and_behind_segments(room: LogRoom) -> None:
     assert read(3, LogOffsetMetadata(4, 0, 40)) == ((3, 2, BATCH), 0)
     assert room.log.reader.read(4, 100, bound="log_end").start == (4, 4, 0)
     assert room.log.reader.read(5, 100, bound="log_end").start == (5, 4, BATCH)
-
-
-def test_ul_17_a_log_without_files_begins_at_its_log_start(quick_path: Path) -> None:
-    room = LogRoom(quick_path)
-    room.directory.joinpath(f"{0:020d}.log").unlink()
-    room.stored = StoredState(LogOffsets(0, 500, 0), None)
-    log = room.open()
-    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (500, 500, 500)
-    assert log.bounds.end_of("committed") == log.bounds.end_of("log_end") == (500, 500, 0)
-
-
-def test_ul_20_without_one_whole_batch_at_least_the_limit_cuts_where_it_is(room: LogRoom) -> None:
-    for _ in range(3):
-        room.append(b"v")
-    nothing = room.log.reader.read(1, 0, bound="log_end", min_one_batch=False)
-    assert (nothing.start, nothing.slices, nothing.size_bytes) == ((1, 0, BATCH), [], 0)
-    one_byte = room.log.reader.read(1, 1, bound="log_end", min_one_batch=False)
-    assert (one_byte.size_bytes, one_byte.is_first_batch_incomplete) == (1, True)
-    whole = room.log.reader.read(1, 1, bound="log_end")
-    assert (whole.size_bytes, whole.is_first_batch_incomplete) == (BATCH, False)
 
 
 def test_ul_22_one_behind_the_end_is_out_of_range_and_the_end_is_not(room: LogRoom) -> None:

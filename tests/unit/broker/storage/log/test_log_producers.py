@@ -1,7 +1,6 @@
 """Idempotent producers in a log: a retried batch is appended once, before and after every kind of restart."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -14,26 +13,9 @@ PID = 7
 every_restart = pytest.mark.parametrize("restart", [LogRoom.restart, LogRoom.crash], ids=["clean", "unclean"])
 
 
-@pytest.fixture
-def room(quick_path: Path) -> LogRoom:
-    return LogRoom(quick_path)
-
-
 def send(room: LogRoom, sequence: int, count: int = 1, *, epoch: int = 0, pid: int = PID) -> tuple[int, int, bool]:
     info = room.append(*[b"%d" % (sequence + n) for n in range(count)], producer=(pid, epoch, sequence))
     return info.first_offset, info.last_offset, info.is_duplicate
-
-
-def test_each_of_the_last_five_batches_is_answered_with_its_offsets(room: LogRoom) -> None:
-    for sequence in range(6):
-        send(room, sequence)
-    assert send(room, 6, 3) == (6, 8, False)
-    assert send(room, 6, 3) == (6, 8, True)
-    for sequence in range(2, 6):
-        assert send(room, sequence) == (sequence, sequence, True)
-    with pytest.raises(OutOfOrderSequence):
-        send(room, 7, 2)
-    assert room.log.log_end_offset == 9
 
 
 def test_an_older_batch_is_looked_up_in_the_log(room: LogRoom) -> None:
@@ -131,32 +113,6 @@ def test_records_of_the_distant_past_do_not_make_their_producer_forgotten(
     assert send(room, 0) == (0, 0, True)
     room.now_ms += 86_400_000
     assert room.log.producers.expire(room.now_ms, 86_400_000) == 1
-
-
-@every_restart
-@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "flipped"])
-def test_lost_snapshots_are_made_up_for_by_the_log(
-    room: LogRoom, restart: Callable[[LogRoom], Log], damage: str
-) -> None:
-    for sequence in range(30):
-        send(room, sequence)
-    room.close()
-    assert len(room.files(".snapshot")) > 3
-    for name in room.files(".snapshot"):
-        path = room.path(name)
-        content = path.read_bytes()
-        if damage == "missing":
-            path.unlink()
-        else:
-            path.write_bytes({"empty": b"", "cut": content[:-7], "flipped": content[:-1] + b"\0"}[damage])
-    if restart is LogRoom.crash:
-        room.stored = room.stored._replace(clean_end=None)
-    log = room.open()
-    assert any("producer snapshot at 30" in text for text in log.recovery_report.rebuilt) == (
-        restart is LogRoom.restart
-    )
-    assert send(room, 29) == (29, 29, True)
-    assert send(room, 30) == (30, 30, False)
 
 
 def test_a_snapshot_is_taken_at_each_roll_and_at_the_end(room: LogRoom) -> None:

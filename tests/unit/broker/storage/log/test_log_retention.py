@@ -19,25 +19,6 @@ def room(quick_path: Path) -> LogRoom:
     return LogRoom(quick_path, FIVE_A_SEGMENT)
 
 
-@pytest.mark.parametrize(("start", "left"), [(1, 3), (6, 2), (15, 1)])
-def test_segments_below_the_log_start_go(room: LogRoom, start: int, left: int) -> None:
-    room.fill(15)
-    room.log.bounds.raise_log_start(start)
-    room.log.retention.delete_old_segments(room.now_ms)
-    assert len(room.log.local.segments) == left
-    assert room.log.log_start_offset == start
-    assert read_values(room.log) == [b"v"] * (15 - start)
-
-
-@pytest.mark.parametrize(("messages", "left"), [(10, 2), (15, 3), (14, 3)])
-def test_the_log_keeps_at_least_as_many_bytes_as_it_should(room: LogRoom, messages: int, left: int) -> None:
-    room.fill(15)
-    room.set_config(retention_bytes=messages * BATCH)
-    room.log.retention.delete_old_segments(room.now_ms)
-    assert len(room.log.local.segments) == left
-    assert room.log.log_start_offset == 15 - 5 * left
-
-
 def test_expired_segments_go_and_one_empty_one_stays(room: LogRoom) -> None:
     room.fill(12)
     room.leader_epoch = 1
@@ -64,17 +45,6 @@ def test_nothing_above_the_high_watermark_goes(room: LogRoom) -> None:
     room.log.bounds.raise_high_watermark(7)
     assert room.log.retention.delete_old_segments(room.now_ms) == 1
     assert room.log.log_start_offset == 5
-
-
-def test_raising_the_start_lets_time_go_on_with_its_work(quick_path: Path) -> None:
-    room = LogRoom(quick_path, LogConfig(segment_bytes=BATCH, retention_ms=900))
-    for delta in (100, 0, 100):
-        room.append(timestamp_ms=START_MS + delta)
-    room.flush()
-    room.now_ms += 901
-    room.log.bounds.raise_log_start(1)
-    assert room.log.retention.delete_old_segments(room.now_ms) == 2
-    assert room.log.retention.delete_old_segments(room.now_ms) == 0
 
 
 def test_files_are_renamed_at_once_and_unlinked_after_the_delay(room: LogRoom) -> None:
@@ -144,18 +114,6 @@ def test_one_run_goes_on_by_time_where_the_log_start_has_ended(quick_path: Path)
     assert room.log.retention.delete_old_segments(room.now_ms) == 2
     assert room.log.retention.delete_old_segments(room.now_ms) == 0
     assert read_values(room.log) == [b"v", b"active"]
-
-
-@pytest.mark.parametrize(("policy", "left"), [("compact", 2), ("compact,delete", 1)])
-def test_of_a_compacted_log_what_lies_below_its_start_goes(room: LogRoom, policy: str, left: int) -> None:
-    """RT-04, KAFKA-7400"""
-    room.fill(12)
-    room.set_config(cleanup_policy=policy, retention_ms=900)
-    room.log.bounds.raise_log_start(5)
-    room.now_ms += 901
-    room.log.retention.delete_old_segments(room.now_ms)
-    assert len(room.log.local.segments) == left
-    assert room.log.log_start_offset == (5 if policy == "compact" else 12)
 
 
 def test_a_record_from_the_future_goes_when_its_file_is_old_enough(room: LogRoom) -> None:

@@ -8,7 +8,6 @@ import pytest
 from unit.broker.storage.log_files import batch_of
 from unit.broker.storage.log_room import START_MS, LogRoom, make_batch, read_values
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
-from warmlog_protocol.errors import RecordListTooLarge
 
 SEGMENT_MS = 3_600_000
 NO_TIME = -1
@@ -76,11 +75,14 @@ def test_jitter_is_never_more_than_the_time_after_which_a_compacted_log_rolls(qu
     assert len(room.log.local.segments) == 1
 
 
-def test_ul_13_a_segment_of_almost_ten_batches_holds_nine(quick_path: Path) -> None:
-    room = LogRoom(quick_path, LogConfig(segment_bytes=10 * (BATCH - 1), retention_ms=UNLIMITED))
+@pytest.mark.parametrize(("segment_bytes", "held"), [(10 * BATCH, 10), (10 * (BATCH - 1), 9)])
+def test_ul_13_a_segment_holds_the_batches_that_fit_and_no_more(
+    quick_path: Path, segment_bytes: int, held: int
+) -> None:
+    room = LogRoom(quick_path, LogConfig(segment_bytes=segment_bytes, retention_ms=UNLIMITED))
     for _ in range(11):
         room.append(b"v")
-    assert room.log.local.segments.base_offsets == [0, 9]
+    assert room.log.local.segments.base_offsets == [0, held]
 
 
 def test_ul_14_a_full_index_begins_one_segment_and_no_more(quick_path: Path) -> None:
@@ -96,13 +98,6 @@ def test_ul_14_a_full_index_begins_one_segment_and_no_more(quick_path: Path) -> 
     room.append(b"%d" % bases[-1])
     assert room.log.local.segments.base_offsets == bases
     assert read_values(room.log) == [b"%d" % n for n in range(bases[-1] + 1)]
-
-
-def test_ul_28_a_batch_larger_than_a_segment_is_refused(quick_path: Path) -> None:
-    room = LogRoom(quick_path, LogConfig(segment_bytes=1024, retention_ms=UNLIMITED))
-    with pytest.raises(RecordListTooLarge):
-        room.append(b"x" * 2000)
-    assert len(room.log.local.segments) == 1
 
 
 def test_ll_16_the_base_of_a_new_segment_is_the_log_end_whatever_lower_one_is_expected(quick_path: Path) -> None:

@@ -14,19 +14,12 @@ from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.producer.verification import NO_GUARD
 from warmlog_protocol.batch import ControlType, iter_batches
 from warmlog_protocol.errors import (
-    InvalidProducerEpoch,
     InvalidTxnState,
     OutOfOrderSequence,
     StorageError,
-    TransactionCoordinatorFenced,
 )
 
 every_restart = pytest.mark.parametrize("restart", [LogRoom.restart, LogRoom.crash], ids=["clean", "unclean"])
-
-
-@pytest.fixture
-def room(quick_path: Path) -> LogRoom:
-    return LogRoom(quick_path)
 
 
 # What is stable
@@ -73,21 +66,6 @@ def test_a_transaction_begins_with_its_first_batch_and_ends_with_its_marker(room
     other = room.log.producers.get(2)
     assert other is not None
     assert (other.batches[-1].last_sequence, other.transaction_first_offset) == (2, -1)
-
-
-def test_committed_and_aborted_transactions_between_plain_batches(room: LogRoom) -> None:  # PS-17
-    first, second = Producer(room, 1), Producer(room, 2)
-    first.send(3)
-    plain(room, 3)
-    second.send(3)
-    room.flush()
-    assert room.log.bounds.last_stable_offset == 0
-    first.abort()
-    room.flush()
-    assert room.log.bounds.last_stable_offset == 6
-    second.commit()
-    room.flush()
-    assert room.log.bounds.last_stable_offset == room.log.log_end_offset
 
 
 def test_raising_the_log_start_raises_what_is_stable_in_an_open_transaction(room: LogRoom) -> None:  # PS-14
@@ -179,16 +157,6 @@ def test_an_aborted_transaction_over_three_segments_is_listed_at_its_beginning(r
     assert aborted_at(room, marker_offset + 1) == []
 
 
-def test_an_abort_above_the_last_stable_offset_is_listed_for_what_is_stable(room: LogRoom) -> None:
-    first, second = Producer(room, 1), Producer(room, 2)
-    first.send()
-    second.send()
-    first.abort()
-    room.flush()
-    assert room.log.bounds.last_stable_offset == 1
-    assert aborted_at(room, 0) == [AbortedTxn(1, 0, 2, 1)]
-
-
 def test_markers_without_a_transaction_make_no_entry(room: LogRoom) -> None:
     room.end_transaction(1, commits=False)
     producer = Producer(room, 1)
@@ -199,19 +167,6 @@ def test_markers_without_a_transaction_make_no_entry(room: LogRoom) -> None:
 
 
 # Who may append
-
-
-def test_markers_of_older_producers_and_coordinators_leave_nothing(room: LogRoom) -> None:
-    Producer(room, 1, epoch=3).send()
-    room.end_transaction(1, commits=True, epoch=4, coordinator_epoch=15)
-    with pytest.raises(InvalidProducerEpoch):
-        room.end_transaction(1, commits=False, epoch=3, coordinator_epoch=16)
-    with pytest.raises(TransactionCoordinatorFenced):
-        room.end_transaction(1, commits=False, epoch=4, coordinator_epoch=14)
-    assert room.log.log_end_offset == 2
-    room.end_transaction(1, commits=False, epoch=5, coordinator_epoch=16)
-    with pytest.raises(InvalidProducerEpoch):
-        room.append(b"late", producer=(1, 3, 1))
 
 
 def test_a_repeated_marker_is_not_appended_again(room: LogRoom) -> None:
@@ -258,19 +213,6 @@ def test_a_marker_that_comes_in_between_takes_the_guard_away(room: LogRoom) -> N
     room.end_transaction(1, commits=False)
     with pytest.raises(InvalidTxnState):
         room.append_bytes(make_batch(b"v", producer=(1, 0, 0), is_transactional=True), guard)
-    assert room.log.log_end_offset == 1
-
-
-def test_a_transaction_cannot_begin_with_a_later_batch(room: LogRoom) -> None:  # PS-11
-    with pytest.raises(OutOfOrderSequence, match="what the producer wrote here before is lost"):
-        room.append_in_transaction(b"v", producer=(1, 3, 3))
-    assert room.append_in_transaction(b"v", producer=(1, 3, 0)).first_offset == 0
-
-
-def test_a_batch_outside_of_an_open_transaction_is_refused(room: LogRoom) -> None:
-    Producer(room, 1).send()
-    with pytest.raises(InvalidTxnState, match="not part of it"):
-        room.append(b"v", producer=(1, 0, 1))
     assert room.log.log_end_offset == 1
 
 
@@ -353,26 +295,3 @@ def test_markers_whose_coordinator_epochs_fall_are_replayed(  # RC-19
     assert entry is not None
     assert entry.coordinator_epoch == 14
     assert room.log.bounds.last_stable_offset == room.log.high_watermark == 3
-
-
-def test_truncation_leaves_no_snapshot_above_it_and_producers_as_they_were_there(room: LogRoom) -> None:  # PS-04
-    for sequence in range(3):
-        room.append(b"v", producer=(1, 0, sequence))
-        room.log.local.roll(room.now_ms)
-    assert [int(name[:20]) for name in room.files(".snapshot")] == [1, 2, 3]
-    room.flush()
-    for offset in (2, 1, 0):
-        room.log.truncation.truncate_to(offset, room.now_ms)
-        assert all(int(name[:20]) <= offset for name in room.files(".snapshot"))
-        entry = room.log.producers.get(1)
-        assert (entry.batches[-1].last_sequence if entry else -1) == offset - 1
-        assert room.log.producers.end_offset == offset
-    room.append(b"v", producer=(1, 0, 0))
-
-
-def test_a_producer_is_known_until_it_expires(room: LogRoom) -> None:  # PS-08
-    room.append(b"v", producer=(1, 0, 0))
-    assert room.log.producers.expire(room.now_ms + 100, 200) == 0
-    assert room.log.producers.get(1) is not None
-    assert room.log.producers.expire(room.now_ms + 200, 200) == 1
-    assert room.log.producers.get(1) is None

@@ -148,21 +148,6 @@ def test_what_goes_is_always_a_beginning_below_the_high_watermark(
         assert sum(segment.size_bytes for segment in left) >= retention_bytes
 
 
-def test_deletions_wait_for_their_time_and_happen_once() -> None:
-    deletions = DelayedDeletions()
-    done: list[str] = []
-    deletions.add(lambda: done.append("early"))
-    deletions.add(lambda: done.append("early too"))
-    assert deletions.take_due(500, 1000) == []
-    deletions.add(lambda: done.append("late"))
-    assert len(deletions) == 3
-    assert deletions.take_due(1499, 1000) == []
-    run_deletions(deletions.take_due(1500, 1000))
-    assert done == ["early", "early too"]
-    assert len(deletions.take_due(10**9, 1000)) == 1
-    assert len(deletions) == 0
-
-
 def test_a_deletion_that_fails_is_not_tried_again_and_the_others_go_on() -> None:
     def fails() -> None:
         raise OSError("the disk is gone")
@@ -175,14 +160,6 @@ def test_a_deletion_that_fails_is_not_tried_again_and_the_others_go_on() -> None
         run_deletions(deletions.take_due(5, 0))
     assert done == [1]
     assert deletions.take_due(5, 0) == []
-
-
-def test_a_delay_that_is_changed_holds_for_what_waits_already() -> None:
-    deletions = DelayedDeletions()
-    deletions.add(lambda: None)
-    assert deletions.take_due(0, 1000) == []
-    assert deletions.take_due(1000, 5000) == []
-    assert len(deletions.take_due(1000, 1000)) == 1
 
 
 @given(steps=st.lists(st.none() | st.tuples(st.integers(0, 50), st.integers(0, 100)), max_size=40))

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from unit.broker.storage.log_room import START_MS, LogRoom, read_batches, read_values
-from unit.broker.storage.time_lookups import latest_record, record_at
+from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
 from warmlog_broker.storage.directory.partition_files import (
     TRUNCATION_NAME,
@@ -23,14 +23,9 @@ from warmlog_broker.storage.io import durable_files
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange, StorageError
+from warmlog_protocol.errors import CorruptBatch, StorageError
 
 NOW_MS = START_MS
-
-
-@pytest.fixture
-def room(quick_path: Path) -> LogRoom:
-    return LogRoom(quick_path)
 
 
 def numbered(count: int, first: int = 0) -> list[bytes | None]:
@@ -53,25 +48,6 @@ class TestTruncateTo:
         assert (room.log.log_end_offset, room.log.local.segments.size_bytes) == (10, size)
         assert TRUNCATION_NAME not in room.files()
 
-    def test_ul_38_to_the_middle_to_nothing_and_filled_again(self, room: LogRoom) -> None:
-        filled(room, 10)
-        size = room.log.local.segments.size_bytes
-        assert room.log.truncation.truncate_to(5, NOW_MS)
-        assert (room.log.log_end_offset, room.log.high_watermark, room.log.recovery_point) == (5, 5, 5)
-        assert read_values(room.log) == numbered(5)
-        assert room.log.truncation.truncate_to(0, NOW_MS)
-        assert (room.log.log_end_offset, room.log.local.segments.size_bytes) == (0, 0)
-        filled(room, 10)
-        assert (room.log.log_end_offset, room.log.local.segments.size_bytes) == (10, size)
-        assert read_values(room.log) == numbered(10)
-
-    def test_rc_07_after_an_unclean_start_too(self, room: LogRoom) -> None:
-        filled(room, 30)
-        room.crash(recovery_point=0)
-        room.log.truncation.truncate_to(3, NOW_MS)
-        assert (len(room.log.local.segments), room.log.log_end_offset) == (1, 3)
-        assert read_values(room.log) == numbered(3)
-
     def test_a_negative_offset_is_refused(self, room: LogRoom) -> None:
         with pytest.raises(ValueError, match="-1"):
             room.log.truncation.truncate_to(-1, NOW_MS)
@@ -91,31 +67,6 @@ class TestTruncateTo:
         assert len(room.files(".log.deleted")) == 2
         assert room.append(b"7").first_offset == 7
 
-    def test_a_batch_goes_as_a_whole_and_leaves_no_hole(self, room: LogRoom) -> None:
-        room.append(b"0", b"1", b"2")
-        room.append(b"3", b"4", b"5")
-        room.log.truncation.truncate_to(4, NOW_MS)
-        assert room.log.log_end_offset == 3
-        room.append(b"3")
-        assert read_values(room.log) == numbered(4)
-        room.flush()
-        room.crash()
-        assert read_values(room.log) == numbered(4)
-
-    def test_the_log_start_and_the_high_watermark_go_back_with_the_end(self, room: LogRoom) -> None:
-        filled(room, 10)
-        room.log.bounds.raise_log_start(8)
-        room.log.truncation.truncate_to(5, NOW_MS)
-        log = room.log
-        assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.bounds.last_stable_offset) == (
-            5,
-            5,
-            5,
-            5,
-        )
-        with pytest.raises(OffsetOutOfRange):
-            log.reader.read(8, 100)
-
     def test_a_high_watermark_below_the_offset_stays_with_its_place(self, room: LogRoom) -> None:
         filled(room, 3)
         before = room.log.bounds.end_of("high_watermark")
@@ -124,20 +75,6 @@ class TestTruncateTo:
         room.log.truncation.truncate_to(6, NOW_MS)
         assert room.log.bounds.end_of("high_watermark") == before
         assert read_values(room.log, bound="high_watermark") == numbered(3)
-
-    def test_below_the_first_segment_the_log_begins_anew(self, room: LogRoom) -> None:
-        filled(room, 10)
-        room.log.bounds.raise_log_start(8)
-        room.log.retention.delete_old_segments(NOW_MS)
-        assert room.log.local.segments.base_offsets[0] > 1
-        assert room.log.truncation.truncate_to(1, NOW_MS)
-        log = room.log
-        assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.local.segments.size_bytes) == (
-            1,
-            1,
-            1,
-            0,
-        )
 
     def test_an_older_segment_that_becomes_active_again_has_room_for_entries(self, room: LogRoom) -> None:
         filled(room, 10)
@@ -245,16 +182,6 @@ class TestTruncateTo:
         room.log.truncation.truncate_to(1, NOW_MS)
         assert part.pread() == before
 
-    def test_the_largest_timestamp_is_that_of_what_is_left(self, room: LogRoom) -> None:
-        for n in range(6):
-            room.append(b"%d" % n, timestamp_ms=NOW_MS + (1000 if n == 4 else n))
-        room.log.truncation.truncate_to(4, NOW_MS)
-        found = latest_record(room.log)
-        assert found is not None
-        assert (found.offset, found.timestamp_ms) == (3, NOW_MS + 3)
-        room.log.truncation.truncate_to(0, NOW_MS)
-        assert latest_record(room.log) is None
-
 
 class TestTruncateFully:
     def test_ul_38_one_empty_segment_begins_at_the_offset(self, room: LogRoom) -> None:
@@ -299,32 +226,9 @@ class TestTruncateFully:
         with pytest.raises(ValueError, match="cannot begin"):
             room.log.truncation.truncate_fully_and_start_at(offset, NOW_MS, log_start_offset=start)
 
-    def test_after_a_restart_it_is_still_so(self, room: LogRoom) -> None:
-        filled(room, 10)
-        room.log.truncation.truncate_fully_and_start_at(100, NOW_MS)
-        room.restart()
-        assert (room.log.log_start_offset, room.log.log_end_offset) == (100, 100)
-        assert TRUNCATION_NAME not in room.files()
-        filled(room, 3, first=100)
-        room.crash()
-        assert read_values(room.log) == numbered(3, first=100)
-
 
 class TestCheckpoints:
     """The data directory's checkpoints may be from before: `stale` is what they said then."""
-
-    def test_stale_ones_are_not_believed_until_they_were_written_again(self, room: LogRoom) -> None:
-        filled(room, 10)
-        room.log.bounds.raise_log_start(7)
-        stale = room.log.offsets
-        room.log.truncation.truncate_to(4, NOW_MS)
-        filled(room, 2, first=4)
-        room.stored = StoredState(stale, None)
-        room.open()
-        assert room.log.log_end_offset == 6
-        assert room.log.log_start_offset == 4
-        assert read_values(room.log) == numbered(2, first=4)
-        assert room.log.recovery_report.damage == []
 
     def test_a_stale_high_watermark_shows_nothing_that_is_not_committed(self, room: LogRoom) -> None:
         filled(room, 10)

@@ -152,14 +152,6 @@ def test_a_batch_from_before_the_remembered_ones_says_where_it_would_lie() -> No
     assert not forgotten.value.is_new_to_producer
 
 
-def test_a_batch_from_before_a_producers_first_one_is_known_to_be_new() -> None:
-    states = Producers(end_offset=100)
-    states.append(batch(7))
-    with pytest.raises(ForgottenSequence) as forgotten:
-        states.check(batch(6))
-    assert forgotten.value.is_new_to_producer
-
-
 def test_a_sequence_that_the_log_has_no_room_for_is_out_of_order() -> None:
     states = Producers()
     states.append(batch(1000))

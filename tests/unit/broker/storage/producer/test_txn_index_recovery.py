@@ -39,11 +39,6 @@ def crash_with_nothing_checkpointed(room: LogRoom) -> object:
     return room.crash(recovery_point=0)
 
 
-@pytest.fixture
-def room(quick_path: Path) -> LogRoom:
-    return LogRoom(quick_path)
-
-
 def committed_values(room: LogRoom) -> list[bytes | None]:
     room.flush()
     return read_committed(room, room.log.log_start_offset)
@@ -204,19 +199,6 @@ def test_an_index_of_a_log_without_data_goes(room: LogRoom) -> None:
     producer.send()
     producer.commit()
     assert len(committed_values(room)) == 1
-
-
-def test_truncation_takes_back_aborts_and_their_transactions_are_open_again(room: LogRoom) -> None:
-    interleaved(room)
-    room.flush()
-    room.log.truncation.truncate_to(60, room.now_ms)
-    assert index_entries(room) == INTERLEAVED[:1]
-    room.flush()
-    assert room.log.bounds.last_stable_offset == 8
-    room.log.truncation.truncate_to(20, room.now_ms)
-    assert index_entries(room) == []
-    room.flush()
-    assert room.log.bounds.last_stable_offset == 0
 
 
 def test_truncation_of_a_damaged_index_makes_it_anew(quick_path: Path) -> None:

@@ -45,11 +45,6 @@ def test_batches_lie_back_to_back(records: FileRecords) -> None:
     ]
 
 
-def test_append_says_where_the_batch_begins(tmp_path: Path) -> None:
-    records = opened(tmp_path / "0.log")
-    assert [records.append(batch[:21], batch[21:]) for batch in BATCHES] == [0, SIZES[0], SIZES[0] + SIZES[1]]
-
-
 def test_a_file_that_exists_is_not_opened_before_it_is_used(records: FileRecords) -> None:
     records.close()
     open_files = OpenFiles()
@@ -190,12 +185,6 @@ def test_a_search_finds_the_first_batch_that_ends_at_the_offset_or_behind_it(rec
     assert records.search_for_offset(51) is None
 
 
-def test_a_search_looks_at_last_offsets(tmp_path: Path) -> None:
-    records = opened(tmp_path / "0.log")
-    put(records, batch_of(["a", "b", "c"], offset=10), batch_of(["d", "e"], offset=13))
-    assert [records.search_for_offset(offset).base_offset for offset in range(9, 15)] == [10] * 4 + [13] * 2  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize("value_bytes", [1, 2000, 9000])
 def test_a_search_reads_on_through_any_number_of_batches(value_bytes: int, tmp_path: Path) -> None:
     records = opened(tmp_path / "0.log")
@@ -263,13 +252,6 @@ def test_preallocation_lasts_until_the_file_is_trimmed(tmp_path: Path) -> None:
     records.close()
     again = opened(records.path)
     assert again.size_bytes == again.file_bytes == records.path.stat().st_size == sum(SIZES)
-
-
-def test_without_preallocation_the_file_is_as_long_as_its_batches(tmp_path: Path) -> None:
-    records = opened(tmp_path / "0.log")
-    assert (records.size_bytes, records.path.stat().st_size) == (0, 0)
-    put(records, *BATCHES)
-    assert records.path.stat().st_size == sum(SIZES)
 
 
 def test_opening_read_only_creates_and_changes_nothing(records: FileRecords) -> None:

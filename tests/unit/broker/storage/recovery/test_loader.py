@@ -80,17 +80,6 @@ def test_a_new_log_is_empty_and_begins_at_zero(quick_path: Path) -> None:
     assert room.files() == [f"{0:020d}.log"]
 
 
-def test_an_empty_log_can_be_closed_and_opened_again(quick_path: Path) -> None:
-    room = LogRoom(quick_path)
-    for _ in range(3):
-        room.restart()
-        assert room.log.recovery_report.is_uneventful
-    room.append(b"a")
-    room.crash()
-    room.restart()
-    assert read_values(room.log) == [b"a"]
-
-
 @pytest.mark.parametrize("kind", [".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "garbage", "zeros"])
 @pytest.mark.parametrize("was_clean", [True, False])
@@ -108,24 +97,11 @@ def test_side_files_are_rebuilt_whatever_happened_to_them(
             size = path.stat().st_size
             path.write_bytes({"empty": b"", "garbage": b"\xa5" * (size + 3), "zeros": bytes(size)}[damage])
     room.open()
+    if kind == ".snapshot":
+        assert ("producer snapshot at 40" in str(room.log.recovery_report)) == was_clean
     check_whole(room)
     room.restart()
     check_whole(room)
-
-
-def test_stale_indexes_and_snapshots_do_not_lead_astray(room: LogRoom) -> None:
-    old = {name: room.path(name).read_bytes() for name in room.files() if not name.endswith(".log")}
-    for sequence in range(40, 60):
-        room.append(b"%d" % sequence, producer=(1, 0, sequence), timestamp_ms=START_MS + sequence)
-    room.flush()
-    room.close()
-    for name, content in old.items():
-        room.path(name).write_bytes(content)
-    room.stored = room.stored._replace(clean_end=None)
-    room.open()
-    assert read_values(room.log) == [b"%d" % n for n in range(60)]
-    assert room.append(b"59", producer=(1, 0, 59)).is_duplicate
-    assert record_at(room.log, START_MS + 59) == (START_MS + 59, 59, 1)
 
 
 def test_a_log_that_changed_after_its_clean_stop_is_checked(room: LogRoom) -> None:

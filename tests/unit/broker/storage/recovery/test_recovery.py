@@ -149,14 +149,6 @@ class TestAboveTheRecoveryPoint:
         assert kept == [b"first", b"second", b"third"]
         expect(room, 1)
 
-    def test_a_preallocated_file_loses_its_zeros(self, quick_path: Path) -> None:
-        room = LogRoom(quick_path, LogConfig(segment_bytes=100_000, preallocate=True, retention_ms=UNLIMITED))
-        fill(room, 2, 2)
-        room.crash()
-        assert room.log.recovery_report.cut_bytes == 100_000 - 4 * BATCH
-        assert room.log.recovery_report.kept_aside == []
-        expect(room, 4)
-
     def test_a_leader_epoch_that_fell_or_that_never_was_is_damage(self, room: LogRoom) -> None:
         room.leader_epoch = 5
         fill(room, 1, 1)

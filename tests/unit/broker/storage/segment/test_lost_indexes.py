@@ -1,7 +1,7 @@
 """Index files that vanish, or are cut, while the log is in use: reads go on, and the files are there again."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -43,12 +43,6 @@ def room(quick_path: Path) -> LogRoom:
     assert room.files(".log") == [f"{base:020d}.log" for base in (0, 20, 40)]
     expect(room, 55)
     return room
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as threads:
-        yield threads
 
 
 @pytest.fixture

@@ -96,21 +96,6 @@ def test_reading_an_empty_segment_or_behind_its_end_finds_nothing(tmp_path: Path
     assert read_offsets(segment, 52, 200) is None
 
 
-def test_reading_before_the_first_offset_and_in_a_gap_finds_the_next_batch(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path, 40)
-    append_batch(segment, batch_of(["a", "b", "c"], offset=50))
-    assert read_offsets(segment, 41, 300) == [50, 51, 52]
-    append_batch(segment, batch_of(["d", "e"], offset=60))
-    assert read_offsets(segment, 55, 200) == [60, 61]
-
-
-def test_reading_within_a_batch_begins_with_the_whole_batch(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path)
-    append_batch(segment, batch_of(["a", "b"], offset=0))
-    append_batch(segment, batch_of(["c", "d"], offset=2))
-    assert [read_offsets(segment, offset) for offset in range(4)] == [[0, 1], [0, 1], [2, 3], [2, 3]]
-
-
 def test_a_read_says_where_the_batch_lies_and_whether_it_is_whole(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
     append(segment, 0, 1, 2)
@@ -143,15 +128,6 @@ def test_the_upper_bound_of_a_fetch_comes_from_the_index(tmp_path: Path) -> None
     assert segment.fetch_upper_bound_offset(0, 3 * size) == 3
     assert segment.fetch_upper_bound_offset(0, 3 * size + 1) == 4
     assert segment.fetch_upper_bound_offset(0, 10 * size) is None
-
-
-def test_the_next_offset_follows_the_last_batch(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path, 40)
-    assert segment.read_next_offset() == 40
-    append_batch(segment, batch_of(["a", "b", "c"], offset=50))
-    assert segment.read_next_offset() == 53
-    append(segment, *range(53, 80))
-    assert segment.read_next_offset() == reopened(segment).read_next_offset() == 80
 
 
 @settings(max_examples=40, deadline=None)

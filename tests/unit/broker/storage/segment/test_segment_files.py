@@ -159,27 +159,6 @@ def test_letting_go_of_a_failed_directory_changes_no_file(tmp_path: Path) -> Non
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_few_descriptors_serve_many_segments(tmp_path: Path) -> None:
-    open_files = OpenFiles(limit=6)
-    segments = []
-    for base_offset in range(0, 400, 10):
-        segment = open_segment(tmp_path, base_offset, open_files=open_files)
-        append(segment, *range(base_offset, base_offset + 10))
-        segment.on_become_inactive()
-        segment.flush()
-        segments.append(segment)
-    for _ in range(2):
-        for segment in segments:
-            for offset in range(segment.base_offset, segment.base_offset + 10):
-                assert read_offsets(segment, offset) == [offset]
-                assert record_in(segment, 10 * offset, 0) == (10 * offset, offset, 0)
-            assert open_files.open_count <= 6
-    append(segments[-1], 400, 401)
-    for segment in segments:
-        segment.close()
-    assert open_files.open_count == 0
-
-
 def test_threads_with_segments_of_their_own_may_share_a_few_descriptors(tmp_path: Path) -> None:
     open_files = OpenFiles(limit=4)
 

@@ -7,14 +7,6 @@ import pytest
 from unit.broker.storage.log_files import HOUR_MS, append, open_segment, overwrite, read_offsets, reopened, rolls
 
 
-def test_a_segment_rolls_when_the_batch_would_make_it_too_large(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path)
-    append(segment, 0)
-    left = 10_000 - segment.size_bytes
-    assert not rolls(segment, size_bytes=left)
-    assert rolls(segment, size_bytes=left + 1)
-
-
 def test_an_empty_segment_rolls_for_no_time_or_size_but_for_offsets_too_far_away(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
     assert not rolls(segment, now_ms=HOUR_MS + 1)
@@ -25,30 +17,12 @@ def test_an_empty_segment_rolls_for_no_time_or_size_but_for_offsets_too_far_away
     assert not rolls(segment, size_bytes=10_001)
 
 
-def test_records_with_timestamps_roll_by_their_timestamps_and_never_by_the_clock(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path)
-    append(segment, 0, timestamp_ms=5000)
-    append(segment, 1, timestamp_ms=1)
-    assert segment.first_batch_timestamp_ms() == 5000
-    assert not rolls(segment, now_ms=100 * HOUR_MS, max_timestamp_ms=5000 + HOUR_MS)
-    assert not rolls(segment, now_ms=100 * HOUR_MS, max_timestamp_ms=1)
-    assert not rolls(segment, now_ms=100 * HOUR_MS, max_timestamp_ms=-1)
-    assert rolls(segment, now_ms=0, max_timestamp_ms=5001 + HOUR_MS)
-
-
 def test_records_without_timestamps_roll_by_the_clock_since_the_segment_was_made(tmp_path: Path) -> None:
     segment = open_segment(tmp_path, now_ms=500)
     append(segment, 0, timestamp_ms=-1)
     assert segment.time_waited_for_roll_ms(1000, 10**13) == 500
     assert not rolls(segment, now_ms=500 + HOUR_MS)
     assert rolls(segment, now_ms=501 + HOUR_MS)
-
-
-def test_jitter_is_taken_off_the_time(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path, roll_jitter_ms=1000)
-    append(segment, 0, timestamp_ms=0)
-    assert not rolls(segment, max_timestamp_ms=HOUR_MS - 1000)
-    assert rolls(segment, max_timestamp_ms=HOUR_MS - 999)
 
 
 def test_the_first_batch_timestamp_is_read_from_the_file_after_a_restart(tmp_path: Path) -> None:

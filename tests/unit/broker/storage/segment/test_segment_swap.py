@@ -11,8 +11,6 @@ from unit.broker.storage.crash_points import crash_at
 from unit.broker.storage.log_files import append, open_segment
 from unit.broker.storage.log_room import LogRoom
 from warmlog_broker.storage.directory.data_dir import StoredState
-from warmlog_broker.storage.segment.segment import LogSegment
-from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 
 MOST_STEPS = 500
 
@@ -134,15 +132,6 @@ def test_a_set_below_the_unfinished_one_is_completed(room: CompactionRoom) -> No
     check_nothing_is_left(room)
 
 
-def test_what_is_deleted_goes_at_the_next_start(room: CompactionRoom) -> None:
-    """RC-08"""
-    fill(room)
-    room.compact()
-    assert room.files(".deleted") != []
-    room.crash()
-    assert room.files(".deleted") == []
-
-
 def test_only_index_files_that_were_not_renamed_yet_get_their_name(room: CompactionRoom) -> None:
     fill(room)
     room.compact()
@@ -163,26 +152,3 @@ def test_segments_of_another_log_are_refused(room: CompactionRoom, tmp_path: Pat
     new = open_segment(tmp_path, 4)
     with pytest.raises(ValueError, match="are not segments of this log"):
         room.log.local.begin_replacement([new], [stranger])
-
-
-def test_replacing_by_hand_is_durable_and_leaves_readers_their_files(room: CompactionRoom) -> None:
-    fill(room)
-    old_data = room.log.reader.read(0, 1 << 20).slices[0]
-    before = old_data.pread()
-    segment = room.log.local.segments.get(0)
-    assert segment is not None
-    config = SegmentConfig(room.config.index_interval_bytes, room.config.segment_index_bytes)
-    new = LogSegment(
-        room.directory, 0, config=config, open_files=room.open_files, now_ms=room.now_ms, suffix=".cleaned"
-    )
-    for header, position in segment.records.batches():
-        batch = segment.records.read(position, header.size_bytes)
-        new.append(header.last_offset, header.max_timestamp_ms, header.last_offset, batch[:21], batch[21:])
-    new.on_become_inactive()
-    new.flush()
-    room.log.local.begin_replacement([new], [segment])
-    room.log.local.finish_replacement()
-    assert room.offsets() == list(range(13))
-    assert old_data.pread() == before
-    check = [name for name in room.files() if name.endswith((".swap", ".cleaned"))]
-    assert check == []

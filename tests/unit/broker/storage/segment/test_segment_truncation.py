@@ -91,12 +91,3 @@ def test_an_empty_segment_that_was_closed_may_be_truncated_and_rolls_only_for_fa
     assert not rolls(segment, now_ms=300_501, **arguments)
     assert segment.time_waited_for_roll_ms(300_501, -1) == 300_001
     assert rolls(segment, now_ms=300_501, **(arguments | {"last_offset": 2**31 + 199}))
-
-
-def test_truncating_a_segment_truncates_its_transaction_index(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path)
-    append(segment, *range(6))
-    segment.add_aborted(ABORTED)
-    segment.add_aborted(AbortedTxn(8, 2, 5, 6))
-    segment.truncate_to(5, 0)
-    assert list(segment.transactions) == [ABORTED]

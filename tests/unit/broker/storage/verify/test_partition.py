@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,6 @@ from unit.broker.storage.verify.verification_room import (
     FLIGHTS,
     PATIENT,
     TRANSFERS,
-    closed_room,
-    copy_of_sample,
     only_text,
     room_in,
     texts,
@@ -30,17 +29,6 @@ from warmlog_broker.storage.verify.report import MAX_FINDINGS_A_FILE, Report
 from warmlog_broker.storage.verify.segment import Expectations, SegmentVerification
 from warmlog_protocol.batch import read_header, seal_batch
 from warmlog_protocol.batch.header import HEADER_BYTES
-
-
-@pytest.fixture
-def sample(tmp_path: Path) -> Path:
-    return copy_of_sample(tmp_path)
-
-
-@pytest.fixture
-def room(tmp_path: Path) -> LogRoom:
-    return closed_room(tmp_path)
-
 
 # What is right
 
@@ -285,31 +273,15 @@ def test_a_log_that_is_appended_to_all_the_time_is_clean(tmp_path: Path) -> None
 
 
 def test_a_segment_that_goes_meanwhile_is_none(room: LogRoom) -> None:
-    first = room.segment_path(0)
     report = Report(on_progress=lambda _: None)
-    listing_is_over: list[int] = []
-
-    class Vanishing(type(first)):  # type: ignore[misc]
-        pass
-
-    directory = room.directory
-    original = os.scandir
+    directory, original = room.directory, os.scandir
+    removed = list(directory.glob(f"{FIRST}*"))
 
     def scan_then_delete(path: Path) -> object:
         found = list(original(path))
-        if not listing_is_over:
-            listing_is_over.append(1)
-            for file in directory.glob(f"{FIRST}*"):
-                file.unlink()
-
-        class Entries:
-            def __enter__(self) -> list[os.DirEntry[str]]:
-                return found
-
-            def __exit__(self, *_: object) -> None:
-                return None
-
-        return Entries()
+        for file in removed:
+            file.unlink(missing_ok=True)
+        return nullcontext(found)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("warmlog_broker.storage.verify.partition.os.scandir", scan_then_delete)

@@ -13,8 +13,6 @@ from unit.broker.storage.verify.verification_room import (
     FIRST,
     FLIGHTS,
     TRANSFERS,
-    closed_room,
-    copy_of_sample,
     only_text,
     texts,
     verify,
@@ -25,16 +23,6 @@ from warmlog_broker.storage.verify.partition import verify_data_directory
 from warmlog_broker.storage.verify.report import Report
 from warmlog_broker.storage.verify.segment import Expectations
 from warmlog_protocol.batch import CRC_START, encode_batch, placement_prefix, read_header
-
-
-@pytest.fixture
-def sample(tmp_path: Path) -> Path:
-    return copy_of_sample(tmp_path)
-
-
-@pytest.fixture
-def room(tmp_path: Path) -> LogRoom:
-    return closed_room(tmp_path)
 
 
 @pytest.mark.parametrize("kind", [".index", ".timeindex"])

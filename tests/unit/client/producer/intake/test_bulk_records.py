@@ -1,4 +1,4 @@
-"""Lists of records are checked, spread over partitions and cut into batches."""
+"""Lists of records are checked, spread over partitions as librdkafka does, and cut into batches."""
 
 import pytest
 from hypothesis import given
@@ -109,3 +109,13 @@ def test_timestamps_are_checked() -> None:
         BulkRecords.check([b""], None, None, [-1], NOW_MS)
     with pytest.raises(TypeError, match="timestamp_ms must be an int"):
         BulkRecords.check([b""], None, None, [1.5], NOW_MS)  # type: ignore[list-item]
+
+
+# The check value of CRC-32 for b"123456789" is in every catalogue of CRCs; the others were computed with `gzip`.
+CRC32 = {b"123456789": 0xCBF43926, b"a": 0xE8B7BE43, b"\x00": 0xD202EF8D, b"key": 0x8A90ABA9}
+
+
+@pytest.mark.parametrize(("key", "crc"), CRC32.items())
+@pytest.mark.parametrize("partitions", [1, 2, 3, 17, 1000])
+def test_a_key_chooses_the_partition_of_its_crc_32(key: bytes, crc: int, partitions: int) -> None:
+    assert partition_of_key(key, partitions) == crc % partitions

@@ -1,13 +1,19 @@
-"""Options of the Spark format: what is understood, and what is said of the rest."""
+"""Options of the Spark format: what is understood, what is said of the rest, and the page that is printed from them."""
 
+import json
+import random
 import re
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from warmlog.errors import InvalidConfig
 from warmlog.points import EARLIEST, LATEST, Point, PointKind
 from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 from warmlog.ranges.resolve import ReadBounds
+from warmlog.spark.options.offsets_json import offsets_document, offsets_of, parse_offsets
 from warmlog.spark.options.option_table import OPTIONS, Use, describe_options
 from warmlog.spark.options.options import Given, take_options
 from warmlog.spark.options.read_options import (
@@ -21,6 +27,7 @@ from warmlog.spark.options.read_options import (
 from warmlog.spark.options.stream_options import parse_stream_options
 from warmlog_protocol.messages import IsolationLevel
 from warmlog_protocol.wire.frames import MAX_HEADER_BYTES
+from warmlog_transport.responses import TopicPartition
 
 BASE = {"bootstrap.servers": "b:1", "subscribe": "t"}
 NOW_MS = 1_700_000_000_000
@@ -371,3 +378,39 @@ def test_sizes_that_are_none_are_refused(text: str) -> None:
 def test_the_description_names_every_option() -> None:
     page = describe_options()
     assert all(f"`{option.name}`" in page for option in OPTIONS.values())
+
+
+PAGE = Path(__file__).parents[5] / "docs" / "spark-options.md"
+
+
+def test_the_page_says_what_the_table_says() -> None:
+    assert PAGE.read_text() == f'# Options of format("warmlog") in Spark\n\n{describe_options()}'
+
+
+partitions = st.tuples(st.text(min_size=1, max_size=5), st.integers(0, 300))
+offsets_by_partition = st.dictionaries(partitions, st.integers(-2, 2**63 - 1), max_size=20)
+
+
+@given(offsets_by_partition, st.randoms(use_true_random=False))
+def test_equal_offsets_have_the_same_text_in_whatever_order_they_came(
+    offsets: dict[TopicPartition, int], shuffle: random.Random
+) -> None:
+    items = list(offsets.items())
+    shuffle.shuffle(items)
+    text = json.dumps(offsets_document(dict(items)))
+    assert text == json.dumps(offsets_document(offsets))
+    assert parse_offsets(text) == offsets
+    assert offsets_of(json.loads(text)) == offsets_of(offsets_document(offsets)) == offsets
+
+
+def test_topics_are_sorted_by_name_and_partitions_by_number() -> None:
+    document = offsets_document({("b", 10): 1, ("b", 9): 2, ("a", 0): 3})
+    assert json.dumps(document) == '{"a": {"0": 3}, "b": {"9": 2, "10": 1}}'
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "5", '{"t": 5}', '{"t": {"x": 1}}', '{"t": {"-1": 1}}', '{"t": {"0": "1"}}']
+)
+def test_anything_else_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(ValueError, match="JSON like"):
+        parse_offsets(text)

@@ -1,6 +1,7 @@
-"""JSON records become typed columns, each in its own row, whatever the others are."""
+"""JSON records become typed columns, each in its own row; which schemas `valueFormat` json takes."""
 
 import json
+import pickle
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -9,8 +10,28 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
+from warmlog.spark.options.option_table import Use
+from warmlog.spark.options.options import take_options
 from warmlog.spark.read.json_columns import JsonColumns
+from warmlog.spark.read.typed_values import TypedValues, arrow_type, typed_values
+from warmlog_protocol.errors import InvalidConfig, InvalidRecord
 
 MISFIT = ("does not fit", None, None, None)
 FIELDS = [("id", pa.int64()), ("name", pa.string()), ("v", pa.float64())]
@@ -131,3 +152,123 @@ def test_every_type_is_parsed_nested_ones_too() -> None:
         *[("does not fit", *[None] * len(fields))] * len(wrong),
         (None,) * len(fields),
     ]
+
+
+JSON = {"bootstrap.servers": "b:1", "subscribe": "t", "valueFormat": "json"}
+
+
+CITY = StructType([StructField("city", StringType(), False)])
+
+
+def schema_of(**columns: DataType) -> StructType:
+    return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+def values_of(schema: StructType, **options: str) -> TypedValues:
+    found = typed_values(take_options({**JSON, **options}, Use.BATCH), schema)
+    assert found is not None
+    return pickle.loads(pickle.dumps(found))
+
+
+def read(values: TypedValues, records: list[bytes | None]) -> pa.RecordBatch:
+    """One batch as the reader makes it, decoded."""
+    count = len(records)
+    columns: dict[str, Any] = {
+        "value": pa.array(records, pa.binary()),
+        "key": pa.array([b"k"] * count),
+        "topic": pa.array(["t"] * count),
+        "partition": pa.array([3] * count, pa.int32()),
+        "offset": pa.array(range(100, 100 + count), pa.int64()),
+    }
+    if "key" in values.projection.as_text:
+        columns["key"] = pa.array(["k"] * count)
+    batch = pa.RecordBatch.from_pydict({name: columns[name] for name in values.projection.names})
+    (decoded,) = values.decode(iter([batch]))
+    return decoded
+
+
+def test_fields_and_the_records_own_columns_come_in_the_order_of_the_schema() -> None:
+    schema = schema_of(_offset=LongType(), id=LongType(), _key=StringType(), name=StringType(), _corrupt=StringType())
+    values = values_of(schema)
+    assert values.projection.names == ("value", "offset", "key")
+    decoded = read(values, [b'{"id": 1, "name": "a"}', b"oops", None])
+    assert decoded.schema.names == schema.names
+    assert decoded.to_pylist() == [
+        {"_offset": 100, "id": 1, "_key": "k", "name": "a", "_corrupt": None},
+        {"_offset": 101, "id": None, "_key": "k", "name": None, "_corrupt": "oops"},
+        {"_offset": 102, "id": None, "_key": "k", "name": None, "_corrupt": None},
+    ]
+
+
+def test_times_without_a_zone_are_in_utc_and_those_with_one_become_it() -> None:
+    values = values_of(schema_of(at=TimestampType(), plain=TimestampNTZType()))
+    decoded = read(values, [b'{"at": "%s", "plain": "%s"}' % (b"2026-11-20T05:00:00", b"2026-11-20T05:00:00+05:00")])
+    assert decoded.to_pylist() == [{"at": datetime(2026, 11, 20, 5, tzinfo=UTC), "plain": datetime(2026, 11, 20, 0)}]
+
+
+def test_a_schema_of_arrow_which_sail_has_is_refused_in_words() -> None:
+    with pytest.raises(InvalidConfig, match="valueFormat json needs a schema of Spark's"):
+        typed_values(take_options(JSON, Use.READ), pa.schema([("id", pa.int64())]))
+
+
+def test_failfast_names_the_record() -> None:
+    values = values_of(schema_of(id=LongType()), mode="FailFast")
+    assert read(values, [b'{"id": 1}']).to_pylist() == [{"id": 1}]
+    with pytest.raises(InvalidRecord, match=r"t-3 offset 101: the value b'oops' does not fit the schema"):
+        read(values, [b"{}", b"oops"])
+
+
+def test_types_are_those_that_spark_takes() -> None:
+    nested = StructType([StructField("a", ArrayType(DateType()))])
+    assert arrow_type(nested) == pa.struct([("a", pa.list_(pa.field("element", pa.date32())))])
+    assert arrow_type(DecimalType(10, 2)) == pa.decimal128(10, 2)
+    assert arrow_type(TimestampType()) == pa.timestamp("us", tz="UTC")
+    assert arrow_type(DoubleType()) == pa.float64()
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "message"),
+    [
+        (
+            schema_of(m=MapType(StringType(), LongType())),
+            {},
+            "column m: map<string,bigint> cannot be decoded from JSON",
+        ),
+        (schema_of(b=BinaryType()), {}, "column b is binary, which JSON does not have: use string"),
+        (
+            schema_of(s=StructType([StructField("a", ArrayType(BinaryType()))])),
+            {},
+            "column s.a.element is binary, which JSON does not have: use string",
+        ),
+        (schema_of(_offset=StringType()), {}, "column _offset is bigint, the schema says string"),
+        (schema_of(_corrupt=LongType()), {}, "column _corrupt is string, the schema says bigint"),
+        (StructType([StructField("id", LongType(), False)]), {}, "column id may be null"),
+        (schema_of(s=CITY), {}, "column s.city may be null: leave out NOT NULL"),
+        (schema_of(s=ArrayType(CITY)), {}, "column s.element.city may be null: leave out NOT NULL"),
+        (
+            schema_of(tags=ArrayType(StringType(), containsNull=False)),
+            {},
+            "column tags.element may be null: leave out containsNull=False",
+        ),
+        (schema_of(m=MapType(StringType(), LongType(), False)), {}, "column m: map<string,bigint> cannot be decoded"),
+        (schema_of(id=LongType()), {"mode": "dropmalformed"}, "option mode is 'dropmalformed': permissive or failfast"),
+        (schema_of(id=LongType()), {"valueFormat": "avro"}, "option valueFormat is 'avro': json is expected"),
+        (schema_of(id=LongType()), {"columns": "value"}, "the schema names the columns: leave out the option columns"),
+    ],
+)
+def test_what_cannot_be_decoded_is_refused_in_words(schema: StructType, options: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        values_of(schema, **options)
+    assert message in str(caught.value)
+
+
+def test_a_name_says_nothing_of_the_type() -> None:
+    values = values_of(schema_of(s=StructType([StructField("is_binary", BooleanType())]), binary=LongType()))
+    assert read(values, [b'{"s": {"is_binary": true}}']).to_pylist() == [{"s": {"is_binary": True}, "binary": None}]
+
+
+def test_a_mode_without_a_value_format_is_refused() -> None:
+    given = {"bootstrap.servers": "b:1", "subscribe": "t"}
+    assert typed_values(take_options(given, Use.BATCH), schema_of(value=BinaryType())) is None
+    with pytest.raises(InvalidConfig, match="give both"):
+        typed_values(take_options({**given, "mode": "failfast"}, Use.BATCH), schema_of(value=BinaryType()))

@@ -11,14 +11,7 @@ from warmlog.arrow_write.job import Job
 from warmlog.errors import ApiError, ClientError, DeliveryTimeout, InvalidTxnState
 from warmlog.spark.options.write_options import WriteOptions
 from warmlog.spark.write.jobs import AttemptWritten, abort_written, batch_job, commit_written, stream_job
-from warmlog_protocol.messages import (
-    AbortJobMembersRequest,
-    AbortJobMembersResponse,
-    CommitJobRequest,
-    CommitJobResponse,
-    JobMember,
-    Message,
-)
+from warmlog_protocol import messages as m
 
 ANYWHERE = WriteOptions(("127.0.0.1:1",), "t", delivery_timeout_ms=100)
 JOB = Job("spark-q", 4)
@@ -77,20 +70,20 @@ class Driver:
 
     def __init__(self, broker: FakeBroker) -> None:
         self.options = WriteOptions((broker.address,), "t", delivery_timeout_ms=500)
-        self.requests: list[Message] = []
-        self.committed = CommitJobResponse(False, 8)
+        self.requests: list[m.Message] = []
+        self.committed = m.CommitJobResponse(False, 8)
         self.refusal: ApiError | None = None
-        broker.further_handlers = {CommitJobRequest: self._commit, AbortJobMembersRequest: self._abort}
+        broker.further_handlers = {m.CommitJobRequest: self._commit, m.AbortJobMembersRequest: self._abort}
 
-    def _commit(self, request: CommitJobRequest) -> Message:
+    def _commit(self, request: m.CommitJobRequest) -> m.Message:
         self.requests.append(request)
         return self.committed
 
-    def _abort(self, request: AbortJobMembersRequest) -> Message:
+    def _abort(self, request: m.AbortJobMembersRequest) -> m.Message:
         self.requests.append(request)
         if self.refusal is not None:
             raise self.refusal
-        return AbortJobMembersResponse()
+        return m.AbortJobMembersResponse()
 
 
 @pytest.fixture
@@ -100,7 +93,7 @@ def driver() -> Iterator[Driver]:
 
 
 WRITTEN = [AttemptWritten(5, 70, 0, JOB), None, AttemptWritten(0, -1, -1, JOB), AttemptWritten(3, 71, 2, JOB)]
-MEMBERS = [JobMember(70, 0), JobMember(71, 2)]
+MEMBERS = [m.JobMember(70, 0), m.JobMember(71, 2)]
 
 
 def test_the_attempts_that_spark_names_are_committed_and_aborted(
@@ -109,8 +102,8 @@ def test_the_attempts_that_spark_names_are_committed_and_aborted(
     commit_written(driver.options, WRITTEN, "")
     abort_written(driver.options, WRITTEN)
     assert driver.requests == [
-        CommitJobRequest("spark-q", 4, MEMBERS, 8),
-        AbortJobMembersRequest("spark-q", 4, MEMBERS),
+        m.CommitJobRequest("spark-q", 4, MEMBERS, 8),
+        m.AbortJobMembersRequest("spark-q", 4, MEMBERS),
     ]
     assert caplog.text == ""
 
@@ -118,7 +111,7 @@ def test_the_attempts_that_spark_names_are_committed_and_aborted(
 def test_a_write_without_rows_is_committed_and_one_of_which_nothing_is_known_asks_nothing(driver: Driver) -> None:
     empty = [AttemptWritten(0, -1, -1, JOB)]
     commit_written(driver.options, empty, "")
-    assert driver.requests == [CommitJobRequest("spark-q", 4, [], 0)]
+    assert driver.requests == [m.CommitJobRequest("spark-q", 4, [], 0)]
     abort_written(driver.options, empty)
     abort_written(driver.options, [None, None])
     commit_written(driver.options, [AttemptWritten(3, 70, 0)], "")
@@ -126,10 +119,10 @@ def test_a_write_without_rows_is_committed_and_one_of_which_nothing_is_known_ask
 
 
 def test_a_repeat_with_another_number_of_records_is_warned_of(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
-    driver.committed = CommitJobResponse(True, 8)
+    driver.committed = m.CommitJobResponse(True, 8)
     commit_written(driver.options, WRITTEN, "")
     assert caplog.text == ""
-    driver.committed = CommitJobResponse(True, 9)
+    driver.committed = m.CommitJobResponse(True, 9)
     commit_written(driver.options, WRITTEN, "")
     assert "version 4 of job 'spark-q' was committed before, with 9 records: the 8 of this run are not" in caplog.text
 
@@ -143,11 +136,11 @@ def test_an_abort_after_the_commit_says_that_it_is_committed(driver: Driver, cap
 def test_a_batch_without_a_name_is_ended_with_all_its_attempts(
     driver: Driver, caplog: pytest.LogCaptureFixture
 ) -> None:
-    driver.committed = CommitJobResponse(False, 0)
+    driver.committed = m.CommitJobResponse(False, 0)
     abort_written(driver.options, [None], JOB)
-    assert driver.requests == [CommitJobRequest("spark-q", 4, [], 0)]
+    assert driver.requests == [m.CommitJobRequest("spark-q", 4, [], 0)]
     assert caplog.text == ""
-    driver.committed = CommitJobResponse(True, 8)
+    driver.committed = m.CommitJobResponse(True, 8)
     abort_written(driver.options, WRITTEN, JOB)
     assert "version 4 of job 'spark-q' is committed: its records stay in the log" in caplog.text
 

@@ -1,8 +1,11 @@
-"""`warmlog log verify`: what it prints, and its exit code."""
+"""`warmlog log verify`, `rebuild-index` and `adopt`: what they print, whose directory they touch, their exit codes."""
 
+import fcntl
 import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +14,9 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner, Result
 
-from kafka_sample import SAMPLE
+from kafka_sample import SAMPLE, copy_sample
 from other_user import NOBODY, copy_open_to_all, directory_open_to_all
+from unit.broker.data_directories import open_directory
 from warmlog.cli.app import build_program
 from warmlog.cli.terminal import status
 from warmlog_broker.metadata.metadata_log import (
@@ -22,6 +26,8 @@ from warmlog_broker.metadata.metadata_log import (
     TopicCreated,
     pack_file,
 )
+from warmlog_broker.storage.directory.data_dir import DirectoryLocked
+from warmlog_broker.storage.directory.dir_lock import exclusive_lock, shared_lock
 from warmlog_broker.storage.directory.offset_checkpoint import write_offsets
 from warmlog_broker.storage.directory.partition_files import pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -207,3 +213,143 @@ def test_what_waits_to_be_removed_is_counted_in_one_line(kafka: Path) -> None:
 
 def test_one_of_a_kind_is_told_in_the_singular(kafka: Path) -> None:
     assert verify(kafka / "transfers-0").stdout.startswith("1 partition, 1 segment, 375 batches, ")
+
+
+INDEX = Path("transfers-0", "00000000000000000000.index")
+
+
+def rebuild(*arguments: object) -> Result:
+    return CliRunner().invoke(build_program(), ["log", "rebuild-index", *map(str, arguments)])
+
+
+def test_the_settings_of_each_topic_say_how_dense(kafka: Path) -> None:
+    topic = TopicCreated("transfers", UUID(int=1).bytes, 1, {"index.interval.bytes": "512"})
+    (kafka / "metadata.log").write_bytes(pack_file([ClusterCreated("c", 0, 0), topic]))
+    (kafka / INDEX).unlink()
+    done = rebuild(kafka)
+    assert done.exit_code == 0
+    assert f"{kafka / 'transfers-0'}: 1 segment, 375 batches, 3 files written" in done.stdout
+    assert (kafka / INDEX).read_bytes() == (SAMPLE / INDEX).read_bytes()
+    rebuild(kafka / "transfers-0", "--index-interval-bytes", 5_000)
+    assert (kafka / INDEX).stat().st_size < (SAMPLE / INDEX).stat().st_size
+
+
+def test_a_directory_that_a_broker_uses_is_refused_naming_it(kafka: Path) -> None:
+    before = (kafka / INDEX).stat().st_mtime_ns
+    directory = open_directory(kafka)
+    try:
+        for path in (kafka, kafka / "transfers-0"):
+            done = rebuild(path)
+            assert done.exit_code == 1
+            assert f"process {os.getpid()} holds the lock {kafka / '.lock'}" in done.stderr
+    finally:
+        directory.close()
+    assert (kafka / INDEX).stat().st_mtime_ns == before
+
+
+def test_a_lock_as_kafka_holds_it_is_seen_and_its_holder_named(kafka: Path) -> None:
+    (kafka / ".lock").touch()
+    holding = "import fcntl, sys; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX); print(); input()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", holding, str(kafka / ".lock")], stdin=pipe, stdout=pipe) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        for lock in (exclusive_lock, shared_lock):
+            with pytest.raises(DirectoryLocked, match=f"process {holder.pid} holds"), lock(kafka):
+                pass
+        holder.communicate(b"\n")
+    with shared_lock(kafka), shared_lock(kafka):
+        pass
+
+
+def test_no_broker_starts_meanwhile(kafka: Path) -> None:
+    with exclusive_lock(kafka), pytest.raises(DirectoryLocked, match=str(os.getpid())):
+        open_directory(kafka)
+    with exclusive_lock(kafka), open(kafka / ".lock", "r+b") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_shared_lock_creates_nothing(kafka: Path) -> None:
+    with shared_lock(kafka):
+        pass
+    assert not (kafka / ".lock").exists()
+
+
+def test_a_directory_of_something_else_is_not_rebuilt(tmp_path: Path) -> None:
+    assert rebuild(tmp_path).exit_code == 2
+
+
+def test_directories_that_are_only_named_like_partitions_are_left_alone(kafka: Path, tmp_path: Path) -> None:
+    other = "blockmgr-4ab80a79-7b6f-4c4c-9ab1-123456789012"
+    for above in (tmp_path / "tmp", kafka):
+        (above / other / "0c").mkdir(parents=True)
+        (above / other / "spark.log").touch()
+    for path in (tmp_path / "tmp", tmp_path / "tmp" / other):
+        assert rebuild(path).exit_code == 2
+    assert not list(tmp_path.rglob(".lock"))
+    done = rebuild(kafka)
+    assert done.exit_code == 0
+    assert other not in done.stdout
+    assert sorted(path.name for path in (kafka / other).iterdir()) == ["0c", "spark.log"]
+
+
+def test_a_damaged_log_is_named_in_the_summary_and_ends_with_exit_code_1(kafka: Path) -> None:
+    log = (kafka / INDEX).with_suffix(".log")
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+    done = rebuild(kafka)
+    assert done.exit_code == 1
+    assert f"{log}" in done.stderr
+    flights, transfers = done.stdout.splitlines()
+    assert flights.endswith(" files written")
+    assert transfers.startswith(f"{kafka / 'transfers-0'}: 1 segment, 374 batches, ")
+    assert transfers.endswith(f" written, damaged: {log.name}")
+
+
+def test_room_behind_the_end_of_the_newest_log_is_no_damage(kafka: Path) -> None:
+    with (kafka / INDEX).with_suffix(".log").open("ab") as log:
+        log.write(bytes(10_000))
+    done = rebuild(kafka)
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("inside", [".", "ours", "flights-0/ours", "../link/ours"])
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
+def test_a_data_directory_within_kafkas_is_misuse(tmp_path: Path, inside: str, options: list[str]) -> None:
+    kafka = copy_sample(tmp_path / "kafka")
+    (tmp_path / "link").symlink_to(kafka)
+    before = sorted(kafka.rglob("*"))
+    arguments = ["log", "adopt", str(kafka), "--data-dir", str(kafka / inside), *options]
+    done = CliRunner().invoke(build_program(), arguments)
+    assert done.exit_code == 2
+    assert sorted(kafka.rglob("*")) == before
+
+
+def invoke(tmp_path: Path, *options: str) -> Result:
+    kafka = copy_sample(tmp_path / "kafka")
+    arguments = ["log", "adopt", str(kafka), "--data-dir", str(tmp_path / "data"), *options]
+    return CliRunner().invoke(build_program(), arguments)
+
+
+def test_without_aiokafka_the_command_that_installs_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiokafka.admin", None)
+    monkeypatch.delitem(sys.modules, "warmlog_broker.tools.adoption.kafka_cluster", raising=False)
+    done = invoke(tmp_path, "--kafka", "localhost:9092")
+    assert done.exit_code == 1
+    assert "--kafka needs it: pip install 'aiokafka" in done.stderr
+
+
+def test_settings_come_from_a_kafka_or_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "configs").write_text("{}")
+    done = invoke(tmp_path, "--kafka", "localhost:9092", "--topic-configs", str(tmp_path / "configs"))
+    assert done.exit_code == 2
+    assert "--kafka or --topic-configs, not both" in done.stderr
+
+
+def test_an_address_that_is_none_is_misuse(tmp_path: Path) -> None:
+    done = invoke(tmp_path, "--kafka", "localhost:port")
+    assert done.exit_code == 2
+    assert "'localhost:port' is not HOST:PORT" in done.stderr
