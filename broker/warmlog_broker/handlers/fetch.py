@@ -27,7 +27,7 @@ from warmlog_broker.network.request_runner import Deferred, MessageWithSlices, R
 from warmlog_broker.replica.delayed_fetch import DelayedFetches, WantedRead
 from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.io.os_errors import storage_error
-from warmlog_broker.storage.log.bounds import ReadBound
+from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileSlice

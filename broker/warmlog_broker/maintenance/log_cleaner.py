@@ -21,9 +21,8 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.runtime.threads import start_threads
-from warmlog_broker.storage.cleaner.cleaner import Cleaning
+from warmlog_broker.storage.cleaner.cleaner import Cleaning, CleaningStats, Rewritten
 from warmlog_broker.storage.cleaner.plan import CleanableRange
-from warmlog_broker.storage.cleaner.rewriter import CleaningStats, Rewritten
 from warmlog_broker.storage.cleaner.throttle import CleaningAborted, CleaningPace
 from warmlog_broker.storage.config import UNLIMITED
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion

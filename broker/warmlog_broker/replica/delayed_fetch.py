@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.storage.log.bounds import ReadBound
+from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.errors import ApiError
 

@@ -22,8 +22,8 @@ from warmlog_broker.storage.directory.data_dir import CleanEnd, LogOffsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.os_errors import DiskReadOnly, SyncNotBegun, is_read_only
 from warmlog_broker.storage.log.appender import AppendInfo
-from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.log.flush_plan import FlushPlan
+from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record.validation import CheckedBatch, check_batch

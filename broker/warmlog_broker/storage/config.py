@@ -7,6 +7,7 @@ documentation is printed from them. Names and defaults are Kafka's, unless a des
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from warmlog_protocol.codec.compression import Codec
@@ -271,6 +272,26 @@ class LogConfig:
         "flush.messages allow to be unflushed (Redpanda's setting).",
     )
 
+    # What follows from the settings, computed once: each append asks for it.
+
+    is_compacted: bool = field(init=False, repr=False, compare=False)
+    has_dense_offsets: bool = field(init=False, repr=False, compare=False)
+    """Whether new batches have no gaps between their offsets. See also `LogReader.are_offsets_dense_from`."""
+    roll_ms: int = field(init=False, repr=False, compare=False)
+    """The age at which a segment is closed, so that compaction can reach its records in time."""
+    must_decode: bool = field(init=False, repr=False, compare=False)
+    """Whether the body of a batch must be decoded before it is appended."""
+    takes_append_time: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        derive = partial(object.__setattr__, self)  # the class is frozen
+        is_compacted = "compact" in self.cleanup_policy
+        derive("is_compacted", is_compacted)
+        derive("has_dense_offsets", not is_compacted)
+        derive("roll_ms", min(self.segment_ms, self.max_compaction_lag_ms) if is_compacted else self.segment_ms)
+        derive("must_decode", is_compacted or self.compression_type != PRODUCER)
+        derive("takes_append_time", self.message_timestamp_type == LOG_APPEND_TIME)
+
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], *, base: "LogConfig | None" = None) -> "LogConfig":
         """Override `base` (or the defaults) with users' `settings`; InvalidConfig for the first bad one."""
@@ -288,23 +309,9 @@ class LogConfig:
         return {setting.name: setting.format(getattr(self, setting.attribute)) for setting in TOPIC_SETTINGS}
 
     @property
-    def is_compacted(self) -> bool:
-        return "compact" in self.cleanup_policy
-
-    @property
     def deletes(self) -> bool:
         """Whether old segments are removed by time and size."""
         return "delete" in self.cleanup_policy
-
-    @property
-    def has_dense_offsets(self) -> bool:
-        """Whether new batches have no gaps between their offsets. See also `LogReader.are_offsets_dense_from`."""
-        return "compact" not in self.cleanup_policy
-
-    @property
-    def roll_ms(self) -> int:
-        """The age at which a segment is closed, so that compaction can reach its records in time."""
-        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
     def codec(self) -> Codec | None:
@@ -312,15 +319,6 @@ class LogConfig:
         if self.compression_type == PRODUCER:
             return None
         return Codec.NONE if self.compression_type == "uncompressed" else Codec.from_name(self.compression_type)
-
-    @property
-    def must_decode(self) -> bool:
-        """Whether the body of a batch must be decoded before it is appended."""
-        return self.is_compacted or self.compression_type != PRODUCER
-
-    @property
-    def takes_append_time(self) -> bool:
-        return self.message_timestamp_type == LOG_APPEND_TIME
 
 
 TOPIC_SETTINGS = settings_of(LogConfig, are_dynamic=True)

@@ -13,7 +13,7 @@ Everything is little-endian; n is the record count of the batch's header::
         key lengths + 1      0 means a null key             (absent when no record has a key)
         value lengths + 1    0 means a null value (a tombstone)
         header lengths       bytes of the record's msgpack array, 0 for none (absent when no record has headers)
-      data: all keys, then all values, then all headers (see `record_headers`), each concatenated without gaps
+      data: all keys, then all values, then all headers (see `column_data`), each concatenated without gaps
 
 A writer uses the least width that holds a column; a reader accepts any. With attributes bit 3 (append time), readers
 ignore the timestamp deltas: every record has maxTimestamp. A batch that compaction emptied has n = 0 and no body.

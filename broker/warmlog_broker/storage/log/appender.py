@@ -7,7 +7,6 @@ end moves right after it.
 from contextlib import suppress
 from typing import NamedTuple
 
-from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.producer.duplicates import find_forgotten
 from warmlog_broker.storage.producer.producer_state import ForgottenSequence
@@ -35,9 +34,9 @@ class LogAppender:
 
     __slots__ = ("_bounds", "_local", "_producers", "last_append_time_ms")
 
-    def __init__(self, local: LocalLog, bounds: LogBounds) -> None:
+    def __init__(self, local: LocalLog) -> None:
         self._local = local
-        self._bounds = bounds
+        self._bounds = local.bounds
         self._producers = local.producers
         self.last_append_time_ms = NO_TIMESTAMP
 

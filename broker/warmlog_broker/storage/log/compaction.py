@@ -8,29 +8,27 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_broker.storage.segment.segment_files import TRANSACTION_INDEX_KIND
 from warmlog_broker.storage.segment.segment_swap import Replacement
 
 if TYPE_CHECKING:
-    from warmlog_broker.storage.cleaner.cleaner import CleaningTask
+    from warmlog_broker.storage.cleaner.cleaner import CleaningTask, Rewritten
     from warmlog_broker.storage.cleaner.plan import CleanableRange
-    from warmlog_broker.storage.cleaner.rewriter import Rewritten
     from warmlog_broker.storage.cleaner.throttle import CleaningPace
 
 
 class LogCompaction:
     """What one log offers to the cleaner."""
 
-    def __init__(self, local: LocalLog, bounds: LogBounds, first_dirty_offset: int) -> None:
+    def __init__(self, local: LocalLog, first_dirty_offset: int) -> None:
         self.first_dirty_offset = first_dirty_offset
         """Where the last compaction ended, for the checkpoint; 0 before the first."""
         self.compacted_below = first_dirty_offset
         """There may be gaps between offsets below this."""
         self._local = local
-        self._bounds = bounds
+        self._bounds = local.bounds
         self._pace: CleaningPace | None = None
 
     def range(self, now_ms: int) -> "CleanableRange":

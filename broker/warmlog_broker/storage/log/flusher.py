@@ -12,7 +12,6 @@ from warmlog_broker.storage.directory.data_dir import CleanEnd
 from warmlog_broker.storage.directory.partition_files import RestartPoint
 from warmlog_broker.storage.index.abstract_index import CorruptIndex
 from warmlog_broker.storage.io.os_errors import is_read_only, is_resource_exhaustion
-from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.segment.segment import LogSegment
@@ -64,10 +63,10 @@ class LogFlusher:
         "_truncations",
     )
 
-    def __init__(self, local: LocalLog, bounds: LogBounds, *, has_restart_point: bool) -> None:
+    def __init__(self, local: LocalLog, *, has_restart_point: bool) -> None:
         """`has_restart_point`: whether there is one at the end of the log."""
         self._local = local
-        self._bounds = bounds
+        self._bounds = local.bounds
         self._epochs = local.epochs
         self._are_epochs_missing = False
         self._last_point = self._place_at_end() if has_restart_point else _Place.at(local.active, 0, 0, 0)
@@ -183,7 +182,7 @@ class LogFlusher:
             self._truncations = local.truncations
             self._pending_point = self._point_to_write = None
         try:
-            local.take_snapshot(sync=False)
+            local.take_snapshot(local.log_end_offset)
             self._pending_point = local.active.begin_restart_point(local.log_end_offset)
         except CorruptIndex as error:
             logger.info("%s: no restart point: %s", local.directory, error)

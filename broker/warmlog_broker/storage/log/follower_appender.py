@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from warmlog_broker.storage.directory.partition_files import note_gaps
 from warmlog_broker.storage.log.appender import AppendInfo
-from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.producer.replay import read_marker
 from warmlog_protocol.batch.header import (
@@ -81,9 +80,9 @@ class FollowerAppender:
 
     __slots__ = ("_bounds", "_epochs", "_local", "_producers")
 
-    def __init__(self, local: LocalLog, bounds: LogBounds) -> None:
+    def __init__(self, local: LocalLog) -> None:
         self._local = local
-        self._bounds = bounds
+        self._bounds = local.bounds
         self._epochs = local.epochs
         self._producers = local.producers
 

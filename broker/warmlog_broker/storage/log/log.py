@@ -31,7 +31,6 @@ from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.appender import LogAppender
-from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.compaction import LogCompaction
 from warmlog_broker.storage.log.flusher import LogFlusher
 from warmlog_broker.storage.log.follower_appender import FollowerAppender
@@ -55,14 +54,14 @@ class Log:
         self.producers = loaded.producers
         self.local = LocalLog(key, factory, loaded)
         """The segments, the disk under them, and whether the log works."""
-        self.bounds = LogBounds(self.local, loaded.log_start_offset, loaded.high_watermark)
-        self.appender = LogAppender(self.local, self.bounds)
-        self.follower = FollowerAppender(self.local, self.bounds)
-        self.flusher = LogFlusher(self.local, self.bounds, has_restart_point=loaded.has_restart_point)
-        self.compaction = LogCompaction(self.local, self.bounds, loaded.first_dirty_offset)
-        self.reader = LogReader(self.local, self.bounds, self.compaction)
-        self.retention = LogRetention(self.local, self.bounds)
-        self.truncation = LogTruncation(self.local, self.bounds, self.compaction, loaded.truncation)
+        self.bounds = self.local.bounds
+        self.appender = LogAppender(self.local)
+        self.follower = FollowerAppender(self.local)
+        self.flusher = LogFlusher(self.local, has_restart_point=loaded.has_restart_point)
+        self.compaction = LogCompaction(self.local, loaded.first_dirty_offset)
+        self.reader = LogReader(self.local, self.compaction)
+        self.retention = LogRetention(self.local)
+        self.truncation = LogTruncation(self.local, self.compaction, loaded.truncation)
 
     @classmethod
     def open(
@@ -125,7 +124,6 @@ class Log:
         loaded.epochs.has_unwritten_changes = True
         log = cls(source.key, factory, loaded)
         log.local.take_over(local)
-        log.bounds.take_over(source.bounds)
         log.appender.last_append_time_ms = source.appender.last_append_time_ms
         log.compaction.compacted_below = source.compaction.compacted_below
         return log

@@ -195,7 +195,7 @@ class LogCopy(Struct):
                 self._unsynced.append(self.directory / name)
         source.producers.end_offset = source.log_end_offset
         snapshots = ProducerSnapshots(self.directory, ())
-        self._unsynced.append(snapshots.take(source.producers, sync=False))
+        self._unsynced.append(snapshots.take(source.producers))
         write_file(self.directory / EPOCHS_NAME, pack_epochs(source.epochs.entries), sync=False)
         self._unsynced.append(self.directory / EPOCHS_NAME)
         return Log.take_over(source, self.directory, now_ms)

@@ -12,9 +12,8 @@ from warmlog_broker.storage.directory.leader_epochs import EpochEnd
 from warmlog_broker.storage.index.abstract_index import CorruptIndex
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, CollectedAborted
 from warmlog_broker.storage.io.open_files import ClosedFile
-from warmlog_broker.storage.log.bounds import LogBounds, ReadBound
 from warmlog_broker.storage.log.compaction import LogCompaction
-from warmlog_broker.storage.log.local_log import LocalLog
+from warmlog_broker.storage.log.local_log import LocalLog, ReadBound
 from warmlog_broker.storage.record.batch_chain import DamagedLog
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead
@@ -71,9 +70,9 @@ class LogReader:
 
     __slots__ = ("_bounds", "_compaction", "_local")
 
-    def __init__(self, local: LocalLog, bounds: LogBounds, compaction: LogCompaction) -> None:
+    def __init__(self, local: LocalLog, compaction: LogCompaction) -> None:
         self._local = local
-        self._bounds = bounds
+        self._bounds = local.bounds
         self._compaction = compaction
 
     def read(
@@ -276,6 +275,8 @@ class LogReader:
 
         (-1, -1) if the epochs do not say where. Also None below the log start: a read there is out of range.
         """
+        if epoch < 0:
+            return None
         found = self._local.epochs.divergence(offset, epoch, self._local.log_end_offset)
         if found is None or offset < self._bounds.log_start_offset or self._is_of_epoch(offset - 1, epoch):
             return None

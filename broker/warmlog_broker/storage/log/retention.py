@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from warmlog_broker.storage.config import MAX_INT64, UNLIMITED, LogConfig
-from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_protocol.errors import OffsetOutOfRange, PolicyViolation
@@ -89,9 +88,9 @@ class LogRetention:
 
     __slots__ = ("_bounds", "_local")
 
-    def __init__(self, local: LocalLog, bounds: LogBounds) -> None:
+    def __init__(self, local: LocalLog) -> None:
         self._local = local
-        self._bounds = bounds
+        self._bounds = local.bounds
 
     def delete_records(self, offset: int) -> int:
         """Remove the records below `offset`, or below the high watermark for -1; return the log start offset.

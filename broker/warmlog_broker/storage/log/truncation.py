@@ -34,7 +34,6 @@ from warmlog_broker.storage.directory.partition_files import (
     remove_truncation,
     write_truncation,
 )
-from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.compaction import LogCompaction
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.producer.replay import restore_producers
@@ -47,11 +46,9 @@ class LogTruncation:
 
     __slots__ = ("_bounds", "_compaction", "_epochs", "_local", "pending")
 
-    def __init__(
-        self, local: LocalLog, bounds: LogBounds, compaction: LogCompaction, pending: Truncation | None
-    ) -> None:
+    def __init__(self, local: LocalLog, compaction: LogCompaction, pending: Truncation | None) -> None:
         self._local = local
-        self._bounds = bounds
+        self._bounds = local.bounds
         self._compaction = compaction
         self._epochs = local.epochs
         self.pending = pending

@@ -107,7 +107,7 @@ def _take_snapshots_before(
         base_offset = base_offsets.pop(0)
         if base_offset > states.end_offset:
             states.end_offset = base_offset
-            snapshots.take(states, sync=False)
+            snapshots.take(states)
 
 
 def _rebuild_transaction_indexes(segments: LogSegments, entries: dict[int, list[AbortedTxn]]) -> None:

@@ -158,19 +158,15 @@ class _SegmentRebuild:
                 continue
             header, position = found
             builder.add(header, position)
-            self._follow_producers(records.read(position, header.size_bytes))
+            batch = read_batch(records.read(position, header.size_bytes), verify_crc=False)
+            try:
+                _, aborted = self.producers.on_batch(batch)
+            except CorruptBatch as error:
+                self._find_damage(f"{self.path(LOG_KIND)}: {error}")
+            else:
+                self.aborted += () if aborted is None else (aborted,)
             self.next_offset = header.next_offset
             self.result.batches += 1
-
-    def _follow_producers(self, data: bytes) -> None:
-        batch = read_batch(data, verify_crc=False)
-        try:
-            _, aborted = self.producers.on_batch(batch)
-        except CorruptBatch as error:
-            self._find_damage(f"{self.path(LOG_KIND)}: {error}")
-            return
-        if aborted is not None:
-            self.aborted.append(aborted)
 
     def _find_damage(self, text: str) -> None:
         self.result.remarks.append(text)

@@ -10,7 +10,7 @@ import pytest
 from unit.broker.storage.log_room import LogRoom, make_batch, read_batches
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.data_dir import StoredState
-from warmlog_broker.storage.log.bounds import ReadBound
+from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.record.batch_chain import DamagedLog
 
 BATCH = len(make_batch(b"v"))
