@@ -54,10 +54,6 @@ class FlushPlan(Struct):
     """To be written once everything else is on disk; None after that if the disk was too full for it."""
 
     @property
-    def end_offset(self) -> int:
-        return self.end.offset
-
-    @property
     def file_count(self) -> int:
         """How many files `sync_files` syncs."""
         count = len(self.snapshots)

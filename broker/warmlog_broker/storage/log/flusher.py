@@ -113,22 +113,17 @@ class LogFlusher:
         local, bounds = self._local, self._bounds
         local.unsynced.mark_synced(plan)
         if plan.epochs is not None:
-            self._note_epochs(plan)
+            if plan.epochs_error:  # one warning; the next flush tries again
+                self._epochs.has_unwritten_changes = True
+                if not self._are_epochs_missing:
+                    logger.warning("%s: leader epochs were not written: %s", local.directory, plan.epochs_error)
+            self._are_epochs_missing = bool(plan.epochs_error)
         if plan.truncations == local.truncations and plan.end.offset >= bounds.flushed.offset:
             bounds.flushed = plan.end
         if plan.restart_point is not None:
             points = [point.offset for point in (plan.restart_point, self._pending_point) if point is not None]
             local.snapshots.remove_strays([*local.segments.base_offsets, *points])
         return bounds.flushed.offset
-
-    def _note_epochs(self, plan: FlushPlan) -> None:
-        """Note whether they are on disk, with one warning if they are not; the next flush tries again."""
-        error = plan.epochs_error
-        if error:
-            self._epochs.has_unwritten_changes = True
-            if not self._are_epochs_missing:
-                logger.warning("%s: leader epochs were not written: %s", self._local.directory, error)
-        self._are_epochs_missing = bool(error)
 
     def put_back(self, plan: FlushPlan) -> None:
         """Merge a plan that has raised SyncNotBegun into the next one."""

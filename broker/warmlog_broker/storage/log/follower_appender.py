@@ -96,23 +96,19 @@ class FollowerAppender:
         local = self._local
         local.check_online()
         copied = read_copied(batches, local.log_end_offset, name=local.key.directory_name)
-        self._check_epochs(copied)
+        latest = self._epochs.latest_epoch
+        for header, _, _ in copied:
+            if header.partition_leader_epoch < latest:  # recovery would take what follows for damage
+                raise FencedLeaderEpoch(
+                    f"{local.key.directory_name}: the batch at offset {header.base_offset} has leader epoch "
+                    f"{header.partition_leader_epoch}, expected {latest} or a newer one"
+                )
+            latest = header.partition_leader_epoch
         first_offset = copied[0].header.base_offset if copied else local.log_end_offset
         for batch in copied:
             self._append(batch, now_ms)
         last_offset, log_start_offset = local.log_end_offset - 1, self._bounds.log_start_offset
         return AppendInfo(first_offset, last_offset, NO_TIMESTAMP, log_start_offset, is_duplicate=False)
-
-    def _check_epochs(self, copied: list[CopiedBatch]) -> None:
-        """Raise FencedLeaderEpoch if an epoch falls: recovery would take what follows for damage."""
-        latest = self._epochs.latest_epoch
-        for header, _, _ in copied:
-            if header.partition_leader_epoch < latest:
-                raise FencedLeaderEpoch(
-                    f"{self._local.key.directory_name}: the batch at offset {header.base_offset} has leader epoch "
-                    f"{header.partition_leader_epoch}, expected {latest} or a newer one"
-                )
-            latest = header.partition_leader_epoch
 
     def _append(self, batch: CopiedBatch, now_ms: int) -> None:
         local, (header, prefix, covered) = self._local, batch

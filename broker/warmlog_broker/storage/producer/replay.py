@@ -124,28 +124,6 @@ def _rebuild_transaction_indexes(segments: LogSegments, entries: dict[int, list[
             segment.transactions.leave_empty()
 
 
-def aborted_in_segment(
-    segment: LogSegment,
-    segments: LogSegments,
-    snapshots: ProducerSnapshots,
-    *,
-    damage: Sequence[Damage] = (),
-    now_ms: int,
-) -> list[AbortedTxn]:
-    """The entries that the transaction index of one segment should have, by the log alone."""
-    states = ProducerStates()
-    first_offset = segments.base_offsets[0]
-    snapshots.load_newest(states, first_offset=first_offset, at_most=segment.base_offset, now_ms=now_ms)
-    following = segments.higher(segment.base_offset)
-    end_offset = segment.read_next_offset() if following is None else following.base_offset
-    found = []
-    for batch in walk_batches(segments, states.end_offset, end_offset - 1, damage):
-        aborted = replay(states, batch, now_ms)
-        if aborted is not None and batch.segment is segment:
-            found.append(aborted)
-    return found
-
-
 def replay(states: ProducerStates, batch: WalkedBatch, now_ms: int) -> AbortedTxn | None:
     """Record one batch of the log; returns the entry that it adds to its segment's transaction index."""
     header = batch.header

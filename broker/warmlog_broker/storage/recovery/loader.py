@@ -177,6 +177,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
     if unfinished is not None and found.end_offset > unfinished.offset:
         found.segments[-1].truncate_to(unfinished.offset, request.now_ms)
         found = found._replace(end_offset=unfinished.offset)
+    has_point = listing.has_restart_point if report.was_clean else found.restart_offset == found.end_offset
     loaded = LoadedLog(
         segments=LogSegments(found.segments),
         log_start_offset=_log_start(request, found.segments[0].base_offset, listing, report),
@@ -192,14 +193,20 @@ def load_log(request: LoadRequest) -> LoadedLog:
         unsynced_segments=[] if report.was_clean else found.segments[:-1],
         truncation=request.truncation,
         unchecked=found.unchecked,
+        has_restart_point=has_point,
         has_gaps=has_gaps(request.directory),
     )
-    if report.was_clean:
-        loaded.has_restart_point = listing.has_restart_point
-    else:
-        loaded.has_restart_point = found.restart_offset == found.end_offset
     _restore_epochs(loaded, are_epochs_lost, request.max_leader_epoch)
-    _restore_producers(loaded, request.now_ms)
+    end_offset = loaded.log_end_offset
+    was_replayed = restore_producers(
+        loaded.producers, loaded.snapshots, loaded.segments, end_offset, damage=report.damage, now_ms=request.now_ms
+    )
+    if was_replayed and report.was_clean:
+        reason = (
+            f"the producer snapshot at {end_offset} was missing or damaged: producers were collected from the batches"
+        )
+        report.rebuilt.append(reason)
+        logger.warning("%s: %s", request.directory, reason)
     return loaded
 
 
@@ -418,17 +425,3 @@ def _restore_epochs(loaded: LoadedLog, are_lost: bool, max_epoch: int | None) ->
             epochs.learn(*entry, max_epoch)
     epochs.truncate_from_start(loaded.log_start_offset)
     epochs.truncate_from_end(loaded.log_end_offset)
-
-
-def _restore_producers(loaded: LoadedLog, now_ms: int) -> None:
-    """Producer state at the log end offset."""
-    snapshots, end_offset = loaded.snapshots, loaded.log_end_offset
-    was_replayed = restore_producers(
-        loaded.producers, snapshots, loaded.segments, end_offset, damage=loaded.report.damage, now_ms=now_ms
-    )
-    if was_replayed and loaded.report.was_clean:
-        reason = (
-            f"the producer snapshot at {end_offset} was missing or damaged: producers were collected from the batches"
-        )
-        loaded.report.rebuilt.append(reason)
-        logger.warning("%s: %s", snapshots.directory, reason)

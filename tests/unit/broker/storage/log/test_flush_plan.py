@@ -72,7 +72,7 @@ def test_a_plan_covers_what_was_appended_before_it_was_made(room: LogRoom) -> No
     plan = plan_of(room)
     room.append()
     plan.run()
-    assert plan.end_offset == 1
+    assert plan.end.offset == 1
     assert room.log.flusher.mark_flushed(plan) == 1
     assert room.log.bounds.raise_high_watermark(1) == 1
     assert room.log.bounds.end_of("high_watermark") == plan.end
