@@ -29,8 +29,7 @@ from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.reader import FetchData
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileSlice
 from warmlog_broker.storage.segment.segment_indexes import IndexRebuild, LostIndex
 from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.batch.header import NO_OFFSET

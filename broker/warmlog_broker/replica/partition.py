@@ -25,8 +25,8 @@ from warmlog_broker.storage.log.appender import AppendInfo
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.log.validation import CheckedBatch, check_batch
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
-from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.batch.header import Buffer
 from warmlog_protocol.errors import (

@@ -37,7 +37,7 @@ from warmlog_broker.storage.cleaner.throttle import CleaningPace
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.partition_files import has_gaps, note_gaps
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.file_records import MAX_LOG_BYTES
+from warmlog_broker.storage.segment.file_records import MAX_LOG_BYTES
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig

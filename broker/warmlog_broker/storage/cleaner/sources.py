@@ -14,7 +14,7 @@ from msgspec import Struct
 from warmlog_broker.storage.cleaner.throttle import CleaningAborted, CleaningPace
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
-from warmlog_broker.storage.record.batch_chain import chain, pread_exactly
+from warmlog_broker.storage.segment.file_records import chain, pread_exactly
 from warmlog_protocol.batch import RecordBatch, read_batch
 
 

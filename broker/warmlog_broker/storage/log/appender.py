@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from warmlog_broker.storage.log.local_log import LocalLog
+from warmlog_broker.storage.log.validation import CheckedBatch, check_fits_segment, check_timestamps, sealed, stamp
 from warmlog_broker.storage.producer.duplicates import find_forgotten
 from warmlog_broker.storage.producer.producer_state import ForgottenSequence
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
-from warmlog_broker.storage.record.validation import CheckedBatch, check_fits_segment, check_timestamps, sealed, stamp
 from warmlog_protocol.batch import ControlType, EndTxnMarker, encode_end_txn_marker
 from warmlog_protocol.batch.header import CRC_START, NO_TIMESTAMP, placement_prefix
 from warmlog_protocol.errors import CorruptBatch

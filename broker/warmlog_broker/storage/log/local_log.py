@@ -27,9 +27,9 @@ from warmlog_broker.storage.io.os_errors import (
 )
 from warmlog_broker.storage.log.flush_plan import Unsynced, sync_directory_if_there
 from warmlog_broker.storage.producer.txn_index_recovery import verify_transaction_index
-from warmlog_broker.storage.record.scan import Damage
 from warmlog_broker.storage.recovery.loader import LoadedLog, SegmentFactory
 from warmlog_broker.storage.recovery.recovery import UncheckedRange
+from warmlog_broker.storage.segment.scan import Damage
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS, DelayedDeletions, segment_file_name
 from warmlog_broker.storage.segment.segment_swap import DELETED_SUFFIX, Replacement

@@ -14,8 +14,7 @@ from warmlog_broker.storage.index.transaction_index import AbortedTxn, Collected
 from warmlog_broker.storage.io.open_files import ClosedFile
 from warmlog_broker.storage.log.compaction import LogCompaction
 from warmlog_broker.storage.log.local_log import LocalLog, ReadBound
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileSlice
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead
 from warmlog_broker.storage.segment.segment_lookup import TimeSearch, TimestampAndOffset
 from warmlog_broker.storage.segment.segments import LogOffsetMetadata, LogSegments

@@ -13,7 +13,7 @@ from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
-from warmlog_broker.storage.record.scan import Damage, scan
+from warmlog_broker.storage.segment.scan import Damage, scan
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import place_in_segment
 from warmlog_broker.storage.segment.segments import LogSegments

@@ -21,7 +21,7 @@ from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.replay import replay, walk_batches
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
-from warmlog_broker.storage.record.scan import Damage
+from warmlog_broker.storage.segment.scan import Damage
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import IndexState
 from warmlog_broker.storage.segment.segments import LogSegments

@@ -39,7 +39,6 @@ from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.replay import restore_producers, walk_batches
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
-from warmlog_broker.storage.record.file_records import PRIVATE_SUFFIX
 from warmlog_broker.storage.recovery.recovery import (
     Recovered,
     RecoveryReport,
@@ -48,6 +47,7 @@ from warmlog_broker.storage.recovery.recovery import (
     recover_segments,
     set_aside,
 )
+from warmlog_broker.storage.segment.file_records import PRIVATE_SUFFIX
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
 from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX, SegmentConfig

@@ -28,9 +28,8 @@ from warmlog_broker.storage.directory.partition_files import RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_broker.storage.record.scan import Damage, Place, header_at, scan
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
+from warmlog_broker.storage.segment.scan import Damage, Place, header_at, scan
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import IndexBuilder
 from warmlog_protocol.batch.header import MAGIC_COLUMNS, NO_OFFSET, BatchHeader

@@ -30,8 +30,7 @@ from warmlog_broker.storage.index.time_index import TimeIndex, TimestampOffset
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
-from warmlog_broker.storage.record.batch_chain import BatchPosition, DamagedLog
-from warmlog_broker.storage.record.file_records import FileRecords, FileSlice
+from warmlog_broker.storage.segment.file_records import BatchPosition, DamagedLog, FileRecords, FileSlice
 from warmlog_broker.storage.segment.segment_files import (
     KINDS,
     run_deletions,

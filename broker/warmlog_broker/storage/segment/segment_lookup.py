@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from warmlog_broker.storage.index.offset_index import OffsetIndex, OffsetPosition
 from warmlog_broker.storage.index.time_index import TimestampOffset
-from warmlog_broker.storage.record.batch_chain import BatchPosition, DamagedLog, chain
-from warmlog_broker.storage.record.file_records import FileRecords, FileSlice
-from warmlog_broker.storage.record.scan import Damage, is_intact, scan
+from warmlog_broker.storage.segment.file_records import BatchPosition, DamagedLog, FileRecords, FileSlice, chain
+from warmlog_broker.storage.segment.scan import Damage, is_intact, scan
 from warmlog_broker.storage.segment.segment_indexes import SegmentIndexes, place_in_segment
 from warmlog_protocol.batch import BatchHeader, NeedsMemory, RecordBatch, read_batch
 from warmlog_protocol.batch.header import NO_TIMESTAMP

@@ -21,8 +21,7 @@ from pathlib import Path
 
 from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND
 from warmlog_broker.storage.segment.segments import LogSegments

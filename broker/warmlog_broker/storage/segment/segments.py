@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from warmlog_broker.storage.record.batch_chain import DamagedLog
+from warmlog_broker.storage.segment.file_records import DamagedLog
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_protocol.batch.header import NO_OFFSET
 

@@ -21,8 +21,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from warmlog_broker.storage.io.open_files import ClosedFile
-from warmlog_broker.storage.record.batch_chain import chain
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.file_records import FileSlice, chain
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import LostIndex
 from warmlog_broker.storage.segment.segments import LogOffsetMetadata, LogSegments

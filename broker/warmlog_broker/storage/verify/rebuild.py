@@ -18,8 +18,8 @@ from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.producer.snapshots import pack_snapshot
-from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_broker.storage.record.scan import Damage, scan
+from warmlog_broker.storage.segment.file_records import FileRecords
+from warmlog_broker.storage.segment.scan import Damage, scan
 from warmlog_broker.storage.segment.segment_files import (
     LOG_KIND,
     OFFSET_INDEX_KIND,

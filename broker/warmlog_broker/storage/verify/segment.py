@@ -24,9 +24,8 @@ from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.index.transaction_index import TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_broker.storage.record.scan import Damage, Place, scan
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
+from warmlog_broker.storage.segment.scan import Damage, Place, scan
 from warmlog_broker.storage.segment.segment_files import (
     KINDS,
     LOG_KIND,

@@ -26,7 +26,7 @@ from warmlog_broker.storage.index.transaction_index import VERSION, TransactionI
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_broker.storage.producer.snapshots import unpack_snapshot
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_protocol.batch.header import NO_OFFSET, NO_TIMESTAMP
 from warmlog_protocol.errors import CorruptBatch, StorageError
 

@@ -8,7 +8,7 @@ from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 from unittest.mock import patch
 
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_protocol.batch import encode_batch, iter_batches, placement_prefix, read_header

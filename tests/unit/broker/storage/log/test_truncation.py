@@ -21,8 +21,7 @@ from warmlog_broker.storage.directory.partition_files import (
 )
 from warmlog_broker.storage.io import durable_files
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
 from warmlog_protocol.errors import CorruptBatch, StorageError
 
 NOW_MS = START_MS

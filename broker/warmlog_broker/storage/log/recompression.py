@@ -8,7 +8,7 @@ topic's codec. Offsets, sequences, timestamps and magic stay. It takes up to som
 import sys
 
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.record.validation import CheckedBatch, sealed
+from warmlog_broker.storage.log.validation import CheckedBatch, sealed
 from warmlog_protocol.batch import NeedsMemory, RecordBatch, pack_header, recompress_batch
 from warmlog_protocol.batch.header import CRC_START, HEADER_BYTES
 from warmlog_protocol.batch.rows import BYTES_A_ROW
