@@ -1,11 +1,11 @@
 """Topic settings: a table of names, values and descriptions.
 
-The fields of `LogConfig` are the only definition of the settings. Users' text is checked against them, and the
-documentation is printed from them. Names and defaults are Kafka's, unless a description says otherwise.
+The fields of `LogConfig` are the only definition of the settings. Users' text is checked against them, and a test
+prints the documentation from them. Names and defaults are Kafka's, unless a description says otherwise.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -337,23 +337,3 @@ def normalized(settings: Mapping[str, str]) -> dict[str, str]:
     """The same topic settings in the form that every version reads: `7d` is `604800000`. InvalidConfig as `parse`."""
     rows = {name: setting_named(name) for name in settings}
     return {name: row.format(row.parse(settings[name])) for name, row in rows.items()}
-
-
-ABOUT_VALUES = """\
-A setting in ms takes a number of milliseconds or a duration: `250ms`, `30s`, `90m`, `12h`, `7d`. A setting in bytes
-takes a number of bytes or a size: `64KiB`, `16MiB`, `1GiB`, `2TiB`, or, with powers of ten, `kB`, `MB`, `GB`, `TB`.
-This is so everywhere: in a file, in an environment variable, on the command line and in the Python API.
-"""
-"""For the documentation, before the tables."""
-
-
-def describe_settings(table: Sequence[Setting]) -> str:
-    """The table as Markdown, for the documentation."""
-    lines = [
-        "| setting | default | allowed | unit | altered while running | what it does |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in table:
-        default, altered = row.format(row.default), "yes" if row.is_dynamic else ""
-        lines.append(f"| `{row.name}` | {default} | {row.allowed} | {row.unit} | {altered} | {row.sentence} |")
-    return "\n".join(lines) + "\n"

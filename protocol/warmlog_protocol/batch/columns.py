@@ -130,9 +130,11 @@ def decode_columns(
         if len(body):
             raise CorruptBatch(f"no records, but a body of {len(body)} bytes")
         return empty_columns(header.base_timestamp_ms)
-    delete_horizon_ms = _delete_horizon_ms(header, body)
     columns, position = _read_int_columns(header, body[0], unpacked, column_type)
-    columns.delete_horizon_ms = delete_horizon_ms
+    if header.has_delete_horizon:
+        (columns.delete_horizon_ms,) = _HORIZON.unpack_from(body, _PREFIX.size)
+        if columns.delete_horizon_ms > _MAX_I64:
+            raise CorruptBatch(f"delete horizon {columns.delete_horizon_ms} is no timestamp")
     _take_data(columns, unpacked, position)
     return columns
 
@@ -155,15 +157,6 @@ def _add_column(parts: list[Piece], column: IntColumn) -> None:
 def _rest_position(header: BatchHeader) -> int:
     """The position at which the compressed part of a body begins."""
     return _PREFIX.size + (_HORIZON.size if header.has_delete_horizon else 0)
-
-
-def _delete_horizon_ms(header: BatchHeader, body: memoryview) -> int | None:
-    if not header.has_delete_horizon:
-        return None
-    (delete_horizon_ms,) = _HORIZON.unpack_from(body, _PREFIX.size)
-    if delete_horizon_ms > _MAX_I64:
-        raise CorruptBatch(f"delete horizon {delete_horizon_ms} is no timestamp")
-    return int(delete_horizon_ms)
 
 
 def _read_times(

@@ -79,12 +79,12 @@ class Codec(IntEnum):
 
 def compress(codec: Codec, data: Buffer) -> bytes:
     """`data` compressed for columns; with NONE, `data` itself."""
-    return bytes(data if codec is Codec.NONE else _COMPRESS[codec](data))
+    return bytes(repack(codec, data, is_rows=False))
 
 
 def compress_rows(codec: Codec, data: bytes) -> bytes:
     """`data` compressed for rows. Differs from `compress` for snappy only, which Kafka frames."""
-    return data if codec is Codec.NONE else bytes(repack(codec, data, is_rows=True))
+    return bytes(repack(codec, data, is_rows=True))
 
 
 def repack(codec: Codec, data: Buffer, *, is_rows: bool) -> Buffer:

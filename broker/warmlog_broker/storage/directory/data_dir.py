@@ -23,7 +23,6 @@ A broker may have several data directories, each with its own set of these files
 the partitions on it.
 """
 
-import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -32,6 +31,8 @@ from errno import ENOSPC, EROFS, ESTALE
 from pathlib import Path
 from typing import NamedTuple, Self
 from uuid import UUID, uuid4
+
+import msgspec
 
 from warmlog_broker.storage.directory.dir_lock import LOCK_NAME, DirectoryLocked, lock_for_broker
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets, write_offsets
@@ -99,6 +100,11 @@ class CleanEnd(NamedTuple):
     active_segment_bytes: int
 
 
+class _CleanMarker(msgspec.Struct):
+    version: int
+    logs: dict[str, CleanEnd]
+
+
 class StoredState(NamedTuple):
     """What checkpoints and marker say of one log before it is opened."""
 
@@ -156,15 +162,10 @@ class DataDirectory:
     def take_over(self, cluster_id: str | None, known_id: UUID | None = None) -> None:
         """Assign the directory to the cluster (None: leave it), read its state and delete the clean-shutdown marker.
 
-        A directory without an id gets `known_id`, or a new one. ForeignDirectory if it belongs to another cluster,
+        The caller has checked that it belongs to no other one. A directory without an id gets `known_id`, or a new one.
         DataDirectoryError from the disk.
         """
         found = self.format
-        if cluster_id is not None and found.cluster_id not in (None, cluster_id):
-            raise ForeignDirectory(
-                f"{self.path} belongs to the cluster {found.cluster_id}, but this broker to the cluster {cluster_id}: "
-                f"check that it is the right disk. Nothing was changed"
-            )
         with _as_directory_error(self.path):
             wanted = DirectoryFormat(cluster_id or found.cluster_id, found.directory_id or known_id or uuid4())
             if self._format != wanted:
@@ -276,9 +277,8 @@ class DataDirectory:
         the disk refuses, or is another one now.
         """
         self.check()
-        logs = {key.directory_name: list(end) for key, end in ends.items()}
-        marker = json.dumps({"version": _MARKER_VERSION, "logs": logs})
-        replace_file(self.path / CLEAN_MARKER_NAME, marker.encode())
+        marker = _CleanMarker(_MARKER_VERSION, {key.directory_name: end for key, end in ends.items()})
+        replace_file(self.path / CLEAN_MARKER_NAME, msgspec.json.encode(marker))
 
     def close(self) -> None:
         """Release the lock. Another process may use the directory afterwards."""
@@ -315,11 +315,20 @@ class DataDirectory:
             return None
         path.unlink()
         sync_directory(self.path)
+        ends = {}
         try:
-            return _parse_marker(content)
-        except (ValueError, TypeError, AttributeError) as error:
+            marker = msgspec.json.decode(content, type=_CleanMarker)
+            if marker.version != _MARKER_VERSION:
+                raise ValueError(f"expected version {_MARKER_VERSION}, found {marker.version!r}")
+            for directory_name, end in marker.logs.items():
+                name = parse_directory_name(directory_name)
+                if name is None:
+                    raise ValueError(f"{directory_name!r} is not the name of a partition's directory")
+                ends[name.topic_partition] = end
+        except (ValueError, msgspec.MsgspecError) as error:
             logger.warning("%s is damaged, logs are checked as after a crash: %s", path, error)
             return None
+        return ends
 
 
 def remove_deleted_partition(path: Path) -> None:
@@ -330,19 +339,6 @@ def remove_deleted_partition(path: Path) -> None:
     import shutil  # slow to import
 
     shutil.rmtree(path)
-
-
-def _parse_marker(content: bytes) -> dict[TopicPartition, CleanEnd]:
-    marker = json.loads(content)
-    if marker.get("version") != _MARKER_VERSION:
-        raise ValueError(f"expected version {_MARKER_VERSION}, found {marker.get('version')!r}")
-    ends = {}
-    for directory_name, (end_offset, active_segment_bytes) in marker.get("logs", {}).items():
-        name = parse_directory_name(directory_name)
-        if name is None:
-            raise ValueError(f"{directory_name!r} is not the name of a partition's directory")
-        ends[name.topic_partition] = CleanEnd(int(end_offset), int(active_segment_bytes))
-    return ends
 
 
 @contextmanager

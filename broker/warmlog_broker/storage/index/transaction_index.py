@@ -103,7 +103,12 @@ class TransactionIndex(ManagedFile):
     @property
     def entries(self) -> int:
         if self._entries < 0:
-            self._look_at_file()
+            try:
+                size_bytes = self.open_file().size_bytes
+            except FileNotFoundError:
+                size_bytes = 0
+            self._entries, torn_bytes = divmod(size_bytes, ENTRY_BYTES)
+            self._has_torn_tail = torn_bytes > 0
         return self._entries
 
     @property
@@ -249,14 +254,6 @@ class TransactionIndex(ManagedFile):
         """Close; nothing is synced. Closing again is harmless, and an append opens it again."""
         self._open_files.discard(self)
         self.let_go()
-
-    def _look_at_file(self) -> None:
-        try:
-            size_bytes = self.open_file().size_bytes
-        except FileNotFoundError:
-            size_bytes = 0
-        self._entries, torn_bytes = divmod(size_bytes, ENTRY_BYTES)
-        self._has_torn_tail = torn_bytes > 0
 
     def _first_slot_from(self, offset: int) -> int:
         """The first entry whose last offset is `offset` or greater; the number of entries if there is none."""

@@ -40,13 +40,6 @@ class FetchData(NamedTuple):
     """Of a read that found nothing although it began before its end: where to continue."""
 
 
-def _lost_end(segments: LogSegments, start_offset: int, end: LogOffsetMetadata) -> DamagedLog:
-    """The error of a read from `start_offset` on if the log has no batch after that."""
-    segment = segments.floor(start_offset) or segments.active
-    reason = f"offset {start_offset} expected, nothing found before offset {end.offset}"
-    return DamagedLog(segment.path, segment.size_bytes, reason, end.offset)
-
-
 def _follows_rows(segments: LogSegments, offset: int) -> bool:
     """Whether the last batch before `offset` is one of rows, so that Kafka may have compacted what came after it.
 
@@ -142,7 +135,9 @@ class LogReader:
                 return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else NO_OFFSET)
             segment = segments.higher(segment.base_offset)
         if start_offset < end.offset and not _follows_rows(segments, start_offset):
-            raise _lost_end(segments, start_offset, end)
+            last = segments.floor(start_offset) or segments.active
+            reason = f"offset {start_offset} expected, nothing found before offset {end.offset}"
+            raise DamagedLog(last.path, last.size_bytes, reason, end.offset)
         return FetchData(end, [], 0, False, next_offset=end.offset)
 
     def _check_gap(self, segment: LogSegment, found: SegmentRead, start_offset: int) -> None:

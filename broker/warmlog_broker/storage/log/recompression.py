@@ -37,7 +37,11 @@ def prepare_batch(
     codec = config.codec
     is_repacked = codec is not None and codec is not batch.header.codec
     try:
-        _unpack(record_batch, memory_bytes, copies=2 if is_repacked else 1)
+        copies = 2 if is_repacked else 1
+        try:
+            record_batch.unpack(memory_bytes // copies)
+        except NeedsMemory as error:
+            raise NeedsMemory(copies * error.size_bytes) from None
         count, first = record_batch.null_keys(MAX_NAMED_RECORDS)
         if config.is_compacted:
             _check_compactable(batch.header.record_count, count, first, max_decompressed_bytes)
@@ -52,13 +56,6 @@ def prepare_batch(
             f"{config.max_message_bytes}"
         ) from None
     return sealed(packed)
-
-
-def _unpack(batch: RecordBatch, memory_bytes: int, copies: int) -> None:
-    try:
-        batch.unpack(memory_bytes // copies)
-    except NeedsMemory as error:
-        raise NeedsMemory(copies * error.size_bytes) from None
 
 
 def _check_compactable(records: int, without_key: int, first: list[int], max_decompressed_bytes: int) -> None:

@@ -172,7 +172,9 @@ class LogSegment:
         if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             raise SegmentOffsetOverflow(f"{self.path}: offset {last_offset} does not fit")
         if not self._is_ready_for_appends:
-            self._prepare_for_appends()
+            self.indexes.make_room()
+            self._largest = self.max_timestamp
+            self._is_ready_for_appends = True
         position = self.records.append(prefix, covered)
         largest = self._largest
         if largest is None or max_timestamp_ms > largest[0]:
@@ -180,7 +182,11 @@ class LogSegment:
         if position == 0:
             self._first_batch_timestamp_ms = max_timestamp_ms
         if self.bytes_since_last_index_entry > self._index_interval_bytes:
-            self._add_index_entries(last_offset, position, largest)
+            try:
+                self.indexes.add(last_offset, position, largest)
+                self.bytes_since_last_index_entry = 0
+            except OSError as error:
+                logger.warning("%s: no index entry for offset %d: %s", self.path, last_offset, error)
         self.bytes_since_last_index_entry += len(prefix) + len(covered)
         return position
 
@@ -252,19 +258,6 @@ class LogSegment:
         """
         self._finish_indexes()
         self.records.trim()
-
-    def _prepare_for_appends(self) -> None:
-        self.indexes.make_room()
-        self._largest = self.max_timestamp
-        self._is_ready_for_appends = True
-
-    def _add_index_entries(self, last_offset: int, position: int, largest: TimestampOffset) -> None:
-        try:
-            self.indexes.add(last_offset, position, largest)
-        except OSError as error:
-            logger.warning("%s: no index entry for offset %d: %s", self.path, last_offset, error)
-        else:
-            self.bytes_since_last_index_entry = 0
 
     def _finish_indexes(self) -> None:
         if self.indexes.state is not IndexState.CLOSED:

@@ -141,7 +141,11 @@ class SegmentIndexes:
             try:
                 self._offset_index = self._verified(self.offset, index, self._check_last_entry)
             except CorruptIndex as error:
-                self._rebuild_or_defer(str(error), defers_rebuild)
+                if defers_rebuild and self._records.size_bytes > REBUILT_AT_ONCE_BYTES:
+                    self.rebuilding = self.rebuilding or IndexRebuild(self, self._records, str(error))
+                    reason = f"{self._records.path}: its indexes are being rebuilt: {error}"
+                    raise LostIndex(self.rebuilding, reason) from None
+                self.rebuild(str(error))
         return self._offset_index
 
     def for_times(self) -> TimeIndex | None:
@@ -351,13 +355,6 @@ class SegmentIndexes:
         self.time.forget()
         self._offset_index = self._time_index = None
         self._entries_left = 0
-
-    def _rebuild_or_defer(self, reason: str, defers_rebuild: bool) -> None:
-        if defers_rebuild and self._records.size_bytes > REBUILT_AT_ONCE_BYTES:
-            if self.rebuilding is None:
-                self.rebuilding = IndexRebuild(self, self._records, reason)
-            raise LostIndex(self.rebuilding, f"{self._records.path}: its indexes are being rebuilt: {reason}")
-        self.rebuild(reason)
 
     def _verified(self, lazy: LazyIndex[Index], verified: Index | None, check: Callable[[Index], None]) -> Index | None:
         """Open and verify the index of `lazy` unless it is `verified` already; CorruptIndex if it must be rebuilt."""

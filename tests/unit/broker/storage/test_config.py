@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from settings_page import describe_settings
 from warmlog_broker.storage.config import (
     TOPIC_SETTINGS,
     LogConfig,
     Setting,
-    describe_settings,
     normalized,
     setting_named,
 )
