@@ -316,7 +316,7 @@ class Partition:
             self.advance()
         if on_durable is not None:
             pending = self._pending_markers if is_marker else self._pending
-            if end_offset > (_lasting_offset(log) if is_marker else log.high_watermark):
+            if end_offset > (log.bounds.lasting_offset if is_marker else log.bounds.high_watermark.offset):
                 pending.add(end_offset, on_durable)
                 disk.flush_soon(self)
                 return
@@ -388,14 +388,16 @@ class Partition:
 
         This broker holds records for good once they are flushed or, with write.caching, written.
         """
-        held_offset = log.log_end_offset if self.config.write_caching else log.recovery_point
-        log.bounds.raise_high_watermark(held_offset if self._commit_rule is None else self._commit_rule(held_offset))
+        bounds = log.bounds
+        held_offset = log.log_end_offset if self.config.write_caching else bounds.flushed.offset
+        bounds.raise_high_watermark(held_offset if self._commit_rule is None else self._commit_rule(held_offset))
 
     def wake(self) -> None:
         """Complete appends and wake readers after the high watermark may have moved."""
         if self._log is not None:
-            self._pending.complete(self._log.high_watermark)
-            self._pending_markers.complete(_lasting_offset(self._log))
+            bounds = self._log.bounds
+            self._pending.complete(bounds.high_watermark.offset)
+            self._pending_markers.complete(bounds.lasting_offset)
         if self._readers:
             self._wake(self._readers)
 
@@ -522,8 +524,3 @@ class Partition:
     def _wake(self, readers: Iterable[ReadWaiter]) -> None:
         for reader in list(readers):
             reader.partition_moved(self)
-
-
-def _lasting_offset(log: Log) -> int:
-    """Return the offset below which the log is committed and flushed: the two differ with write.caching."""
-    return min(log.high_watermark, log.recovery_point)

@@ -77,6 +77,11 @@ class LogBounds:
         return self.high_watermark
 
     @property
+    def lasting_offset(self) -> int:
+        """Below it the log is committed and flushed: the two differ with write.caching."""
+        return min(self.high_watermark.offset, self.flushed.offset)
+
+    @property
     def last_stable_offset(self) -> int:
         """The end (exclusive) of what a read_committed reader may read.
 
