@@ -30,10 +30,9 @@ from warmlog_broker.storage.directory.partition_files import cap_at_truncation
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.io.os_errors import storage_error
-from warmlog_broker.storage.log.appender import LogAppender
+from warmlog_broker.storage.log.appender import FollowerAppender, LogAppender
 from warmlog_broker.storage.log.compaction import LogCompaction
 from warmlog_broker.storage.log.flusher import LogFlusher
-from warmlog_broker.storage.log.follower_appender import FollowerAppender
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.log.reader import LogReader
 from warmlog_broker.storage.log.retention import LogRetention

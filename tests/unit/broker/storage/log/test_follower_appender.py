@@ -11,7 +11,7 @@ from unit.broker.storage.log_files import batch_of
 from unit.broker.storage.log_room import START_MS, TINY, LogRoom, read_batches, read_values
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.index.transaction_index import TransactionIndex
-from warmlog_broker.storage.log.follower_appender import OffsetsOutOfOrder, UnexpectedAppendOffset
+from warmlog_broker.storage.log.appender import OffsetsOutOfOrder, UnexpectedAppendOffset
 from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_protocol.errors import CorruptBatch, DiskFull, FencedLeaderEpoch, OutOfResources, StorageError
 
