@@ -31,12 +31,6 @@ def consumer(broker: FakeBroker, **options: Any) -> warmlog.Consumer:
     return warmlog.Consumer(broker.address, **options)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():  # noqa: ASYNC110 - what changes is in other threads
-            await asyncio.sleep(0.005)
-
-
 async def take(batches: AsyncIterator[warmlog.Batch], count: int) -> list[warmlog.Batch]:
     async with asyncio.timeout(PATIENCE_S):
         return [await anext(batches) for _ in range(count)]

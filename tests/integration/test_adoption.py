@@ -76,9 +76,7 @@ async def test_all_records_are_those_that_kafkas_tool_prints(adopted: BrokerProc
     assert flights[tail[0].offset - FIRST_FLIGHT :][: len(tail)] == tail
 
 
-async def test_records_of_aborted_transactions_are_hidden_from_who_wants_committed_ones(
-    adopted: BrokerProcess,
-) -> None:
+async def test_records_of_aborted_transactions_are_hidden_from_committed_readers(adopted: BrokerProcess) -> None:
     committed = dumped_records(TRANSFERS, is_committed=True)
     assert 0 < len(committed) < len(dumped_records(TRANSFERS))
     assert await read(adopted, "transfers", "read_committed") == committed
@@ -212,9 +210,7 @@ def test_settings_are_stored_as_every_version_reads_them_and_what_stays_off_is_t
         ("retention.ms=5", "line 1 is 'retention.ms=5': expected JSON, or the output of"),
     ],
 )
-def test_settings_that_are_not_allowed_are_refused_before_anything_is_copied(
-    tmp_path: Path, content: str, named: str
-) -> None:
+def test_settings_that_are_not_allowed_are_refused_before_a_copy(tmp_path: Path, content: str, named: str) -> None:
     kafka, file = copy_sample(tmp_path / "kafka"), tmp_path / "configs"
     file.write_text(content)
     done = run("adopt", kafka, "--data-dir", tmp_path / "data", "--topic-configs", file)

@@ -127,9 +127,7 @@ def test_backups_of_one_broker_are_not_removed_for_those_of_another(tmp_path: Pa
     assert [path for path in (tmp_path / "backups").iterdir() if path.is_dir()] == [Path(str(first["path"]))]
 
 
-def test_a_backup_that_is_removed_in_part_is_not_taken_for_a_complete_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backup_that_is_removed_in_part_is_not_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(path: Path) -> None:
         raise OSError(path)
 
@@ -245,9 +243,7 @@ async def test_restored_directories_are_not_mixed_with_those_that_they_are_copie
         )
 
 
-def test_a_partition_that_moves_away_while_it_is_copied_is_in_the_backup_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partition_that_moves_meanwhile_is_there_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with BrokerProcess(tmp_path / "one", tmp_path / "two") as broker:
         asyncio.run(create(broker, "flights"))
         asyncio.run(produce(broker, "flights", 0, 20))
@@ -341,9 +337,7 @@ def test_transactions_that_ended_after_a_partition_was_copied_are_aborted_there(
             assert next(consumer.records()).value == b"value"
 
 
-def test_the_coordinator_of_transactions_is_copied_after_all_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_transaction_coordinator_is_copied_after_all_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with BrokerProcess(tmp_path / "data", transaction_coordinator_partitions=1) as broker:
         with TransactionalClient(broker.address, "id") as producer:
             producer.client.create_topic("zz")
@@ -417,9 +411,7 @@ async def test_a_restore_refuses_what_is_damaged_and_a_broker_its_remains(tmp_pa
     assert done.returncode != 0
 
 
-async def test_a_broker_refuses_the_remains_of_a_restore_that_failed_at_the_end_of_the_metadata_log(
-    tmp_path: Path,
-) -> None:
+async def test_a_broker_refuses_a_restore_that_failed_at_the_end_of_the_metadata_log(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         await create(broker, "flights")
         path = Path(str(back_up(broker, tmp_path / "backups")["path"]))
@@ -444,9 +436,7 @@ async def test_a_restore_goes_into_the_root_of_a_new_disk(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("directory", ["data-7", "data-0/../outside"])
-async def test_a_manifest_that_names_files_outside_of_the_data_directories_is_refused(
-    tmp_path: Path, directory: str
-) -> None:
+async def test_a_manifest_with_files_outside_of_the_data_directories_is_refused(tmp_path: Path, directory: str) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         await create(broker, "flights")
         path = Path(str(back_up(broker, tmp_path / "backups")["path"]))

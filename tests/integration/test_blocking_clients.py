@@ -224,9 +224,7 @@ producer.send("t", b"two")
 
 
 @pytest.mark.parametrize("no_more_threads", ["", NO_MORE_THREADS], ids=["threads", "no more threads"])
-def test_a_consumer_that_is_open_as_the_program_ends_gives_up_its_partitions(
-    broker: BrokerProcess, topic: str, no_more_threads: str
-) -> None:
+def test_a_consumer_open_at_exit_leaves_its_group(broker: BrokerProcess, topic: str, no_more_threads: str) -> None:
     create(broker, topic)
     code = """
 consumer = Consumer(address, topics=[topic], group="ending", on_revoked=print).start()

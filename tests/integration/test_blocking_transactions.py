@@ -1,8 +1,9 @@
-"""Transactions of the blocking producer, against real brokers."""
+"""Transactions of the blocking producer, against real brokers, and read, process and write exactly once."""
 
+import subprocess
+import sys
 import threading
-from contextlib import suppress
-from pathlib import Path
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -12,10 +13,7 @@ from broker_process import BrokerProcess
 from warmlog.blocking import Admin, Consumer, Producer
 from warmlog.errors import (
     ClientError,
-    InvalidConfig,
     MessageTooLarge,
-    ProducerFenced,
-    StaleMemberEpoch,
     TransactionAborted,
 )
 from warmlog_transport.loop_thread import LoopThread
@@ -55,9 +53,7 @@ def test_a_block_commits_what_all_threads_send_in_it(broker: BrokerProcess, outp
         assert committed(broker, output) == [b"x"] * 4000 + [b"y"] * 20
 
 
-def test_an_error_in_the_block_aborts_and_the_next_transaction_begins_at_once(
-    broker: BrokerProcess, output: str
-) -> None:
+def test_an_error_in_the_block_aborts_and_the_next_one_begins_at_once(broker: BrokerProcess, output: str) -> None:
     with named(broker, linger_ms=60_000) as producer:
         for _ in range(3):
             with pytest.raises(ZeroDivisionError), producer.transaction():  # noqa: PT012 - a transaction
@@ -153,18 +149,6 @@ def test_records_that_threads_send_while_it_ends_are_part_of_it_or_refused(broke
     assert len(committed(broker, output)) == errors.count(None) > 0
 
 
-def test_a_producer_that_was_replaced_is_told_for_good(broker: BrokerProcess, output: str) -> None:
-    name = uuid4().hex
-    with Producer(broker.address, transactional_id=name) as old:
-        with pytest.raises(ProducerFenced), old.transaction():  # noqa: PT012 - a transaction
-            old.send(output, b"old").result()
-            with Producer(broker.address, transactional_id=name) as new, new.transaction():
-                new.send(output, b"new")
-        with pytest.raises(ProducerFenced), old.transaction():
-            pytest.fail("it is final")
-    assert committed(broker, output) == [b"new"]
-
-
 def test_records_and_offsets_are_committed_together(broker: BrokerProcess, topic: str, output: str) -> None:
     with Producer(broker.address) as plain:
         plain.send_many(topic, [b"%d" % number for number in range(30)])
@@ -192,43 +176,58 @@ def test_records_and_offsets_are_committed_together(broker: BrokerProcess, topic
     assert committed(broker, output) == sorted(b"%d" % number for number in range(30))
 
 
-def test_records_are_not_committed_without_the_offsets_although_the_error_was_caught(
-    broker: BrokerProcess, topic: str, output: str
-) -> None:
-    with (
-        Consumer(broker.address, topics=[topic], group=uuid4().hex, commit="manual") as consumer,
-        named(broker) as producer,
-    ):
-        with pytest.raises(StaleMemberEpoch), producer.transaction() as transaction:  # noqa: PT012 - a transaction
-            producer.send(output, b"without offsets")
-            with suppress(StaleMemberEpoch):
-                transaction.commit_offsets(consumer, {f"{output}-0": 1})
-        with producer.transaction():
-            producer.send(output, b"next")
-    assert committed(broker, output) == [b"next"]
+RECORDS, PATIENCE_S = 400, 90.0
+PROGRAM = """
+import sys, time
+from warmlog.blocking import Consumer, Producer
+address, source, output, name = sys.argv[1:]
+options = {"group": "etl", "start": "earliest", "commit": "manual", "session_timeout_ms": 6_000}
+with (
+    Consumer(address, topics=[source], **options) as consumer,
+    Producer(address, transactional_id=name) as producer,
+):
+    for record in consumer.records():
+        with producer.transaction() as transaction:
+            producer.send(output, record.value).result()
+            time.sleep(0.01)
+            transaction.commit_offsets(consumer, record)
+        print(record.offset, flush=True)
+"""
 
 
-def test_a_consumer_that_commits_by_itself_is_refused(broker: BrokerProcess, topic: str, output: str) -> None:
-    with (
-        Consumer(broker.address, topics=[output], group=topic) as consumer,
-        named(broker) as producer,
-        pytest.raises(InvalidConfig, match='commit="manual"'),
-        producer.transaction() as transaction,
-    ):
-        transaction.commit_offsets(consumer, {f"{output}-0": 0})
+def begin(broker: BrokerProcess, *names: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, broker.address, *names], stdout=subprocess.PIPE)
 
 
-def test_a_broker_that_is_killed_in_the_block_costs_nothing(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data") as broker:
-        with Admin(broker.address) as admin:
-            admin.create_topic("t", partitions=2)
-        with named(broker) as producer:
-            with producer.transaction():
-                producer.send("t", b"before", partition=0).result()
-                broker.kill()
-                broker.start()
-                for partition in range(2):
-                    producer.send("t", b"after", partition=partition)
-            with producer.transaction():
-                producer.send("t", b"next")
-        assert committed(broker, "t") == [b"after", b"after", b"before", b"next"]
+def written(broker: BrokerProcess, topic: str) -> list[bytes | None]:
+    with Consumer(broker.address, topics=[topic], start="earliest", isolation="read_committed") as consumer:
+        return [record.value for record in consumer.records(until="latest")]
+
+
+def test_a_member_that_is_killed_leaves_no_record_out_and_none_twice(broker: BrokerProcess) -> None:
+    source, output, names = f"in{uuid4().hex}", f"out{uuid4().hex}", [uuid4().hex, uuid4().hex]
+    values = [b"%d" % number for number in range(RECORDS)]
+    with Admin(broker.address) as admin, Producer(broker.address) as plain:
+        for topic in (source, output):
+            admin.create_topic(topic, partitions=4)
+        for number, value in enumerate(values):
+            plain.send(source, value, partition=number % 4)
+    members = [begin(broker, source, output, name) for name in names]
+    try:
+        assert members[0].stdout is not None
+        for _ in range(20):
+            assert members[0].stdout.readline()
+        members[0].kill()
+        members[0].wait()
+        assert len(written(broker, output)) < RECORDS, "it was killed on the way"
+        members.append(begin(broker, source, output, names[0]))
+        deadline_s = time.monotonic() + PATIENCE_S
+        while len(found := written(broker, output)) < RECORDS:
+            assert time.monotonic() < deadline_s, f"{len(found)} of {RECORDS}"
+            assert [member.poll() for member in members[1:]] == [None, None]
+            time.sleep(0.2)
+    finally:
+        for member in members:
+            member.kill()
+            member.communicate()
+    assert sorted(written(broker, output)) == sorted(values)  # type: ignore[type-var]

@@ -49,9 +49,7 @@ def test_an_unset_setting_has_the_value_of_the_start_again(admin: Admin) -> None
     assert found["fetch.max.bytes"].source == "altered"
 
 
-def test_an_altered_default_is_in_force_for_topics_without_a_setting_of_their_own(
-    broker: BrokerThread, admin: Admin
-) -> None:
+def test_an_altered_default_is_in_force_for_topics_without_their_own_value(broker: BrokerThread, admin: Admin) -> None:
     admin.create_topic("plain")
     admin.create_topic("own", configs={"segment.bytes": 4096})
     admin.alter_broker(set={"segment.bytes": "8KiB"})
@@ -146,9 +144,7 @@ def test_altered_settings_survive_a_kill_and_take_precedence_over_the_start(tmp_
         assert client.describe_broker()["num.partitions"].value == "4"
 
 
-def test_an_altered_setting_that_contradicts_the_start_is_left_out_and_named(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_altered_settings_that_contradict_the_start_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with BrokerThread(tmp_path / "data") as running, Admin(running.address) as client:
         client.alter_broker(set={"num.partitions": 2000, "max.partitions.per.topic": 3000, "fetch.max.bytes": 4096})
         client.alter_broker(unset=["max.partitions.per.topic"], set={"num.partitions": 900})

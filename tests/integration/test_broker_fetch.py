@@ -22,7 +22,6 @@ from warmlog_protocol.errors import (
     UnknownLeaderEpoch,
     UnknownTopicId,
     UnknownTopicOrPartition,
-    error_from_code,
 )
 from wire_client import WireClient, batch_of
 
@@ -237,9 +236,7 @@ def test_an_error_in_one_partition_answers_at_once_with_the_others(client: WireC
 
 
 @pytest.mark.parametrize("replica_id", [m.CONSUMER_REPLICA_ID, m.DEBUGGING_REPLICA_ID, 0, 1, 4, -99, 2**31 - 1])
-def test_no_client_reads_what_is_not_flushed_whatever_it_says_it_is(
-    broker: BrokerProcess, client: WireClient, replica_id: int
-) -> None:
+def test_no_client_reads_what_is_not_flushed(broker: BrokerProcess, client: WireClient, replica_id: int) -> None:
     name = f"t{uuid4().hex}"
     client.create_topic(name, flush_ms="86400000")
     wanted = m.FetchPartition(name, 0, 0, MAX_BYTES)
@@ -300,10 +297,6 @@ def test_readers_and_a_writer_at_once_see_every_record_in_order(broker: BrokerPr
         thread.join(30)
     assert not errors
     assert seen == [[b"%d" % number for number in range(count)]] * 2
-
-
-def test_error_codes_come_back_as_the_errors_they_stand_for() -> None:
-    assert isinstance(error_from_code(OffsetOutOfRange.code, ""), OffsetOutOfRange)
 
 
 def test_a_gap_of_kafkas_up_to_the_end_is_answered_at_once_to_whoever_knows_how_to_go_on(tmp_path: Path) -> None:

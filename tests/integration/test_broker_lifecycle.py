@@ -148,9 +148,7 @@ async def test_a_broker_that_was_never_started_can_be_stopped(room: Room) -> Non
     await room.check_serves()
 
 
-async def test_a_stop_while_partitions_are_opened_has_the_start_give_up_and_waits_for_it(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stop_while_partitions_are_opened_ends_the_start(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         held = HeldLoad(patch)
         broker = room.broker()
@@ -171,9 +169,7 @@ async def test_a_stop_while_partitions_are_opened_has_the_start_give_up_and_wait
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_a_start_that_is_cancelled_holds_nothing_once_it_has_ended(
-    room: Room, monkeypatch: pytest.MonkeyPatch, times: int
-) -> None:
+async def test_a_start_that_is_cancelled_holds_nothing(room: Room, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     with monkeypatch.context() as patch:
         held = HeldLoad(patch)
         broker = room.broker()
@@ -194,9 +190,7 @@ async def test_a_start_that_is_cancelled_holds_nothing_once_it_has_ended(
     await room.check_serves()
 
 
-async def test_a_stop_when_all_partitions_are_open_lets_the_start_end_and_stops_in_order(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stop_with_all_partitions_open_lets_the_start_end(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = room.broker()
     listening, may_listen = asyncio.Event(), asyncio.Event()
     listen = broker._listen
@@ -219,9 +213,7 @@ async def test_a_stop_when_all_partitions_are_open_lets_the_start_end_and_stops_
     await room.check_released()
 
 
-async def test_a_start_that_is_cancelled_while_it_begins_to_listen_cuts_who_has_connected(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_start_cancelled_as_it_begins_to_listen_cuts_peers(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = room.broker()
     listen = broker._listen
     listening = asyncio.Event()
@@ -357,9 +349,7 @@ async def test_whatever_fails_in_a_start_it_holds_nothing_then(
     assert await broker.stop()
 
 
-async def test_what_fails_for_the_second_directory_leaves_nothing_of_the_first(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failure_in_the_second_directory_leaves_the_first(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(engine, "ServedDirectory", SecondFails(engine.ServedDirectory, NO_THREADS))
         with pytest.raises(CannotStartThreads):
@@ -381,9 +371,7 @@ async def test_a_partition_whose_opening_fails_in_a_way_of_its_own_ends_the_star
     await room.check_serves()
 
 
-async def test_a_stop_that_fails_half_way_gives_back_threads_and_locks(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stop_that_fails_gives_back_threads_and_locks(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = room.broker()
     await broker.start()
     error = ZeroDivisionError("a bug")

@@ -1,7 +1,8 @@
-"""Creating, describing and deleting topics, also with a `kill -9` in between."""
+"""Creating, describing and deleting topics, and the start of a log, also with a `kill -9` in between."""
 
+import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
@@ -9,6 +10,13 @@ from uuid import uuid4
 import pytest
 
 from broker_process import BrokerProcess
+from broker_thread import BrokerThread
+from waiting import wait_until
+from warmlog_broker.storage.directory.data_dir import LOG_STARTS_NAME
+from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.storage.log.local_log import LocalLog
+from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     InvalidConfig,
@@ -156,10 +164,7 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(client: WireClient, broker
         client.produce(name, batch_of([b"x"]))
     assert client.create_topic(name) != first_id
     assert client.offset_at(name, m.LATEST_TIMESTAMP) == 0
-    deadline_s = time.monotonic() + 10
-    while list(broker.data_dir.glob(f"{name}*-delete")):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    wait_until(lambda: not list(broker.data_dir.glob(f"{name}*-delete")))
 
 
 def test_topics_survive_kill_9_and_deleted_ones_stay_deleted(tmp_path: Path) -> None:
@@ -246,10 +251,7 @@ def test_old_segments_go_and_their_files_are_unlinked(tmp_path: Path) -> None:
         client.create_topic("t", segment_bytes="2000", retention_bytes="5000", file_delete_delay_ms="200")
         for _ in range(50):
             client.produce("t", batch_of([b"x" * 500]))
-        deadline_s = time.monotonic() + 10
-        while len(list((tmp_path / "data" / "t-0").glob("*.log*"))) > 4:
-            assert time.monotonic() < deadline_s, sorted((tmp_path / "data" / "t-0").iterdir())
-            time.sleep(0.05)
+        wait_until(lambda: len(list((tmp_path / "data" / "t-0").glob("*.log*"))) <= 4)
         start = client.offset_at("t", -2)
         assert start > 30
         assert client.fetch("t", start)[0].log_start_offset == start
@@ -258,3 +260,50 @@ def test_old_segments_go_and_their_files_are_unlinked(tmp_path: Path) -> None:
         with WireClient(broker.address) as again:
             assert again.offset_at("t", -2) >= start
             assert again.offset_at("t", m.LATEST_TIMESTAMP) == 50
+
+
+BATCH = batch_of([b"x" * 90] * 10)
+SETTINGS = {"segment_bytes": "2500", "retention_bytes": "5000", "file_delete_delay_ms": "0"}
+SOON = {"log_retention_check_interval_ms": 50, "log_flush_offset_checkpoint_interval_ms": 3_600_000}
+"""The checkpoints that housekeeping writes by itself come far too late."""
+
+
+def test_the_checkpoint_of_log_starts_is_ahead_of_removals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = TopicPartition("t", 0)
+    removed: list[tuple[int, int]] = []
+    drop_segments: Callable[..., None] = LocalLog.drop_segments
+
+    def noted(log: LocalLog, segments: Iterable[LogSegment], reason: str) -> None:
+        gone = list(segments)
+        following = log.segments.higher(gone[-1].base_offset)
+        assert following is not None
+        removed.append((read_offsets(tmp_path / LOG_STARTS_NAME).get(key, 0), following.base_offset))
+        drop_segments(log, gone, reason)
+
+    monkeypatch.setattr(LocalLog, "drop_segments", noted)
+    with BrokerThread(tmp_path, **SOON) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", **SETTINGS)
+        deadline = time.monotonic() + 30
+        while len(removed) < 5:
+            client.produce("t", BATCH)
+            assert time.monotonic() < deadline
+    assert [stored >= end for stored, end in removed] == [True] * len(removed)
+
+
+def test_a_broker_that_is_killed_while_retention_is_at_work_misses_nothing_afterwards(tmp_path: Path) -> None:
+    luck = random.Random(5)
+    with BrokerProcess(tmp_path, **SOON) as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t", **SETTINGS)
+        for _ in range(5):
+            until = time.monotonic() + luck.uniform(0.1, 0.4)
+            with WireClient(broker.address) as client:
+                while time.monotonic() < until:
+                    client.produce("t", BATCH)
+            broker.kill()
+            first_base_offset = min(int(path.stem) for path in (tmp_path / "t-0").glob("*.log"))
+            broker.start()
+            with WireClient(broker.address) as client:
+                assert client.offset_at("t", -2) >= first_base_offset
+        assert "segments are missing" not in broker.output
+        assert first_base_offset > 0, "retention has removed something"

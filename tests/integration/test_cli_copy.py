@@ -80,9 +80,7 @@ def test_json_through_a_pipe_is_a_copy_without_loss(warmlog: CommandLine, broker
     assert content(broker.address, target) == in_order(ROWS)
 
 
-def test_copy_creates_the_target_with_partitions_settings_and_every_record(
-    warmlog: CommandLine, broker: BrokerProcess, source: str
-) -> None:
+def test_copy_creates_a_whole_and_equal_target(warmlog: CommandLine, broker: BrokerProcess, source: str) -> None:
     copied = warmlog("topic", "copy", source, "made")
     assert succeeded(copied) == b""
     assert f"{len(ROWS)} records".encode() in copied.stderr
@@ -122,9 +120,7 @@ def test_copy_waits_for_no_records_that_are_not_there(warmlog: CommandLine, brok
     assert content(broker.address, "all") == in_order(ROWS)
 
 
-def test_keys_choose_if_the_target_has_other_partitions(
-    warmlog: CommandLine, broker: BrokerProcess, source: str
-) -> None:
+def test_keys_choose_if_partitions_differ(warmlog: CommandLine, broker: BrokerProcess, source: str) -> None:
     created(warmlog, "wide", 5)
     created(warmlog, "keyed", 5)
     copied = warmlog("topic", "copy", source, "wide")
@@ -175,9 +171,7 @@ def test_a_copy_warns_of_records_that_the_target_deletes_soon(warmlog: CommandLi
     assert b"deleted soon" not in warmlog("topic", "copy", "kept", "kept-2").stderr
 
 
-def test_a_copy_that_an_open_transaction_holds_back_says_so_and_fails(
-    warmlog: CommandLine, broker: BrokerProcess
-) -> None:
+def test_a_copy_that_a_transaction_holds_back_says_so_and_fails(warmlog: CommandLine, broker: BrokerProcess) -> None:
     created(warmlog, "open", 1)
     succeeded(warmlog("produce", "open", "--value", "before"))
 
@@ -259,9 +253,7 @@ def test_damage_is_skipped_and_told_and_the_rest_is_copied(tmp_path_factory: pyt
         assert [row[2] for row in content(broker.address, "healed")] == [b"before", b"after"]
 
 
-def test_ctrl_c_ends_a_copy_with_130_and_tells_what_is_not_acknowledged(
-    warmlog: CommandLine, broker: BrokerProcess
-) -> None:
+def test_ctrl_c_ends_a_copy_and_tells_what_is_not_acknowledged(warmlog: CommandLine, broker: BrokerProcess) -> None:
     created(warmlog, "much", 1)
     created(warmlog, "unfinished", 1)
 

@@ -71,10 +71,6 @@ def test_a_small_command_loads_nothing_that_it_does_not_need(broker: BrokerProce
     }
 
 
-def test_the_version_is_told(warmlog: CommandLine) -> None:
-    assert succeeded(warmlog("--version")).startswith(b"warmlog 0.")
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -134,10 +130,6 @@ def test_debug_shows_the_traceback_as_well(nobody: CommandLine) -> None:
         assert b"warmlog: error: " in done.stderr
 
 
-def test_the_option_is_stronger_than_the_environment(broker: BrokerProcess, nobody: CommandLine) -> None:
-    succeeded(nobody("topic", "list", "--broker", broker.address))
-
-
 def test_the_commands_work_as_the_script_too(broker: BrokerProcess) -> None:
     script = Path(sys.executable).with_name("warmlog")
     if not script.exists():
@@ -188,9 +180,7 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(warmlog: Command
 
 
 @pytest.mark.parametrize("option", [[], ["--committed"]], ids=["all", "committed"])
-def test_a_reader_that_has_seen_enough_ends_a_command_that_waits_for_records(
-    warmlog: CommandLine, option: list[str]
-) -> None:
+def test_a_reader_that_has_seen_enough_ends_a_waiting_command(warmlog: CommandLine, option: list[str]) -> None:
     topic = f"quiet{len(option)}"
     succeeded(warmlog("topic", "create", topic))
     succeeded(warmlog("produce", topic, given=b"a\nb\n"))

@@ -55,9 +55,7 @@ def test_the_environment_chooses_tls(broker: EmbeddedBroker, certificates: Certi
     assert shown["ssl_cafile"] == {"value": certificates.ca, "origin": "WARMLOG_SSL_CAFILE"}
 
 
-def test_a_profile_chooses_tls_and_its_password_is_not_shown(
-    broker: EmbeddedBroker, certificates: Certificates, tmp_path: Path
-) -> None:
+def test_a_profile_chooses_tls_in_secret(broker: EmbeddedBroker, certificates: Certificates, tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text(
         f'ssl_cafile = "{certificates.ca}"\nssl_keypassword = "4711"\n[secure]\nssl = true\n'

@@ -49,9 +49,7 @@ def abort(warmlog: CommandLine, name: str) -> None:
     assert document(warmlog("txn", "abort", name, "--yes", "--json")) == {"transactional_id": name, "aborted": True}
 
 
-def test_an_open_transaction_is_listed_described_and_aborted(
-    broker: BrokerProcess, warmlog: CommandLine, filled: str, hanging: str
-) -> None:
+def test_a_transaction_is_described(broker: BrokerProcess, warmlog: CommandLine, filled: str, hanging: str) -> None:
     (listed,) = [each for each in document(warmlog("txn", "list", "--json")) if each["transactional_id"] == hanging]
     described = document(warmlog("txn", "describe", hanging, "--json"))
     assert listed.keys() == described.keys()
@@ -78,9 +76,7 @@ def test_an_open_transaction_is_listed_described_and_aborted(
             admin.describe_transaction(7)  # type: ignore[arg-type]
 
 
-def test_the_broker_lists_only_open_transactions_to_those_who_ask_for_these(
-    broker: BrokerProcess, warmlog: CommandLine, hanging: str
-) -> None:
+def test_only_open_ones_are_listed_if_asked_for(broker: BrokerProcess, warmlog: CommandLine, hanging: str) -> None:
     """A response with all ids of a broker that has hundreds of thousands would be too large."""
     idle = f"id-{uuid4().hex}"
     with Producer(broker.address, transactional_id=idle) as producer, producer.transaction():
@@ -93,9 +89,7 @@ def test_the_broker_lists_only_open_transactions_to_those_who_ask_for_these(
     abort(warmlog, hanging)
 
 
-def test_a_job_is_listed_and_described_with_its_members(
-    broker: BrokerProcess, warmlog: CommandLine, filled: str
-) -> None:
+def test_a_job_is_described_with_its_members(broker: BrokerProcess, warmlog: CommandLine, filled: str) -> None:
     name = f"job-{uuid4().hex}"
     with JobMemberClient(broker.address, name, 7) as first, JobMemberClient(broker.address, name, 7) as second:
         for member, partition in ((first, 0), (second, 1)):
@@ -117,9 +111,7 @@ def test_a_job_is_listed_and_described_with_its_members(
     assert row.split("\t")[4:] == ["", ""], "a job has no producer of its own"
 
 
-def test_the_topic_names_the_transaction_that_holds_readers_back(
-    warmlog: CommandLine, filled: str, hanging: str
-) -> None:
+def test_the_topic_names_what_holds_readers_back(warmlog: CommandLine, filled: str, hanging: str) -> None:
     first, second = document(warmlog("topic", "describe", filled, "--json"))["partitions"]
     (holder,) = first["open_transactions"]
     assert (holder["transactional_id"], holder["state"], holder["open_ms"] >= 0) == (hanging, "ongoing", True)

@@ -169,9 +169,7 @@ def test_a_terminal_is_asked_for_passwords_and_does_not_show_them(broker: Broker
     assert b"zwei-0815" not in shown
 
 
-def test_no_secret_is_in_a_log_an_error_a_description_or_a_list_of_processes(
-    broker: BrokerProcess, files: Path
-) -> None:
+def test_no_secret_is_in_a_log_an_error_a_description_or_the_processes(broker: BrokerProcess, files: Path) -> None:
     commands = command_line(broker, files)
     shown = [
         commands("user", "add", "bob", given=b"zwei-0815\n"),
@@ -210,9 +208,7 @@ def other(files: Path) -> Iterator[BrokerProcess]:
         yield running
 
 
-def test_a_topic_is_copied_to_a_broker_with_another_login(
-    broker: BrokerProcess, other: BrokerProcess, files: Path
-) -> None:
+def test_a_topic_is_copied_with_another_login(broker: BrokerProcess, other: BrokerProcess, files: Path) -> None:
     alice = command_line(broker, files)
     assert alice("topic", "create", "orders", "--partitions", "2").returncode == 0
     assert alice("produce", "orders", given=b"one\ntwo\n").returncode == 0

@@ -70,9 +70,7 @@ async def test_a_record_batch_reader_gives_a_range(
 
 
 @pytest.mark.parametrize("as_text", [["vlaue"], "value", ["key", "value"]])
-def test_text_of_a_column_that_is_not_read_is_refused(
-    broker: BrokerProcess, topic: str, as_text: Collection[str]
-) -> None:
+def test_text_of_a_column_not_read_is_refused(broker: BrokerProcess, topic: str, as_text: Collection[str]) -> None:
     with pytest.raises(warmlog.InvalidConfig, match=r"as_text has '(vlaue|v|key)', which is no column that is read"):
         arrow_reader(broker.address, [topic], columns=["value", "offset"], as_text=as_text)
 
@@ -101,9 +99,7 @@ async def test_a_table_that_nobody_waits_for_is_not_asked_of_a_broker_that_is_go
             await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), WAIT_S)
 
 
-async def test_a_table_up_to_an_offset_of_a_partition_that_is_not_read_is_refused(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_a_table_up_to_an_offset_of_another_partition_is_refused(broker: BrokerProcess, topic: str) -> None:
     async with warmlog.Consumer(broker.address, topics=[topic]) as consumer:
         with pytest.raises(ValueError, match="until names other-0, which is not read"):
             await consumer.to_arrow({("other", 0): 9})

@@ -43,16 +43,6 @@ async def test_seeking_by_time_finds_the_first_record_at_or_after_it(broker: Bro
         assert consumer.position(topic, 0) == 3000
 
 
-async def test_a_stretch_of_time_is_read_and_nothing_else(broker: BrokerProcess, topic: str) -> None:
-    await create(broker, topic, 3, 1000)
-    start, end = START + timedelta(minutes=100), (START + timedelta(minutes=200)).replace(tzinfo=None)
-    async with warmlog.Consumer(broker.address, topics=[topic], start=start) as consumer:
-        found: dict[int, list[int]] = {}
-        async for batch in consumer.batches(until=end):
-            found.setdefault(batch.partition, []).extend(batch.offsets)
-        assert found == {partition: list(range(100, 200)) for partition in range(3)}
-
-
 async def test_reading_follows_the_end_of_the_log(broker: BrokerProcess, topic: str) -> None:
     await create(broker, topic, 1, 10)
     async with (
@@ -98,15 +88,6 @@ async def test_a_consumer_goes_on_where_the_killed_broker_left_it(broker: Broker
         assert found == {partition: list(range(20_000)) for partition in (0, 1)}
 
 
-async def test_an_offset_below_or_above_the_log_names_its_range(broker: BrokerProcess, topic: str) -> None:
-    await create(broker, topic, 1, 10)
-    async with warmlog.Consumer(broker.address, topics=[topic], start=11) as consumer:
-        with pytest.raises(warmlog.OffsetOutOfRange, match=r"-0: offset 11 .* from 0 to 10"):
-            await anext(consumer.batches())
-    async with warmlog.Consumer(broker.address, topics=[topic], start=11, on_out_of_range="earliest") as consumer:
-        assert (await anext(consumer.batches())).base_offset == 0
-
-
 async def test_damage_on_disk_is_raised_with_its_offsets_and_can_be_passed(broker: BrokerProcess, topic: str) -> None:
     await create(broker, topic, 1, 500)
     assert broker.terminate() == 0
@@ -129,40 +110,6 @@ async def test_damage_on_disk_is_raised_with_its_offsets_and_can_be_passed(broke
     (error,) = errors
     assert seen == [*range(error.base_offset), *range(error.next_offset, 500)]
     assert 0 < error.next_offset - error.base_offset < 200
-
-
-async def test_topics_are_created_described_listed_and_deleted(broker: BrokerProcess, topic: str) -> None:
-    async with warmlog.Admin(broker.address) as admin:
-        topic_id = await admin.create_topic(topic, partitions=2, configs={"segment.bytes": "1000000"})
-        with pytest.raises(warmlog.TopicAlreadyExists):
-            await admin.create_topic(topic)
-        with pytest.raises(warmlog.InvalidConfig):
-            await admin.create_topic("u", configs={"segment.byte": "1"})
-        with pytest.raises(warmlog.InvalidTopic):
-            await admin.create_topic("no good")
-        with pytest.raises(warmlog.InvalidPartitions):
-            await admin.create_topic("u", partitions=0)
-        async with warmlog.Producer(broker.address) as producer:
-            await producer.send_many(topic, [b"x"] * 7, partition=1)
-        described = await admin.describe_topic(topic)
-        assert (described.name, described.topic_id) == (topic, topic_id)
-        assert [
-            (p.partition, p.log_start_offset, p.high_watermark, p.log_end_offset) for p in described.partitions
-        ] == [
-            (0, 0, 0, 0),
-            (1, 0, 7, 7),
-        ]
-        assert described.configs["segment.bytes"].value == "1000000"
-        assert not described.configs["segment.bytes"].is_default
-        assert described.configs["retention.ms"].is_default
-        assert topic in [found.name for found in await admin.list_topics()]
-        await admin.delete_topic(topic)
-        assert topic not in [found.name for found in await admin.list_topics()]
-        with pytest.raises(warmlog.UnknownTopicOrPartition):
-            await admin.describe_topic(topic)
-        with pytest.raises(warmlog.UnknownTopicOrPartition):
-            await admin.delete_topic(topic)
-        assert "num.partitions" in await admin.describe_broker()
 
 
 async def test_offsets_by_name_and_by_time(broker: BrokerProcess, topic: str) -> None:

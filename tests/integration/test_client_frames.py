@@ -221,9 +221,7 @@ async def test_a_frame_that_does_not_fit_is_refused(
     assert (await read(broker, topic))["value"] == []
 
 
-async def test_an_error_tells_how_many_rows_are_acknowledged(
-    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_error_tells_what_is_there(broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frame_records, "ROWS_PER_SLICE", 2)
     async with warmlog.Producer(broker.address) as producer:
         with pytest.raises(ValueError, match="column 'a'") as caught:
@@ -232,9 +230,7 @@ async def test_an_error_tells_how_many_rows_are_acknowledged(
     assert len((await read(broker, topic))["value"]) == 2
 
 
-async def test_a_missing_pyarrow_tells_what_to_install(
-    broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_without_pyarrow_it_is_told(broker: BrokerProcess, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = pl.Series(["a"])
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     async with warmlog.Producer(broker.address) as producer:

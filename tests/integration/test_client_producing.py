@@ -38,9 +38,7 @@ async def test_what_was_sent_is_read(broker: BrokerProcess, topic: str) -> None:
     assert (last.key, list(map(tuple, last.headers))) == (b"k0", [("h", b"x")])
 
 
-async def test_a_broker_that_is_killed_again_and_again_loses_nothing_and_repeats_nothing(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_a_broker_that_is_killed_often_loses_and_repeats_nothing(broker: BrokerProcess, topic: str) -> None:
     await create(broker, topic, partitions=2)
     acknowledged: dict[tuple[int, int], bytes] = {}
     dice = random.Random(1)
@@ -124,16 +122,6 @@ async def test_every_kind_of_acknowledgement(broker: BrokerProcess, topic: str, 
             if record.value == b"last":
                 break
     assert seen == 1001
-
-
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-async def test_every_codec(broker: BrokerProcess, topic: str, codec: str) -> None:
-    await create(broker, topic)
-    values = [b"%d " % i * 20 for i in range(3000)]
-    async with warmlog.Producer(broker.address, compression=codec) as producer:
-        await producer.send_many(topic, values)
-    (records,) = (await read_all(broker, topic)).values()
-    assert [record.value for record in records] == values
 
 
 async def test_a_record_over_the_topics_limit_is_refused_and_harms_nobody(broker: BrokerProcess, topic: str) -> None:

@@ -51,9 +51,7 @@ async def test_a_block_commits_all_of_its_records_in_all_partitions(broker: Brok
         assert len(await read(broker, topic)) == 15
 
 
-async def test_an_error_in_the_block_aborts_and_the_next_transaction_begins_at_once(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_an_error_in_the_block_aborts_and_the_next_one_begins_at_once(broker: BrokerProcess, topic: str) -> None:
     async with named(broker) as producer:
         for _ in range(3):
             with pytest.raises(ZeroDivisionError):  # noqa: PT012 - a transaction
@@ -68,7 +66,7 @@ async def test_an_error_in_the_block_aborts_and_the_next_transaction_begins_at_o
     assert await read(broker, topic) == [b"committed"] * 3
 
 
-async def test_records_are_not_committed_without_the_offsets_although_the_error_was_caught(
+async def test_no_record_is_committed_without_the_offsets_if_that_error_was_caught(
     broker: BrokerProcess, topic: str
 ) -> None:
     async with (
@@ -97,9 +95,7 @@ async def test_records_are_not_committed_without_the_offsets_although_the_error_
     assert await read(broker, topic) == [b"original"]
 
 
-async def test_records_that_are_still_being_sent_go_into_no_later_transaction(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_records_that_are_being_sent_go_into_no_later_transaction(broker: BrokerProcess, topic: str) -> None:
     values = [b"%06d" % number + b"x" * 1000 for number in range(3000)]
     async with named(broker, buffer_bytes=1 << 18, batch_bytes=1 << 16) as producer:
         async with producer.transaction():
@@ -127,9 +123,7 @@ async def test_a_topic_that_is_recreated_within_a_transaction_aborts_it(broker: 
     assert await read(broker, topic) == [b"committed"]
 
 
-async def test_a_record_that_fails_aborts_the_transaction_also_if_its_error_was_caught(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_a_record_that_fails_aborts_also_if_its_error_was_caught(broker: BrokerProcess, topic: str) -> None:
     async with named(broker) as producer:
         with pytest.raises(warmlog.UnknownTopicOrPartition):  # noqa: PT012 - a transaction
             async with producer.transaction():
@@ -141,9 +135,7 @@ async def test_a_record_that_fails_aborts_the_transaction_also_if_its_error_was_
     assert await read(broker, topic) == [b"c"]
 
 
-async def test_nothing_is_sent_outside_of_a_transaction_and_one_is_open_at_a_time(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_nothing_is_sent_outside_of_a_transaction_and_one_is_open(broker: BrokerProcess, topic: str) -> None:
     async with named(broker) as producer:
         with pytest.raises(warmlog.ClientError, match="send within `async with producer"):
             producer.send(topic, b"x")
@@ -262,9 +254,7 @@ async def test_records_and_offsets_are_committed_together(broker: BrokerProcess,
     assert await read(broker, output) == sorted(b"out-%d" % number for number in range(30))
 
 
-async def test_a_consumer_goes_back_after_an_abort_that_the_broker_was_not_there_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_consumer_goes_back_after_an_unheard_abort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TransactionalId.abort, "__defaults__", (0.2,))
     with BrokerProcess(tmp_path / "data") as broker:
         async with warmlog.Admin(broker.address) as admin:
@@ -287,9 +277,7 @@ async def test_a_consumer_goes_back_after_an_abort_that_the_broker_was_not_there
             assert (await consumer.committed())["t", 0] == 8
 
 
-async def test_a_program_that_is_started_anew_beside_the_old_one_begins_after_its_last_transaction(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_a_program_beside_an_old_one_begins_after_its_transaction(broker: BrokerProcess, topic: str) -> None:
     """Consumers with `partitions` are no members: nothing else keeps the new one from reading too early."""
     options = {"partitions": [(topic, 0)], "group": f"g{uuid4().hex}", "start": "earliest", "commit": "manual"}
     async with (
@@ -374,9 +362,7 @@ async def test_a_transaction_that_read_what_was_given_up_meanwhile_is_aborted(
         assert last <= set(await read(broker, output))
 
 
-async def test_a_transaction_with_a_table_of_which_a_part_was_given_up_afterwards_is_aborted(
-    broker: BrokerProcess,
-) -> None:
+async def test_a_transaction_with_a_table_that_was_given_up_in_part_is_aborted(broker: BrokerProcess) -> None:
     group, topic, output = (f"{name}{uuid4().hex}" for name in ("g", "t", "out"))
     options: dict[str, Any] = {"topics": [topic], "group": group, "start": "earliest", "commit": "manual"}
     async with warmlog.Admin(broker.address) as admin:
@@ -413,9 +399,7 @@ async def test_a_producer_that_is_closed_within_a_block_aborts_at_once(broker: B
     assert await read(broker, topic) == [b"plain"]
 
 
-async def test_a_producer_that_is_closed_while_a_block_commits_waits_for_that(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_a_producer_that_is_closed_while_a_block_commits_waits(broker: BrokerProcess, topic: str) -> None:
     producer = await named(broker).start()
     has_left = asyncio.Event()
 
@@ -457,9 +441,7 @@ async def test_closing_within_a_block_waits_for_the_abort_no_longer_than_it_may(
         assert time.monotonic() - begin_s < 4
 
 
-async def test_a_transaction_that_read_what_was_lost_meanwhile_is_aborted_also_if_the_loss_was_caught(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_a_transaction_that_read_what_was_lost_is_always_aborted(broker: BrokerProcess, topic: str) -> None:
     async with (
         warmlog.Producer(broker.address) as plain,
         warmlog.Consumer(

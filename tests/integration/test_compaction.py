@@ -4,13 +4,13 @@ import asyncio
 import re
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
+from waiting import wait_until
 from warmlog import Consumer, Producer
 from warmlog_broker.storage.segment.segment_swap import Replacement
 from warmlog_protocol.batch import encode_batch, iter_batches
@@ -25,13 +25,6 @@ ROUNDS = 40
 
 def start(tmp_path: Path, **settings: object) -> BrokerProcess:
     return BrokerProcess(tmp_path, log_cleaner_backoff_ms=20, **settings)
-
-
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def fill(client: WireClient, topic: str) -> dict[bytes, bytes]:
@@ -204,9 +197,7 @@ def keyed(number: int, producer: tuple[int, int] = (-1, -1), sequence: int = -1)
 
 
 @pytest.mark.parametrize("settings", [{"cleanup_policy": "compact"}, {"compression_type": "zstd"}])
-def test_pipelined_batches_keep_their_order_though_they_are_looked_at_in_threads(
-    tmp_path: Path, settings: dict[str, str]
-) -> None:
+def test_pipelined_batches_keep_their_order_over_threads(tmp_path: Path, settings: dict[str, str]) -> None:
     with start(tmp_path) as broker, WireClient(broker.address) as client:
         client.create_topic("state", **settings)
         client.create_topic("plain")

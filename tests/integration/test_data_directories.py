@@ -69,9 +69,7 @@ def test_partitions_are_spread_and_each_directory_has_all_of_its_own(disks: list
     assert [(path / "metadata.log").exists() for path in disks] == [True, False, False]
 
 
-def test_a_directory_that_is_away_at_a_start_takes_its_partitions_with_it_and_brings_them_back(
-    disks: list[Path],
-) -> None:
+def test_a_directory_that_is_away_at_a_start_takes_and_brings_its_partitions(disks: list[Path]) -> None:
     away = disks[1]
     with BrokerProcess(*disks) as broker:
         fill(broker)

@@ -56,9 +56,7 @@ def test_every_format_version_is_covered() -> None:
     assert list(range(1, VERSIONS[-1] + 1)) == VERSIONS
 
 
-def test_a_directory_of_an_earlier_version_holds_what_it_held(
-    golden: tuple[BrokerProcess, dict[str, list[list[object]]]],
-) -> None:
+def test_an_earlier_directory_holds_what_it_held(golden: tuple[BrokerProcess, dict[str, list[list[object]]]]) -> None:
     broker, expected = golden
     found = asyncio.run(read(broker.address))
     for name, rows in expected.items():

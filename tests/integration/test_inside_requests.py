@@ -1,10 +1,11 @@
-"""What happens in the broker's own threads while requests are carried out: seen from inside."""
+"""Seen from inside: the broker's threads while requests are carried out, and who is told which partitions it leads."""
 
 import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -19,12 +20,14 @@ from warmlog_broker.network.codec import Pieces, ProtocolCodec, Slices
 from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, RequestContext
 from warmlog_broker.network.request_runner import Deferred, RequestRunner, Response
 from warmlog_broker.network.request_scheduler import StartedRequest
+from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.log.local_log import LogBounds
 from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import columns, encode_batch, iter_batches
 from warmlog_protocol.codec import compression
 from warmlog_protocol.errors import ApiError, ErrorCode
+from warmlog_protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse
 from warmlog_protocol.wire.connection import Request
 from wire_client import WireClient, batch_of
 
@@ -113,9 +116,7 @@ def values_of(payload: bytes) -> list[bytes | None]:
 # --- bodies ----------------------------------------------------------------------------------------------------------
 
 
-def test_no_body_is_opened_on_the_event_loop(
-    broker: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_loop_opens_a_body(broker: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch) -> None:
     opened_in: set[str] = set()
 
     def noting(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -178,9 +179,7 @@ def test_a_lookup_begins_anew_where_the_log_was_cut_meanwhile(
 # --- produce, for many partitions ------------------------------------------------------------------------------------
 
 
-def test_a_request_for_many_partitions_is_appended_in_turns_and_in_order(
-    broker: BrokerThread, client: WireClient
-) -> None:
+def test_a_request_for_many_partitions_is_appended_in_turns_in_order(broker: BrokerThread, client: WireClient) -> None:
     """Those that follow on the same connection come after it; those on others are served in between."""
     count = 20 * PARTITIONS_A_TURN + 3
     client.create_topic("wide", count)
@@ -301,3 +300,78 @@ def test_a_partition_that_fails_late_takes_nothing_from_the_others(
     found = fetch_as(broker, Peer(), *wanted).fetched
     assert [result.error_code for result, _ in found] == [0, ErrorCode.UNKNOWN_SERVER_ERROR, 0, 0]
     assert [values_of(payload) for _, payload in found] == [[b"0"], [], [b"2"] * 3, [b"3"] * 4]
+
+
+class Watcher:
+    """Notes what it is told, as (event, partition, leader epoch)."""
+
+    def __init__(self, broker: BrokerThread) -> None:
+        self._broker = broker
+        self._told: list[tuple[str, int, int]] = []
+        broker.in_loop(lambda it: it.topics.watch("t", self))
+
+    def loaded(self, partition: Partition) -> None:
+        self._told.append(("loaded", partition.key.partition, partition.leader_epoch))
+
+    def unloaded(self, partition: Partition) -> None:
+        self._told.append(("unloaded", partition.key.partition, partition.leader_epoch))
+
+    def told(self) -> list[tuple[str, int, int]]:
+        """What it was told since the last call."""
+
+        def take(_: Broker) -> list[tuple[str, int, int]]:
+            told, self._told = self._told, []
+            return told
+
+        return self._broker.in_loop(take)
+
+
+async def move(broker: Broker, to: Path) -> None:
+    await broker.services.moves.request("t", 0, to)
+    directory = broker.services.directories.get(to)
+    assert directory is not None
+    await asyncio.wait([under_way.task for under_way in broker.services.moves.into(directory)])
+    assert broker.topics.partition("t", 0) in directory.partitions
+
+
+def test_a_watcher_is_told_of_what_this_broker_leads_all_its_life(tmp_path: Path) -> None:
+    paths = tmp_path / "first", tmp_path / "second"
+    with BrokerThread(*paths) as broker, WireClient(broker.address) as client:
+        watcher = Watcher(broker)
+        assert watcher.told() == []
+        client.create_topic("t", 2)
+        assert watcher.told() == [("loaded", 0, 0), ("loaded", 1, 0)]
+        client.produce("t", batch_of([b"a"]))
+        broker.run(move(broker.broker, paths[1]))
+        assert watcher.told() == [], "it leads the partition before, during and after the move"
+        broker.in_loop(lambda it: it.topics.partition("t", 1).take_offline("its disk has failed"))
+        assert watcher.told() == [("unloaded", 1, 0)]
+    with BrokerThread(*paths) as broker, WireClient(broker.address) as client:
+        watcher = Watcher(broker)
+        assert watcher.told() == [("loaded", 0, 0), ("loaded", 1, 1)], "the stop could not close the log of 1"
+        broker.in_loop(lambda it: it.topics.partition("t", 1).take_offline("its disk has failed"))
+        assert watcher.told() == [("unloaded", 1, 1)]
+        (deleted,) = cast("DeleteTopicsResponse", client.call(DeleteTopicsRequest(["t"]))).topics
+        assert deleted.error_code == 0
+        assert watcher.told() == [("unloaded", 0, 0)]
+
+
+def test_a_watcher_hears_nothing_of_a_partition_that_the_start_could_not_open(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", 2)
+    (tmp_path / "t-0").rename(tmp_path / "away")
+    with BrokerThread(tmp_path) as broker:
+        watcher = Watcher(broker)
+        assert watcher.told() == [("loaded", 1, 0)]
+
+
+def test_a_directory_that_fails_takes_its_partitions_from_the_watcher(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path / "first", tmp_path / "second") as broker, WireClient(broker.address) as client:
+        client.create_topic("t", 4)
+        watcher = Watcher(broker)
+        lost = broker.in_loop(lambda it: [each.key.partition for each in it.services.directories.served[1].partitions])
+        watcher.told()
+        broker.in_loop(lambda it: it.services.directories.served[1].fail("its disk is gone"))
+        assert watcher.told() == [("unloaded", number, 0) for number in lost]
+        broker.in_loop(lambda it: it.services.directories.served[0].fail("read-only", is_read_only=True))
+        assert sorted(watcher.told()) == [("unloaded", number, 0) for number in range(4) if number not in lost]

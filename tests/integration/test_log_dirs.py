@@ -1,16 +1,14 @@
 """DescribeLogDirs, and `warmlog log dirs`."""
 
-import asyncio
 import json
 import shutil
-import time
 from pathlib import Path
 
 import pytest
 
 from broker_process import BrokerProcess
 from integration.command_line import CommandLine, error_line, succeeded
-from warmlog import Admin
+from waiting import wait_until
 from wire_client import WireClient, batch_of
 
 GRAMMAR = {"partition", "size", "offsetLag", "isFuture"}
@@ -84,9 +82,7 @@ def test_a_directory_that_has_failed_or_is_away_is_listed_with_its_error(disks: 
         fill(broker)
         lost = sorted(path.name for path in disks[1].glob("?-[0-9]"))
         disks[1].rename(disks[1].with_name("elsewhere"))
-        deadline_s = time.monotonic() + 15
-        while log_dirs(broker)[1]["error"] is None:
-            assert time.monotonic() < deadline_s
+        wait_until(lambda: log_dirs(broker)[1]["error"] is not None)
         failed = log_dirs(broker)[1]
         assert [(each["partition"], each["offsetLag"]) for each in failed["partitions"]] == [
             (name, -1) for name in lost
@@ -96,15 +92,3 @@ def test_a_directory_that_has_failed_or_is_away_is_listed_with_its_error(disks: 
         away = log_dirs(broker)[1]
         assert "is its disk mounted" in str(away["error"])
         assert [each["partition"] for each in away["partitions"]] == lost
-
-
-def test_admin_describes_them_too(disks: list[Path]) -> None:
-    async def describe(address: str) -> list[str]:
-        async with Admin(address) as admin:
-            found = await admin.describe_log_dirs(["t"])
-            assert all(each.error is None and each.usable_bytes > 0 and each.broker == 1 for each in found)
-            return [f"{replica.topic}-{replica.partition}" for each in found for replica in each.replicas]
-
-    with BrokerProcess(*disks) as broker:
-        fill(broker)
-        assert sorted(asyncio.run(describe(broker.address))) == ["t-0", "t-1", "t-2"]

@@ -100,9 +100,7 @@ def test_a_fetch_of_what_the_log_holds_is_answered_as_ever(cut_broker: BrokerPro
             assert values == [*KEPT, *NEW][offset:]
 
 
-def test_a_log_that_was_cut_and_not_written_since_is_no_offset_out_of_range_for_who_names_the_epoch(
-    broker: BrokerProcess,
-) -> None:
+def test_a_log_cut_and_not_written_since_is_not_out_of_range_with_the_epoch(broker: BrokerProcess) -> None:
     cut(broker, new=[])
     with WireClient(broker.address) as client:
         assert fetch(client, at(20, 0))[0][0].diverging == m.DivergingEpoch(0, 10)
@@ -229,9 +227,7 @@ async def test_records_after_a_table_are_checked_as_those_after_records_are(brok
         assert await take(consumer, 15) == NEW
 
 
-def test_an_arrow_reader_refuses_what_was_written_after_its_plan(
-    broker: BrokerProcess, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_arrow_reader_refuses_what_is_newer_than_it(broker: BrokerProcess, caplog: pytest.LogCaptureFixture) -> None:
     strict = arrow_reader(broker.address, [TOPIC], columns=["value"])
     settings = ReadSettings(fails_on_data_loss=False)
     lenient = arrow_reader(broker.address, [TOPIC], columns=["value"], settings=settings)

@@ -1,6 +1,7 @@
-"""Index files that are lost under a running broker, of segments so large that a thread rebuilds them."""
+"""Index files under a running broker: large ones that are lost are rebuilt, and their ends are kept in memory."""
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -8,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from broker_process import BrokerProcess
+from page_cache import evict, resident_pages
+from waiting import wait_until
+from warmlog_broker.maintenance import housekeeping
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.messages import FetchPartition, FetchRequest
 from wire_client import WireClient, batch_of
@@ -76,3 +80,35 @@ def test_fetches_that_need_the_same_index_wait_for_one_rebuild(broker: BrokerPro
     read_all(broker)
     assert [path.stat().st_size for path in lost] == sizes
     assert broker.output.count(REBUILDING) == 3
+
+
+OFTEN = {housekeeping: {"WARM_INTERVAL_MS": 20}}
+
+
+def test_an_idle_topics_index_is_written_and_comes_back_into_memory(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", constants=OFTEN, index_interval_bytes=0) as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t")
+            for number in range(5):
+                client.produce("t", batch_of([b"%d" % number]))
+        index = tmp_path / "data" / "t-0" / f"{0:020d}.index"
+        wait_until(lambda: index.read_bytes()[:32].count(0) < 32)
+        evict(index)
+        wait_until(lambda: 0 in resident_pages(index))
+        assert broker.terminate() == 0
+    assert index.stat().st_size == 4 * 8
+
+
+def test_with_no_bytes_to_keep_nothing_is_read(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", constants=OFTEN, index_interval_bytes=0, index_warm_bytes=0) as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t")
+            for number in range(5):
+                client.produce("t", batch_of([b"%d" % number]))
+        index = tmp_path / "data" / "t-0" / f"{0:020d}.index"
+        evict(index)
+        if resident_pages(index):
+            pytest.skip("this file system keeps its pages")
+        time.sleep(0.3)
+        assert resident_pages(index) == set()
+        assert broker.terminate() == 0

@@ -16,6 +16,7 @@ import pytest
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from integration.command_line import CommandLine, error_line, succeeded
+from waiting import wait_until
 from warmlog_broker.data_dirs.deletion import rename_to_deleted
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_protocol import messages as m
@@ -46,13 +47,6 @@ def places(client: WireClient) -> list[tuple[str, bool]]:
     ]
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
-
-
 def home_of(disks: list[Path]) -> Path:
     (home,) = [path for path in disks if (path / "t-0").is_dir()]
     return home
@@ -63,7 +57,7 @@ def other_than(home: Path, disks: list[Path]) -> Path:
 
 
 def wait_until_at(client: WireClient, target: Path) -> None:
-    until(lambda: places(client) == [(str(target), False)])
+    wait_until(lambda: places(client) == [(str(target), False)])
 
 
 def move_and_wait(client: WireClient, disks: list[Path]) -> None:
@@ -71,7 +65,7 @@ def move_and_wait(client: WireClient, disks: list[Path]) -> None:
     target = other_than(home, disks)
     move(client, target)
     wait_until_at(client, target)
-    until(lambda: not (home / "t-0").exists())
+    wait_until(lambda: not (home / "t-0").exists())
     assert home_of(disks) == target
 
 
@@ -171,12 +165,12 @@ def test_a_partition_moves_to_and_fro_under_load(disks: list[Path]) -> None:
             for _ in range(6):
                 before = len(load.acknowledged)
                 move_and_wait(client, disks)
-                until(lambda before=before: len(load.acknowledged) > before + 20)  # type: ignore[misc]
+                wait_until(lambda before=before: len(load.acknowledged) > before + 20)  # type: ignore[misc]
         load.must_stop.set()
         time.sleep(0.3)
         with WireClient(broker.address) as client:
             load.check(client)
-            until(lambda: not [path for disk in disks for path in disk.glob("t-0.*")])
+            wait_until(lambda: not [path for disk in disks for path in disk.glob("t-0.*")])
         broker.restart()
         with WireClient(broker.address) as client:
             load.check(client)
@@ -214,7 +208,7 @@ def test_a_move_that_a_stop_interrupts_is_begun_again_and_can_be_called_off(disk
             target = other_than(home, disks)
             move(client, target)
             move(client, target)
-            until(lambda: (str(target), True) in places(client))
+            wait_until(lambda: (str(target), True) in places(client))
             lines = succeeded(CommandLine(broker.address)("log", "dirs", "--json")).decode()
             futures = [
                 each
@@ -226,11 +220,11 @@ def test_a_move_that_a_stop_interrupts_is_begun_again_and_can_be_called_off(disk
         assert broker.terminate() == 0
         broker.start()
         with WireClient(broker.address) as client:
-            until(lambda: (str(target), True) in places(client))
+            wait_until(lambda: (str(target), True) in places(client))
             done = CommandLine(broker.address)("log", "move", "t-0", home)
             assert f"t-0 stays in {home}: its move to {target} is cancelled" in done.stderr.decode()
             assert places(client) == [(str(home), False)]
-            until(lambda: not list(target.glob("t-0*")))
+            wait_until(lambda: not list(target.glob("t-0*")))
             assert client.produce("t", batch_of([b"y"])).base_offset == 10
         broker.restart()
         with WireClient(broker.address) as client:
@@ -253,7 +247,7 @@ def test_what_cannot_be_moved_is_refused_in_words(disks: list[Path], tmp_path: P
         assert (there.returncode, there.stderr.decode()) == (0, f"warmlog: t-0 is in {home} already\n")
         begun = command("log", "move", "t-0", target)
         assert (begun.returncode, begun.stderr.decode()) == (0, f"warmlog: t-0 is moving to {target}\n")
-        until(lambda: places(client) == [(str(target), False)])
+        wait_until(lambda: places(client) == [(str(target), False)])
 
 
 def test_a_topic_that_is_deleted_while_it_moves_leaves_nothing(disks: list[Path]) -> None:
@@ -263,7 +257,7 @@ def test_a_topic_that_is_deleted_while_it_moves_leaves_nothing(disks: list[Path]
             client.produce("t", batch_of([b"x" * 100_000]))
         move(client, other_than(home_of(disks), disks))
         client.call(m.DeleteTopicsRequest(["t"]))
-        until(lambda: not [path for disk in disks for path in disk.glob("t-*")])
+        wait_until(lambda: not [path for disk in disks for path in disk.glob("t-*")])
         client.create_topic("t")
         assert client.produce("t", batch_of([b"y"])).base_offset == 0
 
@@ -300,9 +294,7 @@ def test_epochs_producers_and_the_log_start_come_along(disks: list[Path]) -> Non
             assert client.offset_at("t", m.LATEST_TIMESTAMP) == 16
 
 
-def test_a_move_that_is_asked_for_while_its_failed_copy_is_removed_begins_again(
-    disks: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_move_begins_while_a_failed_copy_is_removed(disks: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     from warmlog_broker.storage.log.log_copy import CopyStep
     from warmlog_broker.topics import replica_mover as moves
 
@@ -330,7 +322,7 @@ def test_a_move_that_is_asked_for_while_its_failed_copy_is_removed_begins_again(
         move(client, target)
         timer.join()
         wait_until_at(client, target)
-        until(lambda: len([path for disk in disks for path in disk.glob("t-0*")]) == 1)
+        wait_until(lambda: len([path for disk in disks for path in disk.glob("t-0*")]) == 1)
         assert values_of(client) == [b"x"]
 
 
@@ -342,13 +334,11 @@ def test_the_log_that_a_partition_has_moved_away_from_is_freed(disks: list[Path]
         originals = [weakref.ref(log), weakref.ref(log.local.segments)]
         del log
         move_and_wait(client, disks)
-        until(lambda: gc.collect() >= 0 and not any(original() for original in originals))
+        wait_until(lambda: gc.collect() >= 0 and not any(original() for original in originals))
 
 
 @pytest.mark.parametrize("step", ["copy.sync", "checkpoints", "commit", "rename", "leave"])
-def test_a_disk_that_fails_at_any_step_loses_nothing(
-    disks: list[Path], step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_disk_loses_nothing_at_any_step(disks: list[Path], step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from warmlog_broker.metadata.store import Metadata
     from warmlog_broker.replica.flusher import CheckpointWriter
     from warmlog_broker.replica.partition_state import PartitionState
@@ -383,14 +373,14 @@ def test_a_disk_that_fails_at_any_step_loses_nothing(
             move(client, target)
             partition = broker.broker.topics.partition("t", 0)
             moves, directories = broker.broker.services.moves, broker.broker.services.directories
-            until(lambda: not any(moves.into(directory) for directory in directories))
+            wait_until(lambda: not any(moves.into(directory) for directory in directories))
         assert (partition.state is PartitionState.OFFLINE) == (step != "leave")
         if step == "leave":
             values.append(b"more")
             client.produce("t", batch_of([b"more"]))
     with BrokerThread(*disks) as broker, WireClient(broker.address) as client:
         wait_until_at(client, target)  # it was begun again, or finished
-        until(lambda: not (home / "t-0").exists())
+        wait_until(lambda: not (home / "t-0").exists())
         assert values_of(client) == values
         client.produce("t", batch_of([b"more"]))
         assert home_of(disks) == target

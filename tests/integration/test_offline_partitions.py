@@ -84,9 +84,7 @@ async def test_an_admin_raises_the_error_at_once(broker: BrokerProcess, lost: li
 
 
 @pytest.mark.parametrize("where", [["--from", "earliest", "--to", "latest"], ["--from", "0"]], ids=" ".join)
-def test_consume_says_why_nothing_comes_and_goes_on(
-    warmlog_command: CommandLine, lost: list[int], where: list[str]
-) -> None:
+def test_consume_says_why_nothing_comes(warmlog_command: CommandLine, lost: list[int], where: list[str]) -> None:
     process = warmlog_command.start("consume", "t", "--partition", lost[0], *where)
     with process:
         assert process.stderr is not None

@@ -247,9 +247,7 @@ def _create_and_limit(broker: BrokerThread) -> None:
 # --- connections ----------------------------------------------------------------------------------------------------
 
 
-async def test_the_last_commit_of_a_consumer_waits_for_its_delay(
-    broker: BrokerThread, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_last_commit_waits_for_its_delay(broker: BrokerThread, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offset_commits, "LAST_COMMIT_TIMEOUT_S", 0.3)
     await asyncio.to_thread(fill, broker, 60 * KB)
     await asyncio.to_thread(limit, broker, consumer_byte_rate=20 * KB)

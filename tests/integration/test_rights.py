@@ -555,9 +555,7 @@ def test_refusals_do_not_flood_the_log(broker: BrokerThread, caplog: pytest.LogC
     assert len([record for record in caplog.records if "was refused" in record.getMessage()]) <= 20
 
 
-def test_a_request_with_many_refusals_has_one_line_and_counts_all(
-    broker: BrokerThread, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_many_refusals_have_one_line_and_all_count(broker: BrokerThread, caplog: pytest.LogCaptureFixture) -> None:
     give(broker)
     broker.in_loop(lambda b: b.services.counters.denied.clear())
     broker.in_loop(lambda b: b.services.lines.finish(0.0))

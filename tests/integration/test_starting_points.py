@@ -93,9 +93,7 @@ async def test_python_reads_from_there(filled: BrokerProcess, where: Any, _: obj
 
 
 @pytest.mark.parametrize(("where", "_", "expected"), SPELLINGS)
-async def test_python_reads_up_to_there(
-    filled: BrokerProcess, where: Any, _: object, expected: tuple[int, int]
-) -> None:
+async def test_python_reads_to_there(filled: BrokerProcess, where: Any, _: object, expected: tuple[int, int]) -> None:
     async with warmlog.Consumer(filled.address, partitions=[f"{TOPIC}-0", (TOPIC, 1)]) as consumer:
         assert lasts([(each.partition, each.offset) async for each in consumer.records(where)]) == expected
         await consumer.seek_to("earliest")
@@ -105,9 +103,7 @@ async def test_python_reads_up_to_there(
 
 
 @pytest.mark.parametrize(("text", "expected"), [(text, expected) for _, text, expected in SPELLINGS if text])
-def test_the_command_line_reads_from_there_and_up_to_there(
-    filled: BrokerProcess, text: str, expected: tuple[int, int]
-) -> None:
+def test_commands_read_from_there_and_to_there(filled: BrokerProcess, text: str, expected: tuple[int, int]) -> None:
     assert firsts(printed(filled, "--from", text, "--to", "latest")) == expected
     assert firsts(printed(filled, f"--from={text}", "--to=latest")) == expected
     if text != "earliest":
@@ -145,9 +141,7 @@ def test_a_time_past_the_end_is_said_in_local_time(filled: BrokerProcess) -> Non
         ("yesterday", "start: 'yesterday': earliest, "),
     ],
 )
-async def test_a_start_that_fits_nothing_is_refused_before_anything_is_read(
-    filled: BrokerProcess, start: Any, message: str
-) -> None:
+async def test_a_start_that_fits_nothing_is_refused_at_once(filled: BrokerProcess, start: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         async with warmlog.Consumer(filled.address, topics=[TOPIC], start=start):
             pass
@@ -206,9 +200,7 @@ READ = {
 
 @pytest.mark.parametrize("fault", [None, signal.SIGSTOP, signal.SIGKILL])
 @pytest.mark.parametrize("what", sorted(READ))
-def test_ctrl_c_ends_a_consumer_within_a_second_whatever_the_broker_does(
-    tmp_path: Path, what: str, fault: signal.Signals | None
-) -> None:
+def test_ctrl_c_ends_a_consumer_beside_any_broker(tmp_path: Path, what: str, fault: signal.Signals | None) -> None:
     with BrokerProcess(tmp_path) as broker:
         succeeded(CommandLine(broker.address)("topic", "create", "t"))
         program = f"""

@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from certificates import Certificates
+from waiting import until
 from warmlog import Admin, BrokerUnavailable, Consumer, Producer
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.discover import Discovery
@@ -66,15 +67,6 @@ def start(tmp_path: Path, certificates: Certificates) -> Callable[..., Coroutine
 Start = Callable[..., Coroutine[Any, Any, Broker]]
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    """Returns once `is_so`."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while True:
-            if is_so():
-                return
-            await asyncio.sleep(0.01)
-
-
 async def ask_by_asyncio(address: str, **options: Any) -> None:
     async with Admin(address, **options) as admin:
         await admin.topic_names()
@@ -93,9 +85,7 @@ def ask(request: pytest.FixtureRequest) -> Ask:
     return request.param
 
 
-def test_records_go_both_ways_and_large_responses_come_whole(
-    run: Run, start: Start, certificates: Certificates
-) -> None:
+def test_records_go_both_ways_and_all_responses_come_whole(run: Run, start: Start, certificates: Certificates) -> None:
     values = [bytes([number]) * 300_000 for number in range(40)]
 
     async def work() -> None:
@@ -222,9 +212,7 @@ def test_versions_of_tls_below_1_2_are_refused(run: Run, start: Start, ask: Ask,
     run(work())
 
 
-def test_a_host_name_is_not_checked_if_the_client_says_so(
-    run: Run, start: Start, ask: Ask, certificates: Certificates
-) -> None:
+def test_a_host_name_is_not_checked_on_request(run: Run, start: Start, ask: Ask, certificates: Certificates) -> None:
     async def work() -> None:
         async with await start(tls_cert_file=certificates.elsewhere) as broker:
             address = broker.listening.addresses["tls"]
@@ -279,9 +267,7 @@ def test_a_certificate_without_a_name_for_the_principal_is_refused(
     run(work())
 
 
-def test_clients_are_told_the_address_of_the_listener_that_they_came_by(
-    run: Run, start: Start, certificates: Certificates
-) -> None:
+def test_clients_are_told_the_address_of_their_listener(run: Run, start: Start, certificates: Certificates) -> None:
     async def work() -> None:
         async with await start(advertised_listeners="plain=plain.example.org:7400") as broker:
             for name, host in (("plain", "plain.example.org"), ("tls", "")):
@@ -360,9 +346,7 @@ def test_a_stop_ends_handshakes(run: Run, start: Start, has_begun: bool) -> None
     run(work())
 
 
-def test_a_client_that_ends_its_side_has_its_request_carried_out_and_reads_the_end(
-    run: Run, start: Start, certificates: Certificates
-) -> None:
+def test_a_client_that_ends_its_side_is_served_to_the_end(run: Run, start: Start, certificates: Certificates) -> None:
     """TLS of asyncio and uvloop closes both directions then: a response may be lost, but the end is an orderly one."""
 
     def send_and_end(address: str) -> bytes:
@@ -383,9 +367,7 @@ def test_a_client_that_ends_its_side_has_its_request_carried_out_and_reads_the_e
     run(work())
 
 
-def test_a_client_that_reads_nothing_holds_little_memory_and_then_reads_all(
-    run: Run, start: Start, certificates: Certificates
-) -> None:
+def test_a_client_that_does_not_read_holds_little_memory(run: Run, start: Start, certificates: Certificates) -> None:
     fetches, value = 40, bytes(900_000)
 
     async def work() -> None:

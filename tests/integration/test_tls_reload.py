@@ -134,9 +134,7 @@ async def test_a_new_certificate_is_taken_under_load_without_a_failed_request(
         assert "failed" not in broker.process.output
 
 
-async def test_a_bad_new_certificate_is_logged_and_the_old_one_stays(
-    tmp_path: Path, certificates: Certificates
-) -> None:
+async def test_a_bad_new_certificate_is_told_and_the_old_one_stays(tmp_path: Path, certificates: Certificates) -> None:
     async with serving(tmp_path, certificates, tls_reload_interval_ms=50) as broker:
         before = await broker.serial()
         good = Path(certificates.issue("good", *HOSTS))

@@ -65,9 +65,7 @@ async def test_a_segment_size_applies_to_the_next_append(broker: BrokerProcess, 
         assert segment_count(broker, topic) >= 4
 
 
-async def test_a_larger_limit_lets_a_large_record_in_and_a_smaller_one_leaves_it_readable(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_a_larger_limit_lets_a_record_in_and_a_smaller_one_leaves_it(broker: BrokerProcess, topic: str) -> None:
     large = bytes(range(250)) * 20_000
     async with warmlog.Admin(broker.address) as admin, warmlog.Producer(broker.address) as producer:
         await admin.create_topic(topic, partitions=1)
@@ -85,9 +83,7 @@ async def test_a_larger_limit_lets_a_large_record_in_and_a_smaller_one_leaves_it
     assert values == [b"small", large, b"small again"]
 
 
-async def test_a_running_producer_makes_smaller_batches_after_the_limit_was_lowered(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_a_producer_makes_smaller_batches_after_a_limit_was_lowered(broker: BrokerProcess, topic: str) -> None:
     values = [bytes(300)] * 20
     async with warmlog.Admin(broker.address) as admin, warmlog.Producer(broker.address) as producer:
         await admin.create_topic(topic, partitions=1)

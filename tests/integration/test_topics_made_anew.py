@@ -52,9 +52,7 @@ async def test_a_consumer_goes_on_in_the_new_topic_and_says_so(
             assert part in warnings[0]
 
 
-async def test_a_consumer_waits_for_a_topic_that_is_gone(
-    broker: BrokerProcess, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_consumer_waits_for_it(broker: BrokerProcess, topic: str, caplog: pytest.LogCaptureFixture) -> None:
     await create(broker, topic, VALUES)
     async with warmlog.Consumer(broker.address, topics=[topic], on_out_of_range="earliest") as consumer:
         assert await take(consumer, 50) == VALUES
@@ -78,9 +76,7 @@ async def test_it_waits_no_longer_than_for_any_other_partition(broker: BrokerPro
             await take(consumer, 1)
 
 
-async def test_a_consumer_that_was_not_told_where_to_go_on_raises_and_names_both_ids(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_a_consumer_not_told_where_to_go_on_raises_and_names_both_ids(broker: BrokerProcess, topic: str) -> None:
     old_id = await create(broker, topic, VALUES)
     async with warmlog.Consumer(broker.address, topics=[topic]) as consumer:
         assert await take(consumer, 50) == VALUES
@@ -101,9 +97,7 @@ async def test_a_consumer_that_was_not_told_where_to_go_on_raises_and_names_both
         assert await take(consumer, 2) == [b"b", b"c"]
 
 
-async def test_a_read_to_some_point_ends_with_an_error_even_where_others_go_on(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_a_read_to_some_point_ends_with_an_error_if_others_go_on(broker: BrokerProcess, topic: str) -> None:
     """Its end is an offset of the old topic: in the new one it may never come."""
     await create(broker, topic, VALUES)
     async with warmlog.Consumer(broker.address, topics=[topic], on_out_of_range="earliest") as consumer:

@@ -87,9 +87,7 @@ async def test_only_committed_records_that_kafka_wrote_are_read_committed(kafkas
 
 @pytest.mark.parametrize("start", range(0, 375, 17))
 @pytest.mark.parametrize("fetch_bytes", [1, 700])
-async def test_a_committed_reader_may_begin_in_the_middle_of_any_transaction(
-    kafkas: BrokerProcess, start: int, fetch_bytes: int
-) -> None:
+async def test_a_committed_reader_may_begin_within_one(kafkas: BrokerProcess, start: int, fetch_bytes: int) -> None:
     expected = [record for record in printed_records(committed_only=True) if record.offset >= start]
     records = await consumed(kafkas.address, TOPIC, "read_committed", start, partition_max_bytes=fetch_bytes)
     assert records == expected
@@ -131,9 +129,7 @@ def test_the_command_line_prints_committed_records_where_it_is_asked_to(kafkas: 
 # What is written here
 
 
-def test_a_fetch_of_committed_data_ends_at_the_last_stable_offset(
-    broker: BrokerThread, client: WireClient, topic: str
-) -> None:
+def test_a_committed_fetch_ends_at_the_last_stable_offset(broker: BrokerThread, client: WireClient, topic: str) -> None:
     producer, other = TransactionalProducer(broker, topic, 1), TransactionalProducer(broker, topic, 2)
     client.produce(topic, batch_of([b"plain"]))
     producer.send(b"a", b"b")
@@ -151,9 +147,7 @@ def test_a_fetch_of_committed_data_ends_at_the_last_stable_offset(
     assert result.aborted_transactions == [m.AbortedTransaction(2, 3)]
 
 
-def test_who_waits_for_committed_data_is_woken_by_the_marker_and_not_before(
-    broker: BrokerThread, client: WireClient, topic: str
-) -> None:
+def test_a_committed_reader_is_woken_by_the_marker(broker: BrokerThread, client: WireClient, topic: str) -> None:
     producer = TransactionalProducer(broker, topic, 1)
     wanted = [m.FetchPartition(topic, 0, 0, 1 << 20)]
     waiting = client.send(m.FetchRequest(20_000, 1, 1 << 20, wanted, COMMITTED))
@@ -190,9 +184,7 @@ async def test_committed_readers_get_what_was_committed_from_wherever_they_begin
         assert found == [record for record in whole if record.offset >= start]
 
 
-async def test_a_consumer_that_follows_gets_a_transaction_when_it_is_committed(
-    broker: BrokerThread, topic: str
-) -> None:
+async def test_a_consumer_that_follows_gets_what_is_committed(broker: BrokerThread, topic: str) -> None:
     async with warmlog.Consumer(
         broker.address, topics=[topic], isolation="read_committed", start="earliest"
     ) as consumer:

@@ -1,11 +1,12 @@
-"""Producers that are not closed, or whose closing is cut short: what is sent, what is said, and how soon it ends."""
+"""Clients that are not closed, or whose closing is cut short: what is sent, what is said, how soon it ends."""
 
+import asyncio
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from threading import Timer
 
@@ -51,9 +52,7 @@ async def create(broker: BrokerProcess, topic: str) -> None:
         await admin.create_topic(topic, partitions=1)
 
 
-async def test_records_of_a_producer_that_is_not_closed_are_sent_when_asyncio_run_ends(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_records_of_an_unclosed_producer_are_sent_as_asyncio_run_ends(broker: BrokerProcess, topic: str) -> None:
     await create(broker, topic)
     command = [sys.executable, "-W", "always", "-c", UNCLOSED, broker.address, topic]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)  # noqa: ASYNC221
@@ -120,9 +119,7 @@ def sending_and_blocking(broker: BrokerProcess) -> Generator[None]:
 
 
 @pytest.mark.parametrize("ends_by_exit", [True, False], ids=["exit", "closed generator"])
-async def test_a_block_that_is_left_by_sys_exit_or_in_a_closed_generator_loses_nothing(
-    tmp_path: Path, ends_by_exit: bool
-) -> None:
+async def test_a_block_left_by_sys_exit_or_a_closed_generator_loses_nothing(tmp_path: Path, ends_by_exit: bool) -> None:
     with BrokerProcess(tmp_path) as broker:
         await create(broker, "t")
         left = sending(broker)
@@ -141,3 +138,35 @@ async def test_a_block_that_is_left_by_sys_exit_or_in_a_closed_generator_loses_n
             left_blocking.close()
         async with warmlog.Consumer(broker.address, topics=["t"]) as consumer:
             assert len([record async for record in consumer.records(until="latest")]) == 200
+
+
+PATIENCE_S = 10
+Client = warmlog.Producer | warmlog.Consumer | warmlog.Admin
+
+CLIENTS: dict[str, Callable[[str, str], Client]] = {
+    "producer": lambda address, _: warmlog.Producer(address),
+    "consumer": lambda address, topic: warmlog.Consumer(address, topics=[topic]),
+    "member": lambda address, topic: warmlog.Consumer(address, topics=[topic], group=topic),
+    "admin": lambda address, _: warmlog.Admin(address),
+}
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+async def test_a_cancelled_close_disconnects_all_the_same(broker: BrokerProcess, topic: str, name: str) -> None:
+    async with warmlog.Admin(broker.address) as admin:
+        await admin.create_topic(topic)
+    before = open_files()
+    for turns in range(1, 9):
+        client = await CLIENTS[name](broker.address, topic).start()
+        closing = asyncio.create_task(client.close())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        async with asyncio.timeout(PATIENCE_S):
+            while open_files() > before:  # noqa: ASYNC110 - what is waited for is in the kernel
+                await asyncio.sleep(0.01)

@@ -52,9 +52,7 @@ def test_another_cause_is_told_but_not_before_the_pause_is_over(log: FailureLog)
     assert not log.is_news(PARTITION, other, told_at_s + TELL_AGAIN_S + 0.1)
 
 
-def test_what_fails_again_after_it_had_worked_is_told_again_but_not_before_the_pause_is_over(
-    log: FailureLog,
-) -> None:
+def test_what_fails_again_after_it_had_worked_is_told_again_but_not_before_the_pause_is_over(log: FailureLog) -> None:
     told_at_s = START_S + GRACE_S
     assert log.is_news(PARTITION, OFFLINE, told_at_s)
     log.worked(PARTITION)

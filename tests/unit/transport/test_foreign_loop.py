@@ -302,9 +302,7 @@ def test_a_thread_that_sends_while_the_loop_runs_in_another_one_hears_of_it(brok
 
 @pytest.mark.parametrize("topic", [TOPIC, "not yet known"])
 @pytest.mark.parametrize("record", [{}, {"key": b"k"}, {"key": b"k", "timestamp_ms": 5}], ids=str)
-def test_a_send_from_another_thread_names_the_calls_for_that(
-    broker: FakeBroker, topic: str, record: dict[str, Any]
-) -> None:
+def test_a_send_of_another_thread_names_what_is_for_it(broker: FakeBroker, topic: str, record: dict[str, Any]) -> None:
     with LoopThread() as loop:
         client: Any = asyncio.run_coroutine_threadsafe(started(warmlog.Producer, broker.address), loop).result(SOON_S)
         with pytest.raises(warmlog.WrongEventLoop, match=r"call_soon_threadsafe\(producer\.send.*blocking\.Producer"):
@@ -315,9 +313,7 @@ def test_a_send_from_another_thread_names_the_calls_for_that(
 
 
 @pytest.mark.parametrize("record", [{}, {"key": b"k"}, {"key": b"k", "timestamp_ms": 5}], ids=str)
-def test_many_sends_from_another_thread_into_an_open_batch_are_soon_refused(
-    broker: FakeBroker, record: dict[str, Any]
-) -> None:
+def test_many_sends_of_another_thread_to_an_open_batch_are_refused(broker: FakeBroker, record: dict[str, Any]) -> None:
     """The fast path does not look at the thread; it ends with the millisecond, or with the memory of the batch."""
     with LoopThread() as loop:
         options = {**OPTIONS, "linger_ms": 60_000}

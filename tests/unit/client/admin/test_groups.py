@@ -223,9 +223,7 @@ async def test_a_reset_of_named_partitions_creates_a_group(cluster: Cluster, adm
             await admin.reset_offsets("new", "latest", [partition])
 
 
-async def test_a_group_with_members_is_neither_reset_nor_deleted_and_the_error_names_them(
-    cluster: Cluster, admin: Admin
-) -> None:
+async def test_a_group_with_members_is_neither_reset_nor_deleted_but_named(cluster: Cluster, admin: Admin) -> None:
     cluster.groups.commit(GROUP, "orders", 0, 50)
     cluster.groups.members[GROUP] = [member("m-1", instance_id="worker-1"), *(member(f"m-{n}") for n in range(2, 8))]
     named = (

@@ -112,9 +112,7 @@ def assert_same(found: pa.RecordBatch, expected: pa.RecordBatch) -> None:
 
 @given(records=record_lists(), codec=st.sampled_from(Codec), as_rows=st.booleans())
 @settings(max_examples=150, deadline=None)
-def test_every_column_equals_what_pyarrow_makes_of_the_same_records(
-    records: list[Record], codec: Codec, as_rows: bool
-) -> None:
+def test_every_column_equals_what_pyarrow_makes_of_it(records: list[Record], codec: Codec, as_rows: bool) -> None:
     batch = batch_of(records, codec=codec, as_rows=as_rows)
     found = columns_to_arrow(batch, topic=TOPIC, partition=PARTITION, columns=ALL_COLUMNS)
     assert_same(found, plain(records))
@@ -332,9 +330,7 @@ def test_headers_are_what_was_written(headers: list[list[Header]]) -> None:
 
 
 @given(records, records, st.data())
-def test_parts_of_several_batches_follow_one_another(
-    first: list[list[Header]], second: list[list[Header]], data: st.DataObject
-) -> None:
+def test_parts_of_batches_follow_on(first: list[list[Header]], second: list[list[Header]], data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(first) - 1))
     stop = data.draw(st.integers(start + 1, len(first)))
     assert lists(headers_array([part(first, start, stop), part(second)])) == first[start:stop] + second

@@ -63,7 +63,7 @@ def size_of(records: Iterable[tuple[bytes | None, bytes | None]]) -> int:
 
 
 @given(given_batches=st.lists(st.lists(rows, min_size=1, max_size=30), max_size=4), partitions=st.integers(3, 5))
-def test_each_row_goes_where_the_producer_would_put_it_in_order_and_batches_are_bounded(
+def test_rows_go_where_the_producer_puts_them_in_bounded_batches(
     given_batches: list[list[Row]], partitions: int
 ) -> None:
     batching = batches_for(partitions)

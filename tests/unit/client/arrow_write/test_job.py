@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from fake_broker import FakeBroker, Fault
+from waiting import until
 from warmlog.arrow_write.job import Job, Membership, abort_job_members, commit_job
 from warmlog.arrow_write.producer import ArrowProducer
 from warmlog.arrow_write.rows import ArrowRows, PreparedRows
@@ -91,15 +92,7 @@ async def send(producer: ArrowProducer, *values: bytes, partition: int = 0) -> N
     await producer.send("t", partition, [PreparedRows(ArrowRows(pa.array(values))).span()], 100, 5)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - the broker sets nothing
-            await asyncio.sleep(0.005)
-
-
-async def test_a_member_writes_in_the_jobs_transaction_with_the_producer_that_it_was_given(
-    jobs: FakeJobs, cluster: Cluster
-) -> None:
+async def test_a_member_writes_in_the_jobs_transaction_with_its_producer(jobs: FakeJobs, cluster: Cluster) -> None:
     jobs.broker.faults.append(Fault.LOSE_ANSWER)
     async with Membership(cluster, JOB, patience_ms=PATIENCE_MS) as membership:
         member = await membership.join()
@@ -119,9 +112,7 @@ async def test_a_member_writes_in_the_jobs_transaction_with_the_producer_that_it
     assert [header.base_sequence for header in headers] == [0, 1, 0, 1]
 
 
-async def test_a_member_whose_producer_is_unknown_ends_and_takes_no_other_epoch(
-    jobs: FakeJobs, cluster: Cluster
-) -> None:
+async def test_a_member_whose_producer_is_unknown_takes_no_other_epoch(jobs: FakeJobs, cluster: Cluster) -> None:
     jobs.broker.faults.append(Fault.UNKNOWN_PRODUCER)
     async with (
         Membership(cluster, JOB, patience_ms=PATIENCE_MS) as membership,
@@ -152,9 +143,7 @@ async def test_a_version_that_is_committed_has_no_members(jobs: FakeJobs, cluste
     assert jobs.requests == [m.JoinJobRequest(*JOB)]
 
 
-async def test_heartbeats_keep_the_transaction_open_also_of_a_task_that_waits_for_its_first_record(
-    jobs: FakeJobs, cluster: Cluster
-) -> None:
+async def test_heartbeats_keep_the_transaction_of_a_task_without_records_open(jobs: FakeJobs, cluster: Cluster) -> None:
     job = JOB._replace(timeout_ms=150)
     async with Membership(cluster, job, patience_ms=PATIENCE_MS):
         assert jobs.requests == []

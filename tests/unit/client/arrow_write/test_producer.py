@@ -89,9 +89,7 @@ async def test_one_fault_loses_nothing_and_repeats_nothing(broker: FakeBroker, f
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_many_faults_lose_nothing_and_repeat_nothing(
-    broker: FakeBroker, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_faults_lose_and_repeat_nothing(broker: FakeBroker, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow_producer, "MAX_UNACKNOWLEDGED_BYTES", 1500)
     dice = random.Random(seed)
     choices = [Fault.NONE] * 4 + [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.STORAGE_ERROR]

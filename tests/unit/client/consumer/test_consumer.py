@@ -235,9 +235,7 @@ async def test_what_does_not_exist_is_named() -> None:
         ({"topics": [TOPIC], "max_wait_ms": -1}, warmlog.InvalidConfig, "max_wait_ms=-1"),
     ],
 )
-def test_options_are_checked_when_the_consumer_is_made(
-    options: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_options_are_checked_by_the_constructor(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         warmlog.Consumer("127.0.0.1:1", **options)
 
@@ -304,9 +302,7 @@ async def test_an_offset_that_is_not_in_the_log_names_the_range(caplog: pytest.L
                 await anext(client.batches())
 
 
-async def test_where_the_broker_cannot_say_where_the_log_was_cut_the_policy_does(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_if_the_broker_cannot_say_where_the_log_was_cut_the_policy_does(caplog: pytest.LogCaptureFixture) -> None:
     async with FakeBroker(t=1) as broker:
         fill(broker, 0, 5, 5)
         broker.diverging = lambda asked: DivergingEpoch(-1, -1) if asked.fetch_offset == 10 else None

@@ -10,7 +10,8 @@ import pytest
 import warmlog
 from fake_broker import FakeBroker, FakePartition
 from fake_coordinator import FakeCoordinator, owned
-from group_consumer import ALL, FIRST, PATIENCE_S, consumer, fill, place, take, until
+from group_consumer import ALL, FIRST, PATIENCE_S, consumer, fill, place, take
+from waiting import until
 from warmlog.consumer import offset_commits
 from warmlog.points import Where
 from warmlog_protocol.batch import encode_batch
@@ -24,9 +25,7 @@ def coordinator(broker: FakeBroker) -> FakeCoordinator:
     return FakeCoordinator(broker, FIRST)
 
 
-async def test_it_starts_where_the_group_has_committed_and_elsewhere_at_start(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_it_starts_where_the_group_has_committed(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     coordinator.initial = ALL
     coordinator.offsets[next(iter(FIRST))] = (6, 0)
     async with consumer(broker, start=7) as client:
@@ -104,9 +103,7 @@ async def test_where_it_begins_is_committed_if_the_next_process_would_begin_late
         assert coordinator.committed == {}
 
 
-async def test_what_the_loop_has_finished_with_is_committed_and_not_what_it_is_handling(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_what_the_loop_has_finished_with_is_committed(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     async with consumer(broker, commit_interval_ms=10) as client:
         batches = client.batches()
         await take(batches, 1)
@@ -141,9 +138,7 @@ async def test_a_loop_that_ends_by_itself_commits_all(broker: FakeBroker, coordi
     assert coordinator.committed == {("t", 0): 8, ("t", 1): 8}
 
 
-async def test_an_error_in_the_loop_commits_what_was_finished_before(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_an_error_in_the_loop_commits_what_is_finished(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     async def handle() -> None:
         async with consumer(broker) as client:
             async for batch in client.batches():
@@ -155,9 +150,7 @@ async def test_an_error_in_the_loop_commits_what_was_finished_before(
     assert coordinator.committed == {("t", 0): 4}
 
 
-async def test_commits_by_hand_of_a_batch_a_record_a_mapping_and_everything(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_commits_by_hand_of_batch_record_and_mapping(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     async with consumer(broker, commit="manual") as client:
         batches = client.batches()
         (batch,) = await take(batches, 1)
@@ -260,9 +253,7 @@ async def test_a_committed_offset_that_is_gone_is_an_error_or_a_reset_with_a_war
     assert "t-0: offset 2 is not in the log; continuing at its earliest offset, 4" in caplog.text
 
 
-async def test_a_consumer_of_given_partitions_commits_from_outside(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_consumer_of_partitions_commits_from_outside(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     coordinator.offsets[next(iter(FIRST))] = (4, 0)
     async with consumer(broker, partitions=["t-0"]) as client:
         assert client.position("t", 0) == 4
@@ -277,9 +268,7 @@ async def test_a_consumer_of_given_partitions_commits_from_outside(
             await outside.commit({"t-1": 1})
 
 
-async def test_a_consumer_of_given_partitions_that_could_not_start_commits_nothing(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_consumer_that_did_not_start_commits_nothing(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     def refuse(_: OffsetFetchRequest) -> Never:
         raise warmlog.UnstableOffsetCommit("a transaction is open")
 
@@ -290,9 +279,7 @@ async def test_a_consumer_of_given_partitions_that_could_not_start_commits_nothi
     assert coordinator.committed == {("t", 0): 4}
 
 
-async def test_commits_at_the_same_time_share_requests_and_keep_their_order(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_commits_at_once_share_requests_in_their_order(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     async with consumer(broker, commit="manual") as client:
         await take(client.batches(), 1)
         before = len(coordinator.commits)
@@ -316,9 +303,7 @@ async def test_stored_batches_that_are_taken_together_and_delivered_apart_are_co
             assert coordinator.committed == {("t", 0): committed}
 
 
-async def test_an_automatic_commit_takes_no_commit_by_hand_back_that_is_under_way(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_an_automatic_commit_takes_none_by_hand_back(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     async with consumer(broker) as client:
         (batch,) = await take(client.batches(), 1)
         by_hand = asyncio.ensure_future(client.commit(batch))
@@ -327,9 +312,7 @@ async def test_an_automatic_commit_takes_no_commit_by_hand_back_that_is_under_wa
     assert coordinator.committed == {("t", 0): 4}
 
 
-async def test_an_automatic_commit_takes_no_commit_by_hand_back_that_was_cancelled(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_automatic_commits_take_no_cancelled_one_back(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     async with consumer(broker) as client:
         (batch,) = await take(client.batches(), 1)
         by_hand = asyncio.ensure_future(client.commit(batch))
@@ -338,9 +321,7 @@ async def test_an_automatic_commit_takes_no_commit_by_hand_back_that_was_cancell
     assert coordinator.committed == {("t", 0): 4}
 
 
-async def test_a_seek_to_what_is_committed_waits_for_commits_that_were_cancelled(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_seeking_to_committed_waits_for_cancelled_ones(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     async with consumer(broker, commit="manual") as client:
         batches = client.batches()
         for _ in range(2):
@@ -354,9 +335,7 @@ async def test_a_seek_to_what_is_committed_waits_for_commits_that_were_cancelled
     assert coordinator.committed == {("t", 0): 8}
 
 
-async def test_an_automatic_commit_is_made_after_a_commit_by_hand_was_refused(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_an_automatic_commit_follows_a_refused_one(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     async with consumer(broker) as client:
         batches = client.batches()
         await take(batches, 2)
@@ -402,9 +381,7 @@ async def test_a_cancelled_block_of_a_member_ends_within_a_second_while_the_brok
     assert "the last commit had no response within 0.5 s: records may be handled twice" in caplog.text
 
 
-async def test_a_commit_of_on_revoked_ends_where_the_block_was_cancelled_and_the_broker_is_away(
-    broker: FakeBroker,
-) -> None:
+async def test_a_commit_of_on_revoked_ends_if_the_block_was_cancelled_without_a_broker(broker: FakeBroker) -> None:
     read = asyncio.Event()
 
     async def write_out(_: object) -> None:

@@ -9,7 +9,8 @@ import pytest
 import warmlog
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator, owned
-from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, place, take, until
+from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, place, take
+from waiting import until
 from warmlog.consumer import consumer_core
 from warmlog.ranges import range_reader
 from warmlog_protocol.batch import encode_batch
@@ -19,9 +20,7 @@ from warmlog_protocol.messages import Message, OffsetFetchRequest
 pytestmark = pytest.mark.usefixtures("coordinator")
 
 
-async def test_it_joins_with_what_it_was_given_and_reads_what_it_is_assigned(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_it_joins_as_it_was_told_and_reads_its_share(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     options = {"instance_id": "i", "assignor": "range", "session_timeout_ms": 7000, "rebalance_timeout_ms": 9000}
     async with consumer(broker, **options, client_name="me") as client:
         first = coordinator.heartbeats[0]
@@ -38,9 +37,7 @@ async def test_it_joins_with_what_it_was_given_and_reads_what_it_is_assigned(
     assert coordinator.left == [-2]
 
 
-async def test_partitions_are_given_up_and_taken_between_two_batches(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_partitions_come_and_go_between_two_batches(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     coordinator.initial, calls = FIRST, Calls()
     async with consumer(broker, **calls.options) as client:
         batches = client.batches()
@@ -95,9 +92,7 @@ async def test_a_partition_that_is_taken_away_while_on_assigned_runs_is_given_up
     assert calls.all[:3] == [("assigned", [0]), ("assigned", [1]), ("revoked", [1])]
 
 
-async def test_a_partition_that_could_not_be_taken_is_given_up_without_being_read(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_partition_that_was_not_taken_is_given_up(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     coordinator.initial, calls = FIRST, Calls()
     fetches: list[Message] = []
 
@@ -140,9 +135,7 @@ async def test_a_partition_whose_offset_an_open_transaction_commits_is_taken_whe
     assert calls.all[:2] == [("assigned", [0]), ("assigned", [1])]
 
 
-async def test_a_member_that_does_not_read_yet_keeps_no_partition_from_others(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_member_that_does_not_read_yet_keeps_nothing(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     async with consumer(broker) as client, asyncio.timeout(PATIENCE_S):
         await until(lambda: len(coordinator.heartbeats) > 2)
         coordinator.assign(FIRST)
@@ -150,9 +143,7 @@ async def test_a_member_that_does_not_read_yet_keeps_no_partition_from_others(
         assert place(await anext(client.batches())) == (0, 4)
 
 
-async def test_a_reader_that_waits_is_given_what_is_assigned_meanwhile(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_reader_that_waits_gets_a_new_assignment(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     coordinator.initial = owned()
     async with consumer(broker) as client:
         waiting = asyncio.ensure_future(anext(client.batches()))
@@ -177,9 +168,7 @@ async def test_records_in_hand_do_not_delay_a_revocation(broker: FakeBroker, coo
         assert coordinator.committed == {("t", 0): 2}
 
 
-async def test_callbacks_may_be_coroutines_that_commit_and_seek(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_callbacks_may_be_coroutines_that_commit(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     coordinator.initial = FIRST
 
     async def assigned(partitions: list[tuple[str, int]]) -> None:
@@ -215,9 +204,7 @@ async def test_an_error_of_a_callback_reaches_the_user_and_the_partitions_are_gi
         await until(lambda: coordinator.member.owned == FIRST)
 
 
-async def test_callbacks_run_to_their_end_also_if_the_read_is_cancelled_meanwhile(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_callbacks_run_to_their_end_beside_a_cancel(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     async def assigned(partitions: list[tuple[str, int]]) -> None:
         await asyncio.sleep(0.2)
         client.seek(*partitions[0], 6)
@@ -312,9 +299,7 @@ async def test_a_revocation_whose_commit_was_cancelled_is_carried_out_by_the_nex
         assert calls.all == [("assigned", [0, 1]), ("revoked", [1])]
 
 
-async def test_a_partition_may_be_given_up_while_another_task_asks_about_it(
-    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_partition_may_go_while_it_is_asked_about(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     async with consumer(broker) as client:
         await take(client.batches(), 2)
         core = client._core
@@ -378,9 +363,7 @@ async def test_a_partition_may_be_given_up_while_a_table_is_read(
         assert client.positions() == {"t-0": 8, "t-1": 0}
 
 
-async def test_an_assignment_whose_end_cannot_be_looked_up_is_read_later(
-    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_assignment_without_its_end_is_read_later(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     async with consumer(broker) as client:
         core = client._core
         assert core is not None
@@ -411,9 +394,7 @@ async def test_what_needs_a_group_is_refused_without_one(broker: FakeBroker) -> 
             client.group_metadata()
 
 
-async def test_a_read_with_an_end_waits_for_a_partition_whose_offset_an_open_transaction_commits(
-    broker: FakeBroker,
-) -> None:
+async def test_a_read_with_an_end_waits_for_an_offset_that_an_open_transaction_commits(broker: FakeBroker) -> None:
     fetch, refused = broker.further_handlers[OffsetFetchRequest], []
 
     def refuse(request: OffsetFetchRequest) -> Message:

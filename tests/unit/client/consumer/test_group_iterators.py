@@ -11,7 +11,8 @@ import pytest
 import warmlog
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
-from group_consumer import ALL, FIRST, PATIENCE_S, consumer, fill, place, until
+from group_consumer import ALL, FIRST, PATIENCE_S, consumer, fill, place
+from waiting import until
 from warmlog.consumer import member
 from warmlog.consumer.group.membership import Owned
 from warmlog.ranges import range_reader
@@ -25,9 +26,7 @@ def coordinator(broker: FakeBroker) -> FakeCoordinator:
     return FakeCoordinator(broker, FIRST)
 
 
-async def test_all_records_are_finished_when_the_loop_waits_for_another(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_all_records_are_finished_when_the_loop_waits(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     async with consumer(broker, commit_interval_ms=10) as client, asyncio.timeout(PATIENCE_S):
         records = client.records()
         assert [(await anext(records)).offset for _ in range(8)] == list(range(8))

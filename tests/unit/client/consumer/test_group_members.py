@@ -13,7 +13,8 @@ import warmlog
 import warmlog.blocking
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
-from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, fill, place, take, until
+from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, fill, place, take
+from waiting import until
 from warmlog.consumer.group import start as group_start
 from warmlog.consumer.starting import look_up_points
 from warmlog_protocol.errors import CoordinatorLoadInProgress, GroupMaxSizeReached, UnknownMemberId
@@ -90,9 +91,7 @@ async def test_a_member_that_is_closed_after_it_was_lost_tells_what_is_lost(
     assert coordinator.committed == {}
 
 
-async def test_a_member_that_goes_back_is_told_of_its_loss_and_may_go_back_after_it(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_member_that_goes_back_is_told_of_its_loss(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     calls = Calls()
     async with consumer(broker, commit="manual", **calls.options) as client:
         await take(client.batches(), 1)
@@ -133,9 +132,7 @@ async def test_a_refused_join_is_raised_by_start(broker: FakeBroker, coordinator
     await until(lambda: broker.connections == 0)
 
 
-async def test_a_refused_rejoin_is_raised_and_tried_again_by_the_next_call(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_refused_rejoin_is_repeated_by_the_next_call(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     coordinator.initial = FIRST
     async with consumer(broker) as client:
         batches = client.batches()
@@ -153,9 +150,7 @@ async def test_a_refused_rejoin_is_raised_and_tried_again_by_the_next_call(
         assert place((await take(batches, 1))[0])[0] == 0
 
 
-async def test_a_close_while_partitions_are_taken_is_no_loss_of_the_membership(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_close_while_partitions_are_taken_is_no_loss(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     def refuse(message: Message) -> warmlog.ApiError | None:
         if not isinstance(message, OffsetFetchRequest):
             return None
@@ -171,9 +166,7 @@ async def test_a_close_while_partitions_are_taken_is_no_loss_of_the_membership(
     await asyncio.gather(*closing)
 
 
-async def test_heartbeats_outlast_a_coordinator_that_loads_and_a_lost_connection(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_heartbeats_outlast_a_load_and_lost_connections(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     refusals = iter([CoordinatorLoadInProgress("loading")] * 3)
     coordinator.refuses = lambda _: next(refusals, None)
     async with consumer(broker) as client:
@@ -187,43 +180,14 @@ async def test_heartbeats_outlast_a_coordinator_that_loads_and_a_lost_connection
         assert len([beat for beat in coordinator.heartbeats if beat.member_epoch == 0]) == 4
 
 
-async def test_a_member_that_has_confirmed_what_it_owns_waits_for_news_at_once(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_member_that_owns_its_share_waits_for_news(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     coordinator.interval_ms = 600_000
     async with consumer(broker) as client:
         await take(client.batches(), 1)
         await until(lambda: coordinator.member.owned == ALL and coordinator.heartbeats[-1].max_wait_ms > 0)
 
 
-async def test_heartbeats_go_on_while_the_event_loop_is_blocked(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
-    ready, done = threading.Event(), threading.Event()
-
-    def block() -> None:
-        async def run() -> None:
-            async with consumer(broker) as client:
-                await take(client.batches(), 1)
-                ready.set()
-                done.wait(PATIENCE_S)
-
-        asyncio.run(run())
-
-    thread = threading.Thread(target=block)
-    thread.start()
-    try:
-        await until(ready.is_set)
-        sent = len(coordinator.heartbeats)
-        await until(lambda: len(coordinator.heartbeats) >= sent + 5)
-    finally:
-        done.set()
-        await asyncio.to_thread(thread.join)
-
-
-async def test_a_user_that_reads_nothing_for_too_long_leaves_the_group_and_is_told(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_user_that_reads_nothing_for_too_long_is_told(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     coordinator.initial = FIRST
     async with consumer(broker, max_poll_interval_ms=150) as client:
         records = client.records()
@@ -243,9 +207,7 @@ async def test_a_user_that_reads_nothing_for_too_long_leaves_the_group_and_is_to
 
 
 @pytest.mark.filterwarnings("ignore:Exception ignored in")
-async def test_a_consumer_whose_event_loop_has_ended_leaves_the_group(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_consumer_whose_loop_has_ended_leaves_it(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     async def abandon() -> None:
         client = await consumer(broker).start()
         await take(client.batches(), 1)
@@ -361,9 +323,7 @@ async def test_a_callback_that_waits_for_a_task_or_a_thread_that_reads_is_told_s
 
 
 @pytest.mark.parametrize("options", [{}, {"group": None}], ids=["with a group", "without"])
-async def test_a_reader_that_waits_is_told_that_another_task_has_closed_the_consumer(
-    broker: FakeBroker, options: dict[str, None]
-) -> None:
+async def test_a_reader_that_waits_is_told_of_a_close_by_another(broker: FakeBroker, options: dict[str, None]) -> None:
     async with consumer(broker, **options, start="latest") as client, asyncio.timeout(10):
         reading = asyncio.ensure_future(anext(client.batches()))
         await asyncio.sleep(0.05)
@@ -372,9 +332,7 @@ async def test_a_reader_that_waits_is_told_that_another_task_has_closed_the_cons
             await reading
 
 
-async def test_a_consumer_that_is_closed_while_it_looks_where_to_start_takes_nothing(
-    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_consumer_closed_as_it_starts_takes_none(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     looks, may_go_on, calls = asyncio.Event(), asyncio.Event(), Calls()
 
     async def look_up_slowly(*given: Any) -> Any:

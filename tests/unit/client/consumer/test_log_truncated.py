@@ -142,9 +142,7 @@ STEPS: list[Callable[[User, int], None]] = [
 
 @given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), min_size=5, max_size=60))
 @settings(max_examples=300, deadline=None)
-def test_what_the_user_has_in_the_end_is_what_the_log_holds(
-    steps: list[tuple[Callable[[User, int], None], int]],
-) -> None:
+def test_what_the_user_has_in_the_end_the_log_has(steps: list[tuple[Callable[[User, int], None], int]]) -> None:
     user = User()
     for step, number in steps:
         step(user, number)

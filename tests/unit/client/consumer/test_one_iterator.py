@@ -28,9 +28,7 @@ async def client(broker: FakeBroker) -> AsyncIterator[warmlog.Consumer]:
 
 
 @pytest.mark.parametrize("kind", ["records", "batches", "arrow", "to_arrow"])
-async def test_a_second_one_is_refused_while_the_first_is_open_and_the_first_goes_on(
-    client: warmlog.Consumer, kind: str
-) -> None:
+async def test_a_second_one_is_refused_and_the_first_one_goes_on(client: warmlog.Consumer, kind: str) -> None:
     pytest.importorskip("pyarrow")
     records = client.records()
     assert (await anext(records)).offset == 0
@@ -56,9 +54,7 @@ async def test_leaving_the_loop_lets_the_next_one_begin_where_it_was_left(client
     assert (await anext(client.records())).offset == 4
 
 
-async def test_leaving_a_loop_over_a_named_iterator_does_too_and_a_further_loop_over_it_goes_on(
-    client: warmlog.Consumer,
-) -> None:
+async def test_leaving_a_loop_over_a_named_iterator_does_too_and_it_goes_on_later(client: warmlog.Consumer) -> None:
     records = client.records()
     assert (await anext(records)).offset == 0
     async for record in records:
@@ -72,9 +68,7 @@ async def test_leaving_a_loop_over_a_named_iterator_does_too_and_a_further_loop_
     assert (await anext(records)).offset == 5
 
 
-async def test_an_error_in_the_loop_lets_the_next_one_begin_while_its_traceback_is_kept(
-    client: warmlog.Consumer,
-) -> None:
+async def test_an_error_in_the_loop_lets_the_next_begin_with_its_traceback_kept(client: warmlog.Consumer) -> None:
     errors = []
     try:
         async for _ in client.records():
@@ -85,9 +79,7 @@ async def test_an_error_in_the_loop_lets_the_next_one_begin_while_its_traceback_
     assert errors[0].__traceback__ is not None
 
 
-async def test_an_iterator_that_raised_lets_the_next_one_begin_and_goes_on_after_it(
-    broker: FakeBroker, client: warmlog.Consumer
-) -> None:
+async def test_an_iterator_that_raised_goes_on_after_the_next(broker: FakeBroker, client: warmlog.Consumer) -> None:
     records = client.records(until="latest")
     broker.topics["t"][0].log_start_offset = 2
     with pytest.raises(warmlog.OffsetOutOfRange) as raised:
@@ -103,9 +95,7 @@ async def test_an_iterator_that_raised_lets_the_next_one_begin_and_goes_on_after
     assert raised.traceback
 
 
-async def test_a_task_that_is_cancelled_while_it_waits_or_handles_lets_the_next_one_begin(
-    client: warmlog.Consumer,
-) -> None:
+async def test_a_task_cancelled_while_it_waits_or_handles_lets_the_next_begin(client: warmlog.Consumer) -> None:
     async def handle() -> None:
         async for record in client.records():
             if record.offset == 3:
@@ -150,9 +140,7 @@ async def test_an_iterator_that_is_closed_or_at_its_end_stays_so(broker: FakeBro
     assert (await anext(client.records())).offset == 8
 
 
-async def test_a_second_task_that_takes_a_step_is_refused_and_the_first_gets_its_record(
-    broker: FakeBroker, client: warmlog.Consumer
-) -> None:
+async def test_a_second_task_is_refused_and_the_first_goes_on(broker: FakeBroker, client: warmlog.Consumer) -> None:
     records = client.records()
     assert [(await anext(records)).offset for _ in range(8)] == list(range(8))
     waiting = asyncio.ensure_future(anext(records))

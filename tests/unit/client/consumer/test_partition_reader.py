@@ -323,9 +323,7 @@ def test_records_that_compaction_removed_leave_gaps() -> None:
     st.integers(0, 100),
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 40), st.booleans()), max_size=40),
 )
-def test_every_record_is_delivered_once_whatever_the_cuts(
-    counts: list[int], start: int, steps: list[tuple[int, int, bool]]
-) -> None:
+def test_each_record_is_delivered_once(counts: list[int], start: int, steps: list[tuple[int, int, bool]]) -> None:
     starts = [0]
     for count in counts:
         starts.append(starts[-1] + count)

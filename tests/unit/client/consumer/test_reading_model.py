@@ -9,7 +9,8 @@ import pytest
 import warmlog
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator, owned
-from group_consumer import consumer, fill, until
+from group_consumer import consumer, fill
+from waiting import until
 
 PARTITIONS = (0, 1, 2)
 STEPS = 25

@@ -448,9 +448,7 @@ async def test_a_small_buffer_never_fills_when_every_send_is_drained(high_water_
 
 
 @pytest.mark.parametrize("is_topic_known", [True, False])
-async def test_an_event_loop_that_ends_leaves_nobody_waiting_for_what_nobody_sends_any_more(
-    is_topic_known: bool,
-) -> None:
+async def test_an_event_loop_that_ends_leaves_nobody_waiting_for_what_is_unsent(is_topic_known: bool) -> None:
     async with FakeBroker(t=1) as broker:
         client = producer(broker)
         await client.start()

@@ -158,9 +158,7 @@ async def test_nothing_is_left_behind_when_a_producer_closes_without_its_broker(
         await broker.start()
 
 
-async def test_refusals_that_are_tried_again_are_told_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_refusals_are_told_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr("warmlog_transport.retries.GRACE_S", 0.0)
     async with FakeBroker(t=1) as broker, producer(broker) as client:
         broker.faults.extend([Fault.STORAGE_ERROR] * 5)

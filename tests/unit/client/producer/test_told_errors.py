@@ -167,9 +167,7 @@ async def test_a_gather_that_timed_out_leaves_its_errors_to_flush() -> None:
 
 
 @pytest.mark.parametrize("is_flush_first", [True, False])
-async def test_a_flush_at_the_same_time_leaves_the_error_to_the_caller_that_awaits_the_record(
-    is_flush_first: bool,
-) -> None:
+async def test_a_flush_meanwhile_leaves_the_error_to_the_caller_that_awaits_it(is_flush_first: bool) -> None:
     async with FakeBroker(t=1) as broker, started(broker) as client:
         async with silent(broker):
             sent = client.send(TOPIC, b"lost")
@@ -184,9 +182,7 @@ async def test_a_flush_at_the_same_time_leaves_the_error_to_the_caller_that_awai
         await assert_nothing_to_tell(client)
 
 
-async def test_a_wait_that_is_cancelled_as_the_error_comes_leaves_it_to_the_flush_at_the_same_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_wait_cancelled_as_the_error_comes_leaves_it_to_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     async with FakeBroker(t=1) as broker, started(broker) as client:
         waiting: asyncio.Future[Any]
         fail = ProducerBatch.fail
@@ -304,9 +300,7 @@ async def test_the_error_of_a_send_many_that_was_cancelled_while_it_waited_for_r
         await assert_nothing_to_tell(client)
 
 
-async def test_a_send_many_that_is_refused_half_way_leaves_the_error_of_what_it_had_sent_to_flush(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_send_many_refused_half_way_leaves_earlier_errors_to_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     by_partition = BulkRecords.by_partition
     monkeypatch.setattr(BulkRecords, "by_partition", lambda records, count: sorted(by_partition(records, count)))
     async with FakeBroker(t=2) as broker:

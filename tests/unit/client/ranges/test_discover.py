@@ -104,9 +104,7 @@ def test_a_range_that_cannot_be_cut_alone_is_the_brokers_error(broker: SizedBrok
     ],
     ids=["offsets", "splits"],
 )
-def test_a_leader_that_cannot_be_reached_any_more_is_looked_up_again(
-    broker: SizedBroker, ask: Callable[[Discovery], object]
-) -> None:
+def test_a_leader_that_is_away_is_looked_up_again(broker: SizedBroker, ask: Callable[[Discovery], object]) -> None:
     with Discovery([broker.address]) as discovery:
         broker.leader = "127.0.0.1:1"
         discovery.topics(["t"])
@@ -124,9 +122,7 @@ def test_a_broker_that_does_not_lead_any_more_is_not_asked_again(broker: SizedBr
         assert other.asked == [(m.FindSplitsRequest, 1)]
 
 
-async def test_a_table_is_read_from_the_broker_that_leads_after_the_leader_has_died(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_table_is_read_from_the_new_leader_after_one_has_died(monkeypatch: pytest.MonkeyPatch) -> None:
     read_all = range_reader.read_all
     async with FakeBroker(t=1) as leader, FakeBroker(t=1) as other:
         for broker in (leader, other):
@@ -144,9 +140,7 @@ async def test_a_table_is_read_from_the_broker_that_leads_after_the_leader_has_d
     assert table["value"].to_pylist() == [b"a", b"b"]
 
 
-def test_readers_that_lose_a_broker_at_the_same_time_do_not_come_back_at_the_same_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_readers_that_lose_a_broker_together_do_not_come_back_together(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses_s: list[float] = []
     pause_s = retries.pause_s
 

@@ -115,9 +115,7 @@ def test_where_batches_are_alike_nothing_is_fetched_twice(span: int, size_bytes:
     data=st.data(),
 )
 @settings(max_examples=50)
-def test_a_short_batch_now_and_then_costs_two_fetches_at_most(
-    span: int, size_bytes: int, every: int, data: st.DataObject
-) -> None:
+def test_a_short_batch_costs_two_fetches_at_most(span: int, size_bytes: int, every: int, data: st.DataObject) -> None:
     """As a producer leaves them at the end of each call. Mostly it costs one; two that are far too short
     leave a gap between the fetches in flight."""
     shapes = [(span, size_bytes)] * 1_000

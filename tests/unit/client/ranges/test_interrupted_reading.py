@@ -123,9 +123,7 @@ def test_a_limit_counts_what_was_returned_before_an_interruption(interruptions: 
             assert read(ranges_of(broker, (0, 100), (150, 290)), settings) == [*range(100), *range(150, 180)]
 
 
-def test_what_compaction_removed_and_what_is_out_of_time_is_passed_over_after_an_interruption(
-    interruptions: Interruptions,
-) -> None:
+def test_what_is_compacted_or_out_of_time_is_passed_over_after_interruptions(interruptions: Interruptions) -> None:
     log, kept = [], []
     for base in range(0, 300, 30):
         offsets = [base + delta for delta in (3, 4, 9, 17, 29)]
@@ -138,9 +136,7 @@ def test_what_compaction_removed_and_what_is_out_of_time_is_passed_over_after_an
             assert read(ranges_of(broker, (0, 299), from_ms=60, until_ms=200)) == kept
 
 
-def test_what_is_gone_is_skipped_after_an_interruption_too(
-    interruptions: Interruptions, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_gone_is_skipped_afterwards_too(interruptions: Interruptions, caplog: pytest.LogCaptureFixture) -> None:
     settings = replace(PATIENT, fails_on_data_loss=False)
     with ScriptedBroker(log_of(1_000), log_start_offset=700) as broker:
         for _ in interruptions.each(6):

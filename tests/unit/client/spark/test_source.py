@@ -67,9 +67,7 @@ piece_lists = st.lists(st.tuples(st.integers(1, 50), st.integers(1, 10_000)), ma
 
 
 @given(lists=st.dictionaries(places, piece_lists, max_size=5), limit=st.integers(1, 30_000))
-def test_a_limit_in_bytes_ends_partitions_between_stored_batches(
-    lists: dict[TopicPartition, list[tuple[int, int]]], limit: int
-) -> None:
+def test_a_limit_in_bytes_is_between_batches(lists: dict[TopicPartition, list[tuple[int, int]]], limit: int) -> None:
     pieces: dict[TopicPartition, list[Piece]] = {}
     for place, own in lists.items():
         ends = [sum(count for count, _ in own[: number + 1]) for number in range(len(own))]

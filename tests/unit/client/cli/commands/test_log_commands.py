@@ -332,9 +332,7 @@ def invoke(tmp_path: Path, *options: str) -> Result:
     return CliRunner().invoke(build_program(), arguments)
 
 
-def test_without_aiokafka_the_command_that_installs_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_aiokafka_it_is_told_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiokafka.admin", None)
     monkeypatch.delitem(sys.modules, "warmlog_broker.tools.adoption.kafka_cluster", raising=False)
     done = invoke(tmp_path, "--kafka", "localhost:9092")

@@ -514,9 +514,7 @@ def test_a_decoder_that_is_named_is_used(tmp_path: Path, options: tuple[str, ...
     assert "kind" not in line
 
 
-def test_other_topics_are_not_decoded_and_a_file_given_without_its_directory_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_topics_are_not_decoded_but_a_file_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = put(GroupKey("etl"), GroupValue(3, -1))
     (line,) = lines(tmp_path / "__groups-0", record)
     assert documents(line) == ({"kind": "group", "group": "etl"}, {"epoch": 3, "empty_since_ms": -1, "owner": ""})

@@ -170,9 +170,7 @@ def test_one_is_singular() -> None:
     assert progress.counted_records() == "2,000 records were"
 
 
-def test_an_input_of_known_size_has_a_share_and_a_time_left(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_input_of_known_size_has_a_share(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(status, "INTERVAL_S", 0.0)
     progress = Progress(shows_status=True, total_bytes=400)
     progress.add(10, 90)

@@ -83,9 +83,7 @@ def test_what_attempts_that_failed_have_left_is_removed_after_each_commit(tmp_pa
     assert seen(tmp_path) == ["0", "0", "1", "1"]
 
 
-def test_a_staging_area_that_cannot_be_removed_does_not_undo_the_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_staging_area_that_stays_does_not_undo_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real_rmdir = os.rmdir
 
     def rmdir(path: str, **options: int) -> None:
@@ -119,9 +117,7 @@ def test_whether_there_are_headers_is_remembered_and_unknown_where_a_commit_does
 
 
 @pytest.mark.parametrize("step", range(24))
-def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(
-    tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_at_any_step_loses_and_repeats_none(tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps are the renames, the syncs and what removes the staging area.
 
     A sync that did not happen may have lost what it was to keep.
@@ -157,9 +153,7 @@ def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(
     assert seen(tmp_path) == ["0", "0", "1", "1"]
 
 
-def test_the_way_to_each_staged_file_is_on_disk_before_a_commit_lists_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_staged_file_is_on_disk_before_a_commit_lists_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: set[Path] = set()
     real_rename, real_fsync = Path.rename, os.fsync
 

@@ -392,9 +392,7 @@ offsets_by_partition = st.dictionaries(partitions, st.integers(-2, 2**63 - 1), m
 
 
 @given(offsets_by_partition, st.randoms(use_true_random=False))
-def test_equal_offsets_have_the_same_text_in_whatever_order_they_came(
-    offsets: dict[TopicPartition, int], shuffle: random.Random
-) -> None:
+def test_equal_offsets_have_equal_text_in_any_order(offsets: dict[TopicPartition, int], shuffle: random.Random) -> None:
     items = list(offsets.items())
     shuffle.shuffle(items)
     text = json.dumps(offsets_document(dict(items)))

@@ -132,9 +132,7 @@ def test_a_group_with_members_is_refused_at_once_and_when_they_come_later() -> N
         reader.commit({"t": {"0": 100}})
 
 
-def test_an_offset_that_the_log_no_longer_has_is_a_warning_and_any_other_refusal_an_error(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_offset_that_is_gone_is_a_warning_and_other_refusals_are_errors(caplog: pytest.LogCaptureFixture) -> None:
     broker = GroupDiscovery(p0=(0, 100), p1=(0, 20))
     reader = reader_of(broker, **COMMITS)
     reader.latestOffset(reader.initialOffset(), None)

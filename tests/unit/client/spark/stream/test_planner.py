@@ -104,9 +104,7 @@ def read_by(
         ({"startingTimestamp": "1000"}, (15, 15)),
     ],
 )
-def test_a_stream_starts_at_the_latest_or_where_it_is_told_and_decides_that_once(
-    options: dict[str, str], start: tuple[int, int]
-) -> None:
+def test_a_stream_decides_once_where_it_starts(options: dict[str, str], start: tuple[int, int]) -> None:
     broker = FakeDiscovery(p0=(10, 100), p1=(0, 20))
     planner = planner_of(broker, **options)
     assert planner.initial() == offsets(*start)
@@ -171,9 +169,7 @@ def test_the_first_micro_batch_of_a_stream_from_the_latest_is_empty_and_run_agai
         ({"startingTimestamp": "1000"}, ["t-0 offsets 15 to 100"]),
     ],
 )
-def test_a_first_micro_batch_that_is_run_again_starts_where_it_did(
-    options: dict[str, str], expected: list[str]
-) -> None:
+def test_a_first_micro_batch_that_is_repeated_starts_there(options: dict[str, str], expected: list[str]) -> None:
     again = planner_of(FakeDiscovery(p0=(10, 500), p1=(0, 80)), **options)
     assert read_by(again, again.initial(), offsets(100, 12)) == expected
 
@@ -408,9 +404,7 @@ def test_a_topic_made_anew_is_noticed_also_where_planning_has_to_begin_again(mon
     assert broker.splits == splits
 
 
-def test_a_topic_made_anew_between_the_end_and_the_tasks_is_an_error_or_read_from_its_first_record(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_topic_made_anew_before_the_tasks_is_an_error_or_read_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """The micro-batch has offsets of the topic before it: they are not read of the one that has its name now."""
     for options in ({}, {"failOnDataLoss": "false"}):
         broker = FakeDiscovery(p0=(0, 200))
@@ -437,9 +431,7 @@ def test_a_topic_made_anew_between_the_end_and_the_tasks_is_an_error_or_read_fro
         assert read_by(planner, following, last) == ["t-0 offsets 0 to 500"]
 
 
-def test_a_topic_made_anew_is_noticed_by_a_process_that_has_only_run_a_micro_batch_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_topic_made_anew_is_noticed_after_a_repeated_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = FakeDiscovery(p0=(0, 200))
     planner = planner_of(broker)
     assert read_by(planner, offsets(100), offsets(200)) == ["t-0 offsets 100 to 200"]

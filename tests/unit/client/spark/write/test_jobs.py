@@ -39,9 +39,7 @@ def test_a_batch_is_named_by_the_user_or_by_an_id_of_its_own() -> None:
     assert batch_job(WriteOptions(("b:1",), is_exactly_once=False)) is None
 
 
-def test_a_stream_is_named_by_its_query_and_topic_and_has_its_micro_batch_as_version(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stream_is_named_by_query_and_topic_with_its_micro_batch_as_version(monkeypatch: pytest.MonkeyPatch) -> None:
     context = FakeContext(sql_streaming_queryId="1-2", streaming_sql_batchId="17")
     monkeypatch.setattr(TaskContext, "get", lambda: context)
     assert stream_job(ANYWHERE) == Job("spark-1-2/t", 17, 900_000)
@@ -96,9 +94,7 @@ WRITTEN = [AttemptWritten(5, 70, 0, JOB), None, AttemptWritten(0, -1, -1, JOB), 
 MEMBERS = [m.JobMember(70, 0), m.JobMember(71, 2)]
 
 
-def test_the_attempts_that_spark_names_are_committed_and_aborted(
-    driver: Driver, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_attempts_that_spark_names_are_committed_and_aborted(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     commit_written(driver.options, WRITTEN, "")
     abort_written(driver.options, WRITTEN)
     assert driver.requests == [
@@ -133,9 +129,7 @@ def test_an_abort_after_the_commit_says_that_it_is_committed(driver: Driver, cap
     assert "version 4 of job 'spark-q' is committed: its records stay in the log" in caplog.text
 
 
-def test_a_batch_without_a_name_is_ended_with_all_its_attempts(
-    driver: Driver, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_batch_without_a_name_ends_with_all_its_attempts(driver: Driver, caplog: pytest.LogCaptureFixture) -> None:
     driver.committed = m.CommitJobResponse(False, 0)
     abort_written(driver.options, [None], JOB)
     assert driver.requests == [m.CommitJobRequest("spark-q", 4, [], 0)]
@@ -145,9 +139,7 @@ def test_a_batch_without_a_name_is_ended_with_all_its_attempts(
     assert "version 4 of job 'spark-q' is committed: its records stay in the log" in caplog.text
 
 
-def test_an_end_that_no_broker_hears_is_an_error_of_the_commit_and_a_warning_of_the_abort(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_an_end_that_no_broker_hears_fails_a_commit_and_warns_of_an_abort(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(DeliveryTimeout, match=r"may have been committed: .*\. Do this\."):
         commit_written(ANYWHERE, WRITTEN, "Do this.")
     abort_written(ANYWHERE, WRITTEN)
