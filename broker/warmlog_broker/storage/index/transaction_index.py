@@ -245,11 +245,6 @@ class TransactionIndex(ManagedFile):
 
     # The file
 
-    def rename_to(self, path: Path) -> None:
-        with suppress(FileNotFoundError):
-            self.path.replace(path)
-        self._path = path
-
     def close(self) -> None:
         """Close; nothing is synced. Closing again is harmless, and an append opens it again."""
         self._open_files.discard(self)

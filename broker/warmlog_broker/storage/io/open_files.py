@@ -24,6 +24,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -150,8 +151,8 @@ class OpenFiles:
             resource.let_go()
 
 
-class HasPath:
-    """Has a `path`, kept as text until it is used: building Path objects took a third of a broker's start."""
+class NamedFile(ABC):
+    """A file by its `path`, kept as text until it is used: building Path objects took a third of a broker's start."""
 
     __slots__ = ("_path",)
 
@@ -165,8 +166,31 @@ class HasPath:
             path = self._path = Path(path)
         return path
 
+    def rename_to(self, path: Path) -> None:
+        """Rename the file, if it exists."""
+        with suppress(FileNotFoundError):
+            self.path.replace(path)
+        self.moved_to(path)
 
-class ManagedFile(HasPath, ABC):
+    def moved_to(self, path: Path) -> None:
+        """Note that the file has been moved along with its directory."""
+        self._path = path
+
+    def delete(self) -> bool:
+        """Close and unlink the file; False if it did not exist. Holders of the open file can still read it."""
+        self.close_handles()
+        try:
+            self.path.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    @abstractmethod
+    def close_handles(self) -> None:
+        """Close without changing the file; closing again is harmless. Any later use raises ClosedFile."""
+
+
+class ManagedFile(NamedFile):
     """A file that one thread uses and that OpenFiles may close at any time."""
 
     __slots__ = ("_file", "_open_files", "_synced_writes", "is_closed", "is_writable", "writes")
@@ -211,25 +235,7 @@ class ManagedFile(HasPath, ABC):
     def close(self) -> None:
         """Give the file its final size and close it."""
 
-    def rename_to(self, path: Path) -> None:
-        self.path.replace(path)
-        self._path = path
-
-    def moved_to(self, path: Path) -> None:
-        """Note that the file has been moved along with its directory."""
-        self._path = path
-
-    def delete(self) -> bool:
-        """Close and unlink the file; False if it did not exist. Holders of the open file can still read it."""
-        self.close_handles()
-        try:
-            self.path.unlink()
-        except FileNotFoundError:
-            return False
-        return True
-
     def close_handles(self) -> None:
-        """Close without changing the file; closing again is harmless. Any later use raises ClosedFile."""
         self.is_closed = True
         self.let_go()
         self._open_files.discard(self)

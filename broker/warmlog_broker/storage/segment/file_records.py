@@ -443,6 +443,11 @@ class FileRecords(ManagedFile):
         os.fdatasync(file.fd)
         os.posix_fadvise(file.fd, start, 0, os.POSIX_FADV_DONTNEED)
 
+    def rename_to(self, path: Path) -> None:
+        """Rename the file, which must exist: without it, the segment's other files belong to no log."""
+        self.path.replace(path)
+        self._path = path
+
     def has_unflushed_writes(self) -> bool:
         return self.writes != self._synced_writes
 
