@@ -130,11 +130,13 @@ def decode_columns(
         if len(body):
             raise CorruptBatch(f"no records, but a body of {len(body)} bytes")
         return empty_columns(header.base_timestamp_ms)
-    columns, position = _read_int_columns(header, body[0], unpacked, column_type)
+    delete_horizon_ms = None
     if header.has_delete_horizon:
-        (columns.delete_horizon_ms,) = _HORIZON.unpack_from(body, _PREFIX.size)
-        if columns.delete_horizon_ms > _MAX_I64:
-            raise CorruptBatch(f"delete horizon {columns.delete_horizon_ms} is no timestamp")
+        (delete_horizon_ms,) = _HORIZON.unpack_from(body, _PREFIX.size)
+        if delete_horizon_ms > _MAX_I64:
+            raise CorruptBatch(f"delete horizon {delete_horizon_ms} is no timestamp")
+    columns, position = _read_int_columns(header, body[0], unpacked, column_type)
+    columns.delete_horizon_ms = delete_horizon_ms
     _take_data(columns, unpacked, position)
     return columns
 
