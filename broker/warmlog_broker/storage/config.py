@@ -98,20 +98,16 @@ class Setting:
         elif self.kind == "number":
             value = float(text) if _NUMBER.fullmatch(text) and self.minimum <= float(text) <= self.maximum else None
         else:
-            number = self._whole_number(text)
+            number = int(text) if _INTEGER.fullmatch(text) else None
+            quantity = _QUANTITY.fullmatch(text)
+            factor = quantity and _FACTORS.get(self.unit, {}).get(quantity[2].lower())
+            if quantity and factor:
+                number = int(quantity[1]) * factor
             value = number if number is not None and self.minimum <= number <= self.maximum else None
         if value is None:
             examples = _EXAMPLES.get(self.unit, "")
             raise InvalidConfig(f"{self.name}: {given!r} is not allowed, it must be {self.allowed}{examples}")
         return value
-
-    def _whole_number(self, text: str) -> int | None:
-        """`text` in the setting's unit; None if it is neither a number nor a quantity of that unit."""
-        if _INTEGER.fullmatch(text):
-            return int(text)
-        quantity = _QUANTITY.fullmatch(text)
-        factor = quantity and _FACTORS.get(self.unit, {}).get(quantity[2].lower())
-        return int(quantity[1]) * factor if quantity and factor else None
 
     def format(self, value: SettingValue) -> str:
         """Format `value` as users write it; the inverse of `parse`."""

@@ -27,6 +27,7 @@ leaves the file as it was.
 
 import errno
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -252,14 +253,7 @@ class TransactionIndex(ManagedFile):
 
     def _first_slot_from(self, offset: int) -> int:
         """The first entry whose last offset is `offset` or greater; the number of entries if there is none."""
-        low, high = 0, self.entries
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle).last_offset < offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(self.entries), offset, key=lambda slot: self.entry(slot).last_offset)
 
     def _read(self, slot: int, end: int) -> Iterator[AbortedTxn]:
         position, end_position = slot * ENTRY_BYTES, end * ENTRY_BYTES

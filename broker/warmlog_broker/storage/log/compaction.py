@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_broker.storage.segment.segment_files import TRANSACTION_INDEX_KIND
 from warmlog_broker.storage.segment.segment_swap import Replacement
 
@@ -53,7 +52,7 @@ class LogCompaction:
         OSError from the disk if a transaction index must be rebuilt.
         """
         from warmlog_broker.storage.cleaner.cleaner import CleaningTask
-        from warmlog_broker.storage.cleaner.rules import LastRecord
+        from warmlog_broker.storage.cleaner.rules import NO_DATA, UNKNOWN_DATA, LastRecord
         from warmlog_broker.storage.cleaner.sources import SourceSegment
 
         local = self._local
@@ -63,6 +62,11 @@ class LogCompaction:
         for segment in segments:
             local.load_transaction_index(segment, now_ms)
         self._pace = pace
+        last_records = {}
+        for entry in local.producers.entries:
+            flushed = [each.last_offset for each in entry.batches if each.last_offset < self._bounds.flushed.offset]
+            last_offset = flushed[-1] if flushed else UNKNOWN_DATA if entry.batches else NO_DATA
+            last_records[entry.producer_id] = LastRecord(last_offset, entry.epoch)
         return CleaningTask(
             range=found,
             sources=tuple(
@@ -71,10 +75,7 @@ class LogCompaction:
                 if segment.base_offset < found.first_uncleanable_offset
             ),
             transaction_indexes=tuple(segment.path_of(TRANSACTION_INDEX_KIND) for segment in segments),
-            last_records={
-                entry.producer_id: LastRecord(_last_flushed(entry, self._bounds.flushed.offset), entry.epoch)
-                for entry in local.producers.entries
-            },
+            last_records=last_records,
             config=local.factory.config,
             open_files=local.factory.open_files,
         )
@@ -133,14 +134,3 @@ class LogCompaction:
             raise CleaningAborted(f"{self._local.directory} has changed while it was compacted")
         self.compacted_below = max(self.compacted_below, rewritten.sources[-1].next_base_offset)
         return self._local.begin_replacement([rewritten.segment], found)
-
-
-def _last_flushed(entry: ProducerEntry, flushed_offset: int) -> int:
-    """The last offset of the producer's newest batch below `flushed_offset`; NO_DATA or UNKNOWN_DATA without one."""
-    from warmlog_broker.storage.cleaner.rules import NO_DATA, UNKNOWN_DATA
-
-    if not entry.batches:
-        return NO_DATA
-    return next(
-        (batch.last_offset for batch in reversed(entry.batches) if batch.last_offset < flushed_offset), UNKNOWN_DATA
-    )

@@ -100,7 +100,12 @@ class Log:
                 after_bytes=after_bytes,
             )
             log = cls(key, factory, load_log(request))
-            log._after_load()
+            report = log.recovery_report
+            if not report.is_uneventful:
+                logger.warning("%s: %s", key.directory_name, report)
+            if not report.was_clean:
+                log.flusher.after_recovery()
+            log.truncation.finished()
         except OSError as error:
             raise storage_error(f"{directory}: the log cannot be opened: {error}", error) from error
         return log
@@ -126,15 +131,6 @@ class Log:
         log.appender.last_append_time_ms = source.appender.last_append_time_ms
         log.compaction.compacted_below = source.compaction.compacted_below
         return log
-
-    def _after_load(self) -> None:
-        """Make durable what loading has changed. The log may be used only after this."""
-        report = self.recovery_report
-        if not report.is_uneventful:
-            logger.warning("%s: %s", self.key.directory_name, report)
-        if not report.was_clean:
-            self.flusher.after_recovery()
-        self.truncation.finished()
 
     @property
     def size_bytes(self) -> int:

@@ -23,7 +23,6 @@ DamagedLog when it is read, also after other batches have been appended there, o
 """
 
 import logging
-from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -127,9 +126,11 @@ class LogTruncation:
         self.pending = None
 
     def finished(self) -> None:
-        """Note that loading the log has finished what a crash interrupted, durably."""
+        """Note, durably, that the work of a truncation is done: now, or at a start after a crash."""
         if self.pending is not None and not self.pending.is_done:
-            self._note_done(self._local.directory, self.pending)
+            done = self.pending._replace(is_done=True)
+            write_truncation(self._local.directory, done)
+            self.pending = done
 
     def _begin(self, truncation: Truncation) -> None:
         """Write down the truncation: from here on a crash finishes it."""
@@ -169,10 +170,4 @@ class LogTruncation:
         local.unsynced.mark_synced(plan)
         self._epochs.has_unwritten_changes = True  # a flush that is under way may write the old ones after this
         self._bounds.flushed = local.end
-        assert self.pending is not None
-        self._note_done(local.directory, self.pending)
-
-    def _note_done(self, directory: Path, truncation: Truncation) -> None:
-        done = truncation._replace(is_done=True)
-        write_truncation(directory, done)
-        self.pending = done
+        self.finished()

@@ -107,10 +107,6 @@ class LoadRequest(Struct, frozen=True):
     def directory(self) -> Path:
         return self.factory.directory
 
-    @property
-    def unfinished_truncation(self) -> Truncation | None:
-        return None if self.truncation is None or self.truncation.is_done else self.truncation
-
     def open_segment(self, base_offset: int) -> LogSegment:
         return self.factory.open(base_offset, self.now_ms)
 
@@ -164,7 +160,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
     report = RecoveryReport(was_clean=request.stored.clean_end is not None)
     segments = [request.open_segment(base_offset) for base_offset in listing.base_offsets]
     epochs, are_epochs_lost = _read_epochs(request, report)
-    unfinished = request.unfinished_truncation
+    unfinished = None if request.truncation is None or request.truncation.is_done else request.truncation
     if unfinished is not None:
         segments = _resume_truncation(request, unfinished, segments, listing, epochs, report)
     if not segments:
