@@ -67,6 +67,7 @@ demo: dev
 
 test: dev
 	@tools/fuse
+	@$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m spark.quick_start
 	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
 
 test-slow: dev

@@ -15,8 +15,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory, TemporaryFile
 from types import ModuleType
+from typing import NamedTuple
 
 Constants = Mapping[ModuleType, Mapping[str, object]]
 """Values for constants of modules."""
@@ -50,8 +51,7 @@ class Forked:
             "constants": others,
         }
         try:
-            _, requests = server(module)
-            socket.send_fds(requests, [json.dumps(request).encode()], [*streams, writing])
+            socket.send_fds(server(module).requests, [json.dumps(request).encode()], [*streams, writing])
         finally:
             os.close(writing)
         self.pid = int(self._status.readline())
@@ -102,9 +102,25 @@ def run_forked(
         return subprocess.CompletedProcess(process.args, exit_code, stdout.read(), stderr.read())
 
 
+class Server(NamedTuple):
+    """A server of forks; it ends when this process does, as its end of the socket is closed then."""
+
+    process: "subprocess.Popen[bytes]"
+    requests: socket.socket
+    directory: "TemporaryDirectory[str]"
+
+    @property
+    def path(self) -> str:
+        """The socket that takes requests of other processes: see `fork_client`."""
+        return f"{self.directory.name}/requests"
+
+
 @functools.cache
-def server(module: str) -> tuple["subprocess.Popen[bytes]", socket.socket]:
-    """A server, started when first needed, and its socket; it ends when this process does, as that is closed then."""
+def server(module: str) -> Server:
+    """A server, started when first needed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        return subprocess.Popen([sys.executable, FORK_SERVER, module], stdin=theirs.fileno()), ours
+    directory = TemporaryDirectory(prefix="warmlog-forks-")
+    with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as named:
+        named.bind(f"{directory.name}/requests")
+        command = [sys.executable, str(FORK_SERVER), module, str(named.fileno())]
+        return Server(subprocess.Popen(command, stdin=theirs.fileno(), pass_fds=[named.fileno()]), ours, directory)

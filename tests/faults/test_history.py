@@ -216,6 +216,8 @@ def test_a_partition_that_is_offline_after_the_last_restart_is_noticed() -> None
 KINDS = [name for name in FAULTS if name not in ON_REQUEST and not (why_not() and name in NEED_POWER_DISK)]
 FAULT_COUNT = len(KINDS)
 """Each kind once: `make chaos` is for many more, and `make test-slow` for another order."""
+PAUSE_S = 0.08
+"""Each fault meets records on their way, of a dozen writers; `make chaos` has no room for more."""
 
 
 def test_every_kind_of_fault_comes_and_a_seed_repeats_its_faults() -> None:
@@ -229,7 +231,7 @@ def test_every_kind_of_fault_comes_and_a_seed_repeats_its_faults() -> None:
 
 @pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.slow)])
 def test_a_real_brokers_history_is_as_promised(tmp_path: Path, seed: int, tell: Callable[[str], None]) -> None:
-    outcome = run(tmp_path, seed=seed, fault_count=FAULT_COUNT, faults=KINDS)
+    outcome = run(tmp_path, seed=seed, fault_count=FAULT_COUNT, faults=KINDS, pause_s=PAUSE_S)
     tell(str(outcome))
     assert outcome.findings == [], str(outcome)
     assert sum(outcome.faults.values()) == FAULT_COUNT

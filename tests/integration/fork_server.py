@@ -1,6 +1,7 @@
 """Runs a program in forks of one process that has imported it: real processes, without their start-up time.
 
-`fork_server.py MODULE`, with a Unix socket as its standard input. A request is one message: a JSON object of the
+`fork_server.py MODULE DESCRIPTOR`, with a Unix socket as its standard input, whose other end is that of the process
+that started it, and another one at DESCRIPTOR for requests of others. A request is one message: a JSON object of the
 arguments, the environment, the working directory, the user to become or null, and constants that have other values
 there (by module and name), with four descriptors: the three standard streams, and one for the status. The status is two
 lines: the process id, and, once the process has ended, its exit code.
@@ -13,6 +14,8 @@ import itertools
 import json
 import os
 import pkgutil
+import runpy
+import select
 import signal
 import socket
 import sys
@@ -53,6 +56,30 @@ def command_line() -> Callable[[], object]:
     return main
 
 
+def spark_python() -> Callable[[], object]:
+    """A module that Spark runs with Python, and what it imports, which its arguments name."""
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy starts threads otherwise, and a fork takes none along
+    import pandas  # noqa: F401
+    import pyspark.sql.worker
+    import pyspark.worker
+
+    import warmlog.ranges.range_reader
+    import warmlog.spark.read.planning
+    import warmlog.spark.source
+    import warmlog.spark.write.writer  # noqa: F401
+
+    for module in pkgutil.iter_modules(pyspark.sql.worker.__path__, "pyspark.sql.worker."):
+        importlib.import_module(module.name)
+    return run_module
+
+
+def run_module() -> None:
+    """Run the module that the first argument names, as `python -m` does."""
+    sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
 def of_tests(module: str) -> Callable[[], object]:
     """The program of a client that is killed and stopped in tests."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -69,18 +96,22 @@ CLIENTS = (
 PROGRAMS = {
     "warmlog": command_line,
     "warmlog_broker": broker,
+    "pyspark": spark_python,
     **{module: functools.partial(of_tests, module) for module in CLIENTS},
 }
 
 
-def serve(requests: socket.socket) -> dict[str, Any] | None:
+def serve(sockets: list[socket.socket]) -> dict[str, Any] | None:
     """Serve requests until there are no more. In the process that a request asks for, return the request."""
     while True:
+        (requests, *_), _, _ = select.select(sockets, [], [])
         message, descriptors, _, _ = socket.recv_fds(requests, MAX_REQUEST_BYTES, DESCRIPTORS)
         if not message:
             return None
         if os.fork() == 0:
-            requests.detach()
+            for each in sockets[1:]:
+                each.close()
+            sockets[0].detach()
             return _fork_and_tell(json.loads(message), *descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -121,16 +152,16 @@ def run(program: Callable[[], object], request: dict[str, Any]) -> NoReturn:
     sys.exit(program())
 
 
-def main(module: str) -> None:
-    """Serve until the socket's other end is closed."""
+def main(module: str, descriptor: int) -> None:
+    """Serve until the other end of the first socket is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the programs
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the processes that wait for them are not waited for
     program = PROGRAMS[module]()
     gc.freeze()  # collections in the forks then leave what they share with this process alone
-    request = serve(socket.socket(fileno=0))
+    request = serve([socket.socket(fileno=0), socket.socket(fileno=descriptor)])
     if request is not None:
         run(program, request)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]))

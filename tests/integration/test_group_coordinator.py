@@ -15,7 +15,7 @@ from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from group_member import GroupMember, commit, described, fetched, offsets
 from waiting import wait_until
-from warmlog_broker.coordinator.framework.coordinator import LOG_SETTINGS
+from warmlog_broker.coordinator.framework.shard import LOG_SETTINGS
 from warmlog_broker.coordinator.group import coordinator as groups
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (

@@ -29,10 +29,9 @@ def broker(tmp_path: Path) -> Iterator[BrokerThread]:
         yield thread
 
 
-def use(broker: BrokerThread, registered: InternalTopic = STATE) -> None:
+def use(broker: BrokerThread, state: InternalTopic = STATE) -> None:
     """What a part of the broker does that keeps its state in a topic."""
-    broker.in_loop(lambda it: it.topics.register_internal(registered))
-    broker.run(broker.broker.topics.internal(registered.name))
+    broker.run(broker.broker.topics.internal(state))
 
 
 def listed(client: WireClient, *, internal: bool = False) -> list[str]:
@@ -47,12 +46,11 @@ def deleted(client: WireClient, name: str) -> tuple[int, str]:
 
 def test_an_internal_topic_is_created_on_first_use_and_survives_a_restart_as_it_was(tmp_path: Path) -> None:
     with BrokerThread(tmp_path) as broker:
-        broker.in_loop(lambda it: it.topics.register_internal(STATE))
         assert broker.in_loop(lambda it: it.topics.find("__state")) is None
 
         async def several_at_once() -> set[bytes]:
             topics = broker.broker.topics
-            return {topic.topic_id for topic in await asyncio.gather(*(topics.internal("__state") for _ in range(5)))}
+            return {topic.topic_id for topic in await asyncio.gather(*(topics.internal(STATE) for _ in range(5)))}
 
         (topic_id,) = broker.run(several_at_once())
     with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pytest
@@ -171,17 +172,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
             for topic in (T, SECRET):
                 client.create_topic(topic)
                 client.produce(topic, BATCH)
-            _commit_when_loaded(client)
+        ask(running, Case(commit_of(T, SECRET), ()))
         yield running
-
-
-def _commit_when_loaded(client: WireClient) -> None:
-    while True:
-        try:
-            client.call(commit_of(T, SECRET))
-        except CoordinatorLoadInProgress:
-            continue
-        return
 
 
 def give(broker: BrokerThread, *rules: m.AclBinding | Right) -> None:
@@ -196,8 +188,10 @@ def give(broker: BrokerThread, *rules: m.AclBinding | Right) -> None:
 
 
 def ask(broker: BrokerThread, case: Case) -> m.Message:
-    with WireClient(broker.address) as client:
-        return client.call(case.request, case.payload)
+    """The response; a coordinator is loaded when it is first asked for, and is asked again until it is."""
+    while True:
+        with WireClient(broker.address) as client, suppress(CoordinatorLoadInProgress):
+            return client.call(case.request, case.payload)
 
 
 def codes_in(value: object) -> Iterator[int]:
@@ -460,7 +454,7 @@ def _transactional_ids(broker: BrokerThread, wanted: str | None = None) -> set[s
 def test_a_transaction_leaves_out_topics_and_groups_that_may_not_be_described(broker: BrokerThread) -> None:
     give(broker, *ALL_RULES)
     with WireClient(broker.address) as client:
-        producer: Any = client.call(m.InitProducerIdRequest("parts"))
+        producer: Any = ask(broker, Case(m.InitProducerIdRequest("parts"), ()))
         ids = producer.producer_id, producer.producer_epoch
         batch = batch_of([b"x"], producer=ids, base_sequence=0, is_transactional=True)
         for topic in (T, SECRET):

@@ -1,6 +1,7 @@
 """Our source, which yields how many objects its worker hides from the garbage collector in place of the records.
 
-Pickled by value: workers do not see the tests.
+Pickled by value: workers do not see the tests. The process that they are forks of hides its modules itself, so those of
+the worker are shown again first.
 """
 
 import gc
@@ -9,11 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from warmlog.spark.read.worker_process import hide_modules_from_collector
 from warmlog.spark.source import WarmlogDataSource, WarmlogReader
 
 
 class FrozenReader(WarmlogReader):
     def read(self, partition: Any) -> Iterator[Any]:
+        gc.unfreeze()
+        hide_modules_from_collector.cache_clear()
         for _ in super().read(partition):
             pass
         yield pa.RecordBatch.from_pydict({"offset": [gc.get_freeze_count()]})

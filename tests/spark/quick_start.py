@@ -1,15 +1,22 @@
-"""Options that let Spark's JVM start quickly, and the classes that it loads, in a file that each start maps.
+"""How Spark starts quickly: options for its JVM, the classes that this loads in a file that each start maps, and forks.
 
-A session takes 3 s of processor time to start with both, 7 without the file and 11 without either. The first session of
-the tests here writes the file, for its version of PySpark and Java, when it ends; those of later runs map it.
+Its Python processes are forks of one that has imported what they need (see `preloading/sitecustomize`). A session takes
+3 s of processor time to start with options and file, 7 without the file and 11 without either. `make test` writes the
+file by this program, once for each version of PySpark and of Java: a short session that does a bit of everything.
 """
 
-import fcntl
 import hashlib
 import os
+import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from forked import server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable"
 """Nothing in the tests runs long enough for the JVM's second compiler and its parallel collector to pay."""
@@ -29,43 +36,73 @@ def set_options() -> None:
     """Let every Spark that this process and its children start take these options."""
     archive = archive_path()
     mapped = f' -Xshare:auto "-XX:SharedArchiveFile={archive}"' if archive is not None and archive.exists() else ""
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", OPTIONS)  # of the JVM that finds out how to start the session's
     os.environ.setdefault("SPARK_SUBMIT_OPTS", OPTIONS + mapped)
 
 
-class ClassArchive:
-    """The archive, if it is still to be written by a session."""
+def forked_python() -> dict[str, str]:
+    """Return the environment in which the Python processes that Spark starts are forks."""
+    paths = [str(Path(__file__).parent / "preloading"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {"PYTHONPATH": os.pathsep.join(paths), "SPARK_FORK_SERVER": server("pyspark").path}
 
-    def __init__(self) -> None:
-        self._path = archive_path()
-        self._is_missing = self._path is not None and not self._path.exists() and self._is_first()
 
-    @property
-    def java_options(self) -> str:
-        """What the session's JVM must be started with."""
-        if not self._is_missing:
-            return ""
-        return f'"-XX:ArchiveClassesAtExit={self._written}"'
+def start_session(directory: Path, java_options: str = "") -> "SparkSession":
+    """Return the session of tests; what it writes on its own is in `directory`."""
+    from pyspark.sql import SparkSession
 
-    def stop(self, session: Any) -> None:
-        """Stop the session; wait for its JVM if that has the archive to write."""
-        process = session.sparkContext._gateway.proc
+    # By its name: Spark finds no Python data sources where the path of the Python has a space in it.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    os.environ["PYSPARK_PYTHON"] = Path(sys.executable).name
+    os.environ.update(forked_python())
+    session = (
+        SparkSession.builder.master("local[2,4]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(directory))
+        .config("spark.driver.extraJavaOptions", f"{java_options} -Dderby.system.home={directory}")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    return session
+
+
+def write_archive(path: Path) -> None:
+    """Write the classes that reading, writing and streaming load to `path`, which appears when it is complete."""
+    from warmlog.blocking import Admin
+    from warmlog.testing import embedded
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = path.with_suffix(f".{os.getpid()}")
+    with embedded() as broker, TemporaryDirectory() as name, Admin(broker.address) as admin:
+        for topic in ("numbers", "copied"):
+            admin.create_topic(topic, partitions=2)
+        session = start_session(Path(name), f'"-XX:ArchiveClassesAtExit={written}"')
+        broker_option = {"bootstrap.servers": broker.address}
+        numbers = session.range(10).selectExpr("cast(id as string) as key", "cast(id as string) as value")
+        numbers.write.format("warmlog").options(topic="numbers", **broker_option).mode("append").save()
+        options = {"subscribe": "numbers", "startingOffsets": "earliest", **broker_option}
+        session.read.format("warmlog").options(**options).load().groupBy("partition").count().collect()
+        stream = session.readStream.format("warmlog").options(**options).load().select("key", "value")
+        sinks = {"warmlog": {"topic": "copied", **broker_option}, "parquet": {"path": f"{name}/data"}}
+        for sink, wanted in sinks.items():
+            writer = stream.mapInArrow(lambda batches: batches, stream.schema).writeStream.format(sink)
+            checkpoint = {"checkpointLocation": f"{name}/{sink}"}
+            writer.options(**wanted, **checkpoint).trigger(availableNow=True).start().awaitTermination()
+        session.read.parquet(f"{name}/data").orderBy("key").collect()
+        java = session.sparkContext._gateway.proc  # type: ignore[union-attr]
         session.stop()
-        if self._is_missing:
-            process.stdin.close()
-            process.wait()
-            if self._written.exists():
-                self._written.rename(self._path or self._written)
+        java.stdin.close()
+        java.wait()
+    written.rename(path)
 
-    def _is_first(self) -> bool:
-        """Whether this process may write here and no other is about to; until this one ends, none is."""
-        try:
-            DIRECTORY.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(DIRECTORY / "lock", os.O_CREAT | os.O_RDWR)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
 
-    @property
-    def _written(self) -> Path:
-        return DIRECTORY / f"{os.getpid()}.jsa"
+if __name__ == "__main__":
+    set_options()
+    archive = archive_path()
+    if archive is not None and not archive.exists():
+        write_archive(archive)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from warmlog_broker.coordinator.framework.record_codec import VERSION, Key
+from warmlog_broker.coordinator.framework.decision import VERSION, Key
 from warmlog_broker.coordinator.group.decisions.records import OfGroup
 from warmlog_broker.coordinator.transaction.decisions.records import OfId
 from warmlog_broker.metadata.metadata_log import Entry

@@ -6,6 +6,7 @@ or the part is told of a change.
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +28,9 @@ def _integer(
     return setting(default, sentence, unit=unit, minimum=minimum, maximum=maximum, is_dynamic=is_dynamic)
 
 
-def _ms(default: int, sentence: str, *, minimum: int = 1, maximum: int = MAX_INT32, is_dynamic: bool = False) -> Any:
-    return _integer(default, "ms", sentence, minimum=minimum, maximum=maximum, is_dynamic=is_dynamic)
-
-
-def _bytes(default: int, sentence: str, *, minimum: int, maximum: int = MAX_INT32, is_dynamic: bool = False) -> Any:
-    return _integer(default, "bytes", sentence, minimum=minimum, maximum=maximum, is_dynamic=is_dynamic)
-
-
-def _threads(default: int, sentence: str, *, minimum: int = 1, maximum: int = 256) -> Any:
-    return _integer(default, "threads", sentence, minimum=minimum, maximum=maximum)
+_ms = partial(setting, unit="ms", minimum=1, maximum=MAX_INT32)
+_bytes = partial(setting, unit="bytes", maximum=MAX_INT32)
+_threads = partial(setting, unit="threads", minimum=1, maximum=256)
 
 
 class ClientAuth(StrEnum):

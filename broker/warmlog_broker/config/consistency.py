@@ -1,7 +1,8 @@
 """Settings that contradict each other, or lack another one."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
 from warmlog_broker.config.broker_settings import BrokerSettings, ClientAuth
@@ -17,146 +18,107 @@ def check_consistency(config: BrokerSettings, settings: Mapping[str, str]) -> No
         raise InvalidConfig(
             f"listen ({settings['listen']}) and listeners ({settings['listeners']}) are both set: remove one"
         )
-    for check in _CHECKS:
-        check(config)
+    parse_log_level(config.log_level)
+    problems = chain(
+        _in_data_paths(config), _in_listeners(config), _in_tls(config), _in_names(config), _in_limits(config)
+    )
+    for problem in problems:
+        raise InvalidConfig(problem)
 
 
-def _check_super_users(config: BrokerSettings) -> None:
-    for principal in config.super_user_principals:
-        if not principal.startswith("User:") or principal in ("User:", "User:*") or ",User:" in principal:
-            raise InvalidConfig(
-                f"super.users: {principal!r} is not a principal: User: and a name is, with semicolons between "
-                "several of them"
+def _in_data_paths(config: BrokerSettings) -> Iterator[str]:
+    """There is a directory, and none is given twice or is inside another."""
+    if config.data_dir and config.data_dirs:
+        yield f"data.dir ({config.data_dir}) and data.dirs ({config.data_dirs}) are both set: remove one of them"
+    if not config.data_paths:
+        yield "data.dir is not set: give the broker a directory for its data"
+    resolved = [Path(os.path.realpath(path)) for path in config.data_paths]  # resolve() may raise for a loop of links
+    for number, path in enumerate(resolved):
+        for other in resolved[:number]:
+            if path == other:
+                yield f"data.dirs: {path} is given twice"
+            if path.is_relative_to(other) or other.is_relative_to(path):
+                yield f"data.dirs: one of {path} and {other} is inside the other"
+
+
+def _in_listeners(config: BrokerSettings) -> Iterator[str]:
+    """No listener lets other machines connect without having to authenticate, and each port is used once."""
+    for listener in config.all_listeners:
+        shows_certificate = listener.uses_tls and config.tls_client_auth == ClientAuth.REQUIRED
+        if not (listener.is_local or listener.authenticates or shows_certificate or config.allow_unauthenticated):
+            place = format_address(listener.host, listener.port)
+            yield (
+                f"listener {listener.name} at {place} accepts connections from other machines without "
+                "authentication: all who reach it can read, write and delete everything. Bind it to 127.0.0.1, "
+                "have clients give passwords (sasl_ssl) or show certificates (ssl with tls.client.auth=required), or "
+                "allow it with allow.unauthenticated=true"
             )
-
-
-def _check_mechanisms(config: BrokerSettings) -> None:
-    if not config.offered_mechanisms or not set(config.offered_mechanisms) <= MECHANISMS.keys():
-        raise InvalidConfig(
-            f"sasl.mechanisms: {config.sasl_mechanisms!r} is not allowed, it must name some of {', '.join(MECHANISMS)}"
-        )
-
-
-def _check_addresses(config: BrokerSettings) -> None:
-    """Raise InvalidConfig if admin.listen is no address, or two ports of the broker would be the same."""
     admin = {"admin.listen": parse_address(config.admin_listen, "admin.listen")} if config.admin_listen else {}
     wanted = {f"listener {each.name}": (each.host, each.port) for each in config.all_listeners} | admin
     users: dict[tuple[str, int], str] = {}
     for user, address in wanted.items():
         other = users.setdefault(address, user)
         if other != user and address[1]:
-            raise InvalidConfig(f"{user} and {other} are both at {format_address(*address)}: each needs its own port")
+            yield f"{user} and {other} are both at {format_address(*address)}: each needs its own port"
 
 
-def _check_log_level(config: BrokerSettings) -> None:
-    parse_log_level(config.log_level)
-
-
-def _check_memory(config: BrokerSettings) -> None:
-    if config.queued_max_request_bytes < config.socket_request_max_bytes:
-        raise InvalidConfig(
-            f"queued.max.request.bytes: {config.queued_max_request_bytes} is not allowed, it must be at least "
-            f"socket.request.max.bytes = {config.socket_request_max_bytes}"
-        )
-
-
-def _check_cleaner_rate(config: BrokerSettings) -> None:
-    if config.log_cleaner_io_max_bytes_per_second == 0:
-        raise InvalidConfig("log.cleaner.io.max.bytes.per.second: 0 is not allowed, use -1 for no limit")
-
-
-def _check_session_timeouts(config: BrokerSettings) -> None:
-    shortest_ms, longest_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
-    if not shortest_ms <= config.group_session_timeout_ms <= longest_ms:
-        raise InvalidConfig(
-            f"group.session.timeout.ms: {config.group_session_timeout_ms} is not allowed, it must be from "
-            f"group.min.session.timeout.ms = {shortest_ms} to group.max.session.timeout.ms = {longest_ms}"
-        )
-
-
-def _check_partitions(config: BrokerSettings) -> None:
-    if config.num_partitions > config.max_partitions_per_topic:
-        raise InvalidConfig(
-            f"num.partitions: {config.num_partitions} is not allowed, it must be at most "
-            f"max.partitions.per.topic = {config.max_partitions_per_topic}"
-        )
-
-
-def _check_data_paths(config: BrokerSettings) -> None:
-    """Raise InvalidConfig unless there is a directory, and none is given twice or is inside another."""
-    if config.data_dir and config.data_dirs:
-        raise InvalidConfig(
-            f"data.dir ({config.data_dir}) and data.dirs ({config.data_dirs}) are both set: remove one of them"
-        )
-    if not config.data_paths:
-        raise InvalidConfig("data.dir is not set: give the broker a directory for its data")
-    resolved = [Path(os.path.realpath(path)) for path in config.data_paths]  # resolve() may raise for a loop of links
-    for number, path in enumerate(resolved):
-        for other in resolved[:number]:
-            if path == other:
-                raise InvalidConfig(f"data.dirs: {path} is given twice")
-            if path.is_relative_to(other) or other.is_relative_to(path):
-                raise InvalidConfig(f"data.dirs: one of {path} and {other} is inside the other")
-
-
-def _check_listeners(config: BrokerSettings) -> None:
-    """Raise InvalidConfig if a listener is wrong, or lets other machines connect without having to authenticate."""
-    for listener in config.all_listeners:
-        shows_certificate = listener.uses_tls and config.tls_client_auth == ClientAuth.REQUIRED
-        is_private = listener.is_local or listener.authenticates or shows_certificate
-        if not (is_private or config.allow_unauthenticated):
-            address = format_address(listener.host, listener.port)
-            raise InvalidConfig(
-                f"listener {listener.name} at {address} accepts connections from other machines without "
-                "authentication: all who reach it can read, write and delete everything. Bind it to 127.0.0.1, "
-                "have clients give passwords (sasl_ssl) or show certificates (ssl with tls.client.auth=required), or "
-                "allow it with allow.unauthenticated=true"
-            )
-
-
-def _check_tls(config: BrokerSettings) -> None:
-    """Raise InvalidConfig if a listener with TLS lacks a setting, or a setting lacks such a listener."""
-    if not any(listener.uses_tls for listener in config.all_listeners):
-        files = {
-            "tls.cert.file": config.tls_cert_file,
-            "tls.key.file": config.tls_key_file,
-            "tls.key.password.file": config.tls_key_password_file,
-            "tls.ca.file": config.tls_ca_file,
-        }
+def _in_tls(config: BrokerSettings) -> Iterator[str]:
+    """A listener with TLS has its settings, and the settings their listener; clients' certificates have issuers."""
+    files = {
+        "tls.cert.file": config.tls_cert_file,
+        "tls.key.file": config.tls_key_file,
+        "tls.key.password.file": config.tls_key_password_file,
+        "tls.ca.file": config.tls_ca_file,
+    }
+    if any(listener.uses_tls for listener in config.all_listeners):
+        if not config.tls_cert_file:
+            yield "tls.cert.file is not set: a listener with TLS needs a certificate and its key"
+    else:
         for name, path in files.items():
             if path:
-                raise InvalidConfig(
+                yield (
                     f"{name}: {path} is set, but no listener uses TLS: give one in listeners, such as "
                     "listeners=secure=ssl://127.0.0.1:7400"
                 )
-    elif not config.tls_cert_file:
-        raise InvalidConfig("tls.cert.file is not set: a listener with TLS needs a certificate and its key")
-
-
-def _check_client_certificates(config: BrokerSettings) -> None:
-    """Raise InvalidConfig if clients are asked for certificates without issuers, or the other way round."""
     if config.tls_client_auth != ClientAuth.NONE and not config.tls_ca_file:
-        raise InvalidConfig(
-            f"tls.client.auth: {config.tls_client_auth} needs tls.ca.file, the issuers of clients' certificates"
-        )
+        yield f"tls.client.auth: {config.tls_client_auth} needs tls.ca.file, the issuers of clients' certificates"
     if config.tls_client_auth == ClientAuth.NONE and config.tls_ca_file:
-        raise InvalidConfig(
+        yield (
             f"tls.ca.file: {config.tls_ca_file} is set, but clients are not asked for certificates: set "
             "tls.client.auth to optional or required"
         )
 
 
-_CHECKS: tuple[Callable[[BrokerSettings], None], ...] = (
-    _check_super_users,
-    _check_data_paths,
-    _check_listeners,
-    _check_tls,
-    _check_client_certificates,
-    _check_mechanisms,
-    _check_addresses,
-    _check_log_level,
-    _check_memory,
-    _check_cleaner_rate,
-    _check_session_timeouts,
-    _check_partitions,
-)
+def _in_names(config: BrokerSettings) -> Iterator[str]:
+    """What is called a principal or a mechanism is one."""
+    for principal in config.super_user_principals:
+        if not principal.startswith("User:") or principal in ("User:", "User:*") or ",User:" in principal:
+            yield (
+                f"super.users: {principal!r} is not a principal: User: and a name is, with semicolons between "
+                "several of them"
+            )
+    if not config.offered_mechanisms or not set(config.offered_mechanisms) <= MECHANISMS.keys():
+        known = ", ".join(MECHANISMS)
+        yield f"sasl.mechanisms: {config.sasl_mechanisms!r} is not allowed, it must name some of {known}"
+
+
+def _in_limits(config: BrokerSettings) -> Iterator[str]:
+    """Limits fit each other."""
+    if config.queued_max_request_bytes < config.socket_request_max_bytes:
+        yield (
+            f"queued.max.request.bytes: {config.queued_max_request_bytes} is not allowed, it must be at least "
+            f"socket.request.max.bytes = {config.socket_request_max_bytes}"
+        )
+    if config.log_cleaner_io_max_bytes_per_second == 0:
+        yield "log.cleaner.io.max.bytes.per.second: 0 is not allowed, use -1 for no limit"
+    shortest_ms, longest_ms = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    if not shortest_ms <= config.group_session_timeout_ms <= longest_ms:
+        yield (
+            f"group.session.timeout.ms: {config.group_session_timeout_ms} is not allowed, it must be from "
+            f"group.min.session.timeout.ms = {shortest_ms} to group.max.session.timeout.ms = {longest_ms}"
+        )
+    if config.num_partitions > config.max_partitions_per_topic:
+        yield (
+            f"num.partitions: {config.num_partitions} is not allowed, it must be at most "
+            f"max.partitions.per.topic = {config.max_partitions_per_topic}"
+        )

@@ -1,4 +1,4 @@
-"""Where settings come from: a TOML file, the environment and the command line.
+"""Where settings come from: a TOML file, the environment and the command line; and the mistakes in them.
 
 A variable WARMLOG_… that is no setting is an error if it looks like a misspelled one. Others belong to other programs:
 Kubernetes sets WARMLOG_SERVICE_HOST, WARMLOG_PORT_7400_TCP_ADDR and more in each pod of a namespace with a service
@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from warmlog_broker.config.broker_config import RETIRED, SETTINGS, BrokerConfig, parse_setting
-from warmlog_broker.config.given import Given, Origin
-from warmlog_protocol.errors import InvalidConfig
+from msgspec import Struct
+
+from warmlog_broker.config.broker_config import RETIRED, SETTINGS, BrokerConfig, Given, Origin, parse_setting, shown
+from warmlog_protocol.errors import InvalidConfig, nearest_name
 
 ENVIRONMENT_PREFIX = "WARMLOG_"
 NOT_SETTINGS = frozenset(
@@ -46,15 +47,21 @@ def load_settings(
 ) -> BrokerConfig:
     """Return the configuration: `given` takes precedence over the `environment`, and that over the TOML `file`."""
     found, ignored = gather(given, file=file, environment=environment)
-    for name, each in found.items():
+    for _, each, error in _wrong(found):
+        raise InvalidConfig(f"{each.place}: {error}" if each.place else str(error))
+    config = BrokerConfig.from_settings({name: each.text for name, each in found.items()})
+    given_places = {name: each for name, each in found.items() if name not in RETIRED}
+    return replace(config, given=given_places, ignored_variables=ignored)
+
+
+def _wrong(given: Mapping[str, Given]) -> Iterator[tuple[str, Given, InvalidConfig]]:
+    """Yield the settings that are wrong by themselves, and why."""
+    for name, each in given.items():
         try:
             if name not in RETIRED:
                 parse_setting(name, each.text)
         except InvalidConfig as error:
-            raise InvalidConfig(f"{each.place}: {error}" if each.place else str(error)) from None
-    config = BrokerConfig.from_settings({name: each.text for name, each in found.items()})
-    given_places = {name: each for name, each in found.items() if name not in RETIRED}
-    return replace(config, given=given_places, ignored_variables=ignored)
+            yield name, each, error
 
 
 def gather(
@@ -82,6 +89,38 @@ def read_file(path: Path) -> dict[str, Given]:
         return {name: Given(text, Origin.FILE, str(path)) for name, text in _flattened("", tables)}
     except InvalidConfig as error:
         raise InvalidConfig(f"{path}: {error}") from None
+
+
+class Mistake(Struct, frozen=True):
+    """What is wrong with one setting, or with several together: then only the message says with which."""
+
+    message: str
+    name: str = ""
+    value: str = ""
+    allowed: str = ""
+    nearest: str = ""
+    """For an unknown name: the known one that is most like it."""
+
+
+def mistakes_of(given: Mapping[str, Given]) -> list[Mistake]:
+    """Return the mistakes of single settings; if there are none, the first contradiction between several.
+
+    They need not say where the data is. A start reports the first mistake only.
+    """
+    found: list[Mistake] = []
+    for name, each, error in _wrong(given):
+        known = SETTINGS.get(name)
+        allowed, nearest = (known.allowed, "") if known else ("", nearest_name(name, SETTINGS))
+        found.append(Mistake(str(error), name, shown(name, each.text), allowed, nearest))
+    if not found:
+        settings = {name: each.text for name, each in given.items()}
+        if not settings.keys() & {"data.dir", "data.dirs"}:
+            settings["data.dir"] = "data"
+        try:
+            BrokerConfig.from_settings(settings)
+        except InvalidConfig as error:
+            found.append(Mistake(str(error)))
+    return found
 
 
 def _flattened(prefix: str, table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -29,7 +29,7 @@ from msgspec import Struct, field
 
 from warmlog_broker.data_dirs.deletion import is_leftover, rename_to_deleted
 from warmlog_broker.data_dirs.directory_set import DirectorySet
-from warmlog_broker.metadata.metadata_log import AnyEntry, MetadataState, PartitionsAssigned, TopicCreated
+from warmlog_broker.metadata.metadata_log import Entry, MetadataState, PartitionsAssigned, TopicCreated
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, DataDirectory
 from warmlog_broker.storage.directory.partition_files import METADATA_NAME, stored_topic_id
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -60,7 +60,7 @@ class Assignments(Struct):
     known: dict[TopicPartition, bytes] = field(default_factory=dict)
     """The assignments in the metadata log."""
     futures: list[tuple[TopicPartition, DataDirectory, Path]] = field(default_factory=list)
-    changes: list[AnyEntry] = field(default_factory=list)
+    changes: list[Entry] = field(default_factory=list)
     """Entries for finished moves, to be committed."""
 
     def last_served_from(self, key: TopicPartition, directories: DirectorySet) -> DataDirectory | None:

@@ -21,10 +21,10 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.deletion import rename_deleted
 from warmlog_broker.metadata.metadata_log import (
     FILE_NAME,
-    AnyEntry,
     ClusterCreated,
     DirectoryForgotten,
     DirectoryKnown,
+    Entry,
     MetadataLog,
     MetadataState,
     TopicRemoved,
@@ -145,7 +145,7 @@ def lock_and_read(config: BrokerConfig) -> tuple[DirectorySet, MetadataLog]:
     return directories, metadata_log
 
 
-def commit(metadata_log: MetadataLog, entries: Iterable[AnyEntry]) -> None:
+def commit(metadata_log: MetadataLog, entries: Iterable[Entry]) -> None:
     """Make `entries` durable at once, while nothing else uses the log."""
     entries = list(entries)
     if entries:
@@ -279,7 +279,7 @@ def _refuse_copies(live: list[DataDirectory]) -> None:
 def _begin_metadata(directories: DirectorySet, metadata_log: MetadataLog) -> None:
     """Store which directories there are, and finish deletions."""
     state = metadata_log.state
-    entries: list[AnyEntry] = [
+    entries: list[Entry] = [
         DirectoryKnown(directory.directory_id.bytes, str(directory.path))
         for directory in directories.live
         if state.directories.get(directory.directory_id.bytes) != str(directory.path)
@@ -295,7 +295,7 @@ def _begin_metadata(directories: DirectorySet, metadata_log: MetadataLog) -> Non
     commit(metadata_log, entries)
 
 
-def _forget_directories(directories: DirectorySet, state: MetadataState) -> list[AnyEntry]:
+def _forget_directories(directories: DirectorySet, state: MetadataState) -> list[Entry]:
     """Return the entries for directories that are no longer in data.dirs and hold no partition."""
     used = {each for by_partition in state.assignments.values() for each in by_partition.values()}
     used |= set(state.leaving.values())

@@ -20,8 +20,7 @@ from collections.abc import Awaitable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from warmlog_broker.coordinator.transaction.decisions.limits import check_transactional_id
-from warmlog_broker.coordinator.transaction.decisions.state import Producer
+from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, check_transactional_id
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext
@@ -154,7 +153,7 @@ def _verify(services: Services, request: ProduceRequest, item: ReceivedBatch) ->
         if not header.is_transactional:
             raise InvalidTxnState("a batch that is not transactional, in a request with a transactional_id")
         partition = services.topics.partition(item.topic, item.partition, to_change=True)
-        producer = Producer(header.producer_id, header.producer_epoch)
+        producer = Incarnation(header.producer_id, header.producer_epoch)
         guard = partition.log.producers.start_verification(header.producer_id, header.producer_epoch, now_ms())
         if guard is NO_GUARD:
             return guard
@@ -327,7 +326,7 @@ async def init_producer_id(
     Idempotent for the same epoch, since the first response may have been lost.
     """
     if request.transactional_id is not None:
-        expected = Producer(request.producer_id, request.producer_epoch)
+        expected = Incarnation(request.producer_id, request.producer_epoch)
         return InitProducerIdResponse(
             *await services.coordinators.transactions.initialise(
                 request.transactional_id, request.transaction_timeout_ms, expected, context.principal

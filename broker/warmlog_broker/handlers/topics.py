@@ -6,8 +6,7 @@ metadata log is flushed.
 
 from collections.abc import Mapping
 
-from warmlog_broker.config.broker_config import BROKER_SETTINGS
-from warmlog_broker.config.given import shown
+from warmlog_broker.config.broker_config import BROKER_SETTINGS, shown
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY
-from warmlog_broker.coordinator.transaction.decisions.state import Job, Producer, Transaction
+from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, Job, TransactionalId
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_protocol.messages import (
@@ -35,7 +35,7 @@ async def end_transaction(
     services: Services, _context: RequestContext, request: EndTransactionRequest
 ) -> EndTransactionResponse:
     """Commit or abort; the response is sent when the markers are durable in all partitions."""
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = Incarnation(request.producer_id, request.producer_epoch)
     following = await services.coordinators.transactions.end(
         request.transactional_id, producer, commits=request.commits
     )
@@ -46,7 +46,7 @@ async def txn_offset_commit(
     services: Services, context: RequestContext, request: TxnOffsetCommitRequest
 ) -> OffsetCommitResponse:
     """Commit offsets with the transaction."""
-    producer = Producer(request.producer_id, request.producer_epoch)
+    producer = Incarnation(request.producer_id, request.producer_epoch)
     commit = OffsetCommitRequest(
         request.group, request.partitions, request.member_id, request.member_epoch, request.instance_id
     )
@@ -68,13 +68,13 @@ async def list_transactions(
     return ListTransactionsResponse([_listed(each) for each in sorted(found, key=lambda each: each.transactional_id)])
 
 
-def _listed(transaction: Transaction | Job) -> ListedTransaction:
+def _listed(transaction: TransactionalId | Job) -> ListedTransaction:
     value = transaction.value
     partitions = [
         TransactionPartition(each.topic_id, enrolled.topic, each.number)
         for each, enrolled in sorted(transaction.partitions.items())
     ]
-    producer = transaction.producer if isinstance(transaction, Transaction) else NOBODY
+    producer = transaction.producer if isinstance(transaction, TransactionalId) else NOBODY
     return ListedTransaction(
         transaction.transactional_id,
         producer.producer_id,
@@ -83,7 +83,7 @@ def _listed(transaction: Transaction | Job) -> ListedTransaction:
         value.timeout_ms,
         value.began_ms,
         partitions,
-        sorted(transaction.groups) if isinstance(transaction, Transaction) else [],
+        sorted(transaction.groups) if isinstance(transaction, TransactionalId) else [],
         _listed_job(transaction) if isinstance(transaction, Job) else None,
     )
 
@@ -135,5 +135,5 @@ async def abort_job_members(
     return AbortJobMembersResponse()
 
 
-def _producers(members: Iterable[JobMember]) -> list[Producer]:
-    return [Producer(member.producer_id, member.producer_epoch) for member in members]
+def _producers(members: Iterable[JobMember]) -> list[Incarnation]:
+    return [Incarnation(member.producer_id, member.producer_epoch) for member in members]

@@ -54,6 +54,8 @@ rename, fsync of the directory) when most of it is history.
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from struct import Struct as ByteLayout
 from typing import NamedTuple, TypeVar
@@ -201,31 +203,8 @@ class BrokerAltered(Entry, frozen=True, tag=80):
     settings: dict[str, str]
 
 
-AnyEntry = (
-    ClusterCreated
-    | TopicCreated
-    | TopicDeleted
-    | TopicRemoved
-    | ProducerIdsReserved
-    | UncleanStart
-    | DirectoryKnown
-    | PartitionsAssigned
-    | PartitionMoved
-    | DirectoryForgotten
-    | LeaderEpochsBegun
-    | TopicAltered
-    | PartitionsAdded
-    | UserAltered
-    | UserDeleted
-    | UserSecretMade
-    | AclsCreated
-    | AclsDeleted
-    | QuotaAltered
-    | BrokerAltered
-)
-
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(AnyEntry)
+_decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(reduce(or_, Entry.__subclasses__()))
 
 
 @dataclass(slots=True)
@@ -256,58 +235,54 @@ class MetadataState:
     broker_settings: dict[str, str] = field(default_factory=dict)
     """Those of the broker that were altered while it ran."""
 
-    def apply(self, entry: AnyEntry) -> None:
+    def apply(self, entry: Entry) -> None:
         """Change the state by `entry`."""
         match entry:
             case ClusterCreated():
                 self.cluster = entry
-            case TopicCreated():
-                self.topics[entry.name] = entry
-            case TopicDeleted():
-                self._delete(entry)
-            case TopicRemoved():
-                self.deleted.pop(entry.topic_id, None)
             case ProducerIdsReserved():
                 self.next_producer_id = max(self.next_producer_id, entry.next_producer_id)
-            case UncleanStart() | LeaderEpochsBegun():
-                self._begin_epochs(entry)
             case DirectoryKnown():
                 self.directories[entry.directory_id] = entry.path
             case DirectoryForgotten():
                 self.directories.pop(entry.directory_id, None)
-            case PartitionsAssigned() | PartitionMoved():
-                self._assign(entry)
-            case TopicAltered() | PartitionsAdded():
-                self._alter(entry)
-            case _:
-                self._alter_broker(entry)
-
-    def _delete(self, entry: TopicDeleted) -> None:
-        if entry.name in self.topics and self.topics[entry.name].topic_id == entry.topic_id:
-            del self.topics[entry.name]
-        self.leader_epochs.pop(entry.topic_id, None)
-        self.assignments.pop(entry.topic_id, None)
-        self.leaving = {key: old for key, old in self.leaving.items() if key[0] != entry.topic_id}
-        self.deleted[entry.topic_id] = entry
-
-    def _alter(self, entry: TopicAltered | PartitionsAdded) -> None:
-        topic = self.topics.get(entry.name)
-        if topic is None or topic.topic_id != entry.topic_id:
-            return
-        if isinstance(entry, TopicAltered):
-            self.topics[entry.name] = msgspec.structs.replace(topic, settings=entry.settings)
-            return
-        self.topics[entry.name] = msgspec.structs.replace(topic, partitions=entry.partitions)
-        _forget_from(entry.partitions, self.leader_epochs, topic.topic_id)
-        _forget_from(entry.partitions, self.assignments, topic.topic_id)
-
-    def _alter_broker(
-        self,
-        entry: UserAltered | UserDeleted | UserSecretMade | AclsCreated | AclsDeleted | QuotaAltered | BrokerAltered,
-    ) -> None:
-        match entry:
             case BrokerAltered():
                 self.broker_settings = entry.settings
+            case UncleanStart() | LeaderEpochsBegun():
+                self._begin_epochs(entry)
+            case PartitionsAssigned() | PartitionMoved():
+                self._assign(entry)
+            case UserAltered() | UserDeleted() | UserSecretMade() | AclsCreated() | AclsDeleted() | QuotaAltered():
+                self._alter_access(entry)
+            case _:
+                self._alter_topics(entry)
+
+    def _alter_topics(self, entry: Entry) -> None:
+        match entry:
+            case TopicCreated():
+                self.topics[entry.name] = entry
+            case TopicDeleted():
+                if self._has(entry):
+                    del self.topics[entry.name]
+                self.leader_epochs.pop(entry.topic_id, None)
+                self.assignments.pop(entry.topic_id, None)
+                self.leaving = {key: old for key, old in self.leaving.items() if key[0] != entry.topic_id}
+                self.deleted[entry.topic_id] = entry
+            case TopicRemoved():
+                self.deleted.pop(entry.topic_id, None)
+            case TopicAltered() if self._has(entry):
+                self.topics[entry.name] = msgspec.structs.replace(self.topics[entry.name], settings=entry.settings)
+            case PartitionsAdded() if self._has(entry):
+                self.topics[entry.name] = msgspec.structs.replace(self.topics[entry.name], partitions=entry.partitions)
+                _forget_from(entry.partitions, self.leader_epochs, entry.topic_id)
+                _forget_from(entry.partitions, self.assignments, entry.topic_id)
+
+    def _has(self, entry: TopicDeleted | TopicAltered | PartitionsAdded) -> bool:
+        """Return whether the topic of `entry` is there, and not another one of its name."""
+        return entry.name in self.topics and self.topics[entry.name].topic_id == entry.topic_id
+
+    def _alter_access(self, entry: Entry) -> None:
+        match entry:
             case UserAltered():
                 self.users[entry.name] = entry
             case UserDeleted():
@@ -348,9 +323,9 @@ class MetadataState:
         """Return the leader epoch in force for one partition of `topic`."""
         return self.leader_epochs.get(topic.topic_id, {}).get(partition, topic.leader_epoch)
 
-    def entries(self) -> list[AnyEntry]:
+    def entries(self) -> list[Entry]:
         """Return the fewest entries that result in this state."""
-        entries: list[AnyEntry] = [self.cluster] if self.cluster else []
+        entries: list[Entry] = [self.cluster] if self.cluster else []
         entries += self.deleted.values()
         entries += self.topics.values()
         for topic_id, epochs in self.leader_epochs.items():
@@ -399,7 +374,7 @@ def _forget_from(first: int, values: dict[bytes, dict[int, Value]], topic_id: by
 class Loaded(NamedTuple):
     """The content of a file, of which the last `cut_bytes` were not valid."""
 
-    entries: list[AnyEntry]
+    entries: list[Entry]
     valid_bytes: int
     cut_bytes: int
 
@@ -411,7 +386,7 @@ class Loaded(NamedTuple):
         return state
 
 
-def pack_record(entry: AnyEntry, flushed_bytes: int) -> bytes:
+def pack_record(entry: Entry, flushed_bytes: int) -> bytes:
     """Return the record of `entry`, written when the file was on disk up to `flushed_bytes`."""
     body = _encoder.encode(entry)
     crc = crc32c(_SIZE.pack(len(body)) + _FLUSHED.pack(flushed_bytes) + body)
@@ -441,7 +416,7 @@ def read_records(data: bytes, path: Path) -> Loaded:
                 f"warmlog. Install that version again; nothing was changed"
             )
         raise StorageError(f"{path}: expected {FILE_HEAD!r} at its beginning, found {found!r}")
-    entries: list[AnyEntry] = []
+    entries: list[Entry] = []
     position = len(FILE_HEAD)
     while position < len(data):
         body = _read_body(data, position)
@@ -520,7 +495,7 @@ class MetadataLog:
             os.close(descriptor)
             raise
 
-    def append(self, entries: Iterable[AnyEntry]) -> None:
+    def append(self, entries: Iterable[Entry]) -> None:
         """Write `entries` at the end; they are in force after `flush`, and only then belong in the state.
 
         A write that fails is undone; StorageError once a flush has failed or a write could not be undone.
@@ -564,7 +539,7 @@ class MetadataLog:
             ) from self._failure
 
 
-def pack_file(entries: Iterable[AnyEntry]) -> bytes:
+def pack_file(entries: Iterable[Entry]) -> bytes:
     """Encode a file of `entries`. Its records say that it is flushed, because it is only renamed after that."""
     data = bytearray(FILE_HEAD)
     for entry in entries:

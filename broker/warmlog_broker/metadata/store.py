@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
-from warmlog_broker.metadata.metadata_log import AnyEntry, MetadataLog, MetadataState, ProducerIdsReserved
+from warmlog_broker.metadata.metadata_log import Entry, MetadataLog, MetadataState, ProducerIdsReserved
 
 BLOCK_IDS = 1000
 """How many producer ids are reserved on disk at a time: a flush for each thousand producers, and 1000 of 2^63 ids lost
@@ -18,14 +18,14 @@ class Metadata:
         self._log = log
         self._threads = threads
         self._turn = asyncio.Lock()
-        self._deferred: list[AnyEntry] = []
+        self._deferred: list[Entry] = []
 
     @property
     def state(self) -> MetadataState:
         """The state on disk. Only `commit` changes it."""
         return self._log.state
 
-    async def commit(self, entries: Sequence[AnyEntry]) -> None:
+    async def commit(self, entries: Sequence[Entry]) -> None:
         """Return once `entries` are on disk and in the state.
 
         After a StorageError they are in neither; but if a flush failed they may be on disk, and all commits fail until
@@ -39,7 +39,7 @@ class Metadata:
             for entry in group:
                 self._log.state.apply(entry)
 
-    def note(self, entry: AnyEntry) -> None:
+    def note(self, entry: Entry) -> None:
         """Write `entry`, on which nothing depends, with the next commit."""
         self._deferred.append(entry)
 

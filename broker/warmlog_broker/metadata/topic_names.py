@@ -14,9 +14,9 @@ from warmlog_protocol.errors import InvalidTopic
 
 MAX_NAME_CHARACTERS = 249
 INTERNAL_PREFIX = "__"
+SHOWN_CHARACTERS = 300
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
-_SHOWN_CHARACTERS = 300
 
 
 def check_topic_name(name: str) -> None:
@@ -26,9 +26,9 @@ def check_topic_name(name: str) -> None:
     if name in (".", ".."):
         raise InvalidTopic(f"a topic cannot be called {name!r}")
     if len(name) > MAX_NAME_CHARACTERS:
-        raise InvalidTopic(f"a name of {len(name)} characters, {MAX_NAME_CHARACTERS} are allowed: {_shown(name)}")
+        raise InvalidTopic(f"a name of {len(name)} characters, {MAX_NAME_CHARACTERS} are allowed: {shown(name)}")
     if not _LEGAL.fullmatch(name):
-        raise InvalidTopic(f"{_shown(name)} has characters other than ASCII letters, digits, '.', '_' and '-'")
+        raise InvalidTopic(f"{shown(name)} has characters other than ASCII letters, digits, '.', '_' and '-'")
 
 
 def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
@@ -39,5 +39,6 @@ def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
     return next((other for other in existing if other != name and other.replace(".", "_") == folded), None)
 
 
-def _shown(name: str) -> str:
-    return repr(name if len(name) <= _SHOWN_CHARACTERS else name[:_SHOWN_CHARACTERS] + "…")
+def shown(name: str) -> str:
+    """Return a name that a client has sent as errors show it."""
+    return repr(name if len(name) <= SHOWN_CHARACTERS else name[:SHOWN_CHARACTERS] + "…")

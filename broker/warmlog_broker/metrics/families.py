@@ -5,28 +5,33 @@ limited to `metrics.max.topics`: those of further topics are added up under the 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from warmlog_broker.coordinator.transaction.decisions.records import End, Status
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
 from warmlog_broker.maintenance.log_check import LogCheck
 from warmlog_broker.maintenance.log_cleaner import LogCleaner
-from warmlog_broker.metrics.group_families import GroupMetrics
-from warmlog_broker.metrics.transaction_families import transaction_families
+from warmlog_broker.metrics.group_families import GroupMetrics, labelled
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.replica.partition_state import PartitionState
+from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.counters import Histogram
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topics import Topic
+from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import APIS
 
 OTHER_TOPICS = "~other"
 """No topic can have this name."""
+IDS_A_TURN = 500
+"""Transactional ids that are looked at in one turn of the event loop."""
 TOPICS_A_TURN = 50
 """Topics that are looked at in one turn of the event loop."""
 
@@ -121,30 +126,16 @@ class BrokerMetrics:
         yield _histogram("warmlog_event_loop_delay_seconds", "How late the event loop runs its tick", "", delay)
 
     def _requests(self) -> Iterator[Metric]:
-        counters = self._services.counters
+        counters, quotas = self._services.counters, self._services.quotas
         by_name = {APIS[key].name: histogram for key, histogram in counters.request_seconds.items()}
         yield _histogram("warmlog_request_seconds", "From a complete request to its response", "api", by_name)
-        errors = CounterMetricFamily(
-            "warmlog_request_errors", "Errors of requests and of their items", labels=["api", "error"]
-        )
-        for (api, error), count in counters.errors.items():
-            errors.add_metric([api, error], count)
-        yield errors
-        denied = CounterMetricFamily(
-            "warmlog_requests_denied", "Requests and items without a right", labels=["api", "reason"]
-        )
-        for (api, reason), count in counters.denied.items():
-            denied.add_metric([api, reason], count)
-        yield denied
-        quotas = self._services.quotas
-        labels = ["user", "quota"]
-        throttled = CounterMetricFamily("warmlog_throttled_requests", "Requests that exceeded a quota", labels=labels)
-        seconds = CounterMetricFamily("warmlog_throttle_seconds", "Delays because of quotas", labels=labels)
-        for label, count in quotas.throttled.items():
-            throttled.add_metric(list(label), count)
-            seconds.add_metric(list(label), quotas.throttled_seconds[label])
-        yield throttled
-        yield seconds
+        for name, text, labels, counted in (
+            ("warmlog_request_errors", "Errors of requests and of their items", ["api", "error"], counters.errors),
+            ("warmlog_requests_denied", "Requests and items without a right", ["api", "reason"], counters.denied),
+            ("warmlog_throttled_requests", "Requests that exceeded a quota", ["user", "quota"], quotas.throttled),
+            ("warmlog_throttle_seconds", "Delays because of quotas", ["user", "quota"], quotas.throttled_seconds),
+        ):
+            yield labelled(CounterMetricFamily, name, text, labels, counted.items())
         yield _gauge("warmlog_connections", "Open connections", len(self._connections))
         yield _gauge("warmlog_connections_limit", "The most that may be open", self._connections.limit)
         in_flight = sum(connection.requests_in_flight for connection in self._connections)
@@ -212,6 +203,30 @@ class BrokerMetrics:
         ]
 
 
+async def transaction_families(services: Services) -> list[Metric]:
+    """Transactions, without labels that grow with their number; the gauges have no samples while that is loaded."""
+    transactions = services.coordinators.transactions
+    ended = {end.name.lower(): transactions.ended[end] for end in End if end is not End.INITIALISED}
+    states: dict[str, float] = {}
+    age_s: list[tuple[tuple[()], float]] = []
+    with suppress(ApiError):
+        found = transactions.transactions()
+        states = {status.name.lower(): 0 for status in Status}
+        now = began_ms = now_ms()
+        async for each in in_turns(found, IDS_A_TURN):
+            states[each.value.status.name.lower()] += 1
+            if each.value.began_ms >= 0:
+                began_ms = min(began_ms, each.value.began_ms)
+        age_s = [((), max(now - began_ms, 0) / 1000)]
+    return [
+        _gauges("warmlog_transactional_ids", "Transactional ids by state", "state", states),
+        labelled(
+            GaugeMetricFamily, "warmlog_transaction_oldest_seconds", "Age of the oldest open transaction", [], age_s
+        ),
+        _counters("warmlog_transactions_ended", "Transactions that have ended", "end", ended),
+    ]
+
+
 def starting(done: int, total: int) -> list[Metric]:
     """The metrics of a broker that checks its partitions before it serves."""
     return [
@@ -229,20 +244,11 @@ def _counter(name: str, text: str, value: float) -> Metric:
 
 
 def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=[label])
-    _add(family, values.items())
-    return family
+    return labelled(GaugeMetricFamily, name, text, [label], (((value,), number) for value, number in values.items()))
 
 
 def _counters(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=[label])
-    _add(family, values.items())
-    return family
-
-
-def _add(family: GaugeMetricFamily | CounterMetricFamily, values: Iterable[tuple[str, float]]) -> None:
-    for label, value in values:
-        family.add_metric([label], float(value))
+    return labelled(CounterMetricFamily, name, text, [label], (((value,), number) for value, number in values.items()))
 
 
 def _histogram(name: str, text: str, label: str, histograms: Mapping[str, Histogram]) -> Metric:

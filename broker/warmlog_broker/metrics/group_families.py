@@ -8,12 +8,13 @@ transactions are passed over: a group that commits batches never commits the one
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.group.decisions.state import Group
-from warmlog_broker.coordinator.group.decisions.state import Partition as PartitionId
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.clock import now_ms
@@ -102,12 +103,13 @@ class GroupMetrics:
         targets = CounterMetricFamily("warmlog_group_target_assignments", "Targets of groups computed")
         targets.add_metric([], self._services.coordinators.groups.target_count)
         seconds = lags.seconds(times_ms, now_ms())
+        gauges = partial(labelled, GaugeMetricFamily)
         return [
-            _family("warmlog_groups", "Groups by state", ["state"], (((state,), n) for state, n in states.items())),
-            _family("warmlog_group_members", "Members", ["group"], (((name,), n) for name, n in members.items())),
+            gauges("warmlog_groups", "Groups by state", ["state"], (((state,), n) for state, n in states.items())),
+            gauges("warmlog_group_members", "Members", ["group"], (((name,), n) for name, n in members.items())),
             targets,
-            _family("warmlog_group_lag_records", "Records not read", ["group", "topic"], lags.records.items()),
-            _family("warmlog_group_lag_seconds", "Age of the oldest of them", ["group", "topic"], seconds),
+            gauges("warmlog_group_lag_records", "Records not read", ["group", "topic"], lags.records.items()),
+            gauges("warmlog_group_lag_seconds", "Age of the oldest of them", ["group", "topic"], seconds),
         ]
 
     def _add(self, lags: Lags, group: str, place: PartitionId, topic_name: str, offset: int) -> None:
@@ -143,8 +145,10 @@ class GroupMetrics:
                 headers = {place: header for place, header in zip(slices, read, strict=True) if header is not None}
                 offsets = {place: header.next_offset for place, header in headers.items() if header.is_control}
                 passed.update(offsets)
-                times = {place: _first_time_ms(header) for place, header in headers.items() if place not in offsets}
-                times_ms.update((place, time_ms) for place, time_ms in times.items() if time_ms >= 0)
+                for place, header in headers.items():  # the time of the first record, or what the broker has set
+                    time_ms = header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms
+                    if place not in offsets and time_ms >= 0:
+                        times_ms[place] = time_ms
                 if loop.time() > deadline_s:
                     return times_ms
         return times_ms
@@ -171,23 +175,25 @@ def _find(partition: Partition, offset: int) -> FileSlice | int | None:
 
 
 def _read_headers(slices: Collection[FileSlice]) -> list[BatchHeader | None]:
-    return [_read_header(piece) for piece in slices]
+    """In a thread: return the headers at these places; None for one that cannot be read."""
+    found: list[BatchHeader | None] = []
+    for piece in slices:
+        try:
+            found.append(read_header(piece.slice(0, HEADER_BYTES).pread()))
+        except (CorruptBatch, OSError):
+            found.append(None)
+    return found
 
 
-def _read_header(piece: FileSlice) -> BatchHeader | None:
-    try:
-        return read_header(piece.slice(0, HEADER_BYTES).pread())
-    except (CorruptBatch, OSError):
-        return None
-
-
-def _first_time_ms(header: BatchHeader) -> int:
-    """Return the time of the first record, or of the batch if the broker has set it; negative if unknown."""
-    return header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms
-
-
-def _family(name: str, text: str, labels: list[str], values: Iterable[tuple[tuple[str, ...], float]]) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=labels)
+def labelled(
+    kind: type[GaugeMetricFamily] | type[CounterMetricFamily],
+    name: str,
+    text: str,
+    labels: list[str],
+    values: Iterable[tuple[tuple[str, ...], float]],
+) -> Metric:
+    """Return a family of `kind` with a sample for each of `values`, which are given with the values of `labels`."""
+    family = kind(name, text, labels=labels)
     for label_values, value in values:
         family.add_metric(label_values, float(value))
     return family

@@ -5,18 +5,17 @@ Used for errors of connections, and for requests that failed because of the disk
 
 import logging
 
+from msgspec import Struct
+
 LINES = 10
 """The lines of each kind that are logged in a period."""
 PERIOD_S = 10.0
 
 
-class _Kind:
-    __slots__ = ("count", "last", "since_s")
-
-    def __init__(self, now_s: float) -> None:
-        self.since_s = now_s
-        self.count = 0
-        self.last = ""
+class _Kind(Struct):
+    since_s: float
+    count: int = 0
+    last: str = ""
 
 
 class RepeatedLines:

@@ -1,22 +1,15 @@
 """Threads for work that would block the event loop. All are started before the broker serves, so that a limit on
 threads is noticed at the start, and memory does not grow with the load."""
 
-import logging
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from queue import SimpleQueue
 from threading import Barrier
 from typing import Self
 
 from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
-
-Job = Callable[[], None]
-_log = logging.getLogger(__name__)
-
 
 DISK_THREADS = 4
 """Threads for sequential work: metadata, checkpoints, creating and removing directories."""
@@ -88,33 +81,3 @@ class ThreadPools(Struct, frozen=True):
         """Return when all have ended."""
         for pool in (self.disk, self.trying, self.cold_readers, self.preparers):
             pool.shutdown()
-
-
-class FlushThread:
-    """One thread that runs jobs in order, for syncs of the disk.
-
-    It uses a queue in C: there may be a thousand group commits a second, and an executor costs several times as much.
-    """
-
-    def __init__(self) -> None:
-        """Raises CannotStartThreads if the system allows no more."""
-        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
-        with starting("flushes"):
-            self._thread.start()
-
-    def submit(self, job: Job) -> None:
-        """Call `job` in the thread; it handles its own errors."""
-        self._jobs.put(job)
-
-    def close(self) -> None:
-        """Return when all jobs were run and the thread has ended. Idempotent."""
-        self._jobs.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
-                job()
-            except Exception:
-                _log.exception("a job of the flush thread failed: a bug")

@@ -21,14 +21,7 @@ from warmlog_broker.security.rights import (
     why_unacceptable,
 )
 from warmlog_protocol.errors import ApiError, InvalidRequest
-from warmlog_protocol.messages import (
-    AclBinding,
-    AclFilter,
-    CheckAclRequest,
-    CheckAclResponse,
-    Operation,
-    ResourceType,
-)
+from warmlog_protocol.messages import AclBinding, AclFilter, CheckAclRequest, CheckAclResponse, Operation, ResourceType
 
 MAX_ACLS = 10_000
 """Each takes some 300 bytes of memory, and of the metadata log."""
@@ -84,7 +77,8 @@ class Authorizer:
         """Called after rules have changed."""
         self._metadata = metadata
         self._super_users: Collection[str] = frozenset(config.super_user_principals)
-        self._rights = Rights(metadata.state.acls, allows_without_rules=config.allow_everyone_if_no_acl_found)
+        self._allows_without_rules = config.allow_everyone_if_no_acl_found
+        self._rights = Rights(metadata.state.acls, allows_without_rules=self._allows_without_rules)
         self._decisions: dict[tuple[str, int, str | None], Operations] = {}
         self._changing = asyncio.Lock()
         if self.is_on:
@@ -151,7 +145,6 @@ class Authorizer:
             if entry is not None:
                 await self._metadata.commit([entry])
                 for rule in entry.rules:
-                    self._rights.add(rule)
                     _log.info("%s has added the rule: %s", by, text_of(rule))
                 self._has_changed()
         return errors
@@ -163,12 +156,12 @@ class Authorizer:
             if rules:
                 await self._metadata.commit([AclsDeleted(rules)])
                 for rule in rules:
-                    self._rights.remove(rule)
                     _log.info("%s has removed the rule: %s", by, text_of(rule))
                 self._has_changed()
         return rules
 
     def _has_changed(self) -> None:
+        self._rights = Rights(self._metadata.state.acls, allows_without_rules=self._allows_without_rules)
         self._decisions.clear()
         for on_changed in self.on_changed:
             on_changed()

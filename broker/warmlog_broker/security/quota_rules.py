@@ -7,6 +7,7 @@ has the limit applies, each limit by itself. A quota of EVERY_OTHER applies to e
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from warmlog_broker.metadata.topic_names import shown
 from warmlog_protocol.errors import InvalidRequest
 from warmlog_protocol.messages import EVERY_OTHER, ClientQuota, QuotaKey, QuotaLimit
 
@@ -16,7 +17,6 @@ MAX_USER_CHARACTERS = 255
 MAX_CLIENT_ID_CHARACTERS = 100
 """The rest of what a client calls itself is cut off."""
 _MOST = MAX_USER_CHARACTERS, MAX_CLIENT_ID_CHARACTERS
-_SHOWN_CHARACTERS = 80
 
 
 class QuotaEntity(NamedTuple):
@@ -27,7 +27,7 @@ class QuotaEntity(NamedTuple):
 
     def __str__(self) -> str:
         parts = [("user", self.user), ("client id", self.client_id)]
-        return " and ".join(f"{kind} {_shown(name)}" for kind, name in parts if name is not None)
+        return " and ".join(f"{kind} {shown(name)}" for kind, name in parts if name is not None)
 
 
 QuotasByEntity = Mapping[tuple[str | None, str | None], Mapping[str, int]]
@@ -44,8 +44,9 @@ class AppliedLimit(NamedTuple):
 
 
 def applied_limit(quotas: QuotasByEntity, key: QuotaKey, user: str, client_id: str) -> AppliedLimit | None:
-    """Return the limit of a client; None if there is none."""
-    for quota in _by_precedence(user, client_id):
+    """Return the limit of a client, by the most specific quota in Kafka's order; None if there is none."""
+    of_user = [QuotaEntity(name, each) for name in (user, EVERY_OTHER) for each in (client_id, EVERY_OTHER, None)]
+    for quota in (*of_user, QuotaEntity(None, client_id), QuotaEntity(None, EVERY_OTHER)):
         if (limits := quotas.get(quota)) is not None and key in limits:
             shared_by = QuotaEntity(
                 None if quota.user is None else user, None if quota.client_id is None else client_id
@@ -61,12 +62,6 @@ def list_of_quotas(quotas: QuotasByEntity) -> list[ClientQuota]:
         ClientQuota(user, client_id, [QuotaLimit(key, value) for key, value in sorted(limits.items())])
         for (user, client_id), limits in in_order
     ]
-
-
-def _by_precedence(user: str, client_id: str) -> Sequence[QuotaEntity]:
-    """Return the entities that a client belongs to, the most specific first, in Kafka's order."""
-    of_user = [QuotaEntity(name, each) for name in (user, EVERY_OTHER) for each in (client_id, EVERY_OTHER, None)]
-    return [*of_user, QuotaEntity(None, client_id), QuotaEntity(None, EVERY_OTHER)]
 
 
 def changed_limits(quotas: QuotasByEntity, wanted: ClientQuota) -> dict[str, int]:
@@ -87,7 +82,7 @@ def _check_entity(entity: QuotaEntity) -> None:
     for name, kind, most in zip(entity, ("user", "client id"), _MOST, strict=True):
         if name is not None and not (0 < len(name) <= most and name.isprintable()):
             raise InvalidRequest(
-                f"the {kind} {_shown(name)} of a quota: 1 to {most} printable characters were expected, or "
+                f"the {kind} {shown(name)} of a quota: 1 to {most} printable characters were expected, or "
                 f"{EVERY_OTHER!r} for every other"
             )
 
@@ -98,14 +93,10 @@ def _check_limits(entity: QuotaEntity, limits: Sequence[QuotaLimit]) -> None:
         raise InvalidRequest(f"the quota of {entity}: at least one limit was expected, and none of them twice")
     for limit in limits:
         if limit.key not in set(QuotaKey):
-            raise InvalidRequest(f"there is no limit {_shown(limit.key)}: {', '.join(QuotaKey)} were expected")
+            raise InvalidRequest(f"there is no limit {shown(limit.key)}: {', '.join(QuotaKey)} were expected")
         if limit.value < 0:
             raise InvalidRequest(
                 f"{limit.key}: {limit.value} is not allowed, it must be at least 1; 0 removes the limit"
             )
         if limit.key == QuotaKey.CONNECTIONS and entity.client_id is not None:
             raise InvalidRequest("connections is a limit of users: leave out the client id")
-
-
-def _shown(name: str) -> str:
-    return repr(name if len(name) <= _SHOWN_CHARACTERS else name[:_SHOWN_CHARACTERS] + "…")

@@ -23,21 +23,19 @@ OTHER_USERS = "~other"
 MAX_HEARTBEAT_DELAY_S = 0.2
 """Members of groups would lose their partitions by longer ones: the shortest session is of 2 s."""
 
-_log = logging.getLogger(__name__)
-
-
-"""A rate, and the debt of those who exceed it. Pure: the time is an argument, in seconds of any clock.
-
-What is taken is never refused: it may leave a debt, and the taker is told how long the rate needs to repay it. If it
-waits that long before it takes more, the rate is kept over any period, but for what BURST_S allows and the last amount.
-"""
-
 BURST_S = 1.0
 """What a taker may save, as the time in which the rate gives it. Longer than a delay is rounded up by event loops."""
 
+_log = logging.getLogger(__name__)
+
 
 class TokenBucket:
-    """The account of one taker; full at first."""
+    """A rate, and the debt of those who exceed it; full at first. Pure: the time is in seconds of any clock.
+
+    What is taken is never refused: it may leave a debt, and the taker is told how long the rate needs to repay it. If
+    it waits that long before it takes more, the rate is kept over any period, but for what BURST_S allows and the last
+    amount.
+    """
 
     __slots__ = ("_balance", "_capacity", "_rate", "_updated_s")
 
@@ -140,14 +138,13 @@ class Quotas:
         client = principal, client_id
         found = self._clients.get(client)
         if found is None:
-            if len(self._clients) >= MAX_CLIENTS:
-                self._drop_idle()
+            if len(self._clients) >= MAX_CLIENTS:  # forget all clients, and the buckets that are as new ones
+                now_s = self._clock()
+                self._clients.clear()
+                self._buckets = {key: bucket for key, bucket in self._buckets.items() if not bucket.is_full(now_s)}
             user = _user_of(principal)
-            found = self._clients[client] = _Buckets(
-                self._bucket(QuotaKey.PRODUCER_BYTE_RATE, user, client_id),
-                self._bucket(QuotaKey.CONSUMER_BYTE_RATE, user, client_id),
-                self._bucket(QuotaKey.REQUEST_RATE, user, client_id),
-            )
+            rates = (QuotaKey.PRODUCER_BYTE_RATE, QuotaKey.CONSUMER_BYTE_RATE, QuotaKey.REQUEST_RATE)
+            found = self._clients[client] = _Buckets(*(self._bucket(rate, user, client_id) for rate in rates))
         return found
 
     def _bucket(self, key: QuotaKey, user: str, client_id: str) -> TokenBucket | None:
@@ -161,12 +158,6 @@ class Quotas:
         if shared_by not in self._buckets:
             self._buckets[shared_by] = TokenBucket(applied.value, self._clock())
         return self._buckets[shared_by]
-
-    def _drop_idle(self) -> None:
-        """Forget all clients, and the buckets that are as new ones."""
-        now_s = self._clock()
-        self._clients.clear()
-        self._buckets = {key: bucket for key, bucket in self._buckets.items() if not bucket.is_full(now_s)}
 
     def _take(self, bucket: TokenBucket, amount: int, principal: str, key: QuotaKey) -> float:
         delay_s = bucket.take(amount, self._clock(), self._max_throttle_s)

@@ -11,8 +11,9 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from warmlog_broker.metadata.metadata_log import AnyEntry, MetadataState, UserAltered, UserDeleted, UserSecretMade
+from warmlog_broker.metadata.metadata_log import Entry, MetadataState, UserAltered, UserDeleted, UserSecretMade
 from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.topic_names import shown
 from warmlog_protocol.errors import (
     ApiError,
     DuplicateResource,
@@ -32,23 +33,22 @@ MAX_GRACE_MS = 30 * 86_400_000
 SECRET_BYTES = 32
 RESERVED_NAMES = frozenset({"ANONYMOUS", "*"})
 """The principal of clients that do not authenticate, and Kafka's name for everyone."""
-_SHOWN_CHARACTERS = 80
 
 _log = logging.getLogger(__name__)
 
 
-def user_entries(state: MetadataState, wanted: AlteredUser, now_ms: int) -> list[AnyEntry]:
+def user_entries(state: MetadataState, wanted: AlteredUser, now_ms: int) -> list[Entry]:
     """Return the entries that change a user. ResourceNotFound, DuplicateResource, UnacceptableCredential, or
     InvalidRequest for a wrong change or grace period."""
     name, present = wanted.name, state.users.get(wanted.name)
     if wanted.change not in set(UserChange):
-        raise InvalidRequest(f"change {wanted.change} of user {_shown(name)}: 0, 1 or 2 was expected")
+        raise InvalidRequest(f"change {wanted.change} of user {shown(name)}: 0, 1 or 2 was expected")
     if present is None and wanted.change != UserChange.CREATE:
-        raise ResourceNotFound(f"there is no user {_shown(name)}")
+        raise ResourceNotFound(f"there is no user {shown(name)}")
     if wanted.change == UserChange.DELETE:
         return [UserDeleted(name)]
     if present is not None and wanted.change == UserChange.CREATE:
-        raise DuplicateResource(f"user {_shown(name)} exists: rotate it to give it another password")
+        raise DuplicateResource(f"user {shown(name)} exists: rotate it to give it another password")
     if present is None and len(state.users) >= MAX_USERS:
         raise InvalidRequest(f"there are {MAX_USERS} users, as many as a broker holds")
     _check_name(name)
@@ -69,7 +69,7 @@ def _with_grace(altered: UserAltered, present: UserAltered | None, grace_ms: int
     salts = {each.mechanism: (each.salt, each.iterations) for each in altered.credentials}
     if any(salts.get(each.mechanism) != (each.salt, each.iterations) for each in present.credentials):
         raise InvalidRequest(
-            f"the previous password of user {_shown(altered.name)} can only stay valid if the new credentials have its "
+            f"the previous password of user {shown(altered.name)} can only stay valid if the new credentials have its "
             "salts and numbers of iterations: ListUsers has them"
         )
     previous, end_ms = present.credentials, altered.changed_ms + grace_ms
@@ -87,7 +87,7 @@ def _check_name(name: str) -> None:
         is_allowed = False
     if not is_allowed or name in RESERVED_NAMES:
         raise UnacceptableCredential(
-            f"a user cannot be called {_shown(name)}: a name has 1 to {MAX_NAME_CHARACTERS} characters as SASLprep "
+            f"a user cannot be called {shown(name)}: a name has 1 to {MAX_NAME_CHARACTERS} characters as SASLprep "
             f"(RFC 4013) leaves them, no space at its ends, and is not {' or '.join(sorted(RESERVED_NAMES))}"
         )
 
@@ -95,10 +95,10 @@ def _check_name(name: str) -> None:
 def _check_credentials(wanted: AlteredUser) -> None:
     mechanisms = [each.mechanism for each in wanted.credentials]
     if not mechanisms or len(set(mechanisms)) != len(mechanisms):
-        raise UnacceptableCredential(f"user {_shown(wanted.name)} needs one credential for each mechanism")
+        raise UnacceptableCredential(f"user {shown(wanted.name)} needs one credential for each mechanism")
     for credential in wanted.credentials:
         if reason := why_unacceptable(credential):
-            raise UnacceptableCredential(f"user {_shown(wanted.name)}: {reason}")
+            raise UnacceptableCredential(f"user {shown(wanted.name)}: {reason}")
 
 
 def list_of_users(state: MetadataState, now_ms: int) -> list[ListedUser]:
@@ -164,8 +164,4 @@ def altered_user_error(wanted: Sequence[AlteredUser]) -> ApiError | None:
     if len(wanted) > MAX_CHANGES:
         return InvalidRequest(f"{len(wanted)} users to change in one request, {MAX_CHANGES} are allowed")
     twice = next((name for name, times in Counter(each.name for each in wanted).items() if times > 1), None)
-    return None if twice is None else InvalidRequest(f"user {_shown(twice)} is in the request more than once")
-
-
-def _shown(name: str) -> str:
-    return repr(name if len(name) <= _SHOWN_CHARACTERS else name[:_SHOWN_CHARACTERS] + "…")
+    return None if twice is None else InvalidRequest(f"user {shown(twice)} is in the request more than once")

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.on_demand import Coordinators
+from warmlog_broker.coordinator.surroundings import Surroundings
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.loader import LogOpener, Stored
 from warmlog_broker.handlers.context import Services
@@ -104,7 +105,6 @@ class Engine:
         self._retention_now_ms = retention_now_ms
         self.services = self._make_services(stored, retention_now_ms=retention_now_ms)
         coordinators = self.services.coordinators
-        self.services.broker_changes.on_altered.append(coordinators.take_settings)
         undo.callback(coordinators.close)
         coordinators.start()
 
@@ -173,14 +173,16 @@ class Engine:
             delayed_fetches=DelayedFetches(),
             producer_ids=producer_ids,
             coordinators=Coordinators(
-                self.topics,
-                producer_ids,
-                config,
-                authorizer=authorizer,
-                timers=runtime.timers,
-                lines=runtime.lines,
-                threads=runtime.threads.cold_readers,
-                retention_now_ms=retention_now_ms,
+                Surroundings(
+                    topics=self.topics,
+                    config=config,
+                    producer_ids=producer_ids,
+                    authorizer=authorizer,
+                    timers=runtime.timers,
+                    lines=runtime.lines,
+                    threads=runtime.threads.cold_readers,
+                    retention_now_ms=retention_now_ms,
+                )
             ),
             users=Users(self._metadata, now_ms),
             quotas=Quotas(self._metadata, runtime.loop.time, config.quota_max_throttle_ms),

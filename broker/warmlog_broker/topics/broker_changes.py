@@ -7,8 +7,7 @@ what the broker was started with, also after a restart.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from warmlog_broker.config.broker_config import SETTINGS, BrokerConfig, parse_setting, unknown_setting
-from warmlog_broker.config.given import Origin, shown
+from warmlog_broker.config.broker_config import SETTINGS, BrokerConfig, Origin, parse_setting, shown, unknown_setting
 from warmlog_broker.metadata.metadata_log import BrokerAltered
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.topics.topic_changes import TopicChanges
@@ -97,10 +96,6 @@ class BrokerChanges:
             if name not in SETTINGS:
                 raise unknown_setting(name)
         own = {name: text for name, text in self._own.items() if name not in unset}
-        return own | {name: _normalized(name, text) for name, text in wanted.items()}
-
-
-def _normalized(name: str, text: str) -> str:
-    """Return the text in the form that every version reads: `7d` is `604800000`."""
-    value = parse_setting(name, text)
-    return SETTINGS[name].format(value)
+        # In the form that every version reads: 7d is 604800000.
+        values = {name: parse_setting(name, text) for name, text in wanted.items()}
+        return own | {name: SETTINGS[name].format(value) for name, value in values.items()}

@@ -150,7 +150,10 @@ class Moves:
         partition.begin_move()  # ends compaction of the partition
         try:
             await self._in_thread(target.data.require_room, log.size_bytes)
-            await self._end_compaction(log)
+            log.compaction.stop()
+            while (replacement := log.local.replacement) is not None:  # a replacement of segments that has begun
+                await self._in_thread(replacement.sync)
+                log.local.advance(replacement)
             directory = await self._in_thread(make_directory, log, target.path)
             move = self._under_way[partition] = Move(partition, target, LogCopy.begin(log, directory))
         except OSError as error:
@@ -163,13 +166,6 @@ class Moves:
         target.incoming += 1
         _log.info("%s: the move to %s begins, %d bytes", name, target.path, log.size_bytes)
         move.task = self._loop.create_task(self._run(move), name=f"move {name}")
-
-    async def _end_compaction(self, log: Log) -> None:
-        """Cancel the compaction of `log`, and complete a replacement of segments that has begun."""
-        log.compaction.stop()
-        while (replacement := log.local.replacement) is not None:
-            await self._in_thread(replacement.sync)
-            log.local.advance(replacement)
 
     async def _run(self, move: Move) -> None:
         partition, name = move.partition, move.partition.key.directory_name

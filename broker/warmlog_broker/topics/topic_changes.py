@@ -73,25 +73,19 @@ class TopicChanges:
             entries: list[TopicCreated] = []
             async for change in in_turns(wanted, CHECKED_A_TURN):
                 try:
-                    entries.append(self._altered(change))
+                    own = self._changeable(change.name).entry
+                    settings = changed_settings(own.settings, change, defaults=self._config.topic_defaults)
+                    entries.append(replace(own, settings=settings))
+                    results.append(None)
                 except ApiError as error:
                     results.append(error)
-                else:
-                    results.append(None)
             changed = [entry for entry in entries if entry != self._topics.get(entry.name).entry]
             if changed and not validate_only:
-                await self._alter(changed)
+                await self._metadata.commit([TopicAltered(each.topic_id, each.name, each.settings) for each in changed])
+                await self._put_in_force(changed)
+                for entry in changed:
+                    _log.info("topic %r altered, its own settings are now: %s", entry.name, entry.settings or "none")
             return results
-
-    def _altered(self, change: AlteredTopic) -> TopicCreated:
-        entry = self._changeable(change.name).entry
-        return replace(entry, settings=changed_settings(entry.settings, change, defaults=self._config.topic_defaults))
-
-    async def _alter(self, entries: Sequence[TopicCreated]) -> None:
-        await self._metadata.commit([TopicAltered(entry.topic_id, entry.name, entry.settings) for entry in entries])
-        await self._put_in_force(entries)
-        for entry in entries:
-            _log.info("topic %r altered, its own settings are now: %s", entry.name, entry.settings or "none")
 
     async def check_defaults(self, defaults: LogConfig) -> None:
         """Raise InvalidConfig if a topic's own settings contradict other defaults. `Topics.changing` must be held."""
@@ -126,11 +120,10 @@ class TopicChanges:
                     topic = self._check_addition(new, existing)
                     if not validate_only:
                         await self._add(topic, new.count)
-                except ApiError as error:
-                    results.append(error)
-                else:
                     existing += new.count - len(topic.partitions)
                     results.append(None)
+                except ApiError as error:
+                    results.append(error)
             return results
 
     def _check_addition(self, new: NewPartitions, existing: int) -> Topic:
@@ -161,7 +154,7 @@ class TopicChanges:
             _log.error("partitions could not be added to topic %r: %s", entry.name, error)
             await self._undo(topic, added)
             raise
-        self._topics.extend(entry, loaded)
+        self._topics.add(entry, loaded)
         _log.info("topic %r has %d partitions now, %d more", entry.name, total, len(added))
 
     async def _undo(self, topic: Topic, added: Collection[int]) -> None:

@@ -6,7 +6,7 @@ settings and adds partitions. A deletion is written to the metadata log first, t
 Kafka's `-delete` form, and removed after file.delete.delay.ms (`data_dirs/deletion`). Directories that belong to no
 topic are left alone.
 
-Internal topics hold state of the broker itself: `register_internal` and `internal`.
+Internal topics hold state of the broker itself: `internal`.
 """
 
 import asyncio
@@ -160,7 +160,6 @@ class Topics:
         self._on_deleted = on_deleted
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
-        self._internal: dict[str, InternalTopic] = {}
         self._watchers: dict[str, list[PartitionWatcher]] = {}
         self.on_changed: list[Callable[[str], None]] = []
         """Called with the name of a topic after it was added or deleted, or got more partitions."""
@@ -185,7 +184,7 @@ class Topics:
         """Return the topic called `name`; UnknownTopicOrPartition if there is none."""
         topic = self._topics.get(name)
         if topic is None:
-            raise _unknown(name)
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         return topic
 
     def find(self, name: str) -> Topic | None:
@@ -217,9 +216,7 @@ class Topics:
 
         InvalidTopic for an internal topic if the request is `to_change` its content.
         """
-        topic = self._topics.get(name)
-        if topic is None:
-            raise _unknown(name)
+        topic = self.get(name)
         if to_change and topic.entry.is_internal:
             raise _internal_refusal(name)
         partitions = topic.partitions
@@ -241,22 +238,15 @@ class Topics:
         """The settings in force for a topic: its own over the broker's defaults."""
         return LogConfig.from_settings(entry.settings, base=self._config.topic_defaults)
 
-    def add(self, entry: TopicCreated, loaded: Sequence[LoadedPartition]) -> Topic:
-        """Serve a topic, whose logs are open unless they have failed."""
-        config = self.settings_of(entry)
-        topic = self._put(Topic(entry, config, self._serve(entry, config, loaded)))
-        self._tell_watchers(topic.name, topic.partitions)
-        self._tell_changed(topic.name)
-        return topic
-
-    def extend(self, entry: TopicCreated, loaded: Sequence[LoadedPartition]) -> Topic:
-        """Serve the further partitions of a topic that exists; `entry` has their total number."""
-        old = self._topics[entry.name]
-        added = self._serve(entry, old.config, loaded, first=len(old.partitions))
-        topic = self._put(Topic(entry, old.config, [*old.partitions, *added]))
-        self._tell_watchers(topic.name, added)
-        self._tell_changed(topic.name)
-        return topic
+    def add(self, entry: TopicCreated, loaded: Sequence[LoadedPartition]) -> None:
+        """Serve a topic, or the further partitions of one that exists. Their logs are open unless they have failed."""
+        config, present = self.settings_of(entry), self._topics.get(entry.name)
+        partitions = present.partitions if present is not None else ()
+        added = self._serve(entry, config, loaded, first=len(partitions))
+        self._put(Topic(entry, config, [*partitions, *added]))
+        for watcher in self._watchers.get(entry.name, ()):
+            _tell_loaded(watcher, added)
+        self._tell_changed(entry.name)
 
     def alter(self, entry: TopicCreated) -> Topic:
         """Put the settings of `entry` in force for a topic that exists: the one place that hands them to all parts."""
@@ -271,7 +261,7 @@ class Topics:
         return topic
 
     def _serve(
-        self, entry: TopicCreated, config: LogConfig, loaded: Sequence[LoadedPartition], *, first: int = 0
+        self, entry: TopicCreated, config: LogConfig, loaded: Sequence[LoadedPartition], *, first: int
     ) -> list[Partition]:
         partitions = []
         for index, (data, log, failure) in enumerate(loaded, first):
@@ -293,10 +283,6 @@ class Topics:
         topic = self._topics.get(name)
         if topic is not None:
             _tell_loaded(watcher, topic.partitions)
-
-    def _tell_watchers(self, name: str, partitions: Sequence[Partition]) -> None:
-        for watcher in self._watchers.get(name, ()):
-            _tell_loaded(watcher, partitions)
 
     def _tell_changed(self, name: str) -> None:
         for told in self.on_changed:
@@ -320,22 +306,23 @@ class Topics:
         await self._metadata.commit(entries)
         return [await self._make(result) if isinstance(result, TopicCreated) else result for result in checked]
 
-    def register_internal(self, topic: InternalTopic) -> None:
-        """Let `internal` create `topic`. InvalidConfig, if its settings are not valid."""
-        assert topic.name.startswith(INTERNAL_PREFIX)
-        LogConfig.from_settings(topic.settings, base=self._config.topic_defaults)
-        self._internal[topic.name] = topic
-
-    async def internal(self, name: str) -> Topic:
-        """Return the registered internal topic called `name`. The first call creates it durably.
+    async def internal(self, new: InternalTopic) -> Topic:
+        """Return an internal topic. The first call creates it durably.
 
         An existing topic keeps the partitions and settings with which it was created. Raises InvalidTopic for a topic
-        that a client of 0.1.0 created under this name, and the errors of `create`.
+        that a client of 0.1.0 created under this name, InvalidConfig, and the errors of `create`.
         """
+        name = new.name
+        assert name.startswith(INTERNAL_PREFIX)
         if name not in self._topics:
+            LogConfig.from_settings(new.settings, base=self._config.topic_defaults)
             async with self.changing:
                 if name not in self._topics:
-                    await self._create_internal(self._internal[name])
+                    entry = TopicCreated(name, uuid4().bytes, new.partitions, dict(new.settings), is_internal=True)
+                    self._refuse_remains(entry)
+                    (result,) = await self._create([entry])
+                    if isinstance(result, ApiError):
+                        raise result
         topic = self._topics[name]
         if not topic.is_internal:
             raise InvalidTopic(
@@ -343,13 +330,6 @@ class Topics:
                 f"what is needed of it to another topic, and delete it"
             )
         return topic
-
-    async def _create_internal(self, new: InternalTopic) -> None:
-        entry = TopicCreated(new.name, uuid4().bytes, new.partitions, dict(new.settings), is_internal=True)
-        self._refuse_remains(entry)
-        (result,) = await self._create([entry])
-        if isinstance(result, ApiError):
-            raise result
 
     async def delete(self, name: str) -> None:
         """Delete a topic for a client. On return the deletion is durable; its files are removed later."""
@@ -375,12 +355,7 @@ class Topics:
             try:
                 if times_asked[new.name] > 1:
                     raise InvalidRequest(f"topic {new.name!r} is in the request more than once")
-                entry = check_new_topic(
-                    new,
-                    existing=names,
-                    partition_count=partition_count,
-                    config=self._config,
-                )
+                entry = check_new_topic(new, existing=names, partition_count=partition_count, config=self._config)
                 self._refuse_remains(entry)
             except ApiError as error:
                 results.append(error)
@@ -443,10 +418,6 @@ class Topics:
         if renamed.is_finished and self._directories.are_all_live:
             self._metadata.note(TopicRemoved(deleted.topic_id))
         _log.info("topic %r deleted", deleted.name)
-
-
-def _unknown(name: str) -> UnknownTopicOrPartition:
-    return UnknownTopicOrPartition(f"there is no topic {name!r}")
 
 
 def _internal_refusal(name: str) -> InvalidTopic:

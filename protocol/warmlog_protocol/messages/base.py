@@ -89,3 +89,19 @@ class IsolationLevel(IntEnum):
 
 class Message(Struct, array_like=True, frozen=True, gc=False):
     """The base class of all messages: an immutable msgpack array."""
+
+
+class ItemResult(Message, frozen=True):
+    """The base of results for single items of a request. The text is empty if the code is NONE."""
+
+    error_code: int
+    error_message: str
+
+
+class PartitionResult(Message, frozen=True):
+    """The same for items that are partitions."""
+
+    topic: str
+    partition: int
+    error_code: int
+    error_message: str

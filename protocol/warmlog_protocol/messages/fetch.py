@@ -9,6 +9,7 @@ from warmlog_protocol.messages.base import (
     Int64,
     IsolationLevel,
     Message,
+    PartitionResult,
 )
 
 
@@ -67,7 +68,7 @@ class DivergingEpoch(Message, frozen=True):
     end_offset: int
 
 
-class FetchedPartition(Message, frozen=True):
+class FetchedPartition(PartitionResult, frozen=True):
     """`size_bytes` of batches in the payload; the first may begin below the fetch offset, the last may be cut off.
 
     `has_dense_offsets`: each batch of columns begins where the one before it ended, so that a gap is damage. No CRC
@@ -79,10 +80,6 @@ class FetchedPartition(Message, frozen=True):
     `diverging`: the log was truncated after the reader had read up to the fetch offset; nothing is read (KIP-595).
     """
 
-    topic: str
-    partition: int
-    error_code: int
-    error_message: str
     high_watermark: int
     last_stable_offset: int
     log_start_offset: int

@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs and DescribeLogDirs: which data directory holds which partitions."""
 
-from warmlog_protocol.messages.base import Int32, Message
+from warmlog_protocol.messages.base import Int32, ItemResult, Message, PartitionResult
 
 
 class ReplicaLogDir(Message, frozen=True):
@@ -17,13 +17,8 @@ class AlterReplicaLogDirsRequest(Message, frozen=True):
     partitions: list[ReplicaLogDir]
 
 
-class AlteredReplicaLogDir(Message, frozen=True):
+class AlteredReplicaLogDir(PartitionResult, frozen=True):
     """The result for one partition. Without an error the move has begun, and continues after a restart."""
-
-    topic: str
-    partition: int
-    error_code: int
-    error_message: str
 
 
 class AlterReplicaLogDirsResponse(Message, frozen=True):
@@ -52,11 +47,9 @@ class LogDirReplica(Message, frozen=True):
     is_future: bool = False
 
 
-class LogDir(Message, frozen=True):
+class LogDir(ItemResult, frozen=True):
     """A data directory. Sizes are those of its file system, -1 if it does not respond; `usable_bytes` are free."""
 
-    error_code: int
-    error_message: str
     path: str
     partitions: list[LogDirReplica]
     total_bytes: int = -1

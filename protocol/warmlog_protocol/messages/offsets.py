@@ -1,6 +1,6 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords: offsets by time and by leader epoch, and the log start."""
 
-from warmlog_protocol.messages.base import CONSUMER_REPLICA_ID, Int32, Int64, IsolationLevel, Message
+from warmlog_protocol.messages.base import CONSUMER_REPLICA_ID, Int32, Int64, IsolationLevel, Message, PartitionResult
 
 
 class ListOffsetsPartition(Message, frozen=True):
@@ -20,13 +20,9 @@ class ListOffsetsRequest(Message, frozen=True):
     replica_id: Int32 = CONSUMER_REPLICA_ID
 
 
-class ListedOffset(Message, frozen=True):
+class ListedOffset(PartitionResult, frozen=True):
     """`offset` is -1 if no record is at or after the requested time."""
 
-    topic: str
-    partition: int
-    error_code: int
-    error_message: str
     timestamp_ms: int
     offset: int
     leader_epoch: int
@@ -53,17 +49,13 @@ class DeleteRecordsRequest(Message, frozen=True):
     partitions: list[DeleteRecordsPartition]
 
 
-class DeletedRecords(Message, frozen=True):
+class DeletedRecords(PartitionResult, frozen=True):
     """`low_watermark` is the log start offset, which is durable at the response; -1 with an error.
 
     Offsets above the high watermark or below -1 are OFFSET_OUT_OF_RANGE; a topic whose cleanup.policy does not say
     delete is POLICY_VIOLATION.
     """
 
-    topic: str
-    partition: int
-    error_code: int
-    error_message: str
     low_watermark: int
 
 
@@ -92,17 +84,13 @@ class OffsetForLeaderEpochRequest(Message, frozen=True):
     replica_id: Int32 = CONSUMER_REPLICA_ID
 
 
-class EpochEndOffset(Message, frozen=True):
+class EpochEndOffset(PartitionResult, frozen=True):
     """`end_offset` is the first offset after the batches of `leader_epoch`: the requested one, or the newest below it.
 
     For the latest epoch that is `log_end_offset`. Both are -1 if no such epoch is known: it is newer than all, or no
     batch has one. FENCED_LEADER_EPOCH if the client's current epoch is older than the broker's, UNKNOWN_… if newer.
     """
 
-    topic: str
-    partition: int
-    error_code: int
-    error_message: str
     leader_epoch: int
     end_offset: int
     log_end_offset: int

@@ -2,7 +2,7 @@
 
 from msgspec import field
 
-from warmlog_protocol.messages.base import Int32, Int64, Message
+from warmlog_protocol.messages.base import Int32, Int64, Message, PartitionResult
 
 
 class FindSplitsPartition(Message, frozen=True):
@@ -39,13 +39,9 @@ class FoundSplit(Message, frozen=True):
     max_timestamp_ms: int | None = None
 
 
-class FoundSplits(Message, frozen=True):
+class FoundSplits(PartitionResult, frozen=True):
     """The splits of one range, in order. The last one ends where the range does, unless there are no batches there."""
 
-    topic: str
-    partition: int
-    error_code: int
-    error_message: str
     splits: list[FoundSplit] = field(default_factory=list)
 
 

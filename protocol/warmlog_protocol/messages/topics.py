@@ -2,7 +2,7 @@
 
 from msgspec import field
 
-from warmlog_protocol.messages.base import Int32, Message
+from warmlog_protocol.messages.base import Int32, ItemResult, Message
 
 
 class NewTopic(Message, frozen=True):
@@ -21,11 +21,9 @@ class CreateTopicsRequest(Message, frozen=True):
     validate_only: bool = False
 
 
-class CreatedTopic(Message, frozen=True):
+class CreatedTopic(ItemResult, frozen=True):
     """The result for one NewTopic. The response is sent once the metadata log is flushed."""
 
-    error_code: int
-    error_message: str
     name: str
     topic_id: bytes
     partitions: int
@@ -43,11 +41,9 @@ class DeleteTopicsRequest(Message, frozen=True):
     names: list[str]
 
 
-class DeletedTopic(Message, frozen=True):
+class DeletedTopic(ItemResult, frozen=True):
     """The result for one name."""
 
-    error_code: int
-    error_message: str
     name: str
 
 
@@ -72,11 +68,9 @@ class AlterTopicsRequest(Message, frozen=True):
     validate_only: bool = False
 
 
-class AlterTopicResult(Message, frozen=True):
+class AlterTopicResult(ItemResult, frozen=True):
     """The result for one AlteredTopic. Without an error the settings are durable and in force."""
 
-    error_code: int
-    error_message: str
     name: str
 
 
@@ -100,11 +94,9 @@ class CreatePartitionsRequest(Message, frozen=True):
     validate_only: bool = False
 
 
-class CreatedPartitions(Message, frozen=True):
+class CreatedPartitions(ItemResult, frozen=True):
     """The result for one NewPartitions. Without an error the partitions are durable and served."""
 
-    error_code: int
-    error_message: str
     name: str
 
 
@@ -137,11 +129,9 @@ class ConfigValue(Message, frozen=True):
     """Whether it can be altered while the broker runs; false from a broker before that was possible."""
 
 
-class DescribedConfigs(Message, frozen=True):
+class DescribedConfigs(ItemResult, frozen=True):
     """The settings of one topic, or of the broker under the empty name."""
 
-    error_code: int
-    error_message: str
     name: str
     entries: list[ConfigValue]
 

@@ -40,7 +40,8 @@ class ClientExchange:
         self._mechanism = mechanism
         self._password = password
         self._nonce = nonce or token_urlsafe(NONCE_BYTES)
-        self._first = f"n={_escaped(prepared(username))},r={self._nonce}"
+        name = prepared(username).replace("=", "=3D").replace(",", "=2C")
+        self._first = f"n={name},r={self._nonce}"
         self._signature = b""
 
     def first(self) -> bytes:
@@ -50,10 +51,18 @@ class ClientExchange:
     def final(self, server_first: bytes) -> bytes:
         """Return the client-final message. ScramError if the server's message is wrong or asks for too little."""
         text = _text(server_first)
-        nonce, salt, iterations = _values(text, "r", "s", "i")
+        nonce, encoded_salt, iterations = _values(text, "r", "s", "i")
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise ScramError("the server did not add to the nonce")
-        keys = derive_keys(self._mechanism, self._password, _salt(salt), _iterations(iterations))
+        if (
+            not (iterations.isascii() and iterations.isdigit())
+            or not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS
+        ):
+            raise ScramError(f"{iterations[:20]!r} iterations, {MIN_ITERATIONS} to {MAX_ITERATIONS} were expected")
+        salt = _decoded(encoded_salt)
+        if len(salt) > MAX_SALT_BYTES:
+            raise ScramError(f"a salt of {len(salt)} bytes, at most {MAX_SALT_BYTES} were expected")
+        keys = derive_keys(self._mechanism, self._password, salt, int(iterations))
         without_proof = f"c={_encoded(b'n,,')},r={nonce}"
         message = f"{self._first},{text},{without_proof}".encode()
         name = MECHANISMS[self._mechanism]
@@ -88,7 +97,9 @@ class ServerExchange:
         if flag not in ("n", "y") or authorization:
             raise ScramError("a channel binding or another user to act for, which are not supported")
         name, nonce = _values(bare, "n", "r")
-        self.username = _unescaped(name)
+        if name.count("=") != name.count("=3D") + name.count("=2C"):
+            raise ScramError("a name with a wrong escape")
+        self.username = name.replace("=2C", ",").replace("=3D", "=")
         self._binding = f"{flag},,".encode()
         self._nonce = nonce + self._nonce
         credential = self._find(self.username)[0]
@@ -137,19 +148,6 @@ def _values(text: str, *names: str) -> list[str]:
     return [part[2:] for part in parts[: len(names)]]
 
 
-def _salt(text: str) -> bytes:
-    salt = _decoded(text)
-    if len(salt) > MAX_SALT_BYTES:
-        raise ScramError(f"a salt of {len(salt)} bytes, at most {MAX_SALT_BYTES} were expected")
-    return salt
-
-
-def _iterations(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not MIN_ITERATIONS <= int(text) <= MAX_ITERATIONS:
-        raise ScramError(f"{text[:20]!r} iterations, {MIN_ITERATIONS} to {MAX_ITERATIONS} were expected")
-    return int(text)
-
-
 def _encoded(data: bytes) -> str:
     return b64encode(data).decode()
 
@@ -159,16 +157,6 @@ def _decoded(text: str) -> bytes:
         return b64decode(text, validate=True)
     except ValueError:
         raise ScramError("a value that is not base64") from None
-
-
-def _escaped(name: str) -> str:
-    return name.replace("=", "=3D").replace(",", "=2C")
-
-
-def _unescaped(name: str) -> str:
-    if name.count("=") != name.count("=3D") + name.count("=2C"):
-        raise ScramError("a name with a wrong escape")
-    return name.replace("=2C", ",").replace("=3D", "=")
 
 
 def _xor(one: bytes, other: bytes) -> bytes:

@@ -1,8 +1,8 @@
 """What the clients of one run have seen: the history that is checked in the end."""
 
+import hashlib
 import zlib
 from dataclasses import dataclass, field
-from random import Random
 from typing import NamedTuple
 
 from faults.history.members import GroupNotes
@@ -21,8 +21,9 @@ class Place(NamedTuple):
 
 def value_of(writer: str, number: int) -> bytes:
     """The value of a writer's record: its name, the number, and bytes that only depend on them."""
-    filling = Random(f"{writer}:{number}")
-    return f"{writer}:{number}:".encode() + filling.randbytes(filling.randrange(MAX_FILLING_BYTES))
+    head = b"%b:%d:" % (writer.encode(), number)
+    filling = hashlib.shake_128(head)
+    return head + filling.digest(int.from_bytes(filling.digest(2), "big") % MAX_FILLING_BYTES)
 
 
 def author_of(value: bytes) -> tuple[str, int]:

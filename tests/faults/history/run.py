@@ -42,6 +42,8 @@ SETTINGS: dict[str, object] = {
     "log_cleaner_backoff_ms": 200,
 }
 SETTLE_TIMEOUT_S = 420.0
+FULL_SPEED_S = 0.001
+"""A pause of the writers: they take all the processor time that there is."""
 
 
 @dataclass(slots=True)
@@ -92,6 +94,7 @@ def run(
     faults: list[str],
     settings: Mapping[str, object] = MappingProxyType({}),
     group_timeout_s: float = SETTLE_TIMEOUT_S,
+    pause_s: float = FULL_SPEED_S,
 ) -> Outcome:
     """Lets `fault_count` faults happen, drawn by `seed` from `faults`, and checks what is left.
 
@@ -100,9 +103,12 @@ def run(
     where a fault hits them: that is timing. The same seed repeats the same faults, not the same history.
 
     At the end the group has `group_timeout_s` to read everything. It never does if the log has lost what it committed.
+    Each writer pauses for `pause_s` after every 20 records.
     """
     try:
-        return asyncio.run(_run(workspace, seed, fault_count, faults, SETTINGS | dict(settings), group_timeout_s))
+        return asyncio.run(
+            _run(workspace, seed, fault_count, faults, SETTINGS | dict(settings), group_timeout_s, pause_s)
+        )
     except BrokerFailed as error:
         last_lines = error.output.strip().splitlines()[-3:]
         return Outcome(seed, [f"start: the broker does not start again: {' / '.join(last_lines)}"])
@@ -115,6 +121,7 @@ async def _run(
     faults: list[str],
     settings: dict[str, object],
     group_timeout_s: float,
+    pause_s: float,
 ) -> Outcome:
     started_s = time.monotonic()
     luck = Random(seed)
@@ -130,7 +137,7 @@ async def _run(
             transactions.pairs as target.pairs,
             transactions.jobs as target.jobs,
         ):
-            work = _start_work(target, notes, seed, stopping)
+            work = _start_work(target, notes, seed, stopping, pause_s)
             work += transactions.start(target.producers_proxy.address, stopping)
             readers = _start_readers(target.proxy.address, notes, target.members)
             await _torment(target, notes, luck, fault_count, faults, [*work, *readers])
@@ -191,14 +198,16 @@ async def _create_topics(address: str) -> None:
     await workload.create_topic(address, STATE_TOPIC, PARTITIONS, TINY_SEGMENTS | COMPACTION)
 
 
-def _start_work(target: Target, notes: Notes, seed: int, stopping: asyncio.Event) -> list["asyncio.Future[None]"]:
+def _start_work(
+    target: Target, notes: Notes, seed: int, stopping: asyncio.Event, pause_s: float
+) -> list["asyncio.Future[None]"]:
     """Whoever changes something; each with a luck of its own, so that they do not take the nemesis's."""
     address = target.proxy.address
     short = [(topic, partition) for topic in (SHORT_TOPIC, TRIMMED_TOPIC) for partition in range(PARTITIONS)]
     every = [(topic, partition) for topic in (*LOG_TOPICS, STATE_TOPIC) for partition in range(PARTITIONS)]
     return [
         *(
-            asyncio.ensure_future(workload.write(target.producers_proxy.address, writer, stopping))
+            asyncio.ensure_future(workload.write(target.producers_proxy.address, writer, stopping, pause_s))
             for writer in notes.writers
         ),
         asyncio.ensure_future(workload.administer(address, notes, stopping)),

@@ -17,8 +17,8 @@ GIVE_UP_MS = 400_000
 """On a busy machine starts take long, and a writer may find the broker up only now and then."""
 
 
-async def write(address: str, notes: WriterNotes, stopping: asyncio.Event) -> None:
-    """Sends numbered records until it is stopped, and notes what became of each."""
+async def write(address: str, notes: WriterNotes, stopping: asyncio.Event, pause_s: float) -> None:
+    """Sends numbered records until it is stopped, with a pause after every 20, and notes what became of each."""
     producer = Producer(
         address,
         idempotent=notes.is_idempotent,
@@ -38,7 +38,7 @@ async def write(address: str, notes: WriterNotes, stopping: asyncio.Event) -> No
             if len(unsettled) >= MAX_UNSETTLED:
                 await _settle(notes, *unsettled.popleft())
             elif number % 20 == 0:
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(pause_s)
         while unsettled:
             await _settle(notes, *unsettled.popleft())
 

@@ -57,7 +57,14 @@ def write(broker: BrokerProcess, topic: str, copies: Path, cases: list[Case] = C
     """Creates and fills `topic`; a few of its keys come again and again. Returns once all of it is flushed, stored in
     the checkpoints, and compacted if the topic's name says so."""
     with WireClient(broker.address) as client:
-        client.create_topic(topic, len(cases), segment_bytes="2000", index_interval_bytes="500", **SETTINGS[topic])
+        client.create_topic(
+            topic,
+            len(cases),
+            segment_bytes="2000",
+            index_interval_bytes="500",
+            segment_index_bytes="4096",
+            **SETTINGS[topic],
+        )
         for batch in range(BATCHES):
             first = batch * RECORDS
             offsets = range(first, first + RECORDS)

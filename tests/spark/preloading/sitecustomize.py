@@ -1,18 +1,15 @@
-"""Imported by every Python that the tests' Spark starts: its daemons import what workers need before they fork them.
+"""Imported by every Python that the tests' Spark starts: its daemons and its runners of streams are forks.
 
-Otherwise each worker imports it anew, and Spark starts new workers whenever a task or a planning has failed.
+Otherwise each of them, and each worker, imports all that they need anew, and Spark starts new ones for each stream and
+whenever a task or a planning has failed.
 """
-# ruff: noqa: F401
 
 import os
 import sys
 
-if "pyspark.daemon" in sys.orig_argv:
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy starts threads otherwise, and a fork takes none along
-    import pyarrow
-    import pyspark.sql.datasource
+if "SPARK_FORK_SERVER" in os.environ and sys.orig_argv[1:2] == ["-m"] and sys.orig_argv[2].startswith("pyspark."):
+    tests = os.path.abspath(f"{__file__}/../../..")  # noqa: PTH100 - pathlib takes longer to import than the rest
+    sys.path.insert(0, tests)
+    from fork_client import run_in_fork
 
-    import warmlog.ranges.range_reader
-    import warmlog.spark.read.planning
-    import warmlog.spark.source
-    import warmlog.spark.write.writer
+    os._exit(run_in_fork(os.environ["SPARK_FORK_SERVER"], sys.orig_argv[2:]))

@@ -7,18 +7,17 @@ in the order of their arrival, so that neither can keep the other waiting for ev
 from collections import deque
 from typing import Generic, TypeVar
 
+from msgspec import Struct
+
 W = TypeVar("W")
 
 
-class _Turns(Generic[W]):
+class _Turns(Struct, Generic[W]):
     """One key that is in use."""
 
-    __slots__ = ("holders", "is_shared", "waiting")
-
-    def __init__(self, *, is_shared: bool) -> None:
-        self.holders = 1
-        self.is_shared = is_shared
-        self.waiting: deque[tuple[bool, W]] = deque()
+    is_shared: bool
+    waiting: deque[tuple[bool, W]]
+    holders: int = 1
 
 
 class KeyOrder(Generic[W]):
@@ -37,7 +36,7 @@ class KeyOrder(Generic[W]):
         """Enter a key that `is_free`; `leave` ends this turn."""
         turns = self._turns.get(key)
         if turns is None:
-            self._turns[key] = _Turns(is_shared=is_shared)
+            self._turns[key] = _Turns(is_shared, deque())
             return
         assert is_shared
         assert turns.is_shared

@@ -21,17 +21,7 @@ READ_BYTES = 1 << 20
 RECORDS_A_TURN = 200
 """Records that are replayed in one turn of the event loop: about 1 ms."""
 RETRY_S = 0.01
-"""The pause after a read that found nothing because files were being replaced."""
-
-
-class _Progress:
-    """Wakes the load when the high watermark moves, or the partition can no longer be read."""
-
-    def __init__(self) -> None:
-        self.moved = asyncio.Event()
-
-    def partition_moved(self, _partition: Partition) -> None:
-        self.moved.set()
+"""The pause after a read that found nothing: the rest is not durable yet, or files were being replaced."""
 
 
 async def load(partition: Partition, state: State, threads: Executor) -> int:
@@ -48,12 +38,9 @@ async def load(partition: Partition, state: State, threads: Executor) -> int:
         async for record in in_turns(records, RECORDS_A_TURN):
             state.replay(record)
         count += len(records)
-        log = partition.log
-        if offset >= log.log_end_offset:
+        if offset >= partition.log.log_end_offset:
             return count
-        if offset >= log.high_watermark:
-            await _wait_for_more(partition, offset)
-        elif offset == previous_offset:
+        if offset == previous_offset:
             await asyncio.sleep(RETRY_S)
 
 
@@ -86,15 +73,3 @@ def _records_in(piece: FileSlice, first_offset: int) -> tuple[int, list[Record]]
         )
         found.extend(Record(key, value) for offset, key, value in rows if key is not None and offset >= first_offset)
     return next_offset, found
-
-
-async def _wait_for_more(partition: Partition, offset: int) -> None:
-    """Return once more than `offset` is below the high watermark, or the partition cannot be read."""
-    progress = _Progress()
-    partition.add_reader(progress, "high_watermark")
-    try:
-        while partition.allows.read and partition.log.high_watermark <= offset:
-            await progress.moved.wait()
-            progress.moved.clear()
-    finally:
-        partition.remove_reader(progress)

@@ -1,4 +1,6 @@
-"""One partition of an internal topic, and the state that its records result in.
+"""An internal topic that holds the state of a coordinator: each partition is a shard, with what its records result in.
+
+Shards are loaded when this broker leads their partitions, and found by name; the topic is created on first use.
 
 An operation waits for its turn (`key_order`), decides by the state as it is then, and ends at once if its decision has
 no records. Otherwise these are appended together with those of all other decisions of the same turn of the event loop,
@@ -13,27 +15,43 @@ segment can hold are RecordListTooLarge for good.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
+from zlib import crc32
 
 from warmlog_broker.coordinator.framework.decision import Decision, State
 from warmlog_broker.coordinator.framework.key_order import KeyOrder
 from warmlog_broker.coordinator.framework.loading import load
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.log.validation import sealed
+from warmlog_broker.topics.topics import InternalTopic, Topics
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import (
     ApiError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    NotCoordinator,
     RecordListTooLarge,
 )
 from warmlog_protocol.messages import ACKS_ALL
 
+SEGMENT_BYTES = 16 << 20
+"""Small, as only closed segments are compacted, and all of the log is read at a start. A decision must fit into one."""
+LOG_SETTINGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(SEGMENT_BYTES),
+    "max.message.bytes": str(SEGMENT_BYTES),
+    "write.caching": "false",
+    "compression.type": "producer",
+    "message.timestamp.type": "CreateTime",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+}
+"""What a coordinator needs of its topic, whatever the defaults of the broker are."""
 MAX_PENDING = 20_000
 """The most operations of a shard that wait for their turn or for the disk: some 20 MB."""
 BATCH_BYTES = 1 << 20
@@ -47,7 +65,7 @@ R = TypeVar("R")
 _log = logging.getLogger(__name__)
 
 
-class Status(Enum):
+class ShardStatus(Enum):
     """What a shard does with operations."""
 
     LOADING = auto()
@@ -74,7 +92,7 @@ class ShardWatcher(Protocol[S]):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings(Generic[S]):
+class ShardSurroundings(Generic[S]):
     """What the shards of one topic have in common."""
 
     make_state: Callable[[], S]
@@ -108,9 +126,9 @@ _Decided = tuple[_Operation[S], Decision[Any]]
 class Shard(Generic[S]):
     """The state of one partition. All methods belong to the event loop's thread."""
 
-    def __init__(self, partition: Partition, around: Surroundings[S]) -> None:
+    def __init__(self, partition: Partition, around: ShardSurroundings[S]) -> None:
         self.partition = partition
-        self.status = Status.LOADING
+        self.status = ShardStatus.LOADING
         self._around = around
         self._loop = asyncio.get_running_loop()
         self._state = around.make_state()
@@ -130,7 +148,7 @@ class Shard(Generic[S]):
     @property
     def state(self) -> S:
         """The state, for reading. CoordinatorLoadInProgress or CoordinatorNotAvailable."""
-        if self.status is not Status.ACTIVE:
+        if self.status is not ShardStatus.ACTIVE:
             raise self._refusal()
         return self._state
 
@@ -153,7 +171,8 @@ class Shard(Generic[S]):
         decision = decide(state) if self._order.is_free(key, is_shared=is_shared) else None
         if decision is not None and not decision.records:
             return decision.result
-        self._check_room()
+        if self._order.waiting_count + len(self._undurable) >= MAX_PENDING:
+            raise CoordinatorNotAvailable(f"{MAX_PENDING} requests wait for {self.partition.key.directory_name}: retry")
         operation = _Operation(key, decide, is_shared, self._loop.create_future())
         if decision is None:
             self._order.wait(key, operation, is_shared=is_shared)
@@ -169,18 +188,14 @@ class Shard(Generic[S]):
 
     def close(self, reason: str) -> None:
         """Refuse operations from now on, and fail those that wait. Idempotent."""
-        if self.status is Status.CLOSED:
+        if self.status is ShardStatus.CLOSED:
             return
         self._problem = reason
-        self._discard(Status.CLOSED)
+        self._discard(ShardStatus.CLOSED)
         if self._load_task is not None:
             self._load_task.cancel()
 
     # --- deciding and appending ---------------------------------------------------------------------------------------
-
-    def _check_room(self) -> None:
-        if self._order.waiting_count + len(self._undurable) >= MAX_PENDING:
-            raise CoordinatorNotAvailable(f"{MAX_PENDING} requests wait for {self.partition.key.directory_name}: retry")
 
     def _write(self, operation: _Operation[S], decision: Decision[Any]) -> None:
         """Append the records of `decision` at the end of this turn of the event loop."""
@@ -226,7 +241,7 @@ class Shard(Generic[S]):
             self._reload(f"a batch could not be appended: {error!r}")
 
     def _fail(self, decided: Sequence[_Decided[S]], error: ApiError) -> None:
-        if self.status is not Status.ACTIVE:
+        if self.status is not ShardStatus.ACTIVE:
             return
         for operation, _ in decided:
             operation.fail(error)
@@ -308,24 +323,24 @@ class Shard(Generic[S]):
                 _log.error("%s; tried again every %g s", problem, RELOAD_DELAY_S)
             self._problem = problem
             await asyncio.sleep(RELOAD_DELAY_S)
-        self.status = Status.ACTIVE
+        self.status = ShardStatus.ACTIVE
         self._problem = ""
         took_s = self._loop.time() - began_s
         _log.log(logging.INFO if count else logging.DEBUG, "%s: %d records loaded in %.2f s", name, count, took_s)
         self._around.watcher.loaded(self)
 
     def _reload(self, reason: str) -> None:
-        if self.status is Status.CLOSED:
+        if self.status is ShardStatus.CLOSED:
             return
         _log.error("%s is read again: %s", self.partition.key.directory_name, reason)
         self._problem = reason
-        self._discard(Status.LOADING)
+        self._discard(ShardStatus.LOADING)
         self._problem = ""
         self.load()
 
-    def _discard(self, status: Status) -> None:
+    def _discard(self, status: ShardStatus) -> None:
         """Enter `status`: the state is no longer valid, and operations that wait fail."""
-        was_active = self.status is Status.ACTIVE
+        was_active = self.status is ShardStatus.ACTIVE
         self.status = status
         self._generation += 1
         failed = [*self._undurable, *self._order.clear()]
@@ -337,10 +352,116 @@ class Shard(Generic[S]):
             self._around.watcher.unloaded(self)
 
     def _refusal(self) -> ApiError:
-        if self.status is Status.CLOSED or self._problem:
+        if self.status is ShardStatus.CLOSED or self._problem:
             return self._not_available(self._problem)
         return CoordinatorLoadInProgress(f"{self.partition.key.directory_name} is being loaded: retry")
 
     @staticmethod
     def _not_available(problem: str) -> CoordinatorNotAvailable:
         return CoordinatorNotAvailable(f"the coordinator is not available: {problem}")
+
+
+class Coordinator(Generic[S]):
+    """The states that are kept in one internal topic."""
+
+    def __init__(self, name: str, partitions: int, topics: Topics, around: ShardSurroundings[S]) -> None:
+        """`partitions` is the number with which the topic is created."""
+        self._name = name
+        self._partitions = partitions
+        self._topics = topics
+        self._around = around
+        self._shards: dict[Partition, Shard[S]] = {}
+        self._is_closed = False
+
+    def start(self) -> None:
+        """Load the partitions that exist, and all that come later."""
+        self._topics.watch(self._name, self)
+
+    def close(self) -> None:
+        """Fail all operations that wait, and refuse further ones. Idempotent."""
+        self._is_closed = True
+        for shard in list(self._shards.values()):
+            shard.close("the broker stops")
+
+    @property
+    def exists(self) -> bool:
+        """Whether the topic has been created. Until then no name has any state."""
+        topic = self._topics.find(self._name)
+        return topic is not None and topic.is_internal
+
+    async def create(self) -> None:
+        """Create the topic unless it exists; return when its shards are loaded. CoordinatorNotAvailable."""
+        if self._is_closed:
+            raise CoordinatorNotAvailable(f"{self._name} cannot be created: the broker stops")
+        try:
+            await self._topics.internal(InternalTopic(self._name, self._partitions, LOG_SETTINGS))
+        except ApiError as error:
+            raise CoordinatorNotAvailable(f"{self._name} cannot be created: {error}") from error
+        for shard in list(self._shards.values()):
+            await shard.wait_until_loaded()
+
+    def find(self, key: str) -> Shard[S] | None:
+        """Return the shard that has `key`, by the CRC-32 of its UTF-8, as for keys of records; None without the topic.
+
+        CoordinatorNotAvailable if the shard's partition is offline.
+        """
+        topic = self._topics.find(self._name)
+        if topic is None or not topic.is_internal:
+            return None
+        return self._led(topic.partitions[crc32(key.encode()) % len(topic.partitions)])
+
+    def _led(self, partition: Partition) -> Shard[S]:
+        shard = self._shards.get(partition)
+        if shard is not None:
+            return shard
+        if self._is_closed:
+            raise NotCoordinator("the broker stops")
+        raise CoordinatorNotAvailable(f"the coordinator is not available: {partition.refusal()}")
+
+    def run(self, key: str, decide: Callable[[S], Decision[R]], *, is_shared: bool = False) -> R | Awaitable[R]:
+        """As `Shard.run` of the shard of `key`. The first decision that has records creates the topic."""
+        shard = self.find(key)
+        if shard is not None:
+            return shard.run(key, decide, is_shared=is_shared)
+        decision = decide(self._around.make_state())
+        return self._create_and_run(key, decide, is_shared=is_shared) if decision.records else decision.result
+
+    async def _create_and_run(self, key: str, decide: Callable[[S], Decision[R]], *, is_shared: bool) -> R:
+        await self.create()
+        shard = self.find(key)
+        assert shard is not None
+        return await shard.carry_out(key, decide, is_shared=is_shared)
+
+    async def carry_out(self, key: str, decide: Callable[[S], Decision[R]]) -> R:
+        """As `run`, and return the result once that is durable."""
+        outcome = self.run(key, decide)
+        return await outcome if isinstance(outcome, Awaitable) else outcome
+
+    def state_of(self, key: str) -> S:
+        """Return the state that has `key`, for reading; an empty one if the topic does not exist."""
+        shard = self.find(key)
+        return self._around.make_state() if shard is None else shard.state
+
+    def states(self) -> Iterator[S]:
+        """Iterate over the states of all shards. Raises what `Shard.state` does."""
+        if self.exists:
+            for partition in self._topics.get(self._name).partitions:
+                yield self._led(partition).state
+
+    @property
+    def active(self) -> Iterator[Shard[S]]:
+        """The shards that accept operations, each when it is come to: it may have been lost meanwhile."""
+        return (shard for shard in list(self._shards.values()) if shard.status is ShardStatus.ACTIVE)
+
+    def loaded(self, partition: Partition) -> None:
+        """As `PartitionWatcher`: this broker leads `partition`, so its log is read."""
+        if self._is_closed or not self.exists:
+            return
+        shard = self._shards[partition] = Shard(partition, self._around)
+        shard.load()
+
+    def unloaded(self, partition: Partition) -> None:
+        """As `PartitionWatcher`: this broker leads `partition` no longer."""
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.close(str(partition.refusal()))

@@ -6,56 +6,30 @@ that came before them. A heartbeat that changes nothing writes nothing and gets 
 """
 
 import asyncio
-import dataclasses
 import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 
 from msgspec.structs import replace
 
-from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.coordinator import Coordinator
-from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId
 from warmlog_broker.coordinator.framework.holdings import Holdings
-from warmlog_broker.coordinator.framework.shard import Surroundings
-from warmlog_broker.coordinator.group.decisions.membership import check_request, heartbeat
-from warmlog_broker.coordinator.group.decisions.offsets import (
-    check_commit,
-    check_sequence,
-    commit,
-    delete_group,
-    delete_offsets,
-    existing_group,
-    expire_offsets,
-    fetch_offsets,
-)
-from warmlog_broker.coordinator.group.decisions.pending_offsets import add_pending, end_pending
-from warmlog_broker.coordinator.group.decisions.state import Group, Groups, KnownTopic, Limits, Partition
+from warmlog_broker.coordinator.framework.shard import Coordinator, ShardSurroundings
+from warmlog_broker.coordinator.group.decisions import membership, offsets
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, KnownTopic, Limits
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.duties import GroupShard, Sessions, Targets, Waits
 from warmlog_broker.coordinator.group.patterns import Patterns
-from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_broker.coordinator.surroundings import Surroundings
+from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import Slices, Tasks, in_turns
-from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authorizer import Authorizer
 from warmlog_broker.topics.topics import Topic, Topics
-from warmlog_protocol.errors import ApiError, InvalidRegularExpression
-from warmlog_protocol.messages import (
-    DeleteOffsetsRequest,
-    DeleteOffsetsResponse,
-    GroupHeartbeatRequest,
-    GroupHeartbeatResponse,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    Operation,
-    ResourceType,
-)
+from warmlog_protocol import messages as m
+from warmlog_protocol.errors import ApiError
 
 TOPIC = "__groups"
 GROUPS_A_TURN = 20
@@ -71,7 +45,7 @@ TOPIC_CHANGES_S = 0.2
 _log = logging.getLogger(__name__)
 
 
-def has_news(request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> bool:
+def has_news(request: m.GroupHeartbeatRequest, response: m.GroupHeartbeatResponse) -> bool:
     """Return whether `response` tells the member anything that it has not said in `request`."""
     return response.assignment is not None or response.member_epoch != request.member_epoch
 
@@ -88,7 +62,7 @@ class BrokerTopics:
 
     def may_describe(self, principal: str, name: str) -> bool:
         authorizer = self._authorizer
-        return not authorizer.is_on or authorizer.may(principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        return not authorizer.is_on or authorizer.may(principal, m.Operation.DESCRIBE, m.ResourceType.TOPIC, name)
 
     def by_name(self, name: str) -> KnownTopic | None:
         return _known(self._topics.find(name))
@@ -96,7 +70,7 @@ class BrokerTopics:
     def by_id(self, topic_id: bytes) -> KnownTopic | None:
         return _known(self._topics.find_by_id(topic_id))
 
-    def log_end(self, partition: Partition) -> int | None:
+    def log_end(self, partition: PartitionId) -> int | None:
         """Return the log end offset; None if the partition is unknown or offline."""
         topic = self._topics.find_by_id(partition.topic_id)
         if topic is None or not 0 <= partition.number < len(topic.partitions):
@@ -116,28 +90,14 @@ def _known(topic: Topic | None) -> KnownTopic | None:
 class GroupCoordinator:
     """The consumer groups of one broker."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        config: BrokerConfig,
-        *,
-        holdings: Holdings,
-        authorizer: Authorizer,
-        timers: TimerWheel,
-        lines: RepeatedLines,
-        threads: Executor,
-        now_ms: Callable[[], int],
-        retention_now_ms: Callable[[], int],
-    ) -> None:
-        """`threads` read files. `retention_now_ms` is the clock by which offsets expire."""
+    def __init__(self, around: Surroundings, holdings: Holdings) -> None:
         loop = asyncio.get_running_loop()
-        self._now_ms = now_ms
-        self._retention_now_ms = retention_now_ms
+        config, topics, authorizer = around.config, around.topics, around.authorizer
+        self._retention_now_ms = around.retention_now_ms
         self._config = config
-        self._limits = _limits_of(config, holdings)
-        self._holdings = holdings
+        self._limits = Limits(config, holdings.check)
         self._asks_for_rights = authorizer.is_on
-        self._tasks = Tasks()
+        self.tasks = Tasks()
         self._topics_changed = asyncio.Event()
         self._topics = BrokerTopics(topics, authorizer)
         self._subscriptions = Subscriptions(self._topics, on_unknown=self._topics_changed.set)
@@ -148,41 +108,28 @@ class GroupCoordinator:
         self._started_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._now_s = loop.time
         self._sessions = Sessions(
-            timers, now_ms=self._steady_ms, now_s=loop.time, wall_ms=now_ms, lines=lines, tasks=self._tasks
+            around.timers, now_ms=self._steady_ms, now_s=loop.time, lines=around.lines, tasks=self.tasks
         )
-        self._targets = Targets(config, self._subscriptions, slices, self._tasks, holdings.check)
+        self._targets = Targets(config, self._subscriptions, slices, self.tasks, holdings.check)
         self._commits: dict[tuple[str, str], deque[int]] = {}
         """By group and member id: the numbers of the commits that are not decided or not durable yet, rising."""
         self.waits = Waits()
         """Heartbeats that had nothing to tell, and wait for that."""
         self._coordinator = Coordinator(
-            TOPIC,
-            config.group_coordinator_partitions,
-            topics,
-            Surroundings(Groups, self, threads, now_ms),
+            TOPIC, config.group_coordinator_partitions, topics, ShardSurroundings(Groups, self, around.threads, now_ms)
         )
         holdings.add_source(lambda: (shard.state.held for shard in self._coordinator.active))
-
-    def take_settings(self) -> None:
-        """Use the limits of the configuration as they are now."""
-        self._limits = _limits_of(self._config, self._holdings)
 
     def start(self) -> None:
         """Load what is there, and begin the duties."""
         self._coordinator.start()
-        self._tasks.start(self._follow_topics(), "group subscriptions")
-        self._tasks.start(self._expire_offsets(), "offset expiry")
+        self.tasks.start(self._follow_topics(), "group subscriptions")
+        self.tasks.start(self._expire_offsets(), "offset expiry")
 
     def close(self) -> None:
         """Fail the requests that wait, and end all duties. Idempotent."""
         self._coordinator.close()
-        self.waits.close()
-        self._tasks.cancel()
-
-    async def stop(self) -> None:
-        """As `close`; on return all duties have ended."""
-        self.close()
-        await self._tasks.finish(0)
+        self.tasks.cancel()
 
     def active_groups(self) -> list[Group]:
         """Return the groups of all shards that are loaded, to be looked at."""
@@ -196,52 +143,45 @@ class GroupCoordinator:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def heartbeat(
-        self, request: GroupHeartbeatRequest, *, host: str, principal: str, is_waiting: bool = False
-    ) -> GroupHeartbeatResponse | Awaitable[GroupHeartbeatResponse]:
+        self, request: m.GroupHeartbeatRequest, *, host: str, principal: str, is_waiting: bool = False
+    ) -> m.GroupHeartbeatResponse | Awaitable[m.GroupHeartbeatResponse]:
         """Carry out one heartbeat; an awaitable, if that changes the group. `principal` is the peer's.
 
         `is_waiting`: it arrived earlier, and is decided again. If there is still no news, that is no sign of life.
         """
         if request.pattern and self._patterns.find(request.pattern) is None:
-            check_request(request)
+            membership.check_request(request)
             return self._heartbeat_with_pattern(request, host, principal)
-        outcome = self._decide_heartbeat(request, host, principal)
-        if isinstance(outcome, GroupHeartbeatResponse):
-            return self._heard(request, outcome, is_waiting)
-        return self._heard_when_done(request, outcome, is_waiting)
 
-    async def _heartbeat_with_pattern(
-        self, request: GroupHeartbeatRequest, host: str, principal: str
-    ) -> GroupHeartbeatResponse:
-        """Decide a heartbeat once it is known what its pattern stands for."""
-        pattern = self._subscriptions.pattern(request.pattern or "")
-        await self._patterns.match(pattern)
-        if pattern.problem:
-            raise InvalidRegularExpression(pattern.problem)
-        outcome = self._decide_heartbeat(request, host, principal)
-        return self._heard(request, await outcome if isinstance(outcome, Awaitable) else outcome, False)
-
-    def _decide_heartbeat(
-        self, request: GroupHeartbeatRequest, host: str, principal: str
-    ) -> GroupHeartbeatResponse | Awaitable[GroupHeartbeatResponse]:
-        def decide(groups: Groups) -> Decision[GroupHeartbeatResponse]:
+        def decide(groups: Groups) -> Decision[m.GroupHeartbeatResponse]:
             limits, member = self._limits_for(groups, request.group), principal if self._asks_for_rights else ""
-            return heartbeat(
-                groups, request, host=host, principal=member, owner=principal, now_ms=self._now_ms(), limits=limits
+            return membership.heartbeat(
+                groups, request, host=host, principal=member, owner=principal, now_ms=now_ms(), limits=limits
             )
 
         outcome = self._coordinator.run(request.group, decide)
         self._count_beginning(request.group, outcome)
-        return outcome
+        if isinstance(outcome, m.GroupHeartbeatResponse):
+            return self._heard(request, outcome, is_waiting)
+        return self._heard_when_done(request, outcome, is_waiting)
+
+    async def _heartbeat_with_pattern(
+        self, request: m.GroupHeartbeatRequest, host: str, principal: str
+    ) -> m.GroupHeartbeatResponse:
+        """Carry out a heartbeat once it is known what its pattern stands for."""
+        pattern = self._subscriptions.pattern(request.pattern or "")  # known as long as it is referenced
+        await self._patterns.match(pattern)
+        outcome = self.heartbeat(request, host=host, principal=principal)
+        return await outcome if isinstance(outcome, Awaitable) else outcome
 
     async def _heard_when_done(
-        self, request: GroupHeartbeatRequest, outcome: Awaitable[GroupHeartbeatResponse], is_waiting: bool
-    ) -> GroupHeartbeatResponse:
+        self, request: m.GroupHeartbeatRequest, outcome: Awaitable[m.GroupHeartbeatResponse], is_waiting: bool
+    ) -> m.GroupHeartbeatResponse:
         return self._heard(request, await outcome, is_waiting)
 
     def _heard(
-        self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse, is_waiting: bool
-    ) -> GroupHeartbeatResponse:
+        self, request: m.GroupHeartbeatRequest, response: m.GroupHeartbeatResponse, is_waiting: bool
+    ) -> m.GroupHeartbeatResponse:
         """Note that the member is alive, and what it owns; return the response with the time to the next one."""
         name, member_id = request.group, request.member_id
         shard = self._coordinator.find(name)
@@ -260,7 +200,9 @@ class GroupCoordinator:
             self._subscriptions.of(group.members[member_id])  # keeps what is known of its pattern
         return _with_progress(group, member_id, response)
 
-    def with_progress(self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> GroupHeartbeatResponse:
+    def with_progress(
+        self, request: m.GroupHeartbeatRequest, response: m.GroupHeartbeatResponse
+    ) -> m.GroupHeartbeatResponse:
         """Return `response` with whether the member has all that it is to get, and the time to its next heartbeat."""
         return _with_progress(self._coordinator.state_of(request.group).get(request.group), request.member_id, response)
 
@@ -275,20 +217,20 @@ class GroupCoordinator:
             self.waits.end(name)  # a read with an end waits then
 
     def commit(
-        self, request: OffsetCommitRequest, principal: str
-    ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+        self, request: m.OffsetCommitRequest, principal: str
+    ) -> m.OffsetCommitResponse | Awaitable[m.OffsetCommitResponse]:
         """Commit offsets; an awaitable, unless all are refused."""
 
-        def decide(groups: Groups) -> Decision[OffsetCommitResponse]:
+        def decide(groups: Groups) -> Decision[m.OffsetCommitResponse]:
             limits = self._limits_for(groups, request.group)
-            return commit(groups, request, self._topics, owner=principal, now_ms=self._now_ms(), limits=limits)
+            return offsets.commit(groups, request, self._topics, owner=principal, now_ms=now_ms(), limits=limits)
 
         under_way = self._commits.get((request.group, request.member_id))
         if under_way:
-            check_sequence(request, under_way[-1])
+            offsets.check_sequence(request, under_way[-1])
         outcome = self._coordinator.run(request.group, decide, is_shared=True)
         self._count_beginning(request.group, outcome)
-        if isinstance(outcome, OffsetCommitResponse):
+        if isinstance(outcome, m.OffsetCommitResponse):
             self._heard_commit(request)
         elif isinstance(outcome, asyncio.Future) and request.member_id and request.sequence > 0:
             self._commits.setdefault((request.group, request.member_id), deque()).append(request.sequence)
@@ -296,17 +238,17 @@ class GroupCoordinator:
         return outcome
 
     async def add_pending(
-        self, request: OffsetCommitRequest, principal: str, producer_id: int, epoch: int, check: Callable[[], None]
-    ) -> OffsetCommitResponse:
+        self, request: m.OffsetCommitRequest, principal: str, producer_id: int, epoch: int, check: Callable[[], None]
+    ) -> m.OffsetCommitResponse:
         """Keep the offsets of `request` until the transaction of this producer ends. `check` raises if it has ended."""
 
-        def decide(groups: Groups) -> Decision[OffsetCommitResponse]:
+        def decide(groups: Groups) -> Decision[m.OffsetCommitResponse]:
             check()
             limits = self._limits_for(groups, request.group)
-            now_ms = self._now_ms()
-            accepted, response = check_commit(groups, request, self._topics, now_ms=now_ms, limits=limits)
-            records = add_pending(
-                groups, request.group, producer_id, epoch, accepted, owner=principal, now_ms=now_ms, limits=limits
+            at_ms = now_ms()
+            accepted, response = offsets.check_commit(groups, request, self._topics, now_ms=at_ms, limits=limits)
+            records = offsets.add_pending(
+                groups, request.group, producer_id, epoch, accepted, owner=principal, now_ms=at_ms, limits=limits
             )
             return Decision(records, response)
 
@@ -325,10 +267,10 @@ class GroupCoordinator:
 
         await self._coordinator.carry_out(
             group,
-            lambda groups: end_pending(groups, group, producer_id, epoch, commits=commits, now_ms=self._now_ms()),
+            lambda groups: offsets.end_pending(groups, group, producer_id, epoch, commits=commits, now_ms=now_ms()),
         )
 
-    def _commit_ended(self, request: OffsetCommitRequest, outcome: "asyncio.Future[OffsetCommitResponse]") -> None:
+    def _commit_ended(self, request: m.OffsetCommitRequest, outcome: "asyncio.Future[m.OffsetCommitResponse]") -> None:
         under_way = self._commits[request.group, request.member_id]
         under_way.remove(request.sequence)
         if not under_way:
@@ -336,15 +278,15 @@ class GroupCoordinator:
         if outcome.cancelled() or outcome.exception() is None:  # cancelled: no request waits for it, but it goes on
             self._heard_commit(request)
 
-    def _heard_commit(self, request: OffsetCommitRequest) -> None:
+    def _heard_commit(self, request: m.OffsetCommitRequest) -> None:
         """Note that the member is alive, and the number of its commit."""
         with suppress(ApiError):  # the shard may be loaded again meanwhile
             groups = self._coordinator.state_of(request.group)
             groups.heard(request.group, request.member_id, now_ms=self._steady_ms(), commit_sequence=request.sequence)
 
-    def fetch_offsets(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    def fetch_offsets(self, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
         """Return committed offsets."""
-        return fetch_offsets(self._coordinator.state_of(request.group), request)
+        return offsets.fetch_offsets(self._coordinator.state_of(request.group), request)
 
     async def groups(self) -> AsyncIterator[Group]:
         """Iterate over all groups, those of one shard in each turn of the event loop."""
@@ -355,15 +297,19 @@ class GroupCoordinator:
 
     def group(self, name: str) -> Group:
         """Return a group, to be looked at. GroupIdNotFound, or InvalidGroupId if there can be none."""
-        return existing_group(self._coordinator.state_of(name), name)
+        return offsets.existing_group(self._coordinator.state_of(name), name)
 
     def delete_group(self, group: str) -> Awaitable[None] | None:
         """Delete a group without members, and its offsets. GroupIdNotFound, NonEmptyGroup."""
-        return self._coordinator.run(group, lambda groups: delete_group(groups, group))
+        return self._coordinator.run(group, lambda groups: offsets.delete_group(groups, group))
 
-    def delete_offsets(self, request: DeleteOffsetsRequest) -> DeleteOffsetsResponse | Awaitable[DeleteOffsetsResponse]:
+    def delete_offsets(
+        self, request: m.DeleteOffsetsRequest
+    ) -> m.DeleteOffsetsResponse | Awaitable[m.DeleteOffsetsResponse]:
         """Remove committed offsets."""
-        return self._coordinator.run(request.group, lambda groups: delete_offsets(groups, request, self._subscriptions))
+        return self._coordinator.run(
+            request.group, lambda groups: offsets.delete_offsets(groups, request, self._subscriptions)
+        )
 
     def _limits_for(self, groups: Groups, group: str) -> Limits:
         """Return the limits for a group. A new one in `groups` must leave all shards within `group.max.groups`."""
@@ -372,7 +318,7 @@ class GroupCoordinator:
         states = [shard.state for shard in self._coordinator.active]
         counted = len(groups) + (group in groups.beginning)
         others = sum(len(state) + len(state.beginning) for state in states) - counted
-        return dataclasses.replace(self._limits, max_groups=max(0, self._limits.max_groups - others))
+        return self._limits._replace(other_groups=others)
 
     def _count_beginning(self, group: str, outcome: object) -> None:
         """Let a group that `outcome` may create count as existing until that is decided."""
@@ -391,7 +337,7 @@ class GroupCoordinator:
     def loaded(self, shard: GroupShard) -> None:
         """As `ShardWatcher`: start all timers in full."""
         shard.state.start_timers(self._steady_ms())
-        self._tasks.start(self._begin(shard), "group timers")
+        self.tasks.start(self._begin(shard), "group timers")
 
     def unloaded(self, shard: GroupShard) -> None:
         """As `ShardWatcher`."""
@@ -439,33 +385,32 @@ class GroupCoordinator:
                 await self._patterns.match(pattern)
                 if pattern.problem and not was_refused:
                     _log.warning("members of groups get no topics by a pattern: %s", pattern.problem)
-            for shard in self._coordinator.active:
-                async for name in in_turns([group.name for group in shard.state if group.members], GROUPS_A_TURN):
-                    if shard not in self._coordinator.active:
-                        break
-                    self._targets.consider(shard, name)
+            async for shard, name in self._in_turns():
+                self._targets.consider(shard, name)
 
     async def _expire_offsets(self) -> None:
         while True:
             await asyncio.sleep(OFFSETS_EXPIRATION_INTERVAL_S)
-            for shard in self._coordinator.active:
-                async for name in in_turns([group.name for group in shard.state], GROUPS_A_TURN):
-                    if shard not in self._coordinator.active:
-                        break
-                    with suppress(ApiError):
-                        await shard.carry_out(name, partial(self._expired, name))
+            async for shard, name in self._in_turns():
+                expire = partial(
+                    offsets.expire_offsets,
+                    group=name,
+                    now_ms=self._retention_now_ms(),
+                    retention_ms=self._config.offsets_retention_ms,
+                    topics=self._topics,
+                )
+                with suppress(ApiError):
+                    await shard.carry_out(name, expire)
 
-    def _expired(self, name: str, groups: Groups) -> Decision[int]:
-        return expire_offsets(
-            groups,
-            name,
-            now_ms=self._retention_now_ms(),
-            retention_ms=self._config.offsets_retention_ms,
-            topics=self._topics,
-        )
+    async def _in_turns(self) -> AsyncIterator[tuple[GroupShard, str]]:
+        """Iterate over the groups that are there, GROUPS_A_TURN in each turn of the event loop, and their shards."""
+        for shard in self._coordinator.active:
+            async for name in in_turns([group.name for group in shard.state], GROUPS_A_TURN):
+                if shard in self._coordinator.active:
+                    yield shard, name
 
 
-def _with_progress(group: Group | None, member_id: str, response: GroupHeartbeatResponse) -> GroupHeartbeatResponse:
+def _with_progress(group: Group | None, member_id: str, response: m.GroupHeartbeatResponse) -> m.GroupHeartbeatResponse:
     member = None if group is None else group.members.get(member_id)
     if group is None or member is None:
         return response
@@ -473,17 +418,3 @@ def _with_progress(group: Group | None, member_id: str, response: GroupHeartbeat
         interval_ms = min(UNSETTLED_MS, response.heartbeat_interval_ms)
         return replace(response, heartbeat_interval_ms=interval_ms, is_settled=False)
     return replace(response, is_settled=not group.away)  # others may get what one that is away holds
-
-
-def _limits_of(config: BrokerConfig, holdings: Holdings) -> Limits:
-    return Limits(
-        max_groups=config.group_max_groups,
-        max_members=config.group_max_size,
-        session_timeout_ms=config.group_session_timeout_ms,
-        min_session_timeout_ms=config.group_min_session_timeout_ms,
-        max_session_timeout_ms=config.group_max_session_timeout_ms,
-        rebalance_timeout_ms=config.group_rebalance_timeout_ms,
-        heartbeat_interval_ms=config.group_heartbeat_interval_ms,
-        metadata_max_bytes=config.offset_metadata_max_bytes,
-        may_hold=holdings.check,
-    )

@@ -16,6 +16,7 @@ from warmlog_broker.coordinator.group.decisions.membership import expire_member
 from warmlog_broker.coordinator.group.decisions.state import Group, Groups
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.decisions.target import assign, compute, needs_target
+from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Slices, Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
@@ -50,16 +51,14 @@ class Sessions:
         *,
         now_ms: Callable[[], int],
         now_s: Callable[[], float],
-        wall_ms: Callable[[], int],
         lines: RepeatedLines,
         tasks: Tasks,
     ) -> None:
-        """`now_ms` is the clock of `Groups.heard`, `now_s` that of `timers`; `wall_ms`, the time of day, is stored."""
+        """`now_ms` is the clock of `Groups.heard`, `now_s` that of `timers`."""
         self._lines = lines
         self._tasks = tasks
         self._timers = timers
         self._now_ms = now_ms
-        self._wall_ms = wall_ms
         self._now_s = now_s
         self._deadlines: dict[GroupShard, dict[tuple[str, str], _Deadline]] = {}
 
@@ -126,7 +125,7 @@ class Sessions:
         why = "not heard of in its session" if is_silent else "it has not given up its partitions in time"
         text = f"member {member_id} ({member.settings.host}) of group {group!r} is removed: {why}"
         self._lines.write(logging.INFO, "members that were removed", text, self._now_s())
-        return expire_member(groups, group, member_id, now_ms=self._wall_ms())
+        return expire_member(groups, group, member_id, now_ms=now_ms())
 
 
 class Targets:
@@ -265,12 +264,6 @@ class Waits:
         """End the waits of a group."""
         for waiter in list(self._waiting.get(group, {}).values()):
             waiter.expire()
-
-    def close(self) -> None:
-        """Wake nothing any more."""
-        for handle in self._wakes.values():
-            handle.cancel()
-        self._wakes.clear()
 
     def _wake(self, group: str) -> None:
         del self._wakes[group]

@@ -11,47 +11,32 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
-from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.coordinator import Coordinator
-from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId
 from warmlog_broker.coordinator.framework.holdings import Holdings
-from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
+from warmlog_broker.coordinator.framework.shard import Coordinator, Shard, ShardSurroundings
 from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
-from warmlog_broker.coordinator.transaction.decisions.jobs import Committed, abort_members, check_member, commit, join
-from warmlog_broker.coordinator.transaction.decisions.limits import Given, Limits, NeedsProducerId
-from warmlog_broker.coordinator.transaction.decisions.producers import (
-    abort,
-    check_open,
-    complete,
-    end,
-    enrol,
-    expire,
-    has_expired_slots,
-    initialise,
-    is_expired,
-    time_out,
-)
+from warmlog_broker.coordinator.surroundings import Surroundings
+from warmlog_broker.coordinator.transaction.decisions import jobs, producers
 from warmlog_broker.coordinator.transaction.decisions.records import End, Status
 from warmlog_broker.coordinator.transaction.decisions.state import (
-    Enrolled,
+    Given,
+    Incarnation,
     Job,
+    NeedsProducerId,
     Outcome,
     Place,
-    Producer,
-    Transaction,
+    TransactionalId,
     Transactions,
     hanging,
 )
 from warmlog_broker.coordinator.transaction.markers import EndWriter
-from warmlog_broker.metadata.store import ProducerIds
+from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import Tasks, in_turns
-from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
-from warmlog_broker.topics.topics import Topics
+from warmlog_broker.runtime.timer_wheel import Timer
 from warmlog_protocol.errors import ApiError, ConcurrentTransactions, CoordinatorNotAvailable, InvalidTxnState
 from warmlog_protocol.messages import OffsetCommitRequest, OffsetCommitResponse
 
@@ -75,93 +60,73 @@ _log = logging.getLogger(__name__)
 class TransactionCoordinator:
     """The transactional ids of one broker."""
 
-    def __init__(
-        self,
-        topics: Topics,
-        groups: GroupCoordinator,
-        producer_ids: ProducerIds,
-        config: BrokerConfig,
-        *,
-        holdings: Holdings,
-        timers: TimerWheel,
-        threads: Executor,
-        now_ms: Callable[[], int],
-    ) -> None:
-        """`threads` read files."""
-        self._topics = topics
+    def __init__(self, around: Surroundings, groups: GroupCoordinator, holdings: Holdings) -> None:
+        self._topics = around.topics
         self._groups = groups
-        self._producer_ids = producer_ids
-        self._limits = Limits(
-            max_ids=config.transaction_max_ids,
-            max_timeout_ms=config.transaction_max_timeout_ms,
-            expiration_ms=config.transactional_id_expiration_ms,
-            max_job_timeout_ms=config.transaction_job_max_timeout_ms,
-            job_expiration_ms=config.transaction_job_expiration_ms,
-            may_hold=holdings.check,
-        )
-        self._timers = timers
-        self._now_ms = now_ms
-        self._tasks = Tasks()
+        self._producer_ids = around.producer_ids
+        self._config = around.config
+        self._may_hold = holdings.check
+        self._timers = around.timers
+        self.tasks = Tasks()
         self._deadlines: dict[str, tuple[TransactionShard, Timer]] = {}
         """The timers of open transactions."""
         self._endings: dict[str, tuple[TransactionShard, asyncio.Task[None]]] = {}
         """What carries out the decided transactions."""
-        self._offsets_added: dict[str, tuple[Producer, int]] = {}
+        self._offsets_added: dict[str, tuple[Incarnation, int]] = {}
         """Of open transactions: the producer, and the sequence of its last accepted TxnOffsetCommit."""
-        self._ends = EndWriter(topics, groups, now_ms)
+        self._ends = EndWriter(around.topics, groups)
         self.ended: Counter[End] = Counter()
         """The transactions whose markers this process has written, by how they were decided."""
         self._coordinator = Coordinator(
             TOPIC,
-            config.transaction_coordinator_partitions,
-            topics,
-            Surroundings(Transactions, self, threads, now_ms),
+            around.config.transaction_coordinator_partitions,
+            around.topics,
+            ShardSurroundings(Transactions, self, around.threads, now_ms),
         )
         holdings.add_source(lambda: (shard.state.held for shard in self._coordinator.active))
 
     def start(self) -> None:
         """Load what is there, finish what was decided, and begin the duties."""
         self._coordinator.start()
-        self._tasks.start(self._abort_hanging(), "abort of hanging transactions")
-        self._tasks.start(self._expire(), "expiry of transactional ids")
+        self.tasks.start(self._abort_hanging(), "abort of hanging transactions")
+        self.tasks.start(self._expire(), "expiry of transactional ids")
 
     def close(self) -> None:
         """Fail the requests that wait, and end all duties. Idempotent."""
         self._coordinator.close()
-        self._tasks.cancel()
-
-    async def stop(self) -> None:
-        """As `close`; on return all duties have ended."""
-        self.close()
-        await self._tasks.finish(0)
+        self.tasks.cancel()
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    async def initialise(self, transactional_id: str, timeout_ms: int, expected: Producer, principal: str) -> Producer:
+    async def initialise(
+        self, transactional_id: str, timeout_ms: int, expected: Incarnation, principal: str
+    ) -> Incarnation:
         """Give the transactional id to a producer, as `decisions.initialise`, after the end of an open transaction."""
 
         while True:
             await self._wait_for_end(transactional_id)
-            producer = await self._decide(initialise, transactional_id, timeout_ms, expected, principal)
+            producer = await self._decide(producers.initialise, transactional_id, timeout_ms, expected, principal)
             if producer is not None:
                 return producer
 
     def enrol_partition(
-        self, transactional_id: str, producer: Producer, topic: str, partition: int
+        self, transactional_id: str, producer: Incarnation, topic: str, partition: int
     ) -> Awaitable[None] | None:
         """Make a partition part of the producer's transaction, before its first batch is appended there.
 
         Return what is to be awaited for that; None if the partition is part of it already. ConcurrentTransactions while
         the last transaction is ending.
         """
-        enrolled = Enrolled(self._topics.get(topic).topic_id, partition)
+        enrolled = PartitionId(self._topics.get(topic).topic_id, partition)
         return self._coordinator.run(
             transactional_id,
-            lambda state: enrol(state, self._given(), transactional_id, producer, partition=enrolled, topic=topic),
+            lambda state: producers.enrol(
+                state, self._given(), transactional_id, producer, partition=enrolled, topic=topic
+            ),
         )
 
     async def commit_offsets(
-        self, transactional_id: str, producer: Producer, request: OffsetCommitRequest, sequence: int, principal: str
+        self, transactional_id: str, producer: Incarnation, request: OffsetCommitRequest, sequence: int, principal: str
     ) -> OffsetCommitResponse:
         """Make the offsets part of the producer's transaction: they count when it commits.
 
@@ -169,10 +134,10 @@ class TransactionCoordinator:
         """
         await self._wait_for_end(transactional_id)
         group = request.group
-        await self._decide(enrol, transactional_id, producer, group=group)
+        await self._decide(producers.enrol, transactional_id, producer, group=group)
 
         def check() -> None:
-            check_open(self._coordinator.state_of(transactional_id), transactional_id, producer, group)
+            producers.check_open(self._coordinator.state_of(transactional_id), transactional_id, producer, group)
             owner, latest = self._offsets_added.get(transactional_id, (producer, 0))
             if owner == producer and 0 < sequence < latest:
                 raise InvalidTxnState(f"a late copy of a request: number {sequence}, after {latest}")
@@ -180,14 +145,14 @@ class TransactionCoordinator:
 
         return await self._groups.add_pending(request, principal, *producer, check)
 
-    async def end(self, transactional_id: str, producer: Producer, *, commits: bool) -> Producer:
+    async def end(self, transactional_id: str, producer: Incarnation, *, commits: bool) -> Incarnation:
         """Commit or abort the producer's transaction, and return the producer of the next one.
 
         On return every record of it can be read by committed readers, or by none. ConcurrentTransactions if a partition
         has taken no marker for WAIT_S: the decision stands.
         """
         await self._wait_for_end(transactional_id)
-        following = await self._decide(end, transactional_id, producer, commits=commits)
+        following = await self._decide(producers.end, transactional_id, producer, commits=commits)
         await self._wait_for_end(transactional_id)
         try:
             self._coordinator.state_of(transactional_id)
@@ -200,23 +165,25 @@ class TransactionCoordinator:
     async def abort(self, transactional_id: str) -> None:
         """Abort the open transaction of a producer or a job that does not end it."""
         await self._wait_for_end(transactional_id)
-        await self._decide(abort, transactional_id)
+        await self._decide(producers.abort, transactional_id)
         await self._wait_for_end(transactional_id)
 
-    async def join_job(self, transactional_id: str, version: int, timeout_ms: int, principal: str) -> Producer | None:
+    async def join_job(
+        self, transactional_id: str, version: int, timeout_ms: int, principal: str
+    ) -> Incarnation | None:
         """Return the producer of a new member, as `jobs.join`; None if the version is committed.
 
         A new member gives the job its full time again.
         """
         await self._wait_for_end(transactional_id)
-        producer = await self._decide(join, transactional_id, version, timeout_ms, principal)
+        producer = await self._decide(jobs.join, transactional_id, version, timeout_ms, principal)
         if producer is not None:
             self._renew(transactional_id)
         return producer
 
-    def keep_job(self, transactional_id: str, version: int, producer: Producer) -> None:
+    def keep_job(self, transactional_id: str, version: int, producer: Incarnation) -> None:
         """Give the job its full time again. Raises what `jobs.check_member` does."""
-        check_member(self._coordinator.state_of(transactional_id), transactional_id, version, producer)
+        jobs.check_member(self._coordinator.state_of(transactional_id), transactional_id, version, producer)
         self._renew(transactional_id)
 
     def _renew(self, transactional_id: str) -> None:
@@ -228,26 +195,26 @@ class TransactionCoordinator:
             self._watch_time(shard, found)
 
     async def commit_job(
-        self, transactional_id: str, version: int, winners: Sequence[Producer], records: int, principal: str
-    ) -> Committed:
+        self, transactional_id: str, version: int, winners: Sequence[Incarnation], records: int, principal: str
+    ) -> jobs.Committed:
         """Decide the job's transaction, as `jobs.commit`, and wait for the markers, but not longer than WAIT_S."""
         with suppress(ConcurrentTransactions):  # a repeated request is answered also while that takes long
             await self._wait_for_end(transactional_id)
-        committed = await self._decide(commit, transactional_id, version, winners, records, principal)
+        committed = await self._decide(jobs.commit, transactional_id, version, winners, records, principal)
         with suppress(ConcurrentTransactions):
             await self._wait_for_end(transactional_id)
         return committed
 
-    async def abort_job_members(self, transactional_id: str, version: int, members: Sequence[Producer]) -> None:
+    async def abort_job_members(self, transactional_id: str, version: int, members: Sequence[Incarnation]) -> None:
         """Abort what these members have written, as `jobs.abort_members`."""
-        await self._decide(abort_members, transactional_id, version, members)
+        await self._decide(jobs.abort_members, transactional_id, version, members)
 
-    def transactions(self) -> list[Transaction | Job]:
+    def transactions(self) -> list[TransactionalId | Job]:
         """Return all transactional ids. Raises what `Shard.state` does."""
         return list(self._all())
 
     def _given(self, unused_id: int | None = None) -> Given:
-        return Given(self._now_ms(), self._limits, unused_id)
+        return Given(now_ms(), self._config, unused_id, self._may_hold)
 
     async def _decide(
         self,
@@ -303,7 +270,7 @@ class TransactionCoordinator:
         if transaction is not None:
             self._follow(shard, transaction)
 
-    def _follow(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
+    def _follow(self, shard: TransactionShard, transaction: TransactionalId | Job) -> None:
         """Watch the time of an open transaction, and carry out what is decided."""
         key = transaction.transactional_id
         if transaction.value.status is Status.ONGOING:
@@ -314,23 +281,23 @@ class TransactionCoordinator:
             if deadline is not None:
                 deadline.cancel()
         if transaction.outcomes and key not in self._endings:
-            task = self._tasks.start(self._carry_out(shard, transaction), f"end of {key}")
+            task = self.tasks.start(self._carry_out(shard, transaction), f"end of {key}")
             self._endings[key] = shard, task
 
-    def _watch_time(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
+    def _watch_time(self, shard: TransactionShard, transaction: TransactionalId | Job) -> None:
         key = transaction.transactional_id
         due_s = asyncio.get_running_loop().time() + transaction.value.timeout_ms / 1000
         self._deadlines[key] = shard, self._timers.schedule(due_s, partial(self._rang, key, transaction.turn))
 
     def _rang(self, transactional_id: str, turn: tuple[int, int]) -> None:
         self._deadlines.pop(transactional_id, None)
-        self._tasks.start(self._time_out(transactional_id, turn), "transaction timeout")
+        self.tasks.start(self._time_out(transactional_id, turn), "transaction timeout")
 
     async def _time_out(self, transactional_id: str, turn: tuple[int, int]) -> None:
-        if await self._until_durable(time_out, transactional_id, turn):
+        if await self._until_durable(lambda: self._decide(producers.time_out, transactional_id, turn)):
             _log.warning("transaction of %r aborted: it was open for longer than its timeout", transactional_id)
 
-    async def _carry_out(self, shard: TransactionShard, transaction: Transaction | Job) -> None:
+    async def _carry_out(self, shard: TransactionShard, transaction: TransactionalId | Job) -> None:
         """Write what is decided everywhere, then free the transactional id or the slots."""
         key = transaction.transactional_id
         self._offsets_added.pop(key, None)
@@ -340,35 +307,28 @@ class TransactionCoordinator:
                 if transaction.outcomes == outcomes and transaction.is_ending:
                     self.ended[transaction.value.end] += 1
                 for some in _in_parts(outcomes):
-                    await self._until_durable(complete, key, some, left_open=left_open)
+                    await self._until_durable(partial(self._decide, producers.complete, key, some, left_open=left_open))
         finally:
             if key in self._endings and self._endings[key][1] is asyncio.current_task():
                 del self._endings[key]
 
-    async def _until_durable(
-        self,
-        decide: Callable[Concatenate[Transactions, Given, str, P], Decision[R]],
-        transactional_id: str,
-        *arguments: P.args,
-        **named: P.kwargs,
-    ) -> R:
+    async def _until_durable(self, decide: Callable[[], Awaitable[R]]) -> R:
         """Run a decision that no request waits for until the log takes it."""
         while True:
             try:
-                return await self._decide(decide, transactional_id, *arguments, **named)
+                return await decide()
             except ApiError:
                 await asyncio.sleep(RETRY_S)
 
     async def _abort_hanging(self) -> None:
         """Once all is loaded, abort what `hanging` says. A broker without transactional ids leaves all as it is."""
+        found: list[Outcome] = []
         while self._coordinator.exists:
             try:
                 found = list(hanging(self._all(), self._opened()))
                 break
             except ApiError:
                 await asyncio.sleep(RETRY_S)
-        else:
-            return
         if found:
             _log.warning(
                 "%d open transactions that no transactional id has, as after a restore, are aborted", len(found)
@@ -376,31 +336,25 @@ class TransactionCoordinator:
             epoch = max(shard.partition.leader_epoch for shard in self._coordinator.active)
             await self._ends.write(found, coordinator_epoch=epoch)
 
-    def _all(self) -> Iterator[Transaction | Job]:
+    def _all(self) -> Iterator[TransactionalId | Job]:
         return (transaction for state in self._coordinator.states() for transaction in state)
 
-    def _opened(self) -> Iterator[tuple[Place, Producer]]:
+    def _opened(self) -> Iterator[tuple[Place, Incarnation]]:
         """Iterate over the open transactions of all partitions that can be read, and offsets that wait in groups."""
         for topic in self._topics:
             for number, partition in enumerate(topic.partitions):
                 for entry in partition.log.producers.in_transactions if partition.allows.read else ():
-                    yield Enrolled(topic.topic_id, number), Producer(entry.producer_id, entry.epoch)
-        yield from ((group, Producer(*producer)) for group, *producer in self._groups.pending())
+                    yield PartitionId(topic.topic_id, number), Incarnation(entry.producer_id, entry.epoch)
+        yield from ((group, Incarnation(*producer)) for group, *producer in self._groups.pending())
 
     async def _expire(self) -> None:
         """Forget transactional ids, and slots of jobs, that were not used for long."""
         while True:
             await asyncio.sleep(EXPIRY_CHECK_S)
             for shard in self._coordinator.active:
-                given = self._given()
-                old = [
-                    each.transactional_id
-                    for each in shard.state
-                    if is_expired(each, given) or has_expired_slots(each, given)
-                ]
-                async for key in in_turns(old, IDS_A_TURN):
+                async for each in in_turns(list(shard.state), IDS_A_TURN):
                     with suppress(ApiError):
-                        await self._decide(expire, key)
+                        await self._decide(producers.expire, each.transactional_id)
 
 
 def _in_parts(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:

@@ -3,14 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
 
+from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
-from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Outcome, Producer
-from warmlog_broker.replica.partition import Partition
+from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, Outcome
+from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.errors import ApiError, InvalidProducerEpoch, InvalidTxnState
@@ -27,18 +28,17 @@ _log = logging.getLogger(__name__)
 class EndWriter:
     """Writes markers into partitions, and has groups commit or drop the offsets that wait in them."""
 
-    def __init__(self, topics: Topics, groups: GroupCoordinator, now_ms: Callable[[], int]) -> None:
+    def __init__(self, topics: Topics, groups: GroupCoordinator) -> None:
         self._topics = topics
         self._groups = groups
-        self._now_ms = now_ms
 
-    async def write(self, outcomes: Iterable[Outcome], *, coordinator_epoch: int) -> set[Enrolled]:
+    async def write(self, outcomes: Iterable[Outcome], *, coordinator_epoch: int) -> set[PartitionId]:
         """Return when `outcomes` are durable everywhere.
 
         A deleted topic counts as done. Repeating this has no effect: a marker of the same epoch is not written twice.
         Returned are the partitions that have an open transaction of the epoch of their marker: see `complete`.
         """
-        left_open: set[Enrolled] = set()
+        left_open: set[PartitionId] = set()
         writes = self._writes(outcomes, coordinator_epoch, left_open)
         while some := list(islice(writes, WRITES_AT_ONCE)):
             async with asyncio.TaskGroup() as tasks:
@@ -47,73 +47,57 @@ class EndWriter:
         return left_open
 
     def _writes(
-        self, outcomes: Iterable[Outcome], coordinator_epoch: int, left_open: set[Enrolled]
+        self, outcomes: Iterable[Outcome], coordinator_epoch: int, left_open: set[PartitionId]
     ) -> Iterator[Coroutine[Any, Any, None]]:
         for marker, commits, partitions, groups in outcomes:
             control_type = ControlType.COMMIT if commits else ControlType.ABORT
             for enrolled in partitions:
-                yield self._mark(enrolled, marker, control_type, coordinator_epoch, left_open)
+                mark = partial(self._mark, enrolled, marker, control_type, coordinator_epoch, left_open)
+                yield _until_written(f"producer {marker.producer_id}: a marker", mark)
             for group in groups:
-                yield self._end_group(group, marker, commits=commits)
+                subject = f"group {group!r}: the end of the transaction of producer {marker.producer_id}"
+                yield _until_written(subject, partial(self._groups.end_pending, group, *marker, commits=commits))
 
     async def _mark(
         self,
-        enrolled: Enrolled,
-        producer: Producer,
+        enrolled: PartitionId,
+        producer: Incarnation,
         control_type: ControlType,
         coordinator_epoch: int,
-        left_open: set[Enrolled],
+        left_open: set[PartitionId],
     ) -> None:
-        complaint = _Complaint(f"producer {producer.producer_id}: a marker")
-        while (partition := self._partition(enrolled)) is not None:
-            durable: asyncio.Future[ApiError | None] = asyncio.get_running_loop().create_future()
-            on_durable = partial(_end, durable)
-            try:
-                partition.append_end_transaction(
-                    *producer, control_type, coordinator_epoch, on_durable, now_ms=self._now_ms()
-                )
-                error = await durable
-            except InvalidProducerEpoch:
-                return  # a later marker is there: this one was written before it
-            except InvalidTxnState:
-                left_open.add(enrolled)
-                return
-            except ApiError as raised:
-                error = raised
-            if error is None:
-                return
-            await complaint.pause(error)
-
-    def _partition(self, enrolled: Enrolled) -> Partition | None:
         topic = self._topics.find_by_id(enrolled.topic_id)
-        return None if topic is None else topic.partitions[enrolled.number]
-
-    async def _end_group(self, group: str, producer: Producer, *, commits: bool) -> None:
-        complaint = _Complaint(f"group {group!r}: the end of the transaction of producer {producer.producer_id}")
-        while True:
-            try:
-                await self._groups.end_pending(group, *producer, commits=commits)
-            except ApiError as error:
-                await complaint.pause(error)
-            else:
-                return
-
-
-def _end(durable: "asyncio.Future[ApiError | None]", error: ApiError | None) -> None:
-    if not durable.done():  # cancelled, if this broker has ceased to be the coordinator
-        durable.set_result(error)
+        if topic is None:
+            return
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        try:
+            topic.partitions[enrolled.number].append_end_transaction(
+                *producer, control_type, coordinator_epoch, partial(_end, durable), now_ms=now_ms()
+            )
+            await durable
+        except InvalidProducerEpoch:
+            return  # a later marker is there: this one was written before it
+        except InvalidTxnState:
+            left_open.add(enrolled)
 
 
-class _Complaint:
-    """Something that is tried until it succeeds; the log says now and then why it has not."""
+def _end(durable: "asyncio.Future[None]", error: ApiError | None) -> None:
+    if durable.done():
+        return  # cancelled, if this broker has ceased to be the coordinator
+    if error is None:
+        durable.set_result(None)
+    else:
+        durable.set_exception(error)
 
-    def __init__(self, subject: str) -> None:
-        self._subject = subject
-        self._said_s = time.monotonic()
 
-    async def pause(self, error: ApiError) -> None:
-        now_s = time.monotonic()
-        if now_s - self._said_s >= COMPLAINT_S:
-            self._said_s = now_s
-            _log.warning("%s cannot be written, and holds readers of committed data back: %s", self._subject, error)
+async def _until_written(subject: str, write: Callable[[], Awaitable[None]]) -> None:
+    """Call `write` until it succeeds; the log says now and then why it has not."""
+    said_s = time.monotonic()
+    while True:
+        try:
+            return await write()
+        except ApiError as error:
+            if time.monotonic() - said_s >= COMPLAINT_S:
+                said_s = time.monotonic()
+                _log.warning("%s cannot be written, and holds readers of committed data back: %s", subject, error)
         await asyncio.sleep(RETRY_S)

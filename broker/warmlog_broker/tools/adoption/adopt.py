@@ -28,7 +28,7 @@ import msgspec
 
 from warmlog_broker.metadata.metadata_log import (
     FILE_NAME,
-    AnyEntry,
+    Entry,
     MetadataLog,
     MetadataState,
     ProducerIdsReserved,
@@ -186,9 +186,9 @@ def _commit(adoption: Adoption, data_dir: Path, options: AdoptionOptions, state:
     sync_directory(data_dir)
 
 
-def _entries(adoption: Adoption, options: AdoptionOptions, state: MetadataState) -> list[AnyEntry]:
+def _entries(adoption: Adoption, options: AdoptionOptions, state: MetadataState) -> list[Entry]:
     """Return the new entries of the metadata log: the topics, and the first producer id above those in their logs."""
-    entries: list[AnyEntry] = []
+    entries: list[Entry] = []
     max_producer_id = state.next_producer_id - 1
     for topic in adoption.topics:
         summaries = [log.summary for log in topic.logs.values()]

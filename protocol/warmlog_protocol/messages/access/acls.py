@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from warmlog_protocol.messages.base import Int32, Message
+from warmlog_protocol.messages.base import Int32, ItemResult, Message
 
 ANY_NAME = "*"
 """The name in a rule for all resources of its type."""
@@ -76,11 +76,8 @@ class CreateAclsRequest(Message, frozen=True):
     acls: list[AclBinding]
 
 
-class CreatedAcl(Message, frozen=True):
+class CreatedAcl(ItemResult, frozen=True):
     """The result for one rule."""
-
-    error_code: int
-    error_message: str
 
 
 class CreateAclsResponse(Message, frozen=True):

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 from msgspec import field
 
-from warmlog_protocol.messages.base import Int64, Message
+from warmlog_protocol.messages.base import Int64, ItemResult, Message
 from warmlog_protocol.sasl.credential import Credential
 
 
@@ -66,11 +66,9 @@ class AlterUsersRequest(Message, frozen=True):
     users: list[AlteredUser]
 
 
-class AlterUserResult(Message, frozen=True):
+class AlterUserResult(ItemResult, frozen=True):
     """The result for one user."""
 
-    error_code: int
-    error_message: str
     name: str
 
 

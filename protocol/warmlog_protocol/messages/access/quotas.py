@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from warmlog_protocol.messages.base import Int64, Message
+from warmlog_protocol.messages.base import Int64, ItemResult, Message
 
 EVERY_OTHER = "*"
 """As a user or a client id of a quota: each one that has no quota of its own."""
@@ -47,11 +47,8 @@ class AlterClientQuotasRequest(Message, frozen=True):
     quotas: list[ClientQuota]
 
 
-class AlteredClientQuota(Message, frozen=True):
+class AlteredClientQuota(ItemResult, frozen=True):
     """The result for one quota."""
-
-    error_code: int
-    error_message: str
 
 
 class AlterClientQuotasResponse(Message, frozen=True):

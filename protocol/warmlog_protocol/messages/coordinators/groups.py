@@ -6,7 +6,7 @@ may be refused as a whole with COORDINATOR_LOAD_IN_PROGRESS or NOT_COORDINATOR, 
 
 from msgspec import field
 
-from warmlog_protocol.messages.base import NO_LEADER_EPOCH, Int32, Int64, Message
+from warmlog_protocol.messages.base import NO_LEADER_EPOCH, Int32, Int64, ItemResult, Message
 
 JOINING = 0
 """`member_epoch` of a member that joins, or that lost its place and joins again."""
@@ -205,11 +205,9 @@ class GroupMember(Message, frozen=True):
     last_heartbeat_ms: int
 
 
-class DescribedGroup(Message, frozen=True):
+class DescribedGroup(ItemResult, frozen=True):
     """The result for one group; `group_epoch` rises with every change of members, subscriptions or partitions."""
 
-    error_code: int
-    error_message: str
     group: str
     state: str = ""
     group_epoch: int = 0
@@ -230,11 +228,9 @@ class DeleteGroupsRequest(Message, frozen=True):
     groups: list[str]
 
 
-class DeletedGroup(Message, frozen=True):
+class DeletedGroup(ItemResult, frozen=True):
     """The result for one group: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND."""
 
-    error_code: int
-    error_message: str
     group: str
 
 

@@ -4,16 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from warmlog_broker.config.checking import Mistake, mistakes_of_file
-from warmlog_broker.config.given import HIDDEN, Given, Origin, shown
-from warmlog_broker.config.sources import load_settings
+from warmlog_broker.config.broker_config import HIDDEN, Given, Origin, shown
+from warmlog_broker.config.sources import Mistake, load_settings, mistakes_of, read_file
 from warmlog_protocol.errors import InvalidConfig
 
 
 def mistakes(tmp_path: Path, text: str) -> list[Mistake]:
     file = tmp_path / "broker.toml"
     file.write_text(text)
-    return mistakes_of_file(file)
+    return mistakes_of(read_file(file))
 
 
 def test_all_mistakes_of_single_settings_are_shown_with_value_range_and_nearest_name(tmp_path: Path) -> None:

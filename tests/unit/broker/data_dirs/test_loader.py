@@ -10,7 +10,7 @@ from unit.broker.conftest import NOW_MS
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import commit, lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, Stored, load_partitions
-from warmlog_broker.metadata.metadata_log import AnyEntry, TopicCreated, TopicDeleted
+from warmlog_broker.metadata.metadata_log import Entry, TopicCreated, TopicDeleted
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DataDirectoryError, DirectoryLocked
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -27,7 +27,7 @@ def config_of(data_dir: Path, **settings: str) -> BrokerConfig:
     return BrokerConfig.from_settings(texts if "data.dirs" in texts else {"data.dir": str(data_dir), **texts})
 
 
-def write_entries(data_dir: Path, *entries: AnyEntry, config: BrokerConfig | None = None) -> None:
+def write_entries(data_dir: Path, *entries: Entry, config: BrokerConfig | None = None) -> None:
     directory, metadata_log = lock_and_read(config or config_of(data_dir))
     commit(metadata_log, entries)
     metadata_log.close()

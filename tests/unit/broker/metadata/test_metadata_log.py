@@ -17,8 +17,8 @@ from warmlog_broker.metadata.metadata_log import (
     FILE_HEAD,
     FILE_NAME,
     HISTORY_RECORDS,
-    AnyEntry,
     ClusterCreated,
+    Entry,
     LeaderEpochsBegun,
     MetadataLog,
     MetadataState,
@@ -58,7 +58,7 @@ def topic(number: int, **changes: object) -> TopicCreated:
     return TopicCreated(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def write(directory: Path, *groups: list[AnyEntry]) -> MetadataState:
+def write(directory: Path, *groups: list[Entry]) -> MetadataState:
     log, _ = MetadataLog.open(directory)
     for group in groups:
         log.append(group)
@@ -213,7 +213,7 @@ def test_altered_settings_and_added_partitions_are_the_topics_own() -> None:
 
 
 @given(st.lists(entries, max_size=20))
-def test_the_fewest_entries_say_the_same_as_all(history: list[AnyEntry]) -> None:
+def test_the_fewest_entries_say_the_same_as_all(history: list[Entry]) -> None:
     state = MetadataState()
     for entry in (CLUSTER, *history):
         state.apply(entry)
@@ -229,19 +229,19 @@ class EpochModel:
     def __init__(self) -> None:
         self.epochs: dict[int, list[int]] = {}
 
-    def create(self, number: int, epoch: int) -> AnyEntry:
+    def create(self, number: int, epoch: int) -> Entry:
         self.epochs[number] = [epoch] * 3
         return topic(number, leader_epoch=epoch)
 
-    def delete(self, number: int) -> AnyEntry:
+    def delete(self, number: int) -> Entry:
         del self.epochs[number]
         return TopicDeleted(bytes([number]) * 16, f"t{number}", 3)
 
-    def raise_all(self) -> AnyEntry:
+    def raise_all(self) -> Entry:
         self.epochs = {number: [epoch + 1 for epoch in epochs] for number, epochs in self.epochs.items()}
         return UncleanStart(1)
 
-    def raise_some(self, number: int, partitions: Collection[int]) -> list[AnyEntry]:
+    def raise_some(self, number: int, partitions: Collection[int]) -> list[Entry]:
         epochs = {partition: self.epochs[number][partition] + 1 for partition in partitions}
         for partition, epoch in epochs.items():
             self.epochs[number][partition] = epoch
@@ -253,7 +253,7 @@ def test_leader_epochs_are_those_of_a_model_also_after_the_file_was_rewritten(da
     model, state, next_number = EpochModel(), MetadataState(), 0
     for _ in range(data.draw(st.integers(0, 20))):
         step = data.draw(st.sampled_from(["create", "raise all", "raise some", "delete", "rewrite"]))
-        written: list[AnyEntry] = []
+        written: list[Entry] = []
         if step == "create":
             written = [model.create(next_number, data.draw(st.integers(0, 3)))]
             next_number += 1

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.group.decisions.records import OffsetValue
-from warmlog_broker.coordinator.group.decisions.state import Group, Partition
+from warmlog_broker.coordinator.group.decisions.state import Group
 from warmlog_broker.metrics import group_families
 from warmlog_broker.metrics.group_families import LOOKUPS_A_TURN, OTHER_GROUPS, GroupMetrics, Lags, Unread
 from warmlog_broker.storage.segment.file_records import FileSlice
@@ -36,7 +37,7 @@ class Broker:
         partition = SimpleNamespace(allows=SimpleNamespace(read=True), log=log)
         topic = SimpleNamespace(topic_id=TOPIC_ID, partitions=[partition] * PARTITIONS)
         monkeypatch.setattr(group_families, "_find", self._find)
-        monkeypatch.setattr(group_families, "_read_header", _header_at)
+        monkeypatch.setattr(group_families, "_read_headers", lambda slices: list(map(_header_at, slices)))
         monkeypatch.setattr(group_families, "now_ms", lambda: NOW_MS)
         self.services: Any = SimpleNamespace(
             config=SimpleNamespace(metrics_max_groups=10),
@@ -46,7 +47,7 @@ class Broker:
         )
 
     def commit(self, partition: int, offset: int) -> None:
-        self.group.offsets[Partition(TOPIC_ID, partition)] = OffsetValue(offset, -1, "", "orders", 0)
+        self.group.offsets[PartitionId(TOPIC_ID, partition)] = OffsetValue(offset, -1, "", "orders", 0)
 
     def _find(self, _partition: Any, offset: int) -> FileSlice | int:
         self.looked_up.append(offset)

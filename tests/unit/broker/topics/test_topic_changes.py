@@ -118,8 +118,7 @@ async def test_nothing_is_written_without_a_change(room: ChangingRoom) -> None:
 
 
 async def test_one_topic_that_cannot_be_changed_leaves_the_others_alone(room: ChangingRoom) -> None:
-    room.topics.register_internal(InternalTopic("__state", 1, {}))
-    await room.topics.internal("__state")
+    await room.topics.internal(InternalTopic("__state", 1, {}))
     changes = [AlteredTopic(name, {"flush.ms": "1"}) for name in ("no-such", "t", "__state")]
     unknown, none, internal = await room.changes.alter(changes, validate_only=False)
     assert isinstance(unknown, UnknownTopicOrPartition)

@@ -272,20 +272,21 @@ async def test_names_as_long_as_a_topic_may_have_can_be_created_and_deleted(room
 
 
 async def test_an_internal_topic_that_cannot_be_created_is_created_by_a_later_use(room: Room) -> None:
-    room.topics.register_internal(InternalTopic("__state", 2, {"flush.ms": "5"}))
+    state = InternalTopic("__state", 2, {"flush.ms": "5"})
     room.fails_to_open = True
     with pytest.raises(StorageError, match="the disk is full"):
-        await room.topics.internal("__state")
+        await room.topics.internal(state)
     assert room.topics.find("__state") is None
     room.fails_to_open = False
-    topic = await room.topics.internal("__state")
+    topic = await room.topics.internal(state)
     assert (topic.is_internal, topic.config.flush_ms) == (True, 5)
-    assert await room.topics.internal("__state") is topic
+    assert await room.topics.internal(state) is topic
 
 
-async def test_an_internal_topic_with_an_invalid_setting_is_not_registered(room: Room) -> None:
+async def test_an_internal_topic_with_an_invalid_setting_is_not_created(room: Room) -> None:
     with pytest.raises(InvalidConfig):
-        room.topics.register_internal(InternalTopic("__state", 2, {"flush.sm": "5"}))
+        await room.topics.internal(InternalTopic("__state", 2, {"flush.sm": "5"}))
+    assert room.topics.find("__state") is None
 
 
 class Coordinator:

@@ -268,6 +268,7 @@ async def test_a_consumer_of_partitions_commits_from_outside(broker: FakeBroker,
             await outside.commit({"t-1": 1})
 
 
+@pytest.mark.usefixtures("quick_clock")
 async def test_a_consumer_that_did_not_start_commits_nothing(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     def refuse(_: OffsetFetchRequest) -> Never:
         raise warmlog.UnstableOffsetCommit("a transaction is open")
@@ -275,7 +276,7 @@ async def test_a_consumer_that_did_not_start_commits_nothing(broker: FakeBroker,
     coordinator.offsets[next(iter(FIRST))] = (4, 0)
     broker.further_handlers[OffsetFetchRequest] = refuse
     with pytest.raises(warmlog.UnstableOffsetCommit):
-        await consumer(broker, partitions=["t-0"], request_timeout_ms=50).start()
+        await consumer(broker, partitions=["t-0"], request_timeout_ms=5_000).start()
     assert coordinator.committed == {("t", 0): 4}
 
 

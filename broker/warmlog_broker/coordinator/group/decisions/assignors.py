@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
-from warmlog_broker.coordinator.group.decisions.records import Partition
+from warmlog_broker.coordinator.framework.decision import PartitionId
 
 UNIFORM = "uniform"
 RANGE = "range"
@@ -21,7 +21,7 @@ class Subscriber:
 
     rank: tuple[str, str]
     """Decides where all else is equal: the instance id and the member id."""
-    current: AbstractSet[Partition] = frozenset()
+    current: AbstractSet[PartitionId] = frozenset()
     """What the last target gave to it."""
 
 
@@ -34,14 +34,14 @@ class TopicClass:
     topics: Mapping[bytes, int]
     """The number of partitions by topic id, in the order of the ids."""
 
-    def partitions(self) -> Iterator[Partition]:
+    def partitions(self) -> Iterator[PartitionId]:
         """Iterate over all partitions in order."""
-        return (Partition(topic_id, number) for topic_id, count in self.topics.items() for number in range(count))
+        return (PartitionId(topic_id, number) for topic_id, count in self.topics.items() for number in range(count))
 
 
 Members = Mapping[str, Subscriber]
 Classes = Sequence[TopicClass]
-Targets = dict[str, set[Partition]]
+Targets = dict[str, set[PartitionId]]
 Assignor = Callable[[Members, Classes], Generator[None, None, Targets]]
 
 
@@ -52,7 +52,7 @@ def uniform(members: Members, classes: Classes) -> Generator[None, None, Targets
     subscriptions, no move of one partition to another of its subscribers would make these two more equal.
     """
     targets: Targets = {member_id: set() for member_id in members}
-    taken: set[Partition] = set()
+    taken: set[PartitionId] = set()
     places = {topic_id: (each, frozenset(each.subscribers)) for each in classes for topic_id in each.topics}
     for member_id in sorted(members, key=lambda member_id: members[member_id].rank):
         for partition in members[member_id].current:
@@ -87,7 +87,7 @@ def range_(members: Members, classes: Classes) -> Generator[None, None, Targets]
             start = 0
             for position, member_id in enumerate(each.subscribers):
                 end = start + size + (position < larger)
-                targets[member_id].update(Partition(topic_id, number) for number in range(start, end))
+                targets[member_id].update(PartitionId(topic_id, number) for number in range(start, end))
                 start = end
             yield
     return targets
@@ -96,7 +96,7 @@ def range_(members: Members, classes: Classes) -> Generator[None, None, Targets]
 ASSIGNORS: dict[str, Assignor] = {UNIFORM: uniform, RANGE: range_}
 
 
-def _fill(targets: Targets, subscribers: Sequence[str], free: Sequence[Partition]) -> Generator[None, None, None]:
+def _fill(targets: Targets, subscribers: Sequence[str], free: Sequence[PartitionId]) -> Generator[None, None, None]:
     """Give each of `free` to the subscriber that has the fewest."""
     loads = [(len(targets[member_id]), place, member_id) for place, member_id in enumerate(subscribers)]
     heapify(loads)
@@ -113,7 +113,7 @@ def _level(targets: Targets, shared: TopicClass) -> Generator[None, None, bool]:
 
     Returns whether any was moved.
     """
-    movable: dict[str, list[Partition]] = {}
+    movable: dict[str, list[PartitionId]] = {}
     for member_id in shared.subscribers:
         movable[member_id] = sorted(p for p in targets[member_id] if p.topic_id in shared.topics)
         yield

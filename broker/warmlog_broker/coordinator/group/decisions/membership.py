@@ -1,20 +1,28 @@
-"""Membership: heartbeats that join, confirm, and leave, and the removal of members that are silent or too slow."""
+"""Membership: heartbeats that join, confirm, and leave, and the removal of members that are silent or too slow.
+
+A member holds what it is assigned and what it is revoking. What the target takes from it moves from assigned to
+revoking, and with that the member gets the epoch of this target; a heartbeat of that epoch was sent after the member
+was told, so its `owned` is what releases the partitions. A delayed heartbeat has an older epoch and releases nothing.
+Afterwards the member gets what the target gives to it and is free, that is, held by no member.
+"""
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 import msgspec
 
-from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.group.decisions.assignors import ASSIGNORS
-from warmlog_broker.coordinator.group.decisions.reconciliation import Holding, advanced, rejoined, released
 from warmlog_broker.coordinator.group.decisions.records import (
     AssignmentKey,
+    AssignmentValue,
     GroupKey,
     GroupValue,
     MemberKey,
     MemberValue,
-    Partition,
     ShareKey,
+    pack_epochs,
     pack_share,
     put,
     remove,
@@ -33,6 +41,7 @@ from warmlog_broker.coordinator.group.decisions.state import (
     held_bytes,
     valid_member,
 )
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     FencedMemberEpoch,
     GroupMaxSizeReached,
@@ -40,32 +49,43 @@ from warmlog_protocol.errors import (
     InvalidSessionTimeout,
     UnsupportedAssignor,
 )
-from warmlog_protocol.messages.coordinators.groups import (
-    JOINING,
-    LEAVING,
-    LEAVING_FOR_A_WHILE,
-    GroupHeartbeatRequest,
-    GroupHeartbeatResponse,
-)
 
 MAX_TOPICS = 1000
 """Names in a subscription; a pattern may stand for more topics. Bounds the record of a member."""
 PREDECESSORS = 8
 """So many member ids that a static member has replaced are known, so that late copies of their joins are refused."""
 
-Heartbeat = Decision[GroupHeartbeatResponse]
+Heartbeat = Decision[m.GroupHeartbeatResponse]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The assignment of a member: the fields of Member of the same names."""
+
+    epoch: int
+    previous_epoch: int
+    assigned: dict[PartitionId, int]
+    revoking: dict[PartitionId, int]
+
+    @classmethod
+    def of(cls, member: Member) -> "Holding":
+        return cls(member.epoch, member.previous_epoch, member.assigned, member.revoking)
+
+    def value(self) -> AssignmentValue:
+        """Return it as a record has it."""
+        return AssignmentValue(self.epoch, self.previous_epoch, pack_epochs(self.assigned), pack_epochs(self.revoking))
 
 
 def heartbeat(
     groups: Groups,
-    request: GroupHeartbeatRequest,
+    request: m.GroupHeartbeatRequest,
     *,
     host: str,
     principal: str = "",
     owner: str = "",
     now_ms: int,
     limits: Limits,
-) -> Decision[GroupHeartbeatResponse]:
+) -> Heartbeat:
     """Decide a heartbeat. One that changes nothing has no records. Call `groups.heard` once its records are applied.
 
     The caller knows what a pattern in the request stands for (`Subscriptions.pattern`). The response has the assignment
@@ -74,12 +94,12 @@ def heartbeat(
     """
     check_request(request)
     group = groups.get(request.group)
-    if request.member_epoch == JOINING:
+    if request.member_epoch == m.JOINING:
         check_room(groups, group, limits)
         return _join(group or Group(request.group, owner=owner, size_bytes=0), request, host, principal, limits)
-    if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
+    if request.member_epoch in (m.LEAVING, m.LEAVING_FOR_A_WHILE):
         return _leave(group, request, now_ms)
-    if request.member_epoch < LEAVING_FOR_A_WHILE:
+    if request.member_epoch < m.LEAVING_FOR_A_WHILE:
         raise InvalidRequest(f"a member epoch of {request.member_epoch}: expected -2 or more")
     member = valid_member(group, request.group, request.member_id, request.instance_id)
     assert group is not None
@@ -95,7 +115,7 @@ def expire_member(groups: Groups, group: str, member_id: str, *, now_ms: int) ->
     return Decision(_removal(found, member, now_ms), True)
 
 
-def check_request(request: GroupHeartbeatRequest) -> None:
+def check_request(request: m.GroupHeartbeatRequest) -> None:
     """Raise InvalidGroupId or InvalidRequest if a name in the request is missing or too long."""
     check_group_id(request.group)
     if not request.member_id:
@@ -107,7 +127,7 @@ def check_request(request: GroupHeartbeatRequest) -> None:
             raise InvalidRequest(f"the {what} has {size} bytes: at most {MAX_NAME_BYTES} are allowed")
 
 
-def _join(group: Group, request: GroupHeartbeatRequest, host: str, principal: str, limits: Limits) -> Heartbeat:
+def _join(group: Group, request: m.GroupHeartbeatRequest, host: str, principal: str, limits: Limits) -> Heartbeat:
     """Add a member, or let it take the place of the one with its instance id. Of a member it changes the settings."""
     old = group.members.get(request.member_id)
     holder = group.instances.get(request.instance_id) if request.instance_id else None
@@ -117,12 +137,12 @@ def _join(group: Group, request: GroupHeartbeatRequest, host: str, principal: st
             f"member {request.member_id!r} joined with instance id {old.settings.instance_id!r}, and not with "
             f"{request.instance_id!r}: choose another member id"
         )
-    if old is None and replaced is None and len(group.members) >= limits.max_members:
+    if old is None and replaced is None and len(group.members) >= limits.config.group_max_size:
         raise GroupMaxSizeReached(f"group {group.name!r} has {len(group.members)} members, as many as are allowed")
     defaults = MemberValue(
         request.instance_id,
-        rebalance_timeout_ms=limits.rebalance_timeout_ms,
-        session_timeout_ms=limits.session_timeout_ms,
+        rebalance_timeout_ms=limits.config.group_rebalance_timeout_ms,
+        session_timeout_ms=limits.config.group_session_timeout_ms,
     )
     settings = _settings(old.settings if old else defaults, request, principal, limits)
     settings = msgspec.structs.replace(settings, host=host, client_id=request.client_id)
@@ -175,7 +195,7 @@ def _replace(group: Group, old: Member, member_id: str, settings: MemberValue, l
 
 
 def _continue(
-    group: Group, member: Member, request: GroupHeartbeatRequest, principal: str, limits: Limits
+    group: Group, member: Member, request: m.GroupHeartbeatRequest, principal: str, limits: Limits
 ) -> Heartbeat:
     """Decide the heartbeat of a member that knows its epoch, or the one before: then the last response was lost."""
     claimed = None if request.owned is None else as_partitions(request.owned)
@@ -195,7 +215,7 @@ def _continue(
     return Decision(records, _response(group, holding, settings, limits, is_resent=is_resent))
 
 
-def _check_claim(group: Group, member: Member, epoch: int, claimed: frozenset[Partition] | None) -> None:
+def _check_claim(group: Group, member: Member, epoch: int, claimed: frozenset[PartitionId] | None) -> None:
     """Raise FencedMemberEpoch for an epoch that is neither the member's nor the one before, whose response may have
     been lost, and for partitions that the member does not hold."""
     if epoch not in (member.epoch, member.previous_epoch):
@@ -212,9 +232,9 @@ def _check_claim(group: Group, member: Member, epoch: int, claimed: frozenset[Pa
         )
 
 
-def _leave(group: Group | None, request: GroupHeartbeatRequest, now_ms: int) -> Heartbeat:
+def _leave(group: Group | None, request: m.GroupHeartbeatRequest, now_ms: int) -> Heartbeat:
     """Remove a member, or let a static one go for a while: then it keeps its partitions until its session ends."""
-    response = GroupHeartbeatResponse(request.member_epoch, 0, 0)
+    response = m.GroupHeartbeatResponse(request.member_epoch, 0, 0)
     member = group.members.get(request.member_id) if group else None
     if group is None or member is None:
         holder = group.instances.get(request.instance_id) if group and request.instance_id else None
@@ -223,7 +243,7 @@ def _leave(group: Group | None, request: GroupHeartbeatRequest, now_ms: int) -> 
         return Decision((), response)
     if request.left_epoch and request.left_epoch not in (member.epoch, member.previous_epoch):
         return Decision((), response)  # it has joined again since
-    if request.member_epoch == LEAVING:
+    if request.member_epoch == m.LEAVING:
         return Decision(_removal(group, member, now_ms), response)
     if not member.settings.instance_id:
         raise InvalidRequest("only a member with an instance id can leave for a while: leave with -1 instead")
@@ -247,16 +267,14 @@ def _tombstones(group: Group, member: Member) -> list[Record]:
     return [remove(key(name, member_id)) for key in (AssignmentKey, ShareKey, MemberKey)]
 
 
-def _settings(old: MemberValue, request: GroupHeartbeatRequest, principal: str, limits: Limits) -> MemberValue:
+def _settings(old: MemberValue, request: m.GroupHeartbeatRequest, principal: str, limits: Limits) -> MemberValue:
     """Return the member's settings with what the request changes of them."""
     if request.assignor and request.assignor not in ASSIGNORS:
         raise UnsupportedAssignor(f"there is no assignor {request.assignor!r}: expected one of {', '.join(ASSIGNORS)}")
     session_ms = request.session_timeout_ms
-    if session_ms != -1 and not limits.min_session_timeout_ms <= session_ms <= limits.max_session_timeout_ms:
-        raise InvalidSessionTimeout(
-            f"a session timeout of {session_ms} ms: expected {limits.min_session_timeout_ms} to "
-            f"{limits.max_session_timeout_ms}"
-        )
+    shortest_ms, longest_ms = limits.config.group_min_session_timeout_ms, limits.config.group_max_session_timeout_ms
+    if session_ms != -1 and not shortest_ms <= session_ms <= longest_ms:
+        raise InvalidSessionTimeout(f"a session timeout of {session_ms} ms: expected {shortest_ms} to {longest_ms}")
     if request.rebalance_timeout_ms < -1 or request.rebalance_timeout_ms == 0:
         raise InvalidRequest(f"a rebalance timeout of {request.rebalance_timeout_ms} ms: expected 1 or more, or -1")
     return msgspec.structs.replace(
@@ -301,7 +319,49 @@ def _settings_records(group: Group, member: Member, settings: MemberValue, limit
 
 def _response(
     group: Group, holding: Holding, settings: MemberValue, limits: Limits, *, is_resent: bool
-) -> GroupHeartbeatResponse:
-    interval_ms = min(limits.heartbeat_interval_ms, settings.session_timeout_ms // 3)
+) -> m.GroupHeartbeatResponse:
+    interval_ms = min(limits.config.group_heartbeat_interval_ms, settings.session_timeout_ms // 3)
     assignment = group.topic_partitions(holding.assigned) if is_resent else None
-    return GroupHeartbeatResponse(holding.epoch, interval_ms, settings.session_timeout_ms, assignment)
+    return m.GroupHeartbeatResponse(holding.epoch, interval_ms, settings.session_timeout_ms, assignment)
+
+
+# --- hand-over of partitions ------------------------------------------------------------------------------------------
+
+
+def released(holding: Holding, owned: AbstractSet[PartitionId]) -> Holding:
+    """Return `holding` after a heartbeat of its epoch that says what the member owns."""
+    revoking = {partition: epoch for partition, epoch in holding.revoking.items() if partition in owned}
+    return Holding(holding.epoch, holding.previous_epoch, holding.assigned, revoking)
+
+
+def advanced(group: Group, member: Member, holding: Holding) -> Holding:
+    """Return what `member` holds after the next step towards its target, from `holding` on."""
+    if holding.revoking:
+        return holding
+    epoch, previous_epoch = holding.epoch, holding.previous_epoch
+    if group.target_epoch > epoch:
+        epoch, previous_epoch = group.target_epoch, epoch
+    kept = {partition: since for partition, since in holding.assigned.items() if partition in member.target}
+    if len(kept) < len(holding.assigned):
+        assert epoch > holding.epoch, "only a new target takes partitions from a member"
+        revoking = {partition: since for partition, since in holding.assigned.items() if partition not in kept}
+        return Holding(epoch, previous_epoch, kept, revoking)
+    gained = {
+        partition: epoch for partition in member.target if partition not in kept and _is_free(group, member, partition)
+    }
+    return Holding(epoch, previous_epoch, kept | gained, {})
+
+
+def rejoined(member: Member, epoch: int) -> Holding:
+    """Return what `member` holds after it has joined again, all of it from `epoch` on.
+
+    The epoch of the group has to be higher: then only a later target takes something from the member.
+    """
+    kept = dict.fromkeys(member.assigned.keys() & member.target, epoch)
+    taken = {partition: since for partition, since in member.assigned.items() if partition not in kept}
+    return Holding(epoch, member.epoch, kept, member.revoking | taken)
+
+
+def _is_free(group: Group, member: Member, partition: PartitionId) -> bool:
+    """Return whether no other member holds `partition`."""
+    return group.owners.get(partition, member.member_id) == member.member_id

@@ -1,17 +1,26 @@
-"""Committed offsets: commit, fetch, delete and expire. They are kept by topic id: a recreated topic has none."""
+"""Committed offsets: commit, fetch, delete and expire. They are kept by topic id: a recreated topic has none.
 
+Offsets that a transaction commits wait in the group until the transaction ends, and count only if it commits. Who
+fetches such an offset meanwhile to continue there is told to come again, so that a partition's next owner never
+begins before what the transaction has read. The end leaves its epoch: a request of the ended transaction that is late
+is refused.
+"""
+
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import or_
 
-from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group.decisions.pending_offsets import check_stable
+from msgspec.structs import replace
+
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,
     KnownTopic,
     OffsetKey,
     OffsetValue,
-    Partition,
     PendingKey,
+    PendingOffset,
+    PendingValue,
     TargetKey,
     put,
     remove,
@@ -30,39 +39,31 @@ from warmlog_broker.coordinator.group.decisions.state import (
     valid_member,
 )
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     ApiError,
     ErrorCode,
     FencedMemberEpoch,
     GroupIdNotFound,
     GroupSubscribedToTopic,
+    InvalidProducerEpoch,
     NonEmptyGroup,
     OffsetMetadataTooLarge,
     OffsetOutOfRange,
     StaleMemberEpoch,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    UnstableOffsetCommit,
 )
 from warmlog_protocol.messages.base import NO_LEADER_EPOCH
-from warmlog_protocol.messages.coordinators.groups import (
-    NO_COMMITTED_OFFSET,
-    NO_MEMBER_EPOCH,
-    CommittedPartition,
-    DeletedOffset,
-    DeleteOffsetsRequest,
-    DeleteOffsetsResponse,
-    FetchedOffset,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
+
+MAX_PENDING_BYTES = 4 << 20
+"""Of the offsets of one transaction, about: they become committed in one decision, which must fit into a segment."""
 
 
 def commit(
-    groups: Groups, request: OffsetCommitRequest, topics: TopicsView, *, owner: str = "", now_ms: int, limits: Limits
-) -> Decision[OffsetCommitResponse]:
+    groups: Groups, request: m.OffsetCommitRequest, topics: TopicsView, *, owner: str = "", now_ms: int, limits: Limits
+) -> Decision[m.OffsetCommitResponse]:
     """Decide a commit. Each partition is committed or refused by itself, in the order of the request.
 
     UnstableOffsetCommit for one from outside while an open transaction commits an offset of a partition in it, which
@@ -94,37 +95,37 @@ def _closed(group: Group, offsets: int, pending: int = 0) -> list[Record]:
 
 
 def check_commit(
-    groups: Groups, request: OffsetCommitRequest, topics: TopicsView, *, now_ms: int, limits: Limits
-) -> tuple[dict[Partition, OffsetValue], OffsetCommitResponse]:
+    groups: Groups, request: m.OffsetCommitRequest, topics: TopicsView, *, now_ms: int, limits: Limits
+) -> tuple[dict[PartitionId, OffsetValue], m.OffsetCommitResponse]:
     """Return the offsets of `request` that may be committed, and the result for each."""
     check_group_id(request.group)
     group = groups.get(request.group)
     member = _committer(group, request)
     check_room(groups, group, limits)
-    accepted: dict[Partition, OffsetValue] = {}
+    accepted: dict[PartitionId, OffsetValue] = {}
     results = []
     for item in request.partitions:
         error: ApiError | None = None
         try:
             topic = _topic_of(item, topics)
             _check_commit(item, topic, topics, limits)
-            partition = Partition(topic.topic_id, item.partition)
+            partition = PartitionId(topic.topic_id, item.partition)
             if member is not None:
                 _check_ownership(member, partition, request.member_epoch)
             accepted[partition] = OffsetValue(item.offset, item.leader_epoch, item.metadata, topic.name, now_ms)
         except ApiError as raised:
             error = raised
-        results.append(CommittedPartition(item.topic_id, item.topic, item.partition, *_outcome(error)))
-    return accepted, OffsetCommitResponse(results)
+        results.append(m.CommittedPartition(item.topic_id, item.topic, item.partition, *_outcome(error)))
+    return accepted, m.OffsetCommitResponse(results)
 
 
 def _outcome(error: ApiError | None) -> tuple[int, str]:
     return (int(ErrorCode.NONE), "") if error is None else (int(error.code), str(error))
 
 
-def _committer(group: Group | None, request: OffsetCommitRequest) -> Member | None:
+def _committer(group: Group | None, request: m.OffsetCommitRequest) -> Member | None:
     """Return the member that commits; None from outside, which a group without members allows."""
-    if not request.member_id and request.member_epoch == NO_MEMBER_EPOCH:
+    if not request.member_id and request.member_epoch == m.NO_MEMBER_EPOCH:
         if group is not None and group.members:
             raise NonEmptyGroup(
                 f"group {group.name!r} has members, and only they may commit: stop them first, or use another group"
@@ -140,13 +141,13 @@ def _committer(group: Group | None, request: OffsetCommitRequest) -> Member | No
     return member
 
 
-def check_sequence(request: OffsetCommitRequest, latest: int) -> None:
+def check_sequence(request: m.OffsetCommitRequest, latest: int) -> None:
     """Raise StaleMemberEpoch for a commit whose number is below the `latest` of its member."""
     if 0 < request.sequence < latest:
         raise StaleMemberEpoch(f"a late copy of a commit: number {request.sequence}, after {latest}")
 
 
-def _topic_of(item: OffsetCommitPartition, topics: TopicsView) -> KnownTopic:
+def _topic_of(item: m.OffsetCommitPartition, topics: TopicsView) -> KnownTopic:
     if item.topic_id:
         topic = topics.by_id(item.topic_id)
         if topic is None:
@@ -158,19 +159,21 @@ def _topic_of(item: OffsetCommitPartition, topics: TopicsView) -> KnownTopic:
     return topic
 
 
-def _check_commit(item: OffsetCommitPartition, topic: KnownTopic, topics: TopicsView, limits: Limits) -> None:
+def _check_commit(item: m.OffsetCommitPartition, topic: KnownTopic, topics: TopicsView, limits: Limits) -> None:
     if not 0 <= item.partition < topic.partitions:
         raise UnknownTopicOrPartition(f"topic {topic.name!r} has {topic.partitions} partitions, none {item.partition}")
-    end = topics.log_end(Partition(topic.topic_id, item.partition))
+    end = topics.log_end(PartitionId(topic.topic_id, item.partition))
     if item.offset < 0 or (end is not None and item.offset > end):
         bounds = "0 or more" if end is None else f"0 to {end}, the log end"
         raise OffsetOutOfRange(f"offset {item.offset} of {topic.name}-{item.partition}: expected {bounds}")
     size = len(item.metadata.encode())
-    if size > limits.metadata_max_bytes:
-        raise OffsetMetadataTooLarge(f"metadata of {size} bytes: at most {limits.metadata_max_bytes} are allowed")
+    if size > limits.config.offset_metadata_max_bytes:
+        raise OffsetMetadataTooLarge(
+            f"metadata of {size} bytes: at most {limits.config.offset_metadata_max_bytes} are allowed"
+        )
 
 
-def _check_ownership(member: Member, partition: Partition, epoch: int) -> None:
+def _check_ownership(member: Member, partition: PartitionId, epoch: int) -> None:
     since = member.assigned.get(partition, member.revoking.get(partition))
     if since is None:
         raise StaleMemberEpoch(f"member {member.member_id!r} does not own the partition")
@@ -180,11 +183,11 @@ def _check_ownership(member: Member, partition: Partition, epoch: int) -> None:
         )
 
 
-def fetch_offsets(groups: Groups, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def fetch_offsets(groups: Groups, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
     """Return committed offsets: of the partitions asked for, or of all that have one."""
     check_group_id(request.group)
     group = groups.get(request.group)
-    if request.member_id or request.member_epoch != NO_MEMBER_EPOCH:
+    if request.member_id or request.member_epoch != m.NO_MEMBER_EPOCH:
         member = valid_member(group, request.group, request.member_id, "")
         if request.member_epoch not in (member.epoch, member.previous_epoch):
             raise StaleMemberEpoch(
@@ -194,30 +197,30 @@ def fetch_offsets(groups: Groups, request: OffsetFetchRequest) -> OffsetFetchRes
     offsets = group.offsets if group else {}
     if request.partitions is None:
         by_name = sorted(offsets.items(), key=lambda item: (item[1].topic, item[0]))
-        return OffsetFetchResponse([_fetched(partition, value) for partition, value in by_name])
-    wanted = [(Partition(t.topic_id, number), t.topic) for t in request.partitions for number in t.partitions]
+        return m.OffsetFetchResponse([_fetched(partition, value) for partition, value in by_name])
+    wanted = [(PartitionId(t.topic_id, number), t.topic) for t in request.partitions for number in t.partitions]
     if group is not None and (request.member_id or request.needs_stable):
         check_stable(group, (partition for partition, _ in wanted))
-    return OffsetFetchResponse([_fetched(each, offsets.get(each) or _nothing(topic)) for each, topic in wanted])
+    return m.OffsetFetchResponse([_fetched(each, offsets.get(each) or _nothing(topic)) for each, topic in wanted])
 
 
-def _fetched(partition: Partition, value: OffsetValue) -> FetchedOffset:
+def _fetched(partition: PartitionId, value: OffsetValue) -> m.FetchedOffset:
     topic_id, number = partition
-    return FetchedOffset(
+    return m.FetchedOffset(
         topic_id, value.topic, number, value.offset, value.leader_epoch, value.metadata, value.committed_at_ms
     )
 
 
 def _nothing(topic: str) -> OffsetValue:
-    return OffsetValue(NO_COMMITTED_OFFSET, NO_LEADER_EPOCH, "", topic, -1)
+    return OffsetValue(m.NO_COMMITTED_OFFSET, NO_LEADER_EPOCH, "", topic, -1)
 
 
 def delete_offsets(
-    groups: Groups, request: DeleteOffsetsRequest, subscriptions: Subscriptions
-) -> Decision[DeleteOffsetsResponse]:
+    groups: Groups, request: m.DeleteOffsetsRequest, subscriptions: Subscriptions
+) -> Decision[m.DeleteOffsetsResponse]:
     """Remove committed offsets of partitions that no member subscribes to; GroupIdNotFound."""
     group = existing_group(groups, request.group)
-    by_topic: dict[bytes | str, dict[int, list[Partition]]] = {}
+    by_topic: dict[bytes | str, dict[int, list[PartitionId]]] = {}
     names: dict[bytes, set[str]] = {}
     for partition, value in group.offsets.items():
         for topic_key in (partition.topic_id, value.topic):
@@ -231,12 +234,14 @@ def delete_offsets(
     for topic in request.partitions:
         meant = by_topic.get(topic.topic_id or topic.topic, {})
         used = sorted((names.get(topic.topic_id, set()) | {topic.topic}) & subscribed)
-        error = _subscription_error(group, used[0]) if used else None
+        error = None
+        if used:
+            error = GroupSubscribedToTopic(f"members of group {group.name!r} subscribe to {used[0]!r}: stop them first")
         for number in topic.partitions:
             if error is None:
                 records.update((remove(OffsetKey(group.name, *each)), None) for each in meant.get(number, ()))
-            results.append(DeletedOffset(topic.topic_id, topic.topic, number, *_outcome(error)))
-    return Decision([*records, *_closed(group, len(records))], DeleteOffsetsResponse(results))
+            results.append(m.DeletedOffset(topic.topic_id, topic.topic, number, *_outcome(error)))
+    return Decision([*records, *_closed(group, len(records))], m.DeleteOffsetsResponse(results))
 
 
 def existing_group(groups: Groups, name: str) -> Group:
@@ -246,10 +251,6 @@ def existing_group(groups: Groups, name: str) -> Group:
     if group is None:
         raise GroupIdNotFound(f"there is no group {name!r}")
     return group
-
-
-def _subscription_error(group: Group, topic: str) -> ApiError:
-    return GroupSubscribedToTopic(f"members of group {group.name!r} subscribe to {topic!r}: stop them first")
 
 
 def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int, topics: TopicsView) -> Decision[int]:
@@ -285,3 +286,76 @@ def _all_tombstones(group: Group) -> list[Record]:
     offsets = [remove(OffsetKey(group.name, *partition)) for partition in group.offsets]
     pending = [remove(PendingKey(group.name, producer_id)) for producer_id in group.pending]
     return [*offsets, *pending, remove(TargetKey(group.name)), remove(GroupKey(group.name))]
+
+
+# --- offsets of transactions ------------------------------------------------------------------------------------------
+
+
+def add_pending(
+    groups: Groups,
+    group: str,
+    producer_id: int,
+    epoch: int,
+    offsets: Mapping[PartitionId, OffsetValue],
+    *,
+    owner: str = "",
+    now_ms: int,
+    limits: Limits,
+) -> list[Record]:
+    """Return the records that add `offsets` to the transaction of this producer and epoch.
+
+    InvalidProducerEpoch; OffsetMetadataTooLarge if that makes more than MAX_PENDING_BYTES.
+    """
+    found = groups.get(group)
+    present = found.pending.get(producer_id) if found else None
+    if present is not None and epoch < present.epoch:
+        raise InvalidProducerEpoch(
+            f"group {group!r}: producer {producer_id}, epoch {epoch} is fenced by {present.epoch}"
+        )
+    earlier = present.offsets if present is not None and present.epoch == epoch else ()
+    merged = {PartitionId(each.topic_id, each.partition): each.value for each in earlier}
+    merged |= offsets
+    packed = tuple(PendingOffset(*partition, value) for partition, value in merged.items())
+    if not offsets:
+        return []
+    value = PendingValue(epoch, now_ms, packed)
+    record = put(PendingKey(group, producer_id), value)
+    size_bytes = len(record.value or b"") + len(packed) * len(group.encode())
+    if size_bytes > MAX_PENDING_BYTES:
+        raise OffsetMetadataTooLarge(
+            f"group {group!r}: the offsets of one transaction with their metadata take {size_bytes} bytes, at most "
+            f"{MAX_PENDING_BYTES} are allowed"
+        )
+    more_bytes = held_bytes(value) - held_bytes(present)
+    return [*created(found, group, owner, more_bytes, limits), record]
+
+
+def end_pending(
+    groups: Groups, group: str, producer_id: int, epoch: int, *, commits: bool, now_ms: int
+) -> Decision[None]:
+    """End the producer's transaction with the epoch of its markers. Repeating this has no effect.
+
+    A commit is for the epoch before it: offsets of another one, as an old copy of the log may have, are dropped.
+    """
+    found = groups.get(group)
+    present = found.pending.get(producer_id) if found else None
+    if present is not None and present.epoch >= epoch:
+        return Decision((), None)
+    committed = present.offsets if present is not None and commits and present.epoch == epoch - 1 else ()
+    records = [
+        put(OffsetKey(group, each.topic_id, each.partition), replace(each.value, committed_at_ms=now_ms))
+        for each in committed
+    ]
+    return Decision([*records, put(PendingKey(group, producer_id), PendingValue(epoch, now_ms))], None)
+
+
+def check_stable(group: Group, partitions: Iterable[PartitionId]) -> None:
+    """Raise UnstableOffsetCommit if an open transaction commits an offset of any of `partitions`."""
+    if not group.pending:
+        return
+    pending = {PartitionId(each.topic_id, each.partition) for value in group.pending.values() for each in value.offsets}
+    unstable = sorted(pending.intersection(partitions))
+    if unstable:
+        raise UnstableOffsetCommit(
+            f"group {group.name!r}: an open transaction commits the offset of partition {unstable[0].number}: retry"
+        )

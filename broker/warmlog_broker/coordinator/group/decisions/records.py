@@ -19,20 +19,13 @@ kind  key             fields of the key            fields of the value
                                                    any, the epoch in which its last transaction ended
 ====  ==============  ===========================  ====================================================================
 
-A tombstone removes what the key stands for. Times are in milliseconds. See `framework/record_codec` for the encoding.
+A tombstone removes what the key stands for. Times are in milliseconds. See `framework/decision` for the encoding.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from warmlog_broker.coordinator.framework.record_codec import VERSION, Key, RecordCodec, Value
-
-
-class Partition(NamedTuple):
-    """A partition of the topic with this id. Names of topics are not used, since they may be given again."""
-
-    topic_id: bytes
-    number: int
+from warmlog_broker.coordinator.framework.decision import VERSION, Key, PartitionId, RecordCodec, Value
 
 
 class OfGroup(Key, frozen=True, gc=False):
@@ -144,34 +137,34 @@ CODEC: RecordCodec[OfGroup] = RecordCodec(
 put, remove, read = CODEC.put, CODEC.remove, CODEC.read
 
 
-def pack_share(partitions: Iterable[Partition]) -> ShareValue:
+def pack_share(partitions: Iterable[PartitionId]) -> ShareValue:
     """Return the value of a ShareKey."""
     return ShareValue(tuple((topic_id, tuple(numbers)) for topic_id, numbers in by_topic(partitions).items()))
 
 
-def unpack_share(value: ShareValue) -> frozenset[Partition]:
+def unpack_share(value: ShareValue) -> frozenset[PartitionId]:
     """Return the partitions in the value of a ShareKey."""
-    return frozenset(Partition(topic_id, number) for topic_id, numbers in value.partitions for number in numbers)
+    return frozenset(PartitionId(topic_id, number) for topic_id, numbers in value.partitions for number in numbers)
 
 
-def pack_epochs(epochs: Mapping[Partition, int]) -> tuple[tuple[bytes, tuple[int, ...], tuple[int, ...]], ...]:
+def pack_epochs(epochs: Mapping[PartitionId, int]) -> tuple[tuple[bytes, tuple[int, ...], tuple[int, ...]], ...]:
     """Return partitions and the epochs in which they were assigned, as an AssignmentValue has them."""
     return tuple(
-        (topic_id, tuple(numbers), tuple(epochs[Partition(topic_id, number)] for number in numbers))
+        (topic_id, tuple(numbers), tuple(epochs[PartitionId(topic_id, number)] for number in numbers))
         for topic_id, numbers in by_topic(epochs).items()
     )
 
 
-def unpack_epochs(packed: Iterable[tuple[bytes, tuple[int, ...], tuple[int, ...]]]) -> dict[Partition, int]:
+def unpack_epochs(packed: Iterable[tuple[bytes, tuple[int, ...], tuple[int, ...]]]) -> dict[PartitionId, int]:
     """Return what was given to `pack_epochs`."""
     return {
-        Partition(topic_id, number): epoch
+        PartitionId(topic_id, number): epoch
         for topic_id, numbers, epochs in packed
         for number, epoch in zip(numbers, epochs, strict=True)
     }
 
 
-def by_topic(partitions: Iterable[Partition]) -> dict[bytes, list[int]]:
+def by_topic(partitions: Iterable[PartitionId]) -> dict[bytes, list[int]]:
     """Return the numbers of `partitions` by topic id, both in ascending order."""
     topics: dict[bytes, list[int]] = {}
     for topic_id, number in sorted(partitions):

@@ -4,13 +4,19 @@ Fields that are not in the records are *soft*: they are set by `Groups.heard` an
 after a load, and do not count when two states are compared.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from warmlog_broker.coordinator.framework.decision import Record, holds_anything
-from warmlog_broker.coordinator.framework.record_codec import Value
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.framework.decision import (
+    OwnedState,
+    PartitionId,
+    Record,
+    Value,
+    holds_anything,
+    set_or_remove,
+)
 from warmlog_broker.coordinator.group.decisions.records import (
     AssignmentKey,
     AssignmentValue,
@@ -22,7 +28,6 @@ from warmlog_broker.coordinator.group.decisions.records import (
     OffsetKey,
     OffsetValue,
     OfGroup,
-    Partition,
     PendingKey,
     PendingValue,
     ShareKey,
@@ -38,7 +43,7 @@ from warmlog_broker.coordinator.group.decisions.records import (
 from warmlog_protocol.errors import FencedInstanceId, InvalidGroupId, TooManyGroups, UnknownMemberId
 from warmlog_protocol.messages.coordinators.groups import TopicPartitions
 
-__all__ = ["Group", "Groups", "KnownTopic", "Limits", "Member", "Partition", "TopicsView"]
+__all__ = ["Group", "Groups", "KnownTopic", "Limits", "Member", "TopicsView"]
 
 NO_TOPICS = 0
 """A set of topics is an integer, see `decisions/subscriptions`."""
@@ -65,21 +70,14 @@ def held_bytes(value: Value | None) -> int:
     return 0
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The broker's settings for groups."""
+class Limits(NamedTuple):
+    """What bounds groups."""
 
-    max_groups: int = 100_000
-    """Of one `Groups`."""
-    max_members: int = 1000
-    session_timeout_ms: int = 45_000
-    min_session_timeout_ms: int = 2000
-    max_session_timeout_ms: int = 600_000
-    rebalance_timeout_ms: int = 300_000
-    heartbeat_interval_ms: int = 5000
-    metadata_max_bytes: int = 4096
+    config: BrokerConfig = BrokerConfig()
     may_hold: Callable[[str, int], None] = holds_anything
     """See `Holdings.check`."""
+    other_groups: int = 0
+    """How many there are beside those of one `Groups`."""
 
 
 class TopicsView(Protocol):
@@ -101,7 +99,7 @@ class TopicsView(Protocol):
         """Return the topic with this id; None if it was deleted."""
         ...
 
-    def log_end(self, partition: Partition) -> int | None:
+    def log_end(self, partition: PartitionId) -> int | None:
         """Return the log end offset of a partition that exists; None if it is not known now."""
         ...
 
@@ -139,17 +137,17 @@ class Member:
     member_id: str
     settings: MemberValue = field(default_factory=MemberValue)
     """As it gave them: its ids, subscription and timeouts."""
-    target: frozenset[Partition] = frozenset()
+    target: frozenset[PartitionId] = frozenset()
     """What the target of the group gives to it; a part may still be held by others."""
     epoch: int = 0
     """The epoch of the last target that it was told of. Each change that takes partitions away raises it."""
     previous_epoch: int = 0
-    assigned: dict[Partition, int] = field(default_factory=dict)
+    assigned: dict[PartitionId, int] = field(default_factory=dict)
     """What it may own, with the member epochs in which it was assigned."""
-    revoking: dict[Partition, int] = field(default_factory=dict)
+    revoking: dict[PartitionId, int] = field(default_factory=dict)
     """What it was told to give up in `epoch`, until it has confirmed that."""
 
-    owned: frozenset[Partition] | None = field(default=None, compare=False)
+    owned: frozenset[PartitionId] | None = field(default=None, compare=False)
     """Soft: what it said in a heartbeat of `epoch` that it owns; None if it has not, since the load."""
     heard_ms: int = field(default=0, compare=False)
     """Soft: the time of the last heartbeat, or of the load."""
@@ -160,7 +158,7 @@ class Member:
     subscription: Subscription | None = field(default=None, compare=False)
     """Soft: what `settings` stand for; None if that was not asked for yet. See `Subscriptions.of`."""
 
-    def holds(self, partition: Partition) -> bool:
+    def holds(self, partition: PartitionId) -> bool:
         return partition in self.assigned or partition in self.revoking
 
     def is_settled(self, target_epoch: int) -> bool:
@@ -193,13 +191,13 @@ class Group:
     topics: dict[bytes, KnownTopic] = field(default_factory=dict)
     """By id: the topics that the target was computed for, and deleted ones of which members still hold partitions."""
     members: dict[str, Member] = field(default_factory=dict)
-    offsets: dict[Partition, OffsetValue] = field(default_factory=dict)
+    offsets: dict[PartitionId, OffsetValue] = field(default_factory=dict)
     pending: dict[int, PendingValue] = field(default_factory=dict)
     """By producer id: what open transactions commit, and the epochs in which ended ones have."""
 
     instances: dict[str, str] = field(default_factory=dict)
     """Index: member ids of static members by their instance ids."""
-    owners: dict[Partition, str] = field(default_factory=dict)
+    owners: dict[PartitionId, str] = field(default_factory=dict)
     """Index: the id of the member that holds a partition. A partition that is not in it is free."""
     away: set[str] = field(default_factory=set, compare=False)
     """Soft: the ids of members of which nothing was heard since the load, or since the connection ended in which one
@@ -220,7 +218,7 @@ class Group:
             return "stable"
         return "reconciling"
 
-    def topic_partitions(self, partitions: Iterable[Partition]) -> list[TopicPartitions]:
+    def topic_partitions(self, partitions: Iterable[PartitionId]) -> list[TopicPartitions]:
         """Return partitions that members hold or the target names as a message has them."""
         return [
             TopicPartitions(topic_id, self.topics[topic_id].name, numbers)
@@ -235,13 +233,20 @@ class Group:
         """Change what is known by a record; None for a tombstone."""
         match key:
             case OffsetKey():
-                _replay_offset(self, Partition(key.topic_id, key.partition), value)
+                partition = PartitionId(key.topic_id, key.partition)
+                self.changed_size(self.offsets.get(partition), value)
+                set_or_remove(self.offsets, partition, value)
             case PendingKey():
-                _replay_pending(self, key.producer_id, value)
+                self.changed_size(self.pending.get(key.producer_id), value)
+                set_or_remove(self.pending, key.producer_id, value)
             case GroupKey():
-                _replay_group(self, value or GroupValue())
+                group = value or GroupValue()
+                self.epoch, self.empty_since_ms, self.owner = group.epoch, group.empty_since_ms, group.owner
             case TargetKey():
-                _replay_target(self, value or TargetValue())
+                target = value or TargetValue()
+                self.target_epoch, self.assignor, self.has_news = target.epoch, target.assignor, True
+                self.changed_size(TargetValue(topics=tuple(self.topics.values())), target)
+                self.topics = {topic.topic_id: topic for topic in target.topics}
             case MemberKey():
                 _replay_member(self, key.member_id, value)
             case ShareKey():
@@ -254,34 +259,17 @@ class Group:
         self.size_bytes += held_bytes(new) - held_bytes(old)
 
 
-class Groups:
+class Groups(OwnedState[Group]):
     """The groups of one partition of `__groups`: what a replay of its records results in."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, Group] = {}
-        self.held: Counter[str] = Counter()
-        """What the groups take in memory, in bytes, by the principals that created them."""
+        super().__init__()
         self.beginning: set[str] = set()
         """Soft: names of groups whose first records are not durable yet. They count for the limit."""
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Groups) and self._groups == other._groups
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __len__(self) -> int:
-        return len(self._groups)
-
-    def __iter__(self) -> Iterator[Group]:
-        return iter(self._groups.values())
-
-    def get(self, name: str) -> Group | None:
-        """Return the group of this name."""
-        return self._groups.get(name)
-
     def member(self, group: str, member_id: str) -> Member | None:
         """Return the member of this id."""
-        found = self._groups.get(group)
+        found = self._found.get(group)
         return found.members.get(member_id) if found else None
 
     def replay(self, record: Record) -> None:
@@ -290,11 +278,11 @@ class Groups:
         if entry is None:
             return
         key, value = entry
-        group = self._groups.get(key.group)
+        group = self._found.get(key.group)
         if group is None:
             if value is None:
                 return
-            group = self._groups[key.group] = Group(key.group)
+            group = self._found[key.group] = Group(key.group)
             self.beginning.discard(key.group)
             self._hold(group.owner, group.size_bytes)
         owner, size_bytes = group.owner, group.size_bytes
@@ -303,13 +291,8 @@ class Groups:
             self._hold(owner, -size_bytes)
             self._hold(group.owner, group.size_bytes)
         if value is None and group.is_bare():
-            del self._groups[key.group]
+            del self._found[key.group]
             self._hold(group.owner, -group.size_bytes)
-
-    def _hold(self, owner: str, more_bytes: int) -> None:
-        self.held[owner] += more_bytes
-        if not self.held[owner]:
-            del self.held[owner]
 
     def heard(
         self,
@@ -329,7 +312,7 @@ class Groups:
         if member is None:
             return
         member.heard_ms = max(member.heard_ms, now_ms)
-        self._groups[group].away.discard(member_id)
+        self._found[group].away.discard(member_id)
         member.commit_sequence = max(member.commit_sequence, commit_sequence)
         if owned is not None and epoch == member.epoch:
             member.owned = as_partitions(owned)
@@ -343,9 +326,9 @@ class Groups:
                 member.revoking_since_ms = now_ms if member.revoking else None
 
 
-def as_partitions(topics: Iterable[TopicPartitions]) -> frozenset[Partition]:
+def as_partitions(topics: Iterable[TopicPartitions]) -> frozenset[PartitionId]:
     """Return the partitions that a message names."""
-    return frozenset(Partition(topic.topic_id, number) for topic in topics for number in topic.partitions)
+    return frozenset(PartitionId(topic.topic_id, number) for topic in topics for number in topic.partitions)
 
 
 def _watch_revocation(member: Member, now_ms: int) -> None:
@@ -353,16 +336,6 @@ def _watch_revocation(member: Member, now_ms: int) -> None:
         member.revoking_since_ms = None
     elif member.revoking_since_ms is None:
         member.revoking_since_ms = now_ms
-
-
-def _replay_group(group: Group, value: GroupValue) -> None:
-    group.epoch, group.empty_since_ms, group.owner = value.epoch, value.empty_since_ms, value.owner
-
-
-def _replay_target(group: Group, value: TargetValue) -> None:
-    group.target_epoch, group.assignor, group.has_news = value.epoch, value.assignor, True
-    group.changed_size(TargetValue(topics=tuple(group.topics.values())), value)
-    group.topics = {topic.topic_id: topic for topic in value.topics}
 
 
 def _replay_member(group: Group, member_id: str, value: MemberValue | None) -> None:
@@ -414,25 +387,7 @@ def _replay_assignment(group: Group, member_id: str, value: AssignmentValue | No
     _hold(group, member, unpack_epochs(value.assigned), unpack_epochs(value.revoking))
 
 
-def _replay_offset(group: Group, partition: Partition, value: OffsetValue | None) -> None:
-    old = group.offsets.get(partition)
-    if old is None or value is None or len(old.metadata) != len(value.metadata):
-        group.changed_size(old, value)
-    if value is None:
-        group.offsets.pop(partition, None)
-    else:
-        group.offsets[partition] = value
-
-
-def _replay_pending(group: Group, producer_id: int, value: PendingValue | None) -> None:
-    group.changed_size(group.pending.get(producer_id), value)
-    if value is None:
-        group.pending.pop(producer_id, None)
-    else:
-        group.pending[producer_id] = value
-
-
-def _hold(group: Group, member: Member, assigned: dict[Partition, int], revoking: dict[Partition, int]) -> None:
+def _hold(group: Group, member: Member, assigned: dict[PartitionId, int], revoking: dict[PartitionId, int]) -> None:
     """Let `member` hold these partitions, and no others."""
     for partition in (*member.assigned, *member.revoking):
         if group.owners.get(partition) == member.member_id:
@@ -453,7 +408,7 @@ def check_group_id(group: str) -> None:
 
 def check_room(groups: Groups, group: Group | None, limits: Limits) -> None:
     """Raise TooManyGroups if `group`, None for a new one, would be one too many."""
-    if group is None and len(groups) >= limits.max_groups:
+    if group is None and len(groups) + limits.other_groups >= limits.config.group_max_groups:
         raise TooManyGroups("the broker has as many groups as group.max.groups allows: delete unused ones")
 
 

@@ -11,26 +11,20 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 
-from warmlog_broker.coordinator.framework.decision import Decision, Record, holds_anything
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record, holds_anything
 from warmlog_broker.coordinator.group.decisions.assignors import ASSIGNORS, UNIFORM, Subscriber, TopicClass
 from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,
     GroupValue,
     KnownTopic,
     MemberValue,
-    Partition,
     ShareKey,
     TargetKey,
     TargetValue,
     pack_share,
     put,
 )
-from warmlog_broker.coordinator.group.decisions.state import (
-    Group,
-    Groups,
-    Member,
-    held_bytes,
-)
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Member, held_bytes
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions, bits_of
 
 
@@ -46,7 +40,7 @@ class Target:
     """That the members subscribed to."""
     settings: Mapping[str, MemberValue]
     """That the members had, by member id."""
-    shares: Mapping[str, set[Partition]]
+    shares: Mapping[str, set[PartitionId]]
 
 
 def needs_target(group: Group | None, subscriptions: Subscriptions) -> bool:
@@ -144,7 +138,7 @@ def assign(
     value = TargetValue(epoch, target.assignor, _known_topics(group, target.topics))
     may_hold(group.owner, held_bytes(value) - held_bytes(TargetValue(topics=tuple(group.topics.values()))))
     records.append(put(TargetKey(name), value))
-    given = dict.fromkeys(group.members, frozenset[Partition]())
+    given = dict.fromkeys(group.members, frozenset[PartitionId]())
     for member_id, share in target.shares.items():
         settings = target.settings[member_id]
         place = group.instances.get(settings.instance_id, "") if settings.instance_id else member_id
@@ -161,8 +155,8 @@ def assign(
 
 
 def _still_wanted(
-    member: Member, share: Iterable[Partition], target: Target, subscriptions: Subscriptions
-) -> frozenset[Partition]:
+    member: Member, share: Iterable[PartitionId], target: Target, subscriptions: Subscriptions
+) -> frozenset[PartitionId]:
     """Return `share` without the topics that the member has ceased to subscribe to since it was computed."""
     wanted = subscriptions.topics_of(member)
     return frozenset(

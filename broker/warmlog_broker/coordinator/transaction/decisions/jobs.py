@@ -9,17 +9,7 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.transaction.decisions.limits import (
-    ID_BYTES,
-    MAX_MEMBERS,
-    MEMBER_BYTES,
-    PART_BYTES,
-    Given,
-    check_parts,
-    check_timeout,
-    check_transactional_id,
-)
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.transaction.decisions.records import (
     NO_VERSION,
     End,
@@ -35,13 +25,20 @@ from warmlog_broker.coordinator.transaction.decisions.records import (
     remove,
 )
 from warmlog_broker.coordinator.transaction.decisions.state import (
-    Enrolled,
+    ID_BYTES,
+    MAX_MEMBERS,
+    MEMBER_BYTES,
+    PART_BYTES,
+    Given,
+    Incarnation,
     Job,
-    Member,
     Outcome,
-    Producer,
+    Slot,
     Transactions,
+    check_parts,
+    check_timeout,
     check_topics,
+    check_transactional_id,
 )
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH
 from warmlog_protocol.errors import (
@@ -59,26 +56,21 @@ Committed = tuple[bool, int]
 
 
 def join(
-    transactions: Transactions,
-    given: Given,
-    transactional_id: str,
-    version: int,
-    timeout_ms: int,
-    owner: str,
-) -> Decision[Producer | None]:
+    transactions: Transactions, given: Given, transactional_id: str, version: int, timeout_ms: int, owner: str
+) -> Decision[Incarnation | None]:
     """Give a slot to a new member of the transaction for `version`, which the first one begins.
 
     None as a result: the version is committed. StaleJobVersion, InvalidTxnState,
     ConcurrentTransactions while members are ending.
     """
     job = _job(transactions, transactional_id, version)
-    check_timeout(timeout_ms, given.limits.max_job_timeout_ms)
+    check_timeout(timeout_ms, given.config.transaction_job_max_timeout_ms)
     if job is None:
-        given.limits.check_room(len(transactions))
+        given.check_room(len(transactions))
     elif version == job.value.committed_version:
         return Decision((), None)
     value = _open(job, version, owner)
-    given.limits.may_hold(value.owner, MEMBER_BYTES + (ID_BYTES if job is None else 0))
+    given.may_hold(value.owner, MEMBER_BYTES + (ID_BYTES if job is None else 0))
     records: list[Record] = []
     if value.status is Status.EMPTY:
         began = replace(
@@ -95,14 +87,14 @@ def join(
     return Decision(records, producer)
 
 
-def check_member(transactions: Transactions, transactional_id: str, version: int, producer: Producer) -> None:
+def check_member(transactions: Transactions, transactional_id: str, version: int, producer: Incarnation) -> None:
     """Raise ProducerFenced unless the producer is a member of the open transaction for `version`."""
     job = _job(transactions, transactional_id, version)
     if job is None or job.value.current_version != version or _writing(job, producer) is None:
         raise _lost(transactional_id, version, producer)
 
 
-def enrol_member(job: Job, producer: Producer, partition: Enrolled, topic: str, given: Given) -> Decision[None]:
+def enrol_member(job: Job, producer: Incarnation, partition: PartitionId, topic: str, given: Given) -> Decision[None]:
     """Make a partition part of what the producer writes. ProducerFenced if it is no member of the open transaction."""
     slot = job.slots.get(producer.producer_id)
     if slot is None:
@@ -115,7 +107,7 @@ def enrol_member(job: Job, producer: Producer, partition: Enrolled, topic: str, 
     if partition in partitions:
         return Decision((), None)
     check_parts(job.transactional_id, len(partitions))
-    given.limits.may_hold(job.value.owner, PART_BYTES)
+    given.may_hold(job.value.owner, PART_BYTES)
     return Decision([put(PartitionKey(job.transactional_id, *partition, slot), PartitionValue(topic))], None)
 
 
@@ -124,7 +116,7 @@ def commit(
     given: Given,
     transactional_id: str,
     version: int,
-    winners: Iterable[Producer],
+    winners: Iterable[Incarnation],
     records: int,
     owner: str,
 ) -> Decision[Committed]:
@@ -138,8 +130,8 @@ def commit(
         raise InvalidRequest(f"{records} records, it must be at least 0")
     job = _job(transactions, transactional_id, version)
     if job is None:
-        given.limits.check_room(len(transactions))
-        given.limits.may_hold(owner, ID_BYTES)
+        given.check_room(len(transactions))
+        given.may_hold(owner, ID_BYTES)
     elif version == job.value.committed_version:
         return Decision((), (True, job.value.committed_records))
     value = _open(job, version, owner)
@@ -161,7 +153,7 @@ def commit(
 
 
 def abort_members(
-    transactions: Transactions, _given: Given, transactional_id: str, version: int, producers: Iterable[Producer]
+    transactions: Transactions, _given: Given, transactional_id: str, version: int, producers: Iterable[Incarnation]
 ) -> Decision[None]:
     """Abort what these members have written for `version`, which others may go on with. Unknown ones are ignored.
 
@@ -257,21 +249,21 @@ def _open(job: Job | None, version: int, owner: str) -> JobValue:
     return value
 
 
-def _free_slot(job: Job | None, given: Given) -> tuple[int, Producer]:
+def _free_slot(job: Job | None, given: Given) -> tuple[int, Incarnation]:
     members = {} if job is None else job.members
     free = None if job is None else next(iter(job.free), None)
     if free is not None:
         return free, members[free].producer
     if len(members) >= MAX_MEMBERS:
         raise InvalidTxnState(f"a job may have {MAX_MEMBERS} members at a time, and has as many")
-    producer = Producer(given.fresh_id, 0)
+    producer = Incarnation(given.fresh_id, 0)
     slot = len(members)
     while slot in members:
         slot += 1
     return slot, producer
 
 
-def _writing(job: Job, producer: Producer) -> Member | None:
+def _writing(job: Job, producer: Incarnation) -> Slot | None:
     """Return the member that may write as `producer` now."""
     member = job.members.get(job.slots.get(producer.producer_id, -1))
     if member is None or member.producer != producer or job.value.status is not Status.ONGOING:
@@ -279,7 +271,7 @@ def _writing(job: Job, producer: Producer) -> Member | None:
     return member if member.value.status is MemberStatus.WRITING else None
 
 
-def _winner(job: Job | None, transactional_id: str, version: int, producer: Producer) -> int:
+def _winner(job: Job | None, transactional_id: str, version: int, producer: Incarnation) -> int:
     """Return the slot of a producer that is to be committed."""
     if job is None or _writing(job, producer) is None:
         raise TransactionAbortable(
@@ -289,7 +281,7 @@ def _winner(job: Job | None, transactional_id: str, version: int, producer: Prod
     return job.slots[producer.producer_id]
 
 
-def _lost(transactional_id: str, version: int, producer: Producer) -> ProducerFenced:
+def _lost(transactional_id: str, version: int, producer: Incarnation) -> ProducerFenced:
     return ProducerFenced(
         f"job {transactional_id!r}: producer {producer.producer_id}, epoch {producer.epoch} is no member of the open "
         f"transaction for version {version}: it was decided or aborted without it"

@@ -9,22 +9,8 @@ from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
-from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.transaction.decisions.jobs import (
-    abort_all,
-    complete_members,
-    enrol_member,
-    forget,
-    forget_slots,
-)
-from warmlog_broker.coordinator.transaction.decisions.limits import (
-    ID_BYTES,
-    PART_BYTES,
-    Given,
-    check_parts,
-    check_timeout,
-    check_transactional_id,
-)
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
+from warmlog_broker.coordinator.transaction.decisions import jobs
 from warmlog_broker.coordinator.transaction.decisions.records import (
     End,
     GroupKey,
@@ -38,13 +24,18 @@ from warmlog_broker.coordinator.transaction.decisions.records import (
     remove,
 )
 from warmlog_broker.coordinator.transaction.decisions.state import (
-    Enrolled,
+    ID_BYTES,
+    PART_BYTES,
+    Given,
+    Incarnation,
     Job,
     Outcome,
-    Producer,
-    Transaction,
+    TransactionalId,
     Transactions,
+    check_parts,
+    check_timeout,
     check_topics,
+    check_transactional_id,
 )
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from warmlog_protocol.errors import (
@@ -56,20 +47,15 @@ from warmlog_protocol.errors import (
     TransactionalIdNotFound,
 )
 
-NOBODY = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+NOBODY = Incarnation(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 _MAY_CONTINUE = (End.COMMITTED, End.ABORTED, End.TIMED_OUT, End.FORCED)
 """After these the producer that had the epoch before may ask for the next one: no other has taken its place."""
 _STATUS = {End.COMMITTED: Status.COMMITTING}
 
 
 def initialise(
-    transactions: Transactions,
-    given: Given,
-    transactional_id: str,
-    timeout_ms: int,
-    expected: Producer,
-    owner: str,
-) -> Decision[Producer | None]:
+    transactions: Transactions, given: Given, transactional_id: str, timeout_ms: int, expected: Incarnation, owner: str
+) -> Decision[Incarnation | None]:
     """Give a transactional id to a producer, fence the one before it, and abort what that has left open.
 
     `expected` is who asks, if it has the id already; NOBODY for a new producer. A new id belongs to the principal
@@ -77,12 +63,12 @@ def initialise(
     ConcurrentTransactions while one is ending, ProducerFenced.
     """
     check_transactional_id(transactional_id)
-    check_timeout(timeout_ms, given.limits.max_timeout_ms)
+    check_timeout(timeout_ms, given.config.transaction_max_timeout_ms)
     found = _of_producer(transactions.get(transactional_id))
     if found is None:
-        given.limits.check_room(len(transactions))
-        given.limits.may_hold(owner, ID_BYTES)
-        producer = Producer(given.fresh_id, 0)
+        given.check_room(len(transactions))
+        given.may_hold(owner, ID_BYTES)
+        producer = Incarnation(given.fresh_id, 0)
         value = IdValue(*producer, Status.EMPTY, End.INITIALISED, *expected, timeout_ms, -1, given.now_ms, owner=owner)
         return Decision([put(IdKey(transactional_id), value)], producer)
     if expected != NOBODY:
@@ -104,9 +90,9 @@ def enrol(
     transactions: Transactions,
     given: Given,
     transactional_id: str,
-    producer: Producer,
+    producer: Incarnation,
     *,
-    partition: Enrolled | None = None,
+    partition: PartitionId | None = None,
     topic: str = "",
     group: str = "",
 ) -> Decision[None]:
@@ -118,7 +104,7 @@ def enrol(
     if isinstance(job, Job):
         if partition is None:
             raise InvalidTxnState(f"{transactional_id!r} is a job, whose members commit no offsets")
-        return enrol_member(job, producer, partition, topic, given)
+        return jobs.enrol_member(job, producer, partition, topic, given)
     found = _owned(transactions, transactional_id, producer)
     value = found.value
     _check_at_rest(found)
@@ -128,24 +114,19 @@ def enrol(
         records.append(put(IdKey(transactional_id), began))
     if partition is not None and partition not in found.partitions:
         check_parts(transactional_id, found.part_count)
-        given.limits.may_hold(value.owner, PART_BYTES)
+        given.may_hold(value.owner, PART_BYTES)
         check_topics([*found.partitions.items(), (partition, PartitionValue(topic))])
         records.append(put(PartitionKey(transactional_id, *partition), PartitionValue(topic)))
     if group and group not in found.groups:
         check_parts(transactional_id, found.part_count)
-        given.limits.may_hold(value.owner, PART_BYTES)
+        given.may_hold(value.owner, PART_BYTES)
         records.append(put(GroupKey(transactional_id, group), GroupValue()))
     return Decision(records, None)
 
 
 def end(
-    transactions: Transactions,
-    given: Given,
-    transactional_id: str,
-    producer: Producer,
-    *,
-    commits: bool,
-) -> Decision[Producer]:
+    transactions: Transactions, given: Given, transactional_id: str, producer: Incarnation, *, commits: bool
+) -> Decision[Incarnation]:
     """Decide the producer's transaction; the result is the producer of the next one. A repeated request has no effect.
 
     Without a transaction a commit has no effect; an abort raises the epoch, as batches may be on their way that would
@@ -185,7 +166,7 @@ def complete(
     transactional_id: str,
     outcomes: Sequence[Outcome],
     *,
-    left_open: Collection[Enrolled] = (),
+    left_open: Collection[PartitionId] = (),
 ) -> Decision[None]:
     """Close what these outcomes were decided for: they are carried out everywhere.
 
@@ -194,7 +175,7 @@ def complete(
     """
     found = transactions.get(transactional_id)
     if isinstance(found, Job):
-        return Decision(complete_members(found, outcomes, given.now_ms), None)
+        return Decision(jobs.complete_members(found, outcomes, given.now_ms), None)
     if found is None or not found.is_ending or [each.marker for each in outcomes] != [found.producer]:
         return Decision((), None)
     records = [remove(PartitionKey(transactional_id, *each)) for each in found.partitions if each not in left_open]
@@ -213,28 +194,31 @@ def expire(transactions: Transactions, given: Given, transactional_id: str) -> D
     found = transactions.get(transactional_id)
     records: Sequence[Record] = ()
     if found is not None and is_expired(found, given):
-        records = forget(found) if isinstance(found, Job) else [remove(IdKey(transactional_id))]
+        records = jobs.forget(found) if isinstance(found, Job) else [remove(IdKey(transactional_id))]
     elif isinstance(found, Job) and has_expired_slots(found, given):
-        records = forget_slots(found)
+        records = jobs.forget_slots(found)
     return Decision(records, None)
 
 
-def is_expired(found: Transaction | Job, given: Given) -> bool:
+def is_expired(found: TransactionalId | Job, given: Given) -> bool:
     """Return whether a transactional id may be forgotten."""
-    limits = given.limits
-    return _rests(found, given, limits.job_expiration_ms if isinstance(found, Job) else limits.expiration_ms)
+    config = given.config
+    is_job = isinstance(found, Job)
+    return _rests(
+        found, given, config.transaction_job_expiration_ms if is_job else config.transactional_id_expiration_ms
+    )
 
 
-def has_expired_slots(found: Transaction | Job, given: Given) -> bool:
+def has_expired_slots(found: TransactionalId | Job, given: Given) -> bool:
     """Return whether there are slots of a job that may be forgotten."""
-    return isinstance(found, Job) and bool(found.members) and _rests(found, given, given.limits.slot_expiration_ms)
+    return isinstance(found, Job) and bool(found.members) and _rests(found, given, given.slot_expiration_ms)
 
 
-def _rests(found: Transaction | Job, given: Given, for_ms: int) -> bool:
+def _rests(found: TransactionalId | Job, given: Given, for_ms: int) -> bool:
     return found.value.status is Status.EMPTY and given.now_ms - found.value.changed_ms >= for_ms
 
 
-def check_open(transactions: Transactions, transactional_id: str, producer: Producer, group: str) -> None:
+def check_open(transactions: Transactions, transactional_id: str, producer: Incarnation, group: str) -> None:
     """Raise what `enrol` raises, or InvalidTxnState, unless `group` is part of the producer's open transaction."""
     found = _owned(transactions, transactional_id, producer)
     _check_at_rest(found)
@@ -242,7 +226,7 @@ def check_open(transactions: Transactions, transactional_id: str, producer: Prod
         raise InvalidTxnState(f"group {group!r} is not part of the transaction of {transactional_id!r}")
 
 
-def _known(transactions: Transactions, transactional_id: str) -> Transaction | Job:
+def _known(transactions: Transactions, transactional_id: str) -> TransactionalId | Job:
     check_transactional_id(transactional_id)
     found = transactions.get(transactional_id)
     if found is None:
@@ -252,19 +236,19 @@ def _known(transactions: Transactions, transactional_id: str) -> Transaction | J
     return found
 
 
-def _of_producer(found: Transaction | Job | None) -> Transaction | None:
+def _of_producer(found: TransactionalId | Job | None) -> TransactionalId | None:
     if isinstance(found, Job):
         raise InvalidTxnState(f"transactional id {found.transactional_id!r} belongs to a job, not to a producer")
     return found
 
 
-def _found(transactions: Transactions, transactional_id: str) -> Transaction:
+def _found(transactions: Transactions, transactional_id: str) -> TransactionalId:
     known = _of_producer(_known(transactions, transactional_id))
     assert known is not None
     return known
 
 
-def _owned(transactions: Transactions, transactional_id: str, producer: Producer) -> Transaction:
+def _owned(transactions: Transactions, transactional_id: str, producer: Incarnation) -> TransactionalId:
     """Return the transaction of `producer`."""
     found = _found(transactions, transactional_id)
     if producer == found.producer:
@@ -286,24 +270,24 @@ def _owned(transactions: Transactions, transactional_id: str, producer: Producer
     raise _fenced(found, producer)
 
 
-def _check_at_rest(found: Transaction) -> None:
+def _check_at_rest(found: TransactionalId) -> None:
     if found.is_ending:
         raise ConcurrentTransactions(f"the last transaction of {found.transactional_id!r} is still ending: retry")
 
 
-def _fenced(found: Transaction, producer: Producer) -> ProducerFenced:
+def _fenced(found: TransactionalId, producer: Incarnation) -> ProducerFenced:
     return ProducerFenced(
         f"transactional id {found.transactional_id!r}: producer {producer.producer_id}, epoch {producer.epoch} is "
         f"fenced by epoch {found.value.epoch}: another producer uses the transactional id"
     )
 
 
-def _aborted(found: Transaction | Job, end: End, given: Given) -> Record:
+def _aborted(found: TransactionalId | Job, end: End, given: Given) -> Record:
     """Return the record that aborts the transaction, or all members."""
-    return abort_all(found, end, given.now_ms) if isinstance(found, Job) else _decided(found, end, given)
+    return jobs.abort_all(found, end, given.now_ms) if isinstance(found, Job) else _decided(found, end, given)
 
 
-def _decided(found: Transaction, end: End, given: Given) -> Record:
+def _decided(found: TransactionalId, end: End, given: Given) -> Record:
     """Return the record that decides the transaction."""
     value = found.value
     following = _next_after(found, given)
@@ -322,16 +306,16 @@ def _decided(found: Transaction, end: End, given: Given) -> Record:
     )
 
 
-def _next_after(found: Transaction, given: Given) -> Producer:
+def _next_after(found: TransactionalId, given: Given) -> Incarnation:
     """Return the producer with the next epoch."""
     value = found.value
     if value.epoch + 1 <= LAST_PRODUCER_EPOCH:
-        return Producer(value.producer_id, value.epoch + 1)
-    return Producer(given.fresh_id, 0)
+        return Incarnation(value.producer_id, value.epoch + 1)
+    return Incarnation(given.fresh_id, 0)
 
 
-def _next(value: IdValue) -> Producer:
+def _next(value: IdValue) -> Incarnation:
     """Return the producer of the next transaction, after a decision."""
     if value.next_producer_id != NO_PRODUCER_ID:
-        return Producer(value.next_producer_id, 0)
-    return Producer(value.producer_id, value.epoch)
+        return Incarnation(value.next_producer_id, 0)
+    return Incarnation(value.producer_id, value.epoch)

@@ -20,12 +20,12 @@ kind  key             fields of the key                          fields of the v
 5     MemberKey       transactional id, slot                     producer id, epoch, state
 ====  ==============  =========================================  ======================================================
 
-A tombstone removes what the key stands for. Times are in milliseconds. See `framework/record_codec` for the encoding.
+A tombstone removes what the key stands for. Times are in milliseconds. See `framework/decision` for the encoding.
 """
 
 from enum import IntEnum
 
-from warmlog_broker.coordinator.framework.record_codec import VERSION, Key, RecordCodec, Value
+from warmlog_broker.coordinator.framework.decision import VERSION, Key, RecordCodec, Value
 from warmlog_protocol.batch.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 NO_VERSION = -1

@@ -1,12 +1,12 @@
-"""What the records of one partition of `__transactions` result in: transactional ids and their transactions."""
+"""What the records of one partition of `__transactions` result in: transactional ids and their transactions, and what
+bounds them."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.transaction.decisions.limits import ID_BYTES, MEMBER_BYTES, PART_BYTES
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.framework.decision import OwnedState, PartitionId, Record, holds_anything, set_or_remove
 from warmlog_broker.coordinator.transaction.decisions.records import (
     GroupKey,
     GroupValue,
@@ -23,45 +23,50 @@ from warmlog_broker.coordinator.transaction.decisions.records import (
     Status,
     read,
 )
-from warmlog_protocol.errors import InconsistentTopicId
+from warmlog_protocol.errors import (
+    InconsistentTopicId,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    InvalidTxnState,
+    TooManyTransactionalIds,
+)
 
-K = TypeVar("K")
-V = TypeVar("V")
-
+MAX_NAME_BYTES = 249
+ID_BYTES = 2000
+"""What a transactional id takes in memory, about; the next ones: a partition or group of its transaction, a member."""
+PART_BYTES = 600
+MEMBER_BYTES = 800
+MAX_MEMBERS = 20_000
+"""Of one job."""
+MAX_PARTS = 30_000
+"""The partitions and groups of one producer's transaction: one decision closes them, which must fit into a segment."""
 _DECIDED = (Status.COMMITTING, Status.ABORTING)
 
 
-class Producer(NamedTuple):
+class Incarnation(NamedTuple):
     """One incarnation of a producer."""
 
     producer_id: int
     epoch: int
 
 
-class Enrolled(NamedTuple):
-    """A partition of the topic with this id."""
-
-    topic_id: bytes
-    number: int
-
-
 class Outcome(NamedTuple):
     """What is decided about one producer, and where that has to be written."""
 
-    marker: Producer
+    marker: Incarnation
     """With the epoch of the markers."""
     commits: bool
-    partitions: tuple[Enrolled, ...]
+    partitions: tuple[PartitionId, ...]
     groups: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
-class Transaction:
+class TransactionalId:
     """The transactional id of a producer, and what belongs to its transaction until that has ended everywhere."""
 
     transactional_id: str
     value: IdValue
-    partitions: dict[Enrolled, PartitionValue] = field(default_factory=dict)
+    partitions: dict[PartitionId, PartitionValue] = field(default_factory=dict)
     groups: dict[str, GroupValue] = field(default_factory=dict)
 
     def replay(self, key: OfId, value: Any) -> None:
@@ -70,18 +75,18 @@ class Transaction:
             case IdKey():
                 self.value = value
             case PartitionKey():
-                _set(self.partitions, Enrolled(key.topic_id, key.partition), value)
+                set_or_remove(self.partitions, PartitionId(key.topic_id, key.partition), value)
             case GroupKey():
-                _set(self.groups, key.group, value)
+                set_or_remove(self.groups, key.group, value)
 
     @property
-    def producer(self) -> Producer:
-        return Producer(self.value.producer_id, self.value.epoch)
+    def producer(self) -> Incarnation:
+        return Incarnation(self.value.producer_id, self.value.epoch)
 
     @property
-    def previous(self) -> Producer:
+    def previous(self) -> Incarnation:
         """Whom the last change was made for."""
-        return Producer(self.value.previous_producer_id, self.value.previous_epoch)
+        return Incarnation(self.value.previous_producer_id, self.value.previous_epoch)
 
     @property
     def part_count(self) -> int:
@@ -111,20 +116,20 @@ class Transaction:
 
 
 @dataclass(slots=True)
-class Member:
+class Slot:
     """A slot of a job, and the partitions that its producer writes to."""
 
     value: MemberValue
-    partitions: dict[Enrolled, PartitionValue] = field(default_factory=dict)
+    partitions: dict[PartitionId, PartitionValue] = field(default_factory=dict)
 
     @property
-    def producer(self) -> Producer:
-        return Producer(self.value.producer_id, self.value.epoch)
+    def producer(self) -> Incarnation:
+        return Incarnation(self.value.producer_id, self.value.epoch)
 
     @property
-    def marker(self) -> Producer:
+    def marker(self) -> Incarnation:
         """With the epoch of its markers, and of the next producer with this slot."""
-        return Producer(self.value.producer_id, self.value.epoch + 1)
+        return Incarnation(self.value.producer_id, self.value.epoch + 1)
 
 
 @dataclass(slots=True)
@@ -133,13 +138,13 @@ class Job:
 
     transactional_id: str
     value: JobValue
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, Slot] = field(default_factory=dict)
     """By slot, those that are free included."""
     slots: dict[int, int] = field(default_factory=dict)
     """By producer id."""
     free: dict[int, MemberValue] = field(default_factory=dict)
     """The slots that belong to no member."""
-    _partitions: dict[int, dict[Enrolled, PartitionValue]] = field(default_factory=dict, compare=False)
+    _partitions: dict[int, dict[PartitionId, PartitionValue]] = field(default_factory=dict, compare=False)
     """Those of the members, by slot: in a compacted log they may come before their member."""
     _part_count: int = field(default=0, compare=False)
 
@@ -153,24 +158,24 @@ class Job:
             case PartitionKey():
                 partitions = self._partitions.setdefault(key.slot, {})
                 self._part_count -= len(partitions)
-                _set(partitions, Enrolled(key.topic_id, key.partition), value)
+                set_or_remove(partitions, PartitionId(key.topic_id, key.partition), value)
                 self._part_count += len(partitions)
 
     def _replay_member(self, slot: int, value: MemberValue | None) -> None:
         found = self.members.get(slot)
-        _set(self.free, slot, value if value is not None and value.status is MemberStatus.FREE else None)
+        set_or_remove(self.free, slot, value if value is not None and value.status is MemberStatus.FREE else None)
         if value is None:
             if found is not None:
                 del self.members[slot], self.slots[found.value.producer_id]
                 self._part_count -= len(self._partitions.pop(slot, ()))
         elif found is None:
-            self.members[slot] = Member(value, self._partitions.setdefault(slot, {}))
+            self.members[slot] = Slot(value, self._partitions.setdefault(slot, {}))
             self.slots[value.producer_id] = slot
         else:
             found.value = value
 
     @property
-    def partitions(self) -> Mapping[Enrolled, PartitionValue]:
+    def partitions(self) -> Mapping[PartitionId, PartitionValue]:
         """Those of all members."""
         return {each: value for member in self.members.values() for each, value in member.partitions.items()}
 
@@ -200,7 +205,7 @@ class Job:
         ]
 
 
-def check_topics(partitions: Iterable[tuple[Enrolled, PartitionValue]]) -> None:
+def check_topics(partitions: Iterable[tuple[PartitionId, PartitionValue]]) -> None:
     """Raise InconsistentTopicId if a topic was recreated since one of its partitions was enrolled.
 
     What was written before is gone with the old topic, so the rest must not be committed.
@@ -214,37 +219,64 @@ def check_topics(partitions: Iterable[tuple[Enrolled, PartitionValue]]) -> None:
             )
 
 
-def _set(known: dict[K, V], key: K, value: V | None) -> None:
-    if value is None:
-        known.pop(key, None)
-    else:
-        known[key] = value
+class NeedsProducerId(Exception):
+    """The decision needs a producer id that was never assigned: decide again, and give it one."""
 
 
-class Transactions:
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a decision uses beside the state."""
+
+    now_ms: int
+    """The time of day."""
+    config: BrokerConfig = field(default_factory=BrokerConfig)
+    unused_id: int | None = None
+    may_hold: Callable[[str, int], None] = holds_anything
+    """See `Holdings.check`."""
+    slot_expiration_ms: int = 3600 * 1000
+    """A job that rests for this long has no slots any more: most are never used again, and had one for each task."""
+
+    @property
+    def fresh_id(self) -> int:
+        """A producer id that was never assigned. NeedsProducerId if none was given."""
+        if self.unused_id is None:
+            raise NeedsProducerId
+        return self.unused_id
+
+    def check_room(self, count: int) -> None:
+        """Raise TooManyTransactionalIds if there are `count` ids and one more is wanted."""
+        if count >= self.config.transaction_max_ids:
+            raise TooManyTransactionalIds("the broker has as many transactional ids as transaction.max.ids allows")
+
+
+def check_timeout(timeout_ms: int, maximum_ms: int) -> None:
+    """Raise InvalidTransactionTimeout unless a transaction may stay open for `timeout_ms`."""
+    if not 1 <= timeout_ms <= maximum_ms:
+        raise InvalidTransactionTimeout(f"a transaction timeout of {timeout_ms} ms: 1 to {maximum_ms} expected")
+
+
+def check_transactional_id(transactional_id: str) -> None:
+    """Raise InvalidRequest if there can be no such transactional id."""
+    size_bytes = len(transactional_id.encode())
+    if not 0 < size_bytes <= MAX_NAME_BYTES:
+        raise InvalidRequest(f"a transactional id of {size_bytes} bytes: 1 to {MAX_NAME_BYTES} expected")
+
+
+def check_parts(transactional_id: str, count: int) -> None:
+    """Raise InvalidTxnState if a transaction has `count` partitions and groups, and one more is wanted."""
+    if count >= MAX_PARTS:
+        raise InvalidTxnState(
+            f"a transaction of {transactional_id!r} may have {MAX_PARTS} partitions and groups, and has as many"
+        )
+
+
+class Transactions(OwnedState[TransactionalId | Job]):
     """The transactional ids of one partition of `__transactions`: what a replay of its records results in."""
 
     def __init__(self) -> None:
-        self._found: dict[str, Transaction | Job] = {}
-        self.held: Counter[str] = Counter()
-        """What they take in memory, in bytes, by the principals that created them."""
+        super().__init__()
         self._early: dict[str, list[tuple[OfId, Any]]] = {}
         """What belongs to ids that come later: compaction leaves the last record of an id after those of its parts."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Transactions) and self._found == other._found
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def __iter__(self) -> Iterator[Transaction | Job]:
-        return iter(self._found.values())
-
-    def get(self, transactional_id: str) -> Transaction | Job | None:
-        """Return what is known of a transactional id."""
-        return self._found.get(transactional_id)
 
     def replay(self, record: Record) -> None:
         """Change the state by the next record of the log. ValueError for a damaged record."""
@@ -256,10 +288,8 @@ class Transactions:
         self._replay(key, value)
         after = self._holding(key.transactional_id)
         if before != after:
-            for (owner, size_bytes), sign in ((before, -1), (after, 1)):
-                self.held[owner] += sign * size_bytes
-                if not self.held[owner]:
-                    del self.held[owner]
+            self._hold(before[0], -before[1])
+            self._hold(*after)
 
     def _holding(self, transactional_id: str) -> tuple[str, int]:
         """Return who holds a transactional id, and its size."""
@@ -271,8 +301,8 @@ class Transactions:
         if isinstance(key, (IdKey, JobKey)) and value is None:
             self._found.pop(key.transactional_id, None)
             self._early.pop(key.transactional_id, None)
-        elif isinstance(key, IdKey) and not isinstance(found, Transaction):
-            self._begin(Transaction(key.transactional_id, value))
+        elif isinstance(key, IdKey) and not isinstance(found, TransactionalId):
+            self._begin(TransactionalId(key.transactional_id, value))
         elif isinstance(key, JobKey) and not isinstance(found, Job):
             self._begin(Job(key.transactional_id, value))
         elif found is not None:
@@ -280,17 +310,19 @@ class Transactions:
         elif value is not None or key.transactional_id in self._early:
             self._early.setdefault(key.transactional_id, []).append((key, value))
 
-    def _begin(self, found: Transaction | Job) -> None:
+    def _begin(self, found: TransactionalId | Job) -> None:
         self._found[found.transactional_id] = found
         for key, value in self._early.pop(found.transactional_id, ()):
             found.replay(key, value)
 
 
-Place = Enrolled | str
+Place = PartitionId | str
 """A partition, or the name of a group."""
 
 
-def hanging(transactions: Iterable[Transaction | Job], opened: Iterable[tuple[Place, Producer]]) -> Iterator[Outcome]:
+def hanging(
+    transactions: Iterable[TransactionalId | Job], opened: Iterable[tuple[Place, Incarnation]]
+) -> Iterator[Outcome]:
     """Yield an abort for each of `opened` that is part of none of `transactions`: all there are, at one moment.
 
     A backup of a running broker copies one partition after the other, and `__transactions` last: what a partition has
@@ -300,12 +332,12 @@ def hanging(transactions: Iterable[Transaction | Job], opened: Iterable[tuple[Pl
     known = set(_parts(transactions))
     for place, producer in opened:
         if (place, producer) not in known:
-            marker = Producer(producer.producer_id, producer.epoch + 1)
+            marker = Incarnation(producer.producer_id, producer.epoch + 1)
             partitions, groups = ((), (place,)) if isinstance(place, str) else ((place,), ())
             yield Outcome(marker, False, partitions, groups)
 
 
-def _parts(transactions: Iterable[Transaction | Job]) -> Iterator[tuple[Place, Producer]]:
+def _parts(transactions: Iterable[TransactionalId | Job]) -> Iterator[tuple[Place, Incarnation]]:
     """Yield what may be open: while a transaction is ending, also with the epoch of its markers, see `complete`."""
     for transaction in transactions:
         if isinstance(transaction, Job):
@@ -314,6 +346,6 @@ def _parts(transactions: Iterable[Transaction | Job]) -> Iterator[tuple[Place, P
         else:
             producer_id, epoch = transaction.producer
             for open_epoch in (epoch - 1, epoch) if transaction.is_ending else (epoch,):
-                producer = Producer(producer_id, open_epoch)
+                producer = Incarnation(producer_id, open_epoch)
                 yield from ((each, producer) for each in transaction.partitions)
                 yield from ((each, producer) for each in transaction.groups)

@@ -8,16 +8,20 @@ import pytest
 from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import Topics, run_steps
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId
 from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.group.decisions import target
 from warmlog_broker.coordinator.group.decisions.membership import heartbeat
 from warmlog_broker.coordinator.group.decisions.offsets import commit, delete_offsets
-from warmlog_broker.coordinator.group.decisions.state import GROUP_BYTES, Groups
-from warmlog_broker.coordinator.group.decisions.state import Limits as GroupLimits
+from warmlog_broker.coordinator.group.decisions.state import GROUP_BYTES, Groups, Limits
 from warmlog_broker.coordinator.transaction.decisions import jobs, producers
-from warmlog_broker.coordinator.transaction.decisions.limits import ID_BYTES, PART_BYTES, Given, Limits
-from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Producer, Transactions
+from warmlog_broker.coordinator.transaction.decisions.state import (
+    ID_BYTES,
+    PART_BYTES,
+    Given,
+    Incarnation,
+    Transactions,
+)
 from warmlog_protocol.errors import PolicyViolation
 from warmlog_protocol.messages.coordinators.groups import (
     DeleteOffsetsRequest,
@@ -58,8 +62,8 @@ class Room:
         self.topics = Topics(t=4)
         self.machine = Machine(self.topics)
         holdings = limited(self.groups, self.ids, **limits)
-        self.group_limits = GroupLimits(may_hold=holdings.check)
-        self.limits = Limits(may_hold=holdings.check)
+        self.group_limits = Limits(may_hold=holdings.check)
+        self.may_hold = holdings.check
 
     def join(self, group: str, member: str, owner: str, epoch: int = 0, **fields: Any) -> int:
         request = GroupHeartbeatRequest(group, member, epoch, **{"topics": ["t"], **fields})
@@ -72,11 +76,11 @@ class Room:
         request = OffsetCommitRequest(group, items)
         apply(self.groups, commit(self.groups, request, self.topics, owner=owner, now_ms=0, limits=self.group_limits))
 
-    def initialise(self, name: str, owner: str, fresh_id: int) -> Producer:
-        given = Given(0, self.limits, fresh_id)
+    def initialise(self, name: str, owner: str, fresh_id: int) -> Incarnation:
+        given = Given(0, unused_id=fresh_id, may_hold=self.may_hold)
         decision = producers.initialise(self.ids, given, name, 1000, producers.NOBODY, owner)
         producer = apply(self.ids, decision)
-        assert isinstance(producer, Producer)
+        assert isinstance(producer, Incarnation)
         return producer
 
 
@@ -141,10 +145,10 @@ def test_the_partitions_of_transactions_and_the_members_of_jobs_count() -> None:
     assert room.ids.held == {ALICE: ID_BYTES}
 
     def enrol(number: int) -> None:
-        place = Enrolled(b"t" * 16, number)
+        place = PartitionId(b"t" * 16, number)
         apply(
             room.ids,
-            producers.enrol(room.ids, Given(0, room.limits), "id", producer, partition=place, topic="t"),
+            producers.enrol(room.ids, Given(0, may_hold=room.may_hold), "id", producer, partition=place, topic="t"),
         )
 
     enrol(0)
@@ -153,7 +157,9 @@ def test_the_partitions_of_transactions_and_the_members_of_jobs_count() -> None:
         repeated(enrol)
 
     def join(number: int) -> None:
-        apply(room.ids, jobs.join(room.ids, Given(0, room.limits, 10 + number), "job", 1, 1000, BOB))
+        apply(
+            room.ids, jobs.join(room.ids, Given(0, unused_id=10 + number, may_hold=room.may_hold), "job", 1, 1000, BOB)
+        )
 
     with pytest.raises(PolicyViolation):
         repeated(join)

@@ -13,7 +13,7 @@ from unit.broker.coordinator.framework.toy import Events, Numbers, add, closing,
 from warmlog_broker.coordinator.framework import shard as shard_module
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.framework.loading import RECORDS_A_TURN
-from warmlog_broker.coordinator.framework.shard import Shard, Status
+from warmlog_broker.coordinator.framework.shard import Shard, ShardStatus
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.segment import file_records
 from warmlog_protocol.batch import iter_batches
@@ -37,7 +37,7 @@ async def active(shard: Shard[Numbers]) -> None:
     """Return when the log was read."""
     async with asyncio.timeout(10):
         await shard.wait_until_loaded()
-    assert shard.status is Status.ACTIVE
+    assert shard.status is ShardStatus.ACTIVE
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ async def test_a_load_waits_for_what_is_not_durable_yet(
         second.load()
         for _ in range(20):
             await asyncio.sleep(0.001)
-        assert second.status is Status.LOADING
+        assert second.status is ShardStatus.LOADING
         flush(partition)
         await active(second)
         assert second.state.by_name == {"a": 1}
@@ -290,7 +290,7 @@ async def test_an_append_that_is_refused_fails_its_operations_and_changes_nothin
         await turn()
         flush(partition)
         assert waiting.result() == 10
-        assert shard.status is Status.ACTIVE
+        assert shard.status is ShardStatus.ACTIVE
 
 
 async def test_after_an_error_of_the_disk_everything_fails_and_nothing_is_accepted(
@@ -345,7 +345,7 @@ async def test_a_state_that_cannot_replay_a_record_is_loaded_again(
     await turn()
     flush(partition)
     assert isinstance(outcome.exception(), CoordinatorNotAvailable)
-    assert shard.status is Status.LOADING
+    assert shard.status is ShardStatus.LOADING
     assert "could not be replayed: a bug" in caplog.text
 
 
@@ -445,7 +445,7 @@ async def test_shards_with_one_lock_are_loaded_one_after_another(
         for shard in shards:
             shard.load()
         await asyncio.sleep(0.02)
-        assert {shard.status for shard in shards} == {Status.LOADING}
+        assert {shard.status for shard in shards} == {ShardStatus.LOADING}
     for shard in shards:
         await active(shard)
         shard.close("the test is over")

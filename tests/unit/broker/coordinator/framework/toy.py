@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from unit.broker.conftest import NOW_MS
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
+from warmlog_broker.coordinator.framework.shard import Shard, ShardSurroundings
 from warmlog_broker.replica.partition import Partition
 
 
@@ -72,7 +72,7 @@ def make_shard(
     *,
     loading: asyncio.Lock | None = None,
 ) -> Shard[Numbers]:
-    around = Surroundings(Numbers, events or Events(), threads, lambda: NOW_MS, loading or asyncio.Lock())
+    around = ShardSurroundings(Numbers, events or Events(), threads, lambda: NOW_MS, loading or asyncio.Lock())
     return Shard(partition, around)
 
 

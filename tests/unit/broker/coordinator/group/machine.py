@@ -3,9 +3,8 @@
 from typing import Any
 
 from unit.broker.coordinator.group.topics import Topics, follow_topics, know_pattern, run_steps
-from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.group.decisions import membership, offsets, target
-from warmlog_broker.coordinator.group.decisions.records import Partition
 from warmlog_broker.coordinator.group.decisions.state import Groups, Limits, Member
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_protocol.messages.coordinators.groups import (
@@ -81,7 +80,7 @@ class Machine:
             for member_id in member_ids:
                 self.heartbeat(member_id, self.member(member_id).epoch, self.member(member_id).assigned)
 
-    def commit(self, member_id: str, epoch: int, *items: tuple[Partition, int], **fields: Any) -> list[int]:
+    def commit(self, member_id: str, epoch: int, *items: tuple[PartitionId, int], **fields: Any) -> list[int]:
         """Commit offsets of partitions and return the error codes."""
         partitions = [OffsetCommitPartition(p.topic_id, "", p.number, offset) for p, offset in items]
         request = OffsetCommitRequest(GROUP, partitions, member_id, epoch, **fields)
@@ -95,7 +94,7 @@ class Machine:
         assert member is not None
         return member
 
-    def committed(self) -> dict[Partition, int]:
+    def committed(self) -> dict[PartitionId, int]:
         group = self.groups.get(GROUP)
         return {partition: value.offset for partition, value in group.offsets.items()} if group else {}
 

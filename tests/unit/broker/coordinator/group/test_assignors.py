@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unit.broker.coordinator.group.topics import run_steps
+from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.group.decisions.assignors import (
     ASSIGNORS,
     Assignor,
@@ -15,13 +16,12 @@ from warmlog_broker.coordinator.group.decisions.assignors import (
     range_,
     uniform,
 )
-from warmlog_broker.coordinator.group.decisions.records import Partition
 
 TOPICS = [bytes([number]) * 16 for number in range(4)]
 counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 9))
 subscriptions = st.lists(st.frozensets(st.sampled_from(TOPICS)), min_size=1, max_size=7)
 alike = st.integers(1, 7).map(lambda size: [frozenset(TOPICS)] * size)
-Targets = Mapping[str, set[Partition]]
+Targets = Mapping[str, set[PartitionId]]
 
 
 class Member(NamedTuple):
@@ -29,7 +29,7 @@ class Member(NamedTuple):
 
     rank: tuple[str, str]
     topic_ids: frozenset[bytes]
-    current: frozenset[Partition] = frozenset()
+    current: frozenset[PartitionId] = frozenset()
 
 
 Members = Mapping[str, Member]
@@ -58,8 +58,8 @@ def members_of(subscribed: list[frozenset[bytes]], current: Targets | None = Non
     }
 
 
-def partitions(topics: Mapping[bytes, int]) -> set[Partition]:
-    return {Partition(topic_id, number) for topic_id, count in topics.items() for number in range(count)}
+def partitions(topics: Mapping[bytes, int]) -> set[PartitionId]:
+    return {PartitionId(topic_id, number) for topic_id, count in topics.items() for number in range(count)}
 
 
 def is_legal(members: Members, topics: Mapping[bytes, int], targets: Targets) -> bool:

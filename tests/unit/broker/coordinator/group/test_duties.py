@@ -11,10 +11,10 @@ import pytest
 from unit.broker.conftest import NOW_MS, MakePartition, flush
 from unit.broker.coordinator.framework.toy import turn
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.framework.shard import Shard, Surroundings
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
+from warmlog_broker.coordinator.framework.shard import Shard, ShardSurroundings
 from warmlog_broker.coordinator.group.decisions.membership import heartbeat
-from warmlog_broker.coordinator.group.decisions.state import Groups, KnownTopic, Limits, Partition
+from warmlog_broker.coordinator.group.decisions.state import Groups, KnownTopic, Limits
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.duties import GRACE_MS, Sessions, Targets, Waits
 from warmlog_broker.replica.partition import Partition as ServedPartition
@@ -43,7 +43,7 @@ class FourPartitions:
     def by_id(self, topic_id: bytes) -> KnownTopic | None:
         return self.topic if topic_id == self.topic.topic_id else None
 
-    def log_end(self, partition: Partition) -> int | None:
+    def log_end(self, partition: PartitionId) -> int | None:
         return 100
 
 
@@ -59,13 +59,12 @@ class Room:
             self.wheel,
             now_ms=lambda: self.now_ms,
             now_s=lambda: self.now_ms / 1000,
-            wall_ms=lambda: self.now_ms,
             lines=RepeatedLines(logging.getLogger("sessions")),
             tasks=self.tasks,
         )
         config = BrokerConfig(group_assignment_interval_ms=40, group_initial_rebalance_delay_ms=20)
         self.targets = Targets(config, Subscriptions(FourPartitions()), Slices(), self.tasks)
-        self.shard = Shard(partition, Surroundings(Groups, self, threads, lambda: NOW_MS))
+        self.shard = Shard(partition, ShardSurroundings(Groups, self, threads, lambda: NOW_MS))
 
     def fill_disk(self, *, is_full: bool = True) -> None:
         assert self.partition.disk is not None
@@ -268,4 +267,3 @@ async def test_waiting_heartbeats_are_woken_once_for_several_changes_of_their_gr
     assert waits.take("g", "a") is first
     assert waits.take("h", "c") is other
     assert len(waits) == 0
-    waits.close()

@@ -6,6 +6,7 @@ import pytest
 
 from unit.broker.coordinator.group.machine import GROUP, Machine, numbers
 from unit.broker.coordinator.group.topics import Topics
+from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.group.decisions import membership
 from warmlog_broker.coordinator.group.decisions.state import Groups, Limits
 from warmlog_protocol.errors import (
@@ -445,7 +446,7 @@ class TestRefusals:
         assert len(machine.groups) == 1
 
     def test_a_group_has_a_largest_size_which_a_takeover_does_not_pass(self) -> None:
-        machine = Machine(Topics(orders=1), Limits(max_members=2))
+        machine = Machine(Topics(orders=1), Limits(BrokerConfig(group_max_size=2)))
         machine.join("a", "orders", instance_id="one")
         machine.join("b", "orders")
         with pytest.raises(GroupMaxSizeReached):
@@ -454,7 +455,7 @@ class TestRefusals:
         machine.join("d", "orders", instance_id="one")
 
     def test_the_number_of_groups_is_bounded(self) -> None:
-        machine = Machine(Topics(orders=1), Limits(max_groups=1))
+        machine = Machine(Topics(orders=1), Limits(BrokerConfig(group_max_groups=1)))
         machine.join("a", "orders")
         request = GroupHeartbeatRequest("other", "a", 0)
         with pytest.raises(TooManyGroups):

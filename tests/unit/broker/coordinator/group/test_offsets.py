@@ -6,8 +6,9 @@ import pytest
 
 from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import LOG_END, Topics
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.group.decisions import offsets
-from warmlog_broker.coordinator.group.decisions.records import Partition
 from warmlog_broker.coordinator.group.decisions.state import Limits
 from warmlog_protocol.errors import (
     ErrorCode,
@@ -36,7 +37,7 @@ def machine() -> Machine:
 
 
 @pytest.fixture
-def orders(machine: Machine) -> list[Partition]:
+def orders(machine: Machine) -> list[PartitionId]:
     return machine.topics.partitions("orders")
 
 
@@ -47,7 +48,7 @@ def owner(machine: Machine) -> str:
     return "a"
 
 
-def test_the_owner_commits_and_the_offset_is_fetched(machine: Machine, orders: list[Partition], owner: str) -> None:
+def test_the_owner_commits_and_the_offset_is_fetched(machine: Machine, orders: list[PartitionId], owner: str) -> None:
     item = OffsetCommitPartition(orders[1].topic_id, "", 1, 42, 7, "state")
     request = OffsetCommitRequest(GROUP, [item], owner, 1)
     machine.decided(offsets.commit(machine.groups, request, machine.topics, now_ms=99, limits=machine.limits))
@@ -57,10 +58,12 @@ def test_the_owner_commits_and_the_offset_is_fetched(machine: Machine, orders: l
     ]
 
 
-def test_each_partition_is_accepted_or_refused_by_itself(machine: Machine, orders: list[Partition], owner: str) -> None:
+def test_each_partition_is_accepted_or_refused_by_itself(
+    machine: Machine, orders: list[PartitionId], owner: str
+) -> None:
     users = machine.topics.partitions("users")[0]
-    foreign = Partition(b"?" * 16, 0)
-    beyond = Partition(orders[0].topic_id, 4)
+    foreign = PartitionId(b"?" * 16, 0)
+    beyond = PartitionId(orders[0].topic_id, 4)
     items = [(orders[0], 1), (users, 1), (foreign, 1), (beyond, 1), (orders[1], LOG_END + 1), (orders[2], LOG_END)]
     assert machine.commit(owner, 1, *items, (orders[3], -1)) == [
         ErrorCode.NONE,
@@ -83,7 +86,7 @@ def test_metadata_has_a_largest_size_in_bytes(machine: Machine, owner: str) -> N
     assert len(decision.records) == 1
 
 
-def test_what_a_member_is_revoking_it_may_still_commit(machine: Machine, orders: list[Partition], owner: str) -> None:
+def test_what_a_member_is_revoking_it_may_still_commit(machine: Machine, orders: list[PartitionId], owner: str) -> None:
     machine.join("b", "orders")
     machine.assign()
     held = dict(machine.member(owner).assigned)
@@ -95,7 +98,7 @@ def test_what_a_member_is_revoking_it_may_still_commit(machine: Machine, orders:
 
 
 def test_a_commit_of_an_epoch_before_the_partition_was_assigned_is_stale(
-    machine: Machine, orders: list[Partition], owner: str
+    machine: Machine, orders: list[PartitionId], owner: str
 ) -> None:
     machine.join("b", "orders")
     machine.settle("a", "b")
@@ -106,7 +109,7 @@ def test_a_commit_of_an_epoch_before_the_partition_was_assigned_is_stale(
 
 
 def test_a_commit_of_no_member_or_of_a_later_epoch_is_refused_as_a_whole(
-    machine: Machine, orders: list[Partition], owner: str
+    machine: Machine, orders: list[PartitionId], owner: str
 ) -> None:
     with pytest.raises(UnknownMemberId):
         machine.commit("b", 1, (orders[0], 1))
@@ -116,7 +119,7 @@ def test_a_commit_of_no_member_or_of_a_later_epoch_is_refused_as_a_whole(
         machine.commit(owner, 2, (orders[0], 1))
 
 
-def test_a_late_copy_of_a_commit_takes_no_offset_back(machine: Machine, orders: list[Partition], owner: str) -> None:
+def test_a_late_copy_of_a_commit_takes_no_offset_back(machine: Machine, orders: list[PartitionId], owner: str) -> None:
     machine.commit(owner, 1, (orders[0], 1), sequence=1)
     machine.commit(owner, 1, (orders[0], 1), sequence=1)
     machine.commit(owner, 1, (orders[0], 2), sequence=2)
@@ -125,7 +128,7 @@ def test_a_late_copy_of_a_commit_takes_no_offset_back(machine: Machine, orders: 
     assert machine.commit(owner, 1, (orders[0], 0)) == [ErrorCode.NONE], "without a number, it is the user's will"
 
 
-def test_from_outside_only_a_group_without_members_takes_commits(machine: Machine, orders: list[Partition]) -> None:
+def test_from_outside_only_a_group_without_members_takes_commits(machine: Machine, orders: list[PartitionId]) -> None:
     assert machine.commit(*OUTSIDE, (orders[0], 3)) == [ErrorCode.NONE]
     machine.join("a", "orders")
     with pytest.raises(NonEmptyGroup):
@@ -135,7 +138,7 @@ def test_from_outside_only_a_group_without_members_takes_commits(machine: Machin
     assert machine.committed() == {orders[0]: 4}
 
 
-def test_a_recreated_topic_has_no_committed_offset(machine: Machine, orders: list[Partition], owner: str) -> None:
+def test_a_recreated_topic_has_no_committed_offset(machine: Machine, orders: list[PartitionId], owner: str) -> None:
     machine.commit(owner, 1, (orders[0], 9))
     new = machine.topics.create("orders", 4)
     asked = [TopicPartitions(new.topic_id, "orders", [0]), TopicPartitions(orders[0].topic_id, "orders", [0])]
@@ -155,8 +158,8 @@ def test_a_member_fetches_with_its_epoch_or_the_one_before(machine: Machine, own
     assert offsets.fetch_offsets(machine.groups, OffsetFetchRequest("other")).partitions == []
 
 
-def test_names_and_the_number_of_groups_are_bounded(orders: list[Partition]) -> None:
-    machine = Machine(Topics(orders=1), Limits(max_groups=0))
+def test_names_and_the_number_of_groups_are_bounded(orders: list[PartitionId]) -> None:
+    machine = Machine(Topics(orders=1), Limits(BrokerConfig(group_max_groups=0)))
     with pytest.raises(TooManyGroups):
         machine.commit(*OUTSIDE, (machine.topics.partitions("orders")[0], 1))
     for name in ("", "g" * 1_000_000):
@@ -174,7 +177,7 @@ class TestExpiry:
         return expired
 
     def test_the_time_runs_from_when_the_group_became_empty(
-        self, machine: Machine, orders: list[Partition], owner: str
+        self, machine: Machine, orders: list[PartitionId], owner: str
     ) -> None:
         machine.commit(owner, 1, (orders[0], 9))
         assert self.expire(machine, 10**9) == 0, "the group has members"
@@ -184,7 +187,7 @@ class TestExpiry:
         assert self.expire(machine, 20_500) == 1
         assert len(machine.groups) == 0
 
-    def test_the_time_runs_from_the_last_commit_from_outside(self, machine: Machine, orders: list[Partition]) -> None:
+    def test_the_time_runs_from_the_last_commit_from_outside(self, machine: Machine, orders: list[PartitionId]) -> None:
         machine.commit(*OUTSIDE, (orders[0], 9))
         machine.now_ms = 1300
         machine.commit(*OUTSIDE, (orders[1], 9))
@@ -193,7 +196,7 @@ class TestExpiry:
         assert len(machine.groups) == 0
 
     def test_offsets_of_deleted_topics_expire_at_once(
-        self, machine: Machine, orders: list[Partition], owner: str
+        self, machine: Machine, orders: list[PartitionId], owner: str
     ) -> None:
         machine.commit(owner, 1, (orders[0], 9))
         machine.topics.delete("orders")
@@ -206,7 +209,7 @@ class TestExpiry:
 
 class TestDeletion:
     def test_a_group_without_members_is_deleted_with_its_offsets(
-        self, machine: Machine, orders: list[Partition], owner: str
+        self, machine: Machine, orders: list[PartitionId], owner: str
     ) -> None:
         machine.commit(owner, 1, (orders[0], 9))
         with pytest.raises(NonEmptyGroup):
@@ -223,14 +226,14 @@ class TestDeletion:
         )
         return [result.error_code for result in machine.decided(decision).partitions]
 
-    def test_offsets_are_deleted_by_id_or_by_name(self, machine: Machine, orders: list[Partition]) -> None:
+    def test_offsets_are_deleted_by_id_or_by_name(self, machine: Machine, orders: list[PartitionId]) -> None:
         machine.commit(*OUTSIDE, *((partition, 9) for partition in orders))
         by_id = TopicPartitions(orders[0].topic_id, "", [0, 1])
         by_name = TopicPartitions(b"", "orders", [2, 17])
         assert self.delete(machine, by_id, by_name) == [ErrorCode.NONE] * 4
         assert machine.committed() == {orders[3]: 9}
 
-    def test_offsets_that_members_need_stay(self, machine: Machine, orders: list[Partition], owner: str) -> None:
+    def test_offsets_that_members_need_stay(self, machine: Machine, orders: list[PartitionId], owner: str) -> None:
         machine.commit(owner, 1, (orders[0], 9))
         subscribed = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         assert self.delete(machine, TopicPartitions(orders[0].topic_id, "", [0])) == [subscribed]

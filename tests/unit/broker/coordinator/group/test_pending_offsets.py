@@ -4,13 +4,13 @@ from collections.abc import Iterable
 
 import pytest
 
-from warmlog_broker.coordinator.framework.decision import Record
-from warmlog_broker.coordinator.group.decisions.pending_offsets import add_pending, check_stable, end_pending
-from warmlog_broker.coordinator.group.decisions.records import OffsetValue, Partition
+from warmlog_broker.coordinator.framework.decision import PartitionId, Record
+from warmlog_broker.coordinator.group.decisions.offsets import add_pending, check_stable, end_pending
+from warmlog_broker.coordinator.group.decisions.records import OffsetValue
 from warmlog_broker.coordinator.group.decisions.state import Groups, Limits
 from warmlog_protocol.errors import InvalidProducerEpoch, OffsetMetadataTooLarge, UnstableOffsetCommit
 
-PART = Partition(b"t" * 16, 0)
+PART = PartitionId(b"t" * 16, 0)
 PRODUCER, EPOCH = 7, 3
 
 
@@ -61,7 +61,7 @@ def test_late_ones_of_a_transaction_that_has_ended_are_refused_and_the_next_one_
 
 def test_what_waits_of_an_earlier_transaction_goes_into_no_later_one(groups: Groups) -> None:
     add(groups, EPOCH, 5)  # an older copy of the log, as a restore may have it, does not know how this has ended
-    other = Partition(PART.topic_id, 1)
+    other = PartitionId(PART.topic_id, 1)
     value = OffsetValue(6, -1, "", "t", 0)
     apply(groups, add_pending(groups, "g", PRODUCER, EPOCH + 2, {other: value}, now_ms=0, limits=Limits()))
     apply(groups, end_pending(groups, "g", PRODUCER, EPOCH + 3, commits=True, now_ms=0).records)
@@ -84,7 +84,7 @@ def test_more_than_one_decision_can_make_committed_is_refused(groups: Groups) ->
 
     def add_some(first: int) -> None:
         value = OffsetValue(0, -1, "m" * 4096, "t" * 249, 0)
-        offsets = {Partition(b"t" * 16, number): value for number in range(first, first + 900)}
+        offsets = {PartitionId(b"t" * 16, number): value for number in range(first, first + 900)}
         apply(groups, add_pending(groups, name, PRODUCER, EPOCH, offsets, now_ms=0, limits=Limits()))
 
     add_some(0)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog_broker.coordinator.framework.decision import Record
+from warmlog_broker.coordinator.framework.decision import PartitionId, Record
 from warmlog_broker.coordinator.group.decisions.records import (
     AssignmentKey,
     AssignmentValue,
@@ -16,7 +16,6 @@ from warmlog_broker.coordinator.group.decisions.records import (
     MemberValue,
     OffsetKey,
     OffsetValue,
-    Partition,
     ShareKey,
     TargetKey,
     TargetValue,
@@ -34,11 +33,11 @@ ENTRIES = [
     (GroupKey("g"), GroupValue(3, 17)),
     (MemberKey("g", "m"), MemberValue("i", "c", "h", ("a", "b"), "p.*", "range", 1, 2, ("old",))),
     (TargetKey("g"), TargetValue(3, "uniform", (KnownTopic(b"t" * 16, "t", 4),))),
-    (ShareKey("g", "m"), pack_share({Partition(b"t" * 16, 2), Partition(b"t" * 16, 1)})),
+    (ShareKey("g", "m"), pack_share({PartitionId(b"t" * 16, 2), PartitionId(b"t" * 16, 1)})),
     (AssignmentKey("g", "m"), AssignmentValue(3, 2, ((b"t" * 16, (1, 2), (3, 2)),), ((b"u" * 16, (0,), (1,)),))),
     (OffsetKey("g", b"t" * 16, 1), OffsetValue(2**60, 7, "meta", "t", 99)),
 ]
-partitions = st.builds(Partition, st.binary(min_size=16, max_size=16), st.integers(0, 2**31 - 1))
+partitions = st.builds(PartitionId, st.binary(min_size=16, max_size=16), st.integers(0, 2**31 - 1))
 
 
 @pytest.mark.parametrize(("key", "value"), ENTRIES)
@@ -48,7 +47,7 @@ def test_what_is_written_is_read_again(key: object, value: object) -> None:
 
 
 @given(st.dictionaries(partitions, st.integers(0, 2**60)))
-def test_partitions_are_packed_and_unpacked(epochs: dict[Partition, int]) -> None:
+def test_partitions_are_packed_and_unpacked(epochs: dict[PartitionId, int]) -> None:
     assert unpack_epochs(pack_epochs(epochs)) == epochs
     assert unpack_share(pack_share(epochs)) == epochs.keys()
 

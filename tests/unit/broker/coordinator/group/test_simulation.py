@@ -10,8 +10,8 @@ import pytest
 from unit.broker.coordinator.group.simulation.checks import Violation
 from unit.broker.coordinator.group.simulation.world import simulate
 from warmlog_broker.coordinator.framework.decision import Decision
-from warmlog_broker.coordinator.group.decisions import membership, offsets, reconciliation, state, target
-from warmlog_broker.coordinator.group.decisions.reconciliation import Holding
+from warmlog_broker.coordinator.group.decisions import membership, offsets, state, target
+from warmlog_broker.coordinator.group.decisions.membership import Holding
 from warmlog_broker.coordinator.group.decisions.records import MemberKey, remove
 from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Member
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
@@ -29,7 +29,7 @@ def test_the_invariants_hold_under_every_sequence_of_faults(seed: int) -> None:
 
 
 def partitions_of_others_are_free(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(reconciliation, "_is_free", lambda *_: True)
+    patch.setattr(membership, "_is_free", lambda *_: True)
 
 
 def partitions_are_released_before_they_are_revoked(patch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Generator, Iterable
 from typing import TypeVar
 
-from warmlog_broker.coordinator.group.decisions.records import KnownTopic, Partition
+from warmlog_broker.coordinator.framework.decision import PartitionId
+from warmlog_broker.coordinator.group.decisions.records import KnownTopic
 from warmlog_broker.coordinator.group.decisions.state import Pattern
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.patterns import matching
@@ -48,10 +49,10 @@ class Topics:
         self._by_name[topic.name] = self._by_id[topic.topic_id] = topic
         return topic
 
-    def partitions(self, name: str) -> list[Partition]:
+    def partitions(self, name: str) -> list[PartitionId]:
         """Return all partitions of a topic."""
         topic = self._by_name[name]
-        return [Partition(topic.topic_id, number) for number in range(topic.partitions)]
+        return [PartitionId(topic.topic_id, number) for number in range(topic.partitions)]
 
     def names(self) -> Iterable[str]:
         return list(self._by_name)
@@ -65,7 +66,7 @@ class Topics:
     def by_id(self, topic_id: bytes) -> KnownTopic | None:
         return self._by_id.get(topic_id)
 
-    def log_end(self, partition: Partition) -> int | None:
+    def log_end(self, partition: PartitionId) -> int | None:
         topic = self._by_id.get(partition.topic_id)
         return LOG_END if topic and partition.number < topic.partitions else None
 

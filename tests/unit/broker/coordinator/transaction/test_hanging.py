@@ -1,5 +1,6 @@
 """Which open transactions no transactional id has."""
 
+from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.transaction.decisions.records import (
     End,
     GroupKey,
@@ -16,9 +17,9 @@ from warmlog_broker.coordinator.transaction.decisions.records import (
     Status,
     put,
 )
-from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Outcome, Producer, Transactions, hanging
+from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, Outcome, Transactions, hanging
 
-PLACE, OTHER = Enrolled(b"t" * 16, 0), Enrolled(b"t" * 16, 1)
+PLACE, OTHER = PartitionId(b"t" * 16, 0), PartitionId(b"t" * 16, 1)
 
 
 def transactions(status: Status) -> Transactions:
@@ -37,17 +38,22 @@ def transactions(status: Status) -> Transactions:
 
 
 def test_what_a_transactional_id_has_is_none() -> None:
-    opened = [(PLACE, Producer(1, 5)), ("g", Producer(1, 5)), (PLACE, Producer(2, 7))]
+    opened = [(PLACE, Incarnation(1, 5)), ("g", Incarnation(1, 5)), (PLACE, Incarnation(2, 7))]
     assert list(hanging(transactions(Status.ONGOING), opened)) == []
-    before = [(PLACE, Producer(1, 4)), ("g", Producer(1, 4))]
+    before = [(PLACE, Incarnation(1, 4)), ("g", Incarnation(1, 4))]
     assert list(hanging(transactions(Status.COMMITTING), [*opened, *before])) == []
 
 
 def test_what_is_open_elsewhere_or_in_another_epoch_is_aborted() -> None:
-    opened = [(OTHER, Producer(1, 5)), (PLACE, Producer(1, 4)), (PLACE, Producer(2, 6)), ("h", Producer(1, 5))]
+    opened = [
+        (OTHER, Incarnation(1, 5)),
+        (PLACE, Incarnation(1, 4)),
+        (PLACE, Incarnation(2, 6)),
+        ("h", Incarnation(1, 5)),
+    ]
     assert list(hanging(transactions(Status.ONGOING), opened)) == [
-        Outcome(Producer(1, 6), False, (OTHER,)),
-        Outcome(Producer(1, 5), False, (PLACE,)),
-        Outcome(Producer(2, 7), False, (PLACE,)),
-        Outcome(Producer(1, 6), False, (), ("h",)),
+        Outcome(Incarnation(1, 6), False, (OTHER,)),
+        Outcome(Incarnation(1, 5), False, (PLACE,)),
+        Outcome(Incarnation(2, 7), False, (PLACE,)),
+        Outcome(Incarnation(1, 6), False, (), ("h",)),
     ]

@@ -10,13 +10,12 @@ from unit.broker.coordinator.group.simulation.checks import Violation
 from unit.broker.coordinator.transaction.simulation.coordinator import Coordinator, Shard
 from unit.broker.coordinator.transaction.simulation.world import simulate
 from warmlog_broker.coordinator.framework.decision import Decision, Record
-from warmlog_broker.coordinator.group.decisions import offsets, pending_offsets
+from warmlog_broker.coordinator.group.decisions import offsets
 from warmlog_broker.coordinator.group.decisions.records import PendingKey, PendingValue
 from warmlog_broker.coordinator.group.decisions.records import read as read_of_group
 from warmlog_broker.coordinator.group.decisions.records import remove as remove_of_group
 from warmlog_broker.coordinator.transaction.decisions import jobs, state
 from warmlog_broker.coordinator.transaction.decisions import producers as decisions
-from warmlog_broker.coordinator.transaction.decisions.limits import Given
 from warmlog_broker.coordinator.transaction.decisions.records import (
     NO_VERSION,
     End,
@@ -28,7 +27,7 @@ from warmlog_broker.coordinator.transaction.decisions.records import (
     put,
     read,
 )
-from warmlog_broker.coordinator.transaction.decisions.state import Job, Member, Outcome, Producer, Transactions
+from warmlog_broker.coordinator.transaction.decisions.state import Given, Incarnation, Job, Outcome, Slot, Transactions
 from warmlog_broker.storage.producer import producer_state
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.transactions import CompletedTxn
@@ -91,7 +90,7 @@ def a_new_producer_aborts_nothing(patch: pytest.MonkeyPatch) -> None:
         value = transactions.get(name).value  # type: ignore[union-attr]
         raised = replace(value, epoch=value.epoch + 1, status=Status.EMPTY)  # type: ignore[union-attr, call-arg]
         key, _ = read(decision.records[0])  # type: ignore[misc]
-        return Decision([put(key, raised)], Producer(raised.producer_id, raised.epoch))  # type: ignore[union-attr]
+        return Decision([put(key, raised)], Incarnation(raised.producer_id, raised.epoch))  # type: ignore[union-attr]
 
     patch.setattr(decisions, "initialise", going_on)
 
@@ -120,7 +119,7 @@ def who_asks_for_an_id_is_not_checked(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(decisions, "initialise", unchecked)
 
 
-def _current(transactions: Transactions, name: str) -> Producer:
+def _current(transactions: Transactions, name: str) -> Incarnation:
     found = transactions.get(name)
     return decisions.NOBODY if found is None else found.producer  # type: ignore[union-attr]
 
@@ -136,7 +135,7 @@ def a_transaction_begins_before_the_last_one_has_ended(patch: pytest.MonkeyPatch
 def a_repeated_end_is_refused(patch: pytest.MonkeyPatch) -> None:
     end = decisions.end
 
-    def once(transactions: Transactions, given: Given, name: str, producer: Producer, **arguments: Any) -> Any:
+    def once(transactions: Transactions, given: Given, name: str, producer: Incarnation, **arguments: Any) -> Any:
         found = transactions.get(name)
         if found is not None and producer == found.previous:  # type: ignore[union-attr]
             raise InvalidTxnState("")
@@ -148,7 +147,7 @@ def a_repeated_end_is_refused(patch: pytest.MonkeyPatch) -> None:
 def a_repeated_end_decides_again(patch: pytest.MonkeyPatch) -> None:
     end = decisions.end
 
-    def again(transactions: Transactions, given: Given, name: str, producer: Producer, **arguments: Any) -> Any:
+    def again(transactions: Transactions, given: Given, name: str, producer: Incarnation, **arguments: Any) -> Any:
         found = transactions.get(name)
         is_repeat = found is not None and producer == found.previous  # type: ignore[union-attr]
         return end(transactions, given, name, found.producer if is_repeat else producer, **arguments)  # type: ignore[union-attr]
@@ -175,7 +174,8 @@ def open_transactions_expire(patch: pytest.MonkeyPatch) -> None:
         decisions,
         "is_expired",
         lambda found, given: (
-            not isinstance(found, Job) and given.now_ms - found.value.changed_ms >= given.limits.expiration_ms
+            not isinstance(found, Job)
+            and given.now_ms - found.value.changed_ms >= given.config.transactional_id_expiration_ms
         ),
     )
 
@@ -320,20 +320,18 @@ def a_marker_counts_before_it_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def offsets_count_before_the_transaction_commits(patch: pytest.MonkeyPatch) -> None:
-    add_pending = pending_offsets.add_pending
+    add_pending = offsets.add_pending
 
     def at_once(groups: Any, group: str, producer_id: int, epoch: int, values: Any, **rest: Any) -> list[Record]:
         records = add_pending(groups, group, producer_id, epoch, values, **rest)
         return records + [offsets.put(offsets.OffsetKey(group, *each), value) for each, value in values.items()]
 
-    patch.setattr(pending_offsets, "add_pending", at_once)
+    patch.setattr(offsets, "add_pending", at_once)
 
 
 def offsets_of_aborted_transactions_count(patch: pytest.MonkeyPatch) -> None:
-    end_pending = pending_offsets.end_pending
-    patch.setattr(
-        pending_offsets, "end_pending", lambda *args, commits, **rest: end_pending(*args, commits=True, **rest)
-    )
+    end_pending = offsets.end_pending
+    patch.setattr(offsets, "end_pending", lambda *args, commits, **rest: end_pending(*args, commits=True, **rest))
 
 
 def waiting_offsets_are_fetched_over(patch: pytest.MonkeyPatch) -> None:
@@ -343,7 +341,7 @@ def waiting_offsets_are_fetched_over(patch: pytest.MonkeyPatch) -> None:
 def an_end_leaves_no_fence_in_the_group(patch: pytest.MonkeyPatch) -> None:
     """Neither check is there: the one of the coordinator, and that of the group."""
     patch.setattr(decisions, "check_open", lambda *_: None)
-    end_pending = pending_offsets.end_pending
+    end_pending = offsets.end_pending
 
     def unfenced(groups: Any, group: str, producer_id: int, epoch: int, **rest: Any) -> Any:
         decision = end_pending(groups, group, producer_id, epoch, **rest)
@@ -355,7 +353,7 @@ def an_end_leaves_no_fence_in_the_group(patch: pytest.MonkeyPatch) -> None:
             None,
         )
 
-    patch.setattr(pending_offsets, "end_pending", unfenced)
+    patch.setattr(offsets, "end_pending", unfenced)
 
 
 def _is_pending(record: Record) -> bool:
@@ -433,7 +431,7 @@ def a_version_begins_before_the_last_one_has_ended(patch: pytest.MonkeyPatch) ->
 def slots_are_given_twice(patch: pytest.MonkeyPatch) -> None:
     free_slot = jobs._free_slot
 
-    def shared(job: Job | None, given: Given) -> tuple[int, Producer]:
+    def shared(job: Job | None, given: Given) -> tuple[int, Incarnation]:
         for slot, member in (job.members if job is not None else {}).items():
             if member.value.status is MemberStatus.WRITING:
                 return slot, member.producer
@@ -453,7 +451,7 @@ def slots_keep_their_epoch(patch: pytest.MonkeyPatch) -> None:
             records.append(put(key, replace(value, epoch=value.epoch - 1)) if is_member else record)
         return records
 
-    patch.setattr(decisions, "complete_members", kept)
+    patch.setattr(jobs, "complete_members", kept)
 
 
 def slots_are_used_beyond_the_last_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -488,14 +486,16 @@ def unknown_winners_are_left_out(patch: pytest.MonkeyPatch) -> None:
 
 
 def losers_may_enrol(patch: pytest.MonkeyPatch) -> None:
-    def lenient(job: Job, producer: Producer) -> Member | None:
+    def lenient(job: Job, producer: Incarnation) -> Slot | None:
         return job.members.get(job.slots.get(producer.producer_id, -1))
 
     patch.setattr(jobs, "_writing", lenient)
 
 
 def members_are_aborted_after_the_decision(patch: pytest.MonkeyPatch) -> None:
-    def late(transactions: Transactions, _given: Given, name: str, version: int, producers: Sequence[Producer]) -> Any:
+    def late(
+        transactions: Transactions, _given: Given, name: str, version: int, producers: Sequence[Incarnation]
+    ) -> Any:
         found = transactions.get(name)
         if not isinstance(found, Job) or found.value.status is Status.EMPTY:
             return Decision((), None)
@@ -511,7 +511,7 @@ def other_members_are_aborted_too(patch: pytest.MonkeyPatch) -> None:
 
 
 def _aborted_by_producer_id(
-    transactions: Transactions, _given: Given, name: str, _: int, producers: Sequence[Producer]
+    transactions: Transactions, _given: Given, name: str, _: int, producers: Sequence[Incarnation]
 ) -> Any:
     """Abort without a look at the epoch: also the next member with the slot."""
     found = transactions.get(name)

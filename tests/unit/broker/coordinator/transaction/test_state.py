@@ -5,10 +5,9 @@ from typing import TypeVar
 
 import pytest
 
-from warmlog_broker.coordinator.framework.coordinator import SEGMENT_BYTES
-from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
+from warmlog_broker.coordinator.framework.shard import SEGMENT_BYTES
 from warmlog_broker.coordinator.transaction.decisions.jobs import abort_members, commit, join
-from warmlog_broker.coordinator.transaction.decisions.limits import MAX_NAME_BYTES, MAX_PARTS, Given, Limits
 from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY, abort, complete, end, enrol, initialise
 from warmlog_broker.coordinator.transaction.decisions.producers import expire as decide_expiry
 from warmlog_broker.coordinator.transaction.decisions.records import (
@@ -21,11 +20,13 @@ from warmlog_broker.coordinator.transaction.decisions.records import (
     put,
 )
 from warmlog_broker.coordinator.transaction.decisions.state import (
-    Enrolled,
+    MAX_NAME_BYTES,
+    MAX_PARTS,
+    Given,
+    Incarnation,
     Job,
     Outcome,
-    Producer,
-    Transaction,
+    TransactionalId,
     Transactions,
 )
 from warmlog_protocol.batch import encode_batch
@@ -36,9 +37,9 @@ from warmlog_protocol.errors import (
     TransactionAbortable,
 )
 
+SLOTS_MS = Given(0).slot_expiration_ms
 NAME = "name"
-PLACE = Enrolled(b"t" * 16, 0)
-LIMITS = Limits()
+PLACE = PartitionId(b"t" * 16, 0)
 R = TypeVar("R")
 
 
@@ -66,18 +67,18 @@ class Machine:
             state.replay(record)
         return state
 
-    def enrol(self, producer: Producer, group: str = "") -> None:
+    def enrol(self, producer: Incarnation, group: str = "") -> None:
         self.decided(enrol(self.state, Given(2), NAME, producer, partition=PLACE, topic="t", group=group))
 
-    def join(self, version: int, fresh_id: int | None = None) -> Producer:
-        joined = join(self.state, Given(1, LIMITS, fresh_id), NAME, version, 1000, "")
+    def join(self, version: int, fresh_id: int | None = None) -> Incarnation:
+        joined = join(self.state, Given(1, unused_id=fresh_id), NAME, version, 1000, "")
         producer = self.decided(joined)
         assert producer is not None
         return producer
 
 
 def a_plain_producer_commits(machine: Machine) -> None:
-    begun = initialise(machine.state, Given(1, LIMITS, 7), NAME, 1000, NOBODY, "")
+    begun = initialise(machine.state, Given(1, unused_id=7), NAME, 1000, NOBODY, "")
     producer = machine.decided(begun)
     assert producer is not None
     machine.enrol(producer, group="g")
@@ -117,11 +118,11 @@ def test_a_transaction_that_began_before_the_last_record_of_the_one_before_is_ab
     machine = Machine()
     a_plain_producer_commits(machine)
     (found,) = machine.state
-    assert isinstance(found, Transaction)
+    assert isinstance(found, TransactionalId)
     marker = found.producer
     decision = complete(machine.state, Given(9), NAME, found.outcomes, left_open=[PLACE])
     machine.decided(decision)
-    assert found.outcomes == [Outcome(Producer(marker.producer_id, marker.epoch + 1), False, (PLACE,), ())]
+    assert found.outcomes == [Outcome(Incarnation(marker.producer_id, marker.epoch + 1), False, (PLACE,), ())]
     with pytest.raises(TransactionAbortable):
         end(machine.state, Given(10), NAME, marker, commits=True)
     machine.decided(complete(machine.state, Given(11), NAME, found.outcomes))
@@ -133,7 +134,7 @@ def test_a_producer_that_comes_before_the_last_record_is_told_to_come_again() ->
     machine = Machine()
     a_plain_producer_commits(machine)
     (found,) = machine.state
-    assert isinstance(found, Transaction)
+    assert isinstance(found, TransactionalId)
     with pytest.raises(ConcurrentTransactions):
         machine.enrol(found.producer)
     with pytest.raises(ConcurrentTransactions):
@@ -147,28 +148,28 @@ def test_a_job_that_rests_keeps_its_last_version_and_no_slots() -> None:
     machine = Machine()
     for fresh_id in range(7, 27):
         machine.join(1, fresh_id)
-    winner = Producer(7, 0)
+    winner = Incarnation(7, 0)
     machine.enrol(winner)
     machine.decided(commit(machine.state, Given(3), NAME, 1, [winner], 1, ""))
 
     def expire(rests_ms: int) -> None:
         machine.decided(decide_expiry(machine.state, Given(4 + rests_ms), NAME))
 
-    expire(LIMITS.slot_expiration_ms)
+    expire(SLOTS_MS)
     job = machine.state.get(NAME)
     assert isinstance(job, Job)
     assert len(job.members) == 20, "markers are not written yet"
     machine.decided(complete(machine.state, Given(4), NAME, job.outcomes))
-    expire(LIMITS.slot_expiration_ms - 1)
+    expire(SLOTS_MS - 1)
     assert len(job.members) == 20
-    expire(LIMITS.slot_expiration_ms)
+    expire(SLOTS_MS)
     assert not job.members
     assert machine.compacted() == machine.state
     repeated = commit(machine.state, Given(5), NAME, 1, [winner], 1, "")
     assert repeated.result == (True, 1)
     with pytest.raises(InvalidProducerIdMapping):
         machine.enrol(winner)
-    assert machine.join(2, 27) == Producer(27, 0)
+    assert machine.join(2, 27) == Incarnation(27, 0)
 
 
 def test_a_transaction_has_at_most_as_many_partitions_and_groups_as_one_decision_can_close() -> None:
@@ -178,7 +179,7 @@ def test_a_transaction_has_at_most_as_many_partitions_and_groups_as_one_decision
     machine.decided(Decision([put(IdKey(name), value)], None))
     groups = [f"{number:0{MAX_NAME_BYTES}}" for number in range(MAX_PARTS)]
     machine.decided(Decision([put(GroupKey(name, group), GroupValue()) for group in groups], None))
-    producer = Producer(7, 0)
+    producer = Incarnation(7, 0)
     with pytest.raises(InvalidTxnState, match="30000 partitions and groups"):
         enrol(machine.state, Given(2), name, producer, group="g")
     with pytest.raises(InvalidTxnState, match="30000 partitions and groups"):

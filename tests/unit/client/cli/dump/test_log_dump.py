@@ -17,14 +17,13 @@ from click.testing import CliRunner, Result
 from kafka_sample import SAMPLE
 from other_user import copy_open_to_all, directory_open_to_all
 from warmlog.cli.app import build_program
-from warmlog_broker.coordinator.framework.decision import Record
+from warmlog_broker.coordinator.framework.decision import PartitionId, Record
 from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,
     GroupValue,
     KnownTopic,
     OffsetKey,
     OffsetValue,
-    Partition,
     ShareKey,
     TargetKey,
     TargetValue,
@@ -471,7 +470,7 @@ def test_offsets_and_targets_are_shown_by_their_fields(tmp_path: Path) -> None:
         put(OFFSET, OffsetValue(40, 2, "note", "orders", 1_700_000_000_000)),
         remove(OFFSET),
         put(TargetKey("etl"), target),
-        put(ShareKey("etl", "m-1"), pack_share([Partition(ORDERS.bytes, 1), Partition(ORDERS.bytes, 0)])),
+        put(ShareKey("etl", "m-1"), pack_share([PartitionId(ORDERS.bytes, 1), PartitionId(ORDERS.bytes, 0)])),
     )
     key = {"kind": "offset", "group": "etl", "topic_id": str(ORDERS), "partition": 3}
     value = {

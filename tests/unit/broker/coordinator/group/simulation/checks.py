@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from unit.broker.coordinator.group.simulation.process import Process
 from unit.broker.coordinator.group.topics import Topics
-from warmlog_broker.coordinator.group.decisions.records import Partition
+from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.group.decisions.state import Group, Member
 
 
@@ -25,9 +25,9 @@ class Watch:
     def __init__(self) -> None:
         self.epochs = (0, 0)
         self.member_epochs: dict[str, int] = {}
-        self.holdings: dict[Partition, tuple[str, str, int]] = {}
+        self.holdings: dict[PartitionId, tuple[str, str, int]] = {}
         """Member id and instance id of the last holder of a partition, and the epoch in which it was assigned."""
-        self.changes: dict[Partition, int] = {}
+        self.changes: dict[PartitionId, int] = {}
         """How often a partition was assigned."""
 
     def look(self, group: Group) -> None:
@@ -36,8 +36,8 @@ class Watch:
         require(epochs[0] >= self.epochs[0] and epochs[1] >= self.epochs[1], "epochs fell: {}, {}", self.epochs, epochs)
         require(group.target_epoch <= group.epoch, "ValidStableGroupState: the target's epoch is after the group's")
         self.epochs = epochs
-        holders: dict[Partition, str] = {}
-        targeted: set[Partition] = set()
+        holders: dict[PartitionId, str] = {}
+        targeted: set[PartitionId] = set()
         is_stable = group.state == "stable"
         for member in group.members.values():
             self._look_at_member(group, member, holders, is_stable=is_stable)
@@ -45,10 +45,12 @@ class Watch:
             targeted |= member.target
         require(holders == group.owners, "the index of owners differs from what the members hold")
         if is_stable:
-            every = {Partition(topic.topic_id, n) for topic in group.topics.values() for n in range(topic.partitions)}
+            every = {PartitionId(topic.topic_id, n) for topic in group.topics.values() for n in range(topic.partitions)}
             require(holders.keys() == targeted == every, "ValidStableGroupState: stable, and a partition has no owner")
 
-    def _look_at_member(self, group: Group, member: Member, holders: dict[Partition, str], *, is_stable: bool) -> None:
+    def _look_at_member(
+        self, group: Group, member: Member, holders: dict[PartitionId, str], *, is_stable: bool
+    ) -> None:
         name = member.member_id
         require(0 < member.epoch <= group.epoch, "ValidMemberEpoch: {} has {}", name, member.epoch)
         require(member.previous_epoch <= member.epoch, "ValidMemberEpoch: the previous one of {} is higher", name)
@@ -72,7 +74,7 @@ class Watch:
                 )
                 self._look_at_holding(partition, (name, member.settings.instance_id, since))
 
-    def _look_at_holding(self, partition: Partition, holding: tuple[str, str, int]) -> None:
+    def _look_at_holding(self, partition: PartitionId, holding: tuple[str, str, int]) -> None:
         last = self.holdings.get(partition)
         if last == holding:
             return
@@ -87,7 +89,7 @@ class Watch:
 
 def check_beliefs(processes: Iterable[Process], group: Group | None, now_ms: int) -> None:
     """NoDoubleClientAssignment, as the members understand it: none owns what another owns, or what it does not hold."""
-    believed: dict[Partition, str] = {}
+    believed: dict[PartitionId, str] = {}
     for process in processes:
         is_valid = process.is_running and now_ms - process.confirmed_ms < process.session_timeout_ms
         if not process.owned or not is_valid or process.is_disowned:
@@ -107,8 +109,8 @@ def check_beliefs(processes: Iterable[Process], group: Group | None, now_ms: int
 
 def check_target(group: Group, topics: Topics) -> None:
     """LegalTargetAssignment: every partition that is subscribed to has one subscriber, none another member."""
-    wanted: dict[tuple[tuple[str, ...], str], set[Partition]] = {}
-    targeted: set[Partition] = set()
+    wanted: dict[tuple[tuple[str, ...], str], set[PartitionId]] = {}
+    targeted: set[PartitionId] = set()
     for member in group.members.values():
         subscription = (member.settings.topics, member.settings.pattern)
         if subscription not in wanted:

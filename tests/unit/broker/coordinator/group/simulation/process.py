@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from warmlog_broker.coordinator.group.decisions.records import Partition
+from warmlog_broker.coordinator.framework.decision import PartitionId
 from warmlog_broker.coordinator.group.decisions.state import as_partitions
 from warmlog_protocol.errors import FencedInstanceId, WarmlogError
 from warmlog_protocol.messages.coordinators.groups import (
@@ -30,10 +30,10 @@ class Process:
     topics: list[str] = field(default_factory=list)
     pattern: str = ""
     epoch: int = JOINING
-    owned: set[Partition] = field(default_factory=set)
-    revoking: set[Partition] = field(default_factory=set)
-    positions: dict[Partition, int] = field(default_factory=dict)
-    holdings: dict[Partition, int] = field(default_factory=dict)
+    owned: set[PartitionId] = field(default_factory=set)
+    revoking: set[PartitionId] = field(default_factory=set)
+    positions: dict[PartitionId, int] = field(default_factory=dict)
+    holdings: dict[PartitionId, int] = field(default_factory=dict)
     """How often each partition had been assigned when it got it, as the simulation counts."""
     is_running: bool = True
     is_final: bool = False
@@ -89,7 +89,7 @@ class Process:
     def _as_message(self) -> list[TopicPartitions]:
         return [TopicPartitions(topic_id, "", [number]) for topic_id, number in self.owned]
 
-    def respond(self, number: int, response: GroupHeartbeatResponse | WarmlogError, sent_ms: int) -> set[Partition]:
+    def respond(self, number: int, response: GroupHeartbeatResponse | WarmlogError, sent_ms: int) -> set[PartitionId]:
         """Take the response to heartbeat `number`, if it is the one that is waited for; return what was gained."""
         if number != self.request_number or not self.is_waiting:
             return set()

@@ -12,9 +12,9 @@ from typing import Any
 from unit.broker.coordinator.group.simulation.checks import Violation, Watch, check_beliefs, check_target, require
 from unit.broker.coordinator.group.simulation.process import Process
 from unit.broker.coordinator.group.topics import Topics, follow_topics, know_pattern, run_steps
-from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.group.decisions import membership, offsets, target
-from warmlog_broker.coordinator.group.decisions.records import Partition
 from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_protocol.errors import ApiError, FencedInstanceId, NonEmptyGroup
@@ -26,7 +26,7 @@ from warmlog_protocol.messages.coordinators.groups import (
 )
 
 GROUP = "g"
-LIMITS = Limits(min_session_timeout_ms=1000, heartbeat_interval_ms=300)
+LIMITS = Limits(BrokerConfig(group_min_session_timeout_ms=1000, group_heartbeat_interval_ms=300))
 NAMES = ("orders", "orders.eu", "payments", "users")
 MAX_IN_FLIGHT = 40
 MAX_PROCESSES = 7
@@ -49,15 +49,15 @@ class World:
         """That was computed, and is assigned later."""
         self.processes: list[Process] = []
         self.started = 0
-        self.requests: list[tuple[Process, int, int, Any, dict[Partition, int]]] = []
+        self.requests: list[tuple[Process, int, int, Any, dict[PartitionId, int]]] = []
         """In flight: from whom, its number, when it was sent, the request, and for a commit which holding of each
         partition the process believed in."""
         self.arrived: deque[Any] = deque(maxlen=100)
         """Requests that have arrived, of which late copies may arrive."""
         self.responses: list[tuple[Process, int, int, Any]] = []
-        self.pending: list[tuple[Sequence[Record], dict[Partition, int]]] = []
+        self.pending: list[tuple[Sequence[Record], dict[PartitionId, int]]] = []
         """Commits that were decided and are not durable yet."""
-        self.committed: dict[Partition, int] = {}
+        self.committed: dict[PartitionId, int] = {}
         self.watch = Watch()
         self.loss, self.copies, self.disorder = (self.random.choice(shares) for shares in _SHARES)
         self.start_process()
@@ -286,14 +286,14 @@ class World:
     def _any_process(self) -> Process | None:
         return self.random.choice(self.processes) if self.processes else None
 
-    def _any_partition(self) -> Partition | None:
+    def _any_partition(self) -> PartitionId | None:
         names = [name for name in self.topics.names() if self.topics.partitions(name)]
         return self.random.choice(self.topics.partitions(self.random.choice(names))) if names else None
 
     def _member_count(self) -> int:
         return len(self.group.members) if self.group else 0
 
-    def _send(self, process: Process, request: Any, believed: dict[Partition, int] | None = None) -> None:
+    def _send(self, process: Process, request: Any, believed: dict[PartitionId, int] | None = None) -> None:
         if self.random.random() >= self.loss:
             self.requests.append((process, process.request_number, self.now_ms, request, believed or {}))
             if len(self.requests) > MAX_IN_FLIGHT:
@@ -340,7 +340,7 @@ class World:
             return error
         if request.member_epoch > 0:
             require(twin is None, "{} was replaced by {}, and goes on", request.member_id, twin)
-            claimed = {Partition(t.topic_id, n) for t in request.owned or () for n in t.partitions}
+            claimed = {PartitionId(t.topic_id, n) for t in request.owned or () for n in t.partitions}
             require(claimed <= held, "{} goes on with what it does not hold", request.member_id)
         elif request.member_epoch == 0 and twin is not None:
             self._disown(twin)
@@ -357,7 +357,7 @@ class World:
                 return member.member_id
         return None
 
-    def _decide_commit(self, request: OffsetCommitRequest, believed: dict[Partition, int]) -> None:
+    def _decide_commit(self, request: OffsetCommitRequest, believed: dict[PartitionId, int]) -> None:
         try:
             decision = offsets.commit(
                 self.groups, request, self.topics, owner="User:etl", now_ms=self.now_ms, limits=LIMITS
@@ -367,7 +367,7 @@ class World:
         self.groups.heard(GROUP, request.member_id, now_ms=self.now_ms, commit_sequence=request.sequence)
         values = {}
         for item, result in zip(request.partitions, decision.result.partitions, strict=True):
-            partition = Partition(item.topic_id, item.partition)
+            partition = PartitionId(item.topic_id, item.partition)
             if result.error_code:
                 continue
             holder = self.watch.holdings[partition][0]
@@ -387,7 +387,7 @@ class World:
         process.holdings.update((partition, self.watch.changes[partition]) for partition in process.owned)
         check_beliefs(self.processes, self.group, self.now_ms)
 
-    def _fetch(self, partition: Partition) -> int:
+    def _fetch(self, partition: PartitionId) -> int:
         for found in offsets.fetch_offsets(self.groups, OffsetFetchRequest(GROUP)).partitions:
             if (found.topic_id, found.partition) == partition:
                 return found.offset

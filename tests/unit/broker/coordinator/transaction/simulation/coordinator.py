@@ -10,20 +10,21 @@ from unit.broker.coordinator.group.simulation.checks import require
 from unit.broker.coordinator.group.topics import Topics
 from unit.broker.coordinator.transaction.simulation.partition import Partition
 from unit.broker.coordinator.transaction.simulation.truth import Token, Truth
-from warmlog_broker.coordinator.framework.decision import Decision, Record, State
-from warmlog_broker.coordinator.group.decisions import offsets, pending_offsets
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record, State
+from warmlog_broker.coordinator.group.decisions import offsets
 from warmlog_broker.coordinator.group.decisions.state import Groups
 from warmlog_broker.coordinator.group.decisions.state import Limits as GroupLimits
 from warmlog_broker.coordinator.transaction.decisions import jobs
 from warmlog_broker.coordinator.transaction.decisions import producers as decisions
-from warmlog_broker.coordinator.transaction.decisions.limits import Given, Limits, NeedsProducerId
 from warmlog_broker.coordinator.transaction.decisions.records import Status
 from warmlog_broker.coordinator.transaction.decisions.state import (
-    Enrolled,
+    Given,
+    Incarnation,
     Job,
+    NeedsProducerId,
     Outcome,
-    Producer,
-    Transaction,
+    TransactionalId,
     Transactions,
 )
 from warmlog_broker.storage.producer.verification import NO_GUARD
@@ -42,8 +43,10 @@ S = TypeVar("S", bound="Counted")
 Then = Callable[[Any], None]
 """Takes the result, or the error."""
 
-LIMITS = Limits(expiration_ms=60_000, slot_expiration_ms=10_000)
-GROUP_LIMITS = GroupLimits(min_session_timeout_ms=1000, heartbeat_interval_ms=300)
+CONFIG = BrokerConfig(
+    transactional_id_expiration_ms=60_000, group_min_session_timeout_ms=1000, group_heartbeat_interval_ms=300
+)
+GROUP_LIMITS = GroupLimits(CONFIG)
 FIRST_FREE_ID = 1000
 
 
@@ -127,7 +130,7 @@ class Shard(Generic[S]):
 class Ending:
     """How far the end of a transaction has been carried out."""
 
-    done: set[tuple[Producer, object]] = field(default_factory=set)
+    done: set[tuple[Incarnation, object]] = field(default_factory=set)
     """What of it is durable."""
     is_completing: bool = False
 
@@ -174,7 +177,7 @@ class Coordinator:
             return
 
         def run(unused_id: int | None) -> None:
-            given = Given(self.now_ms, LIMITS, unused_id)
+            given = Given(self.now_ms, CONFIG, unused_id, slot_expiration_ms=10_000)
             self.ids.run(name, lambda state: decide(state, given, name, *arguments, **named), then)
 
         try:
@@ -183,24 +186,24 @@ class Coordinator:
             self._last_id += 1
             run(self._last_id)
 
-    def initialise(self, name: str, timeout_ms: int, expected: Producer, client: object, then: Then) -> None:
+    def initialise(self, name: str, timeout_ms: int, expected: Incarnation, client: object, then: Then) -> None:
         """InitProducerId."""
 
         def told(result: Any) -> None:
             if expected == decisions.NOBODY and not isinstance(result, ApiError):
                 self.truth.owners[name] = client
-            if isinstance(result, Producer):
+            if isinstance(result, Incarnation):
                 owner = self.truth.owners.setdefault(name, client)
                 require(owner is client, "{}: a producer got its id again that was fenced by another", name)
             then(ConcurrentTransactions("") if result is None else result)
 
         self.decide(told, decisions.initialise, name, timeout_ms, expected, "")
 
-    def end(self, name: str, producer: Producer, commits: bool, then: Then) -> None:
+    def end(self, name: str, producer: Incarnation, commits: bool, then: Then) -> None:
         """EndTransaction."""
         self.decide(then, decisions.end, name, producer, commits=commits)
 
-    def commit_offsets(self, name: str, producer: Producer, request: OffsetCommitRequest, then: Then) -> None:
+    def commit_offsets(self, name: str, producer: Incarnation, request: OffsetCommitRequest, then: Then) -> None:
         """TxnOffsetCommit."""
 
         def decide(groups: Groups) -> Decision[Any]:
@@ -208,7 +211,7 @@ class Coordinator:
             accepted, response = offsets.check_commit(
                 groups, request, self.topics, now_ms=self.now_ms, limits=GROUP_LIMITS
             )
-            records = pending_offsets.add_pending(
+            records = offsets.add_pending(
                 groups, request.group, *producer, accepted, now_ms=self.now_ms, limits=GROUP_LIMITS
             )
             return Decision(records, response)
@@ -244,7 +247,7 @@ class Coordinator:
         if guard is NO_GUARD:
             append()
             return
-        producer = Producer(header.producer_id, header.producer_epoch)
+        producer = Incarnation(header.producer_id, header.producer_epoch)
         self.decide(enrolled, decisions.enrol, name, producer, partition=partition.enrolled, topic=f"t{number}")
 
     def join(self, name: str, version: int, timeout_ms: int, then: Then) -> None:
@@ -257,7 +260,7 @@ class Coordinator:
 
         self.decide(told, jobs.join, name, version, timeout_ms, "")
 
-    def keep(self, name: str, version: int, producer: Producer, then: Then) -> None:
+    def keep(self, name: str, version: int, producer: Incarnation, then: Then) -> None:
         """JobHeartbeat."""
         if self.is_loading:
             then(CoordinatorLoadInProgress(""))
@@ -273,7 +276,7 @@ class Coordinator:
         self.timers[name] = found.turn, self.now_ms + found.value.timeout_ms
         then(None)
 
-    def commit_job(self, name: str, version: int, winners: Sequence[Producer], then: Then) -> None:
+    def commit_job(self, name: str, version: int, winners: Sequence[Incarnation], then: Then) -> None:
         """CommitJob."""
 
         def told(result: Any) -> None:
@@ -284,7 +287,7 @@ class Coordinator:
 
         self.decide(told, jobs.commit, name, version, winners, 0, "")
 
-    def abort_members(self, name: str, version: int, members: Sequence[Producer], then: Then) -> None:
+    def abort_members(self, name: str, version: int, members: Sequence[Incarnation], then: Then) -> None:
         """AbortJobMembers."""
         self.truth.may_be_aborted.update(members)
         self.decide(then, jobs.abort_members, name, version, members)
@@ -303,7 +306,7 @@ class Coordinator:
             self.truth.look(found)
             self._follow(found)
 
-    def _follow(self, found: Transaction | Job) -> None:
+    def _follow(self, found: TransactionalId | Job) -> None:
         name = found.transactional_id
         if found.value.status is Status.ONGOING:
             self.timers.setdefault(name, (found.turn, self.now_ms + found.value.timeout_ms))
@@ -346,7 +349,7 @@ class Coordinator:
             ending.is_completing = True
             self.decide(ending.completed, decisions.complete, name, outcomes)
 
-    def _write(self, outcome: Outcome, place: str | Enrolled, ending: "Ending") -> None:
+    def _write(self, outcome: Outcome, place: str | PartitionId, ending: "Ending") -> None:
         def written(result: Any) -> None:
             require(not isinstance(result, InvalidTxnState), "{}: the next transaction began before the end", place)
             if result is None:
@@ -355,7 +358,7 @@ class Coordinator:
         if isinstance(place, str):
             self.groups.run(
                 place,
-                lambda groups: pending_offsets.end_pending(
+                lambda groups: offsets.end_pending(
                     groups, place, *outcome.marker, commits=outcome.commits, now_ms=self.now_ms
                 ),
                 written,

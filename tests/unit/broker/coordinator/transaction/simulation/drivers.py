@@ -7,7 +7,7 @@ from unit.broker.coordinator.transaction.simulation.network import Client, Netwo
 from unit.broker.coordinator.transaction.simulation.producers import STEADY, TIMEOUTS_MS, Writer
 from unit.broker.coordinator.transaction.simulation.truth import Token
 from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY
-from warmlog_broker.coordinator.transaction.decisions.state import Producer
+from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_protocol.errors import ApiError, InconsistentTopicId, StaleJobVersion, TransactionAbortable
 
 TASKS = 3
@@ -66,7 +66,7 @@ class Attempt(Writer):
         self.ask(lambda then: self.coordinator.join(self.name, self.version, self._timeout_ms, then), self._joined)
 
     def _joined(self, result: Any) -> None:
-        if isinstance(result, Producer):
+        if isinstance(result, Incarnation):
             self.producer = result
             self.begin_epoch()
         elif result is None:
@@ -126,7 +126,7 @@ class Driver(Client):
         version, winners = self.version, self._winners()
         self.ask(lambda then: self.coordinator.commit_job(self.job, version, winners, then), self._committed)
 
-    def _winners(self) -> list[Producer]:
+    def _winners(self) -> list[Incarnation]:
         return [attempt.producer for attempt in self._messages.values() if not attempt.has_nothing_to_write]
 
     def _committed(self, result: Any) -> None:

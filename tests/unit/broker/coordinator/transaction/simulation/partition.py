@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from unit.broker.coordinator.group.simulation.checks import require
 from unit.broker.coordinator.transaction.simulation.truth import Token, Truth
-from warmlog_broker.coordinator.transaction.decisions.state import Enrolled, Producer
+from warmlog_broker.coordinator.framework.decision import PartitionId
+from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.verification import VerificationGuard
@@ -30,15 +31,15 @@ class Batch(NamedTuple):
     marker: EndTxnMarker | None = None
 
     @property
-    def producer(self) -> Producer:
-        return Producer(self.header.producer_id, self.header.producer_epoch)
+    def producer(self) -> Incarnation:
+        return Incarnation(self.header.producer_id, self.header.producer_epoch)
 
 
 class Partition:
     """The log of one partition of one topic."""
 
     def __init__(self, number: int) -> None:
-        self.enrolled = Enrolled(number.to_bytes(16, "big"), 0)
+        self.enrolled = PartitionId(number.to_bytes(16, "big"), 0)
         self.high_watermark = 0
         self.position = 0
         """How far the committed reader has come."""
@@ -47,7 +48,7 @@ class Partition:
         self.states = ProducerStates()
         self._log: list[Batch] = []
         self._aborted: list[AbortedTxn] = []
-        self._marked: dict[Producer, int] = {}
+        self._marked: dict[Incarnation, int] = {}
         """The offset of the marker for each producer and the epoch of its batches."""
         self._waiting: list[tuple[int, Then]] = []
 
@@ -65,7 +66,7 @@ class Partition:
         self._take(Batch(header._replace(base_offset=self.end_offset), values))
         self._when_durable(self.end_offset, then)
 
-    def mark(self, producer: Producer, *, commits: bool, coordinator_epoch: int, then: Then) -> None:
+    def mark(self, producer: Incarnation, *, commits: bool, coordinator_epoch: int, then: Then) -> None:
         """Write the marker that ends a transaction, unless it is there. Raises what the real log raises."""
         require(producer.epoch <= LAST_PRODUCER_EPOCH + 1, "a marker of epoch {}", producer.epoch)
         header = make_header(producer, NO_SEQUENCE, 1, attributes=CONTROL_BIT | TRANSACTIONAL_BIT)
@@ -93,7 +94,7 @@ class Partition:
         header = batch.header
         entry = self.states.get(header.producer_id)
         if entry is not None and self.states.transactions.is_open(header.producer_id):
-            self._marked[Producer(header.producer_id, entry.epoch)] = header.base_offset
+            self._marked[Incarnation(header.producer_id, entry.epoch)] = header.base_offset
         aborted = self.states.aborted_by(header, marker.control_type)
         if aborted is not None:
             self._aborted.append(aborted)
@@ -170,6 +171,6 @@ class Partition:
         return log[first:]
 
 
-def make_header(producer: Producer, sequence: int, count: int, attributes: int = TRANSACTIONAL_BIT) -> BatchHeader:
+def make_header(producer: Incarnation, sequence: int, count: int, attributes: int = TRANSACTIONAL_BIT) -> BatchHeader:
     """Return the header of a batch with `count` records, at offset 0."""
     return BatchHeader(0, 100, 0, MAGIC_COLUMNS, 0, attributes, count - 1, 0, 0, *producer, sequence, count)

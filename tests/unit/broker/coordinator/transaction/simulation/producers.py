@@ -10,9 +10,9 @@ from unit.broker.coordinator.transaction.simulation.network import Client, Netwo
 from unit.broker.coordinator.transaction.simulation.partition import make_header
 from unit.broker.coordinator.transaction.simulation.truth import Note, Token
 from warmlog_broker.coordinator.group.decisions import membership, offsets
-from warmlog_broker.coordinator.group.decisions.records import Partition as InputPartition
+from warmlog_broker.coordinator.group.decisions.records import PartitionId as InputPartition
 from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY
-from warmlog_broker.coordinator.transaction.decisions.state import Producer
+from warmlog_broker.coordinator.transaction.decisions.state import Incarnation
 from warmlog_protocol.batch import BatchHeader
 from warmlog_protocol.errors import (
     ApiError,
@@ -154,12 +154,12 @@ class PlainProducer(Writer):
         )
 
     def _initialised(self, result: Any) -> None:
-        if isinstance(result, Producer):
+        if isinstance(result, Incarnation):
             self._become(result)
         elif not result.retriable:
             self._give_up()
 
-    def _become(self, producer: Producer) -> None:
+    def _become(self, producer: Incarnation) -> None:
         self._must_initialise = False
         self.producer = producer
         self.begin_epoch()
@@ -176,7 +176,7 @@ class PlainProducer(Writer):
     def _ended(self, result: Any, *, commits: bool) -> None:
         note = self.note
         assert note is not None
-        if isinstance(result, Producer):
+        if isinstance(result, Incarnation):
             note.is_committed = commits
             self.transaction_ended(is_committed=commits)
             self._become(result)

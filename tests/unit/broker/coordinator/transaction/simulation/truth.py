@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from unit.broker.coordinator.group.simulation.checks import require
 from warmlog_broker.coordinator.transaction.decisions.records import NO_VERSION
-from warmlog_broker.coordinator.transaction.decisions.state import Job, Producer, Transaction
+from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, Job, TransactionalId
 
 Token = tuple[object, ...]
 """A record: whose it is, and its number."""
@@ -26,13 +26,13 @@ class Note:
 class Truth:
     """What must be true of everything that is read."""
 
-    outcomes: dict[Producer, bool] = field(default_factory=dict)
+    outcomes: dict[Incarnation, bool] = field(default_factory=dict)
     """Whether the transaction was committed, by its producer."""
     versions: dict[str, list[int]] = field(default_factory=dict)
     """The versions of each job that were committed, in their order."""
-    members: dict[Producer, tuple[str, int]] = field(default_factory=dict)
+    members: dict[Incarnation, tuple[str, int]] = field(default_factory=dict)
     """The job and version that each member has joined."""
-    may_be_aborted: set[Producer] = field(default_factory=set)
+    may_be_aborted: set[Incarnation] = field(default_factory=set)
     """Members that somebody has asked to abort."""
     owners: dict[str, object] = field(default_factory=dict)
     """The client that each transactional id was given to last."""
@@ -40,10 +40,10 @@ class Truth:
     rows: dict[tuple[str, int], set[Token]] = field(default_factory=dict)
     """What each version of each job has to write."""
 
-    def look(self, found: Transaction | Job) -> None:
+    def look(self, found: TransactionalId | Job) -> None:
         """Note what is decided about a transactional id. Nothing is decided twice, and versions rise."""
         for outcome in found.outcomes:
-            producer = Producer(outcome.marker.producer_id, outcome.marker.epoch - 1)
+            producer = Incarnation(outcome.marker.producer_id, outcome.marker.epoch - 1)
             known = self.outcomes.setdefault(producer, outcome.commits)
             require(known == outcome.commits, "{} was decided twice, first with {}", producer, known)
             is_early = isinstance(found, Job) and not found.is_ending
@@ -59,7 +59,7 @@ class Truth:
         """Return the version that was committed last."""
         return self.versions.get(job, [NO_VERSION])[-1]
 
-    def look_at_join(self, job: str, version: int, producer: Producer | None) -> None:
+    def look_at_join(self, job: str, version: int, producer: Incarnation | None) -> None:
         """Note a member, or that a job was told that its version is committed."""
         last = self.last_version(job)
         if producer is None:
