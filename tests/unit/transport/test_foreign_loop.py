@@ -244,7 +244,7 @@ def test_a_record_that_is_settled_is_told_in_any_loop(broker: FakeBroker) -> Non
 
     with left_open():
         client, sent = asyncio.run(send())
-        assert asyncio.run(soon(itself, sent)) == (TOPIC, 0, 3, sent._batch._timestamp_ms(0))
+        assert asyncio.run(soon(itself, sent)) == (TOPIC, 0, 3, sent._batch._run_times_ms[0])
         del client, sent
 
 

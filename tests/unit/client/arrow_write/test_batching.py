@@ -18,8 +18,12 @@ from warmlog.arrow_write.encoding import LEAST_PIECE_BYTES, encode_arrow
 from warmlog.arrow_write.key_hash import LONGEST_BYTES, crc32_of_keys
 from warmlog.arrow_write.rows import ArrowRows, BytesColumn, PreparedRows, RowSpan
 from warmlog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, UnknownTopicOrPartition
-from warmlog.producer.intake.partitioner import partition_of_key
-from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES, content_bytes
+from warmlog.producer.intake.record_input import (
+    BATCH_OVERHEAD_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    content_bytes,
+    partition_of_key,
+)
 from warmlog_protocol.batch import RecordBatch, encode_batch, read_batch
 from warmlog_protocol.codec.compression import Codec
 

@@ -57,7 +57,7 @@ async def test_latest_is_the_end_when_the_consumer_starts_and_what_is_added_late
 async def test_an_end_that_cannot_be_looked_up_at_the_start_is_looked_up_when_the_partition_is_read(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, look_up_s: float, request_timeout_ms: int
 ) -> None:
-    monkeypatch.setattr("warmlog.consumer.group.start.LOOK_UP_S", look_up_s)
+    monkeypatch.setattr("warmlog.consumer.starting.LOOK_UP_S", look_up_s)
     broker.refusal = lambda message: (
         warmlog.StorageError("offline") if isinstance(message, ListOffsetsRequest) else None
     )

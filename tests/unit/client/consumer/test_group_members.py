@@ -15,7 +15,7 @@ from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
 from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, fill, place, take
 from waiting import until
-from warmlog.consumer.group import start as group_start
+from warmlog.consumer import starting as group_start
 from warmlog.consumer.starting import look_up_points
 from warmlog_protocol.errors import CoordinatorLoadInProgress, GroupMaxSizeReached, UnknownMemberId
 from warmlog_protocol.messages import GroupHeartbeatRequest, Message, OffsetFetchRequest

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import warmlog
 from fetched_partition import fetched_partition
-from warmlog.consumer.cursor import Cursor
+from warmlog.consumer.consumer_core import Cursor
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
 from warmlog_protocol.batch import (
     ControlType,

@@ -28,7 +28,7 @@ from warmlog.ranges.offset_range import OffsetRange, Piece
 from warmlog.ranges.read_settings import Projection
 from warmlog.spark.options.read_options import parse_read_options
 from warmlog.spark.source import RangesPartition, WarmlogDataSource, WarmlogReader
-from warmlog.spark.stream.admission import admit_bytes, admit_offsets, begin_of, is_enough
+from warmlog.spark.stream.ranges import admit_bytes, admit_offsets, begin_of, is_enough
 from warmlog.spark.stream.reader import WarmlogStreamReader
 from warmlog_transport.responses import TopicPartition
 

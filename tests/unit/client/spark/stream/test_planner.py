@@ -10,7 +10,7 @@ import pytest
 from warmlog.errors import BrokerUnavailable, InconsistentTopicId, LogTruncated, OffsetOutOfRange, UnknownTopicId
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
-from warmlog.spark.options.stream_options import Admission, parse_stream_options
+from warmlog.spark.options.read_options import Admission, parse_stream_options
 from warmlog.spark.stream.planner import StreamPlanner
 from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.messages import FoundSplit
