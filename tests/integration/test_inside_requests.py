@@ -27,8 +27,8 @@ from warmlog_broker.network.request import (
 )
 from warmlog_broker.network.request_runner import RequestRunner
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.storage.log.bounds import LogBounds
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.log.local_log import LogBounds
+from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import columns, encode_batch, iter_batches
 from warmlog_protocol.codec import compression

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from warmlog_broker.config.listeners import Wire
 from warmlog_broker.security.authentication import Authentication
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol.messages import USER_PREFIX, Message
 from warmlog_protocol.wire.connection import ReceivedBatch
 
