@@ -5,8 +5,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from warmlog.testing.broker_thread import BrokerThread as Running
-from warmlog_broker import Broker, BrokerConfig
+from warmlog_broker import Broker, BrokerConfig, start_broker
+from warmlog_transport.loop_thread import LoopThread, bulk_loop
 
 TIMEOUT_S = 30.0
 Result = TypeVar("Result")
@@ -21,25 +21,25 @@ class BrokerThread:
         if "listeners" not in texts:
             texts["listen"] = texts.get("listen", "127.0.0.1:0")
         self.config = BrokerConfig.from_settings({"data.dirs": directories, **texts})
-        self._thread = Running(self.config)
+        self.broker: Broker
+        self.was_clean = False
+        """Whether all logs were closed without an error."""
+        self._thread: LoopThread
 
     def __enter__(self) -> Self:
-        self._thread.begin().result(TIMEOUT_S)
+        self._thread = LoopThread("warmlog-broker", bulk_loop)
+        try:
+            self.broker = self.run(start_broker(self.config))
+        except BaseException:
+            self._thread.stop()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._thread.end(is_clean=True).result(TIMEOUT_S)
-        self._thread.close()
-
-    @property
-    def broker(self) -> Broker:
-        return self._thread.broker
-
-    @property
-    def was_clean(self) -> bool:
-        return self._thread.was_clean
+        with self._thread:
+            self.was_clean = self.run(self.broker.stop())
 
     @property
     def address(self) -> str:
@@ -55,4 +55,4 @@ class BrokerThread:
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """The result of `coroutine`, run in the broker's loop."""
-        return self._thread.run(coroutine).result(TIMEOUT_S)
+        return self._thread.submit(lambda: coroutine).result(TIMEOUT_S)

@@ -1,5 +1,7 @@
 """What rights cost: a decision alone, and `send_many` to a broker that asks for rights and to one that does not."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,12 +15,7 @@ from broker_process import BrokerProcess
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.metadata_log import MetadataState
 from warmlog_broker.security.authorizer import Authorizer
-from warmlog_protocol.messages import ANY_NAME, ANY_PRINCIPAL, CLUSTER_NAME, AclBinding, Operation, ResourceType
-
-try:
-    from warmlog_broker.tools.access import create_acls
-except ImportError:  # 987e0da has it in a module of its own
-    from warmlog_broker.tools.acls import create_acls  # type: ignore[no-redef, import-not-found]
+from warmlog_protocol.messages import AclBinding, Operation, ResourceType
 
 RULES = 10_000
 TOPICS = 1_000
@@ -57,13 +54,16 @@ def decisions(count: int) -> Run:
     return Run(count, seconds["repeated"], figures)
 
 
+def allow_everything(data_dir: Path) -> None:
+    """Give every principal all rights, by a command that older builds have, too."""
+    resources = ("--topic", "*", "--group", "*", "--transactional-id", "*", "--cluster")
+    command = [sys.executable, "-m", "warmlog", "acl", "add", "*", "all", *resources, "--data-dir"]
+    subprocess.run([*command, str(data_dir)], check=True)
+
+
 async def cost(directory: Path, records: int) -> Run:
     """Return the runs with rights, compared with those without."""
-    everything = [
-        AclBinding(ANY_PRINCIPAL, Operation.ALL, kind, CLUSTER_NAME if kind is ResourceType.CLUSTER else ANY_NAME)
-        for kind in ResourceType
-    ]
-    create_acls(directory / "guarded", everything)
+    allow_everything(directory / "guarded")
     with (
         BrokerProcess(directory / "open") as plain,
         BrokerProcess(directory / "guarded", authorization="acl") as guarded,

@@ -26,7 +26,8 @@ import warmlog
 from broker_process import BrokerProcess
 from docs.protocol_tables import PAGE, printed
 from warmlog.admin.access.user_changes import creation
-from warmlog_broker.tools.access import change_user
+from warmlog_broker.tools.access import respond
+from warmlog_protocol.messages import AlterUsersRequest
 
 FIELDS = re.compile(r"^#### (\w+)\n(.*?)(?=^#|\Z)", re.DOTALL | re.MULTILINE)
 ROW = re.compile(r"^\| `(\w+)` \| (.+?) \| (.*?) ?\|$", re.MULTILINE)
@@ -314,7 +315,7 @@ def test_the_page_says_which_errors_come(tmp_path: Path) -> None:
 
 
 def test_a_client_written_by_the_page_authenticates(tmp_path: Path) -> None:
-    change_user(tmp_path, lambda _: creation("alice", "pencil"))
+    respond(tmp_path, AlterUsersRequest([creation("alice", "pencil")]))
     listeners = "main=sasl_plaintext://127.0.0.1:0"
     with BrokerProcess(tmp_path, listeners=listeners) as broker, closing(Client(broker.address)) as client:
         broker_says, _ = client.call("Handshake", "page", "1")

@@ -22,7 +22,7 @@ from warmlog.spark.options.read_options import parse_read_options
 from warmlog.spark.options.write_options import parse_write_options
 from warmlog.spark.read.planning import plan_batch
 from warmlog.spark.write.task import write_batches
-from warmlog_broker.tools.access import change_user
+from warmlog_broker.tools.access import respond
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     ErrorCode,
@@ -46,7 +46,7 @@ ALWAYS = {m.ApiKey.HANDSHAKE, m.ApiKey.AUTHENTICATE}
 def make_broker(tmp_path: Path) -> Callable[..., BrokerThread]:
     def make(**settings: object) -> BrokerThread:
         directory = tmp_path / "data"
-        change_user(directory, lambda _: creation("alice", "geheim"))
+        respond(directory, m.AlterUsersRequest([creation("alice", "geheim")]))
         return BrokerThread(directory, **{"listeners": LISTENERS, "sasl_failure_delay_ms": 200, **settings})
 
     return make

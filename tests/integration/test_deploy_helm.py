@@ -14,7 +14,8 @@ import yaml
 from broker_process import BrokerProcess
 from warmlog.admin.access.user_changes import deletion
 from warmlog.blocking import Admin
-from warmlog_broker.tools.access import change_user, users_in
+from warmlog_broker.tools.access import respond
+from warmlog_protocol.messages import AlterUsersRequest, ListUsersRequest, ListUsersResponse
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm"
 DOCKERFILE = (CHART.parent / "Dockerfile").read_text()
@@ -136,6 +137,8 @@ def test_the_first_user_is_added_once_can_log_in_and_does_not_return_when_it_is_
     ):
         assert [user.name for user in admin.list_users()] == ["operator"]
         admin.create_user("alice", "another battery")
-    change_user(tmp_path / "data", lambda _users: deletion("operator"))
+    respond(tmp_path / "data", AlterUsersRequest([deletion("operator")]))
     start()
-    assert [user.name for user in users_in(tmp_path / "data")] == ["alice"]
+    users = respond(tmp_path / "data", ListUsersRequest())
+    assert isinstance(users, ListUsersResponse)
+    assert [user.name for user in users.users] == ["alice"]

@@ -22,7 +22,7 @@ from broker_process import BrokerFailed, BrokerProcess, port_to_keep
 from integration.command_line import CommandLine, succeeded
 from waiting import wait_until
 from warmlog.blocking import Admin, Consumer, Producer
-from warmlog_broker.tools.access import create_acls
+from warmlog_broker.tools.access import respond
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import AuthorizationFailed, TopicAuthorizationFailed, UnknownTopicOrPartition
@@ -101,7 +101,7 @@ def test_errors_are_counted_by_api_and_kind(broker: BrokerProcess, port: int) ->
 
 def test_what_is_refused_is_counted_by_api_and_reason(tmp_path: Path, port: int) -> None:
     rule = m.AclBinding("User:*", m.Operation.WRITE, m.ResourceType.TOPIC, "secret", is_allowed=False)
-    create_acls(tmp_path / "data", [rule])
+    respond(tmp_path / "data", m.CreateAclsRequest([rule]))
     settings = {"authorization": "acl", "admin_listen": f"127.0.0.1:{port}"}
     with BrokerProcess(tmp_path / "data", **settings) as broker, WireClient(broker.address) as client:
         for topic in ("a", "b", "secret"):

@@ -18,8 +18,8 @@ from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog.spark.options.write_options import parse_write_options
 from warmlog.spark.write.task import write_batches
-from warmlog_broker.tools.access import change_user
-from warmlog_protocol.messages import AuthenticateRequest, MetadataRequest
+from warmlog_broker.tools.access import respond
+from warmlog_protocol.messages import AlterUsersRequest, AuthenticateRequest, MetadataRequest
 from warmlog_protocol.sasl.scram import ClientExchange
 from wire_client import WireClient, batch_of
 
@@ -171,7 +171,7 @@ def test_another_connection_does_not_help_a_client_that_has_exceeded_its_rate(tm
 
 
 def test_a_request_that_is_sent_with_the_login_waits_too(tmp_path: Path) -> None:
-    change_user(tmp_path / "data", lambda _: creation("alice", "geheim"))
+    respond(tmp_path / "data", AlterUsersRequest([creation("alice", "geheim")]))
     with BrokerThread(tmp_path / "data", listeners="main=sasl_plaintext://127.0.0.1:0") as broker:
         exceed(broker, username="alice", password="geheim")
         began_s = time.monotonic()
@@ -266,7 +266,7 @@ async def test_one_connection_too_many_of_a_user_is_refused_with_a_typed_error_a
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("alice", "bob"):
-        change_user(tmp_path, lambda _, name=name: creation(name, "geheim"))  # type: ignore[misc]
+        respond(tmp_path, AlterUsersRequest([creation(name, "geheim")]))
     alice: Any = {"username": "alice", "password": "geheim", "request_timeout_ms": 2000}
     bob: Any = {"username": "bob", "password": "geheim"}
     with BrokerThread(tmp_path, listeners="main=sasl_plaintext://127.0.0.1:0") as broker:

@@ -19,7 +19,8 @@ from warmlog.spark.options.read_options import parse_read_options
 from warmlog.spark.options.write_options import parse_write_options
 from warmlog.spark.read.planning import plan_batch
 from warmlog.spark.write.task import write_batches
-from warmlog_broker.tools.access import change_user
+from warmlog_broker.tools.access import respond
+from warmlog_protocol.messages import AlterUsersRequest
 
 ROOT: Any = {"username": "root", "password": "geheim"}
 BOB: Any = {"username": "bob", "password": "geheim"}
@@ -31,7 +32,7 @@ AT_ONCE_S = 5.0
 def broker(tmp_path: Path) -> Iterator[BrokerThread]:
     """A broker that asks for rights, with topic t, a super user root, and bob, who has no right."""
     for name in ("root", "bob"):
-        change_user(tmp_path, lambda _, name=name: creation(name, "geheim"))  # type: ignore[misc]
+        respond(tmp_path, AlterUsersRequest([creation(name, "geheim")]))
     listeners = "main=sasl_plaintext://127.0.0.1:0"
     settings: Any = {"authorization": "acl", "super_users": "User:root", "group_heartbeat_interval_ms": 100}
     with BrokerThread(tmp_path, listeners=listeners, **settings) as running:

@@ -1,12 +1,7 @@
-"""Users, rights and quotas in the metadata log of a stopped broker, or before its first start.
-
-They can be listed while a broker runs; that raises StorageError, or FileNotFoundError without a metadata log. A change
-is durable on return, and prepares a directory that is new for a broker; it raises DirectoryLocked if a broker is
-running, another DataDirectoryError, or StorageError.
-"""
+"""Users, rights and quotas in the metadata log of a stopped broker, or before its first start."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -18,51 +13,51 @@ from warmlog_broker.security.quota_rules import list_of_quotas
 from warmlog_broker.security.quotas import quota_entry
 from warmlog_broker.security.users import list_of_users, user_entries
 from warmlog_broker.storage.directory.data_dir import DataDirectory
-from warmlog_protocol.messages import AclBinding, AclFilter, AlteredUser, ClientQuota, ListedUser
+from warmlog_protocol import messages as m
+from warmlog_protocol.errors import ErrorCode
 
 
-def users_in(data_dir: Path) -> list[ListedUser]:
-    """Return the users, by name."""
-    return list_of_users(read_state(data_dir / FILE_NAME), _now_ms())
+def respond(data_dir: Path, request: m.Message) -> m.Message:
+    """Return the response of a broker that would serve this directory, the first one if it has several.
 
-
-def change_user(data_dir: Path, change: Callable[[list[ListedUser]], AlteredUser]) -> None:
-    """Make the change that `change` returns for the present users. Also raises the errors of `user_entries`."""
+    Lists may be read while a broker runs; that raises StorageError, or FileNotFoundError without a metadata log. A
+    change is durable on return, and prepares a directory that is new for a broker; it raises the error of the first
+    item that is refused, DirectoryLocked if a broker is running, another DataDirectoryError, or StorageError.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    match request:
+        case m.ListUsersRequest():
+            return m.ListUsersResponse(list_of_users(read_state(data_dir / FILE_NAME), now_ms))
+        case m.DescribeAclsRequest():
+            return m.DescribeAclsResponse(selected(read_state(data_dir / FILE_NAME).acls, [request.filter]))
+        case m.DescribeClientQuotasRequest():
+            return m.DescribeClientQuotasResponse(list_of_quotas(read_state(data_dir / FILE_NAME).quotas))
     with _metadata_log(data_dir) as log:
-        wanted = change(list_of_users(log.state, _now_ms()))
-        commit(log, user_entries(log.state, wanted, _now_ms()))
-
-
-def acls_in(data_dir: Path, wanted: AclFilter) -> list[AclBinding]:
-    """Return the rules that the filter fits."""
-    return selected(read_state(data_dir / FILE_NAME).acls, [wanted])
-
-
-def create_acls(data_dir: Path, wanted: Sequence[AclBinding]) -> None:
-    """Add rules. InvalidRequest for one that cannot be a rule: then none is added."""
-    with _metadata_log(data_dir) as log:
-        entry, errors = acl_entry(log.state, wanted)
-        for error in errors:
-            if error is not None:
-                raise error
-        if entry is not None:
-            commit(log, [entry])
-
-
-def quotas_in(data_dir: Path) -> list[ClientQuota]:
-    """Return the quotas, by user and client id."""
-    return list_of_quotas(read_state(data_dir / FILE_NAME).quotas)
-
-
-def change_quota(data_dir: Path, wanted: ClientQuota) -> None:
-    """Change one quota. InvalidRequest."""
-    with _metadata_log(data_dir) as log:
-        commit(log, [quota_entry(log.state, wanted)])
+        match request:
+            case m.AlterUsersRequest():
+                for user in request.users:
+                    commit(log, user_entries(log.state, user, now_ms))
+                return m.AlterUsersResponse(
+                    [m.AlterUserResult(ErrorCode.NONE, "", user.name) for user in request.users]
+                )
+            case m.CreateAclsRequest():
+                entry, errors = acl_entry(log.state, request.acls)
+                for error in errors:
+                    if error is not None:
+                        raise error
+                if entry is not None:
+                    commit(log, [entry])
+                return m.CreateAclsResponse([m.CreatedAcl(ErrorCode.NONE, "") for _ in errors])
+            case m.AlterClientQuotasRequest():
+                for quota in request.quotas:
+                    commit(log, [quota_entry(log.state, quota)])
+                return m.AlterClientQuotasResponse([m.AlteredClientQuota(ErrorCode.NONE, "") for _ in request.quotas])
+    raise AssertionError(request)
 
 
 @contextmanager
 def _metadata_log(data_dir: Path) -> Iterator[MetadataLog]:
-    """Yield the metadata log of a directory that is locked meanwhile: the first one, if a broker has several."""
+    """Yield the metadata log of a directory that is locked meanwhile."""
     with ExitStack() as stack:
         if (data_dir / FILE_NAME).exists():
             refuse_if_locked([data_dir])
@@ -73,7 +68,3 @@ def _metadata_log(data_dir: Path) -> Iterator[MetadataLog]:
             stack.callback(directories.close)
         stack.callback(log.close)
         yield log
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from warmlog.texts import checked_text
-from warmlog_transport.responses import TopicPartition
+
+if TYPE_CHECKING:
+    from warmlog_transport.responses import TopicPartition
 
 SettingGiven = str | int | float | bool | timedelta
 """A value of a setting as Python code has it: `"7d"`, `1000`, `0.5`, `True`, `timedelta(days=7)`."""
@@ -63,7 +66,7 @@ def check_partitions(values: Iterable[int]) -> None:
         checked_count(value, "each of partitions")
 
 
-def check_offsets(values: Mapping[TopicPartition, int], what: str) -> None:
+def check_offsets(values: "Mapping[TopicPartition, int]", what: str) -> None:
     """Raise TypeError unless `values` have a number for each (topic, partition)."""
     expected = f"{what} must be a mapping such as {{('orders', 0): 100}}"
     if not isinstance(values, Mapping):

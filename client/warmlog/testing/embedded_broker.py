@@ -7,6 +7,7 @@ import socket
 import weakref
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from tempfile import mkdtemp
@@ -14,9 +15,9 @@ from types import TracebackType
 from typing import Self
 
 from warmlog.admin.arguments import SettingGiven, setting_texts
-from warmlog.testing.broker_thread import BrokerThread
-from warmlog_broker import BrokerConfig
+from warmlog_broker import Broker, BrokerConfig, start_broker
 from warmlog_protocol.errors import InvalidConfig
+from warmlog_transport.loop_thread import LoopThread, bulk_loop
 
 HOST = "127.0.0.1"
 DEFAULTS = {"crash.loop.limit": "0"}
@@ -55,7 +56,8 @@ class EmbeddedBroker:
         self._held = ExitStack()
         """Releases the port, and removes the temporary directory."""
         self._port = 0
-        self._thread: BrokerThread | None = None
+        self._thread: LoopThread | None = None
+        self._started: Future[Broker]
 
     @property
     def address(self) -> str:
@@ -77,7 +79,12 @@ class EmbeddedBroker:
         After `stop` or `kill` it has the same address and data. Raises RuntimeError if it runs, and the errors of the
         broker's start, such as DirectoryLocked if another broker uses the directory.
         """
-        self._begin().result()
+        started = self._begin()
+        try:
+            started.result()
+        except BaseException:
+            self._end(is_clean=False)
+            raise
 
     def stop(self) -> None:
         """Stop in order, as on SIGTERM; the data stays. No-op if it does not run."""
@@ -109,10 +116,8 @@ class EmbeddedBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            if (
-                self._thread is not None and not self._thread.is_foreign
-            ):  # the other tasks of this loop run on while it stops
-                await asyncio.shield(asyncio.wrap_future(self._thread.end(is_clean=True)))
+            if self._thread is not None and not self._thread.is_foreign:  # other tasks of this loop run on meanwhile
+                await asyncio.shield(asyncio.wrap_future(self._thread.submit(self._started.result().stop)))
         finally:
             self.close()
 
@@ -129,8 +134,8 @@ class EmbeddedBroker:
     ) -> None:
         self.close()
 
-    def _begin(self) -> Future[None]:
-        if self._thread is not None and not self._thread.has_failed:
+    def _begin(self) -> Future[Broker]:
+        if self._thread is not None:
             raise RuntimeError(f"the broker at {self.address} runs already: stop() or kill() it first")
         if not self._port:
             self._port = self._held.enter_context(_held_port()).getsockname()[1]
@@ -139,13 +144,19 @@ class EmbeddedBroker:
             self._held.callback(self._forget_directory)
             self._held.callback(weakref.finalize(self, _remove, self._data_dir, os.getpid()))
         own = {"data.dir": str(self._data_dir)} | _listeners(self._settings, self.address)
-        self._thread = BrokerThread(BrokerConfig.from_settings(DEFAULTS | self._settings | own))
-        return self._thread.begin()
+        config = BrokerConfig.from_settings(DEFAULTS | self._settings | own)
+        self._thread = LoopThread("warmlog-broker", bulk_loop)
+        self._started = self._thread.submit(partial(start_broker, config))
+        return self._started
 
     def _end(self, *, is_clean: bool) -> None:
         thread, self._thread = self._thread, None
-        if thread is not None and not thread.is_foreign:
-            thread.close(is_clean=is_clean)
+        if thread is None or thread.is_foreign:
+            return
+        with thread:
+            if self._started.exception() is None:
+                broker = self._started.result()
+                thread.submit(broker.stop if is_clean else broker.abort).result()
 
     def _forget_directory(self) -> None:
         self._data_dir = None

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from warmlog_protocol import messages as m
 from warmlog_protocol.codec.memory import zeroed_memory
 from warmlog_protocol.errors import (
     ApiError,
@@ -32,18 +33,6 @@ from warmlog_protocol.errors import (
     RemoteProtocolError,
     UnsupportedVersion,
     error_from_code,
-)
-from warmlog_protocol.messages import (
-    API_OF_REQUEST,
-    APIS,
-    Api,
-    ApiKey,
-    ErrorResponse,
-    HandshakeResponse,
-    JobMember,
-    Message,
-    ProduceRequest,
-    TopicPartitions,
 )
 from warmlog_protocol.wire.frames import (
     HEAD_BYTES,
@@ -72,7 +61,7 @@ _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 @cache
-def _decoder(message: type[Message]) -> "msgspec.msgpack.Decoder[Any]":
+def _decoder(message: type[m.Message]) -> "msgspec.msgpack.Decoder[Any]":
     return msgspec.msgpack.Decoder(message)
 
 
@@ -96,7 +85,7 @@ class ReceivedBatch(msgspec.Struct, frozen=True, gc=False):
         return ReceivedBatch(self.topic, self.partition, memoryview(bytes(self.batch)), is_owned=True)
 
 
-def cut_batches(request: ProduceRequest, payload: memoryview, *, is_owned: bool) -> list[ReceivedBatch]:
+def cut_batches(request: m.ProduceRequest, payload: memoryview, *, is_owned: bool) -> list[ReceivedBatch]:
     """Cut `payload` by the sizes that `request` states. Raises InvalidRequest when they do not add up to it."""
     batches: list[ReceivedBatch] = []
     position = 0
@@ -114,10 +103,10 @@ def cut_batches(request: ProduceRequest, payload: memoryview, *, is_owned: bool)
 class Request(NamedTuple):
     """A request as the broker received it. `payload` may be borrowed: see frames.Frame."""
 
-    api: Api
+    api: m.Api
     api_version: int
     correlation_id: int
-    message: Message
+    message: m.Message
     payload: memoryview
     is_payload_owned: bool
 
@@ -127,14 +116,14 @@ class Request(NamedTuple):
 
     def batches(self) -> list[ReceivedBatch]:
         """The batches of a Produce request. Raises InvalidRequest if their sizes do not add up to the payload."""
-        assert isinstance(self.message, ProduceRequest)
+        assert isinstance(self.message, m.ProduceRequest)
         return cut_batches(self.message, self.payload, is_owned=self.is_payload_owned)
 
 
 class RefusedRequest(NamedTuple):
     """A request that the broker could not read: `error` is its response. Its payload is skipped."""
 
-    api: Api
+    api: m.Api
     api_version: int
     correlation_id: int
     error: InvalidRequest
@@ -144,7 +133,7 @@ class ReceivedResponse(NamedTuple):
     """A response as the client received it: the message of the request's API, or the error that came instead."""
 
     correlation_id: int
-    result: Message | ApiError
+    result: m.Message | ApiError
     payload: memoryview
     is_payload_owned: bool
 
@@ -181,7 +170,7 @@ class ServerConnection(FrameBuffer):
         """
         return [self._request(frame) for frame in self.frames_received(count)]
 
-    def respond(self, correlation_id: int, response: Message, payload_bytes: int = 0) -> bytes:
+    def respond(self, correlation_id: int, response: m.Message, payload_bytes: int = 0) -> bytes:
         """The frame of a response, up to its payload, which the caller sends next.
 
         Raises ResponseTooLarge if clients would refuse its header.
@@ -196,18 +185,18 @@ class ServerConnection(FrameBuffer):
 
     def refuse(self, correlation_id: int, error: ApiError) -> bytes:
         """The frame of an error that concerns the whole request."""
-        return pack_frame((correlation_id, error.code), ErrorResponse(str(error)))
+        return pack_frame((correlation_id, error.code), m.ErrorResponse(str(error)))
 
     def _request(self, frame: Frame) -> Request | RefusedRequest:
         (api_key, api_version, correlation_id), body = split_header(frame.header, REQUEST_PREFIX_FIELDS)
-        api = APIS.get(api_key)
+        api = m.APIS.get(api_key)
         if api is None or not api.min_version <= api_version <= api.max_version:
             known = "is not known" if api is None else f"is known in versions {api.min_version} to {api.max_version}"
             raise self._refusal(correlation_id, UnsupportedVersion(f"API {api_key} version {api_version}: it {known}"))
-        if not self.is_open and api.key != ApiKey.HANDSHAKE:
+        if not self.is_open and api.key != m.ApiKey.HANDSHAKE:
             raise self._refusal(correlation_id, InvalidRequest("a connection begins with a Handshake"))
         try:
-            message: Message = _decoder(api.request).decode(body)
+            message: m.Message = _decoder(api.request).decode(body)
             if len(body) > self._max_items:  # an item takes a byte at least
                 self._check_items(correlation_id, message)
         except _MALFORMED as error:
@@ -218,25 +207,25 @@ class ServerConnection(FrameBuffer):
         self._refusals_in_a_row = 0
         return Request(api, api_version, correlation_id, message, frame.payload, frame.is_payload_owned)
 
-    def _check_items(self, correlation_id: int, message: Message) -> None:
+    def _check_items(self, correlation_id: int, message: m.Message) -> None:
         """Raise InvalidRequest for too many items; RemoteProtocolError if that request gets no response.
 
         Members of a job are not counted: a job may have more of them.
         """
         for name in message.__struct_fields__:
             items = getattr(message, name)
-            if not isinstance(items, list) or not items or isinstance(items[0], JobMember):
+            if not isinstance(items, list) or not items or isinstance(items[0], m.JobMember):
                 continue
             count = len(items)
-            if isinstance(items[0], TopicPartitions):
+            if isinstance(items[0], m.TopicPartitions):
                 count = max(count, sum(len(each.partitions) for each in items))
             if count > self._max_items:
                 error = InvalidRequest(f"{count} {name} in one request, {self._max_items} are allowed")
-                if isinstance(message, ProduceRequest) and message.acks == 0:
+                if isinstance(message, m.ProduceRequest) and message.acks == 0:
                     raise self._refusal(correlation_id, error)
                 raise error
 
-    def _refused(self, api: Api, api_version: int, correlation_id: int, error: InvalidRequest) -> RefusedRequest:
+    def _refused(self, api: m.Api, api_version: int, correlation_id: int, error: InvalidRequest) -> RefusedRequest:
         """Return the refused request; RemoteProtocolError if it is one too many, or the first of the connection."""
         self._refusals_in_a_row += 1
         if not self.is_open or self._refusals_in_a_row >= MAX_REFUSALS_IN_A_ROW:
@@ -261,18 +250,18 @@ class ClientConnection(FrameBuffer):
         """`allocate`: for responses that are larger than `buffer_bytes`."""
         super().__init__(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, allocate=allocate)
         self._next_correlation_id = 0
-        self._waiting: dict[int, Api] = {}
-        self._versions: dict[int, int] = {ApiKey.HANDSHAKE: APIS[ApiKey.HANDSHAKE].max_version}
-        self.broker: HandshakeResponse | None = None
+        self._waiting: dict[int, m.Api] = {}
+        self._versions: dict[int, int] = {m.ApiKey.HANDSHAKE: m.APIS[m.ApiKey.HANDSHAKE].max_version}
+        self.broker: m.HandshakeResponse | None = None
         """The broker's response to the Handshake; None before it."""
 
-    def request(self, message: Message, payload_bytes: int = 0, *, has_response: bool = True) -> tuple[int, bytes]:
+    def request(self, message: m.Message, payload_bytes: int = 0, *, has_response: bool = True) -> tuple[int, bytes]:
         """A correlation id and the frame of a request, up to its payload, which the caller sends next.
 
         Raises LocalProtocolError before the response to the Handshake, UnsupportedVersion if the broker does not speak
         the API.
         """
-        api = API_OF_REQUEST[type(message)]
+        api = m.API_OF_REQUEST[type(message)]
         version = self._versions.get(api.key)
         if version is None:
             if self.broker is None:
@@ -298,15 +287,15 @@ class ClientConnection(FrameBuffer):
             raise RemoteProtocolError(f"a response to request {correlation_id}, which was never sent")
         try:
             if error_code != ErrorCode.NONE:
-                error = error_from_code(error_code, _decoder(ErrorResponse).decode(body).message)
+                error = error_from_code(error_code, _decoder(m.ErrorResponse).decode(body).message)
                 return ReceivedResponse(correlation_id, error, frame.payload, frame.is_payload_owned)
-            message: Message = _decoder(api.response).decode(body)
+            message: m.Message = _decoder(api.response).decode(body)
         except _MALFORMED as error:
             raise RemoteProtocolError(f"{api.response.__name__}: {error}") from None
-        if isinstance(message, HandshakeResponse):
+        if isinstance(message, m.HandshakeResponse):
             self.broker = message
             for theirs in message.apis:  # the highest version that both sides speak
-                if (ours := APIS.get(theirs.api_key)) is not None:
+                if (ours := m.APIS.get(theirs.api_key)) is not None:
                     highest = min(ours.max_version, theirs.max_version)
                     if highest >= max(ours.min_version, theirs.min_version):
                         self._versions[theirs.api_key] = highest

@@ -11,7 +11,8 @@ from faults.fuzzing.peers import Peer, Tally
 from faults.honest import Honest
 from faults.process_use import sockets_of, use_of
 from warmlog.admin.access.user_changes import creation
-from warmlog_broker.tools.access import change_user
+from warmlog_broker.tools.access import respond
+from warmlog_protocol.messages import AlterUsersRequest
 from wire_client import WireClient, batch_of
 
 HONEST_TOPIC = "honest"
@@ -63,7 +64,7 @@ def run(data_dir: Path, *, seed: int, frames: int, peers: int = 8) -> Outcome:
     """Sends so many frames, mutated by `seed`, and reports what they did to the broker."""
     started_s = time.monotonic()
     outcome = Outcome(seed, [])
-    change_user(data_dir, lambda _: creation(USER, PASSWORD))
+    respond(data_dir, AlterUsersRequest([creation(USER, PASSWORD)]))
     secure = ("127.0.0.1", port_to_keep())
     listeners = f"plain=plaintext://127.0.0.1:0,secure=sasl_plaintext://{secure[0]}:{secure[1]}"
     with BrokerProcess(data_dir, listeners=listeners, **SETTINGS) as broker:

@@ -18,20 +18,9 @@ from msgspec.structs import replace
 from warmlog_broker.coordinator.framework.decision import Decision, PartitionId
 from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.framework.shard import Coordinator, ShardSurroundings
-from warmlog_broker.coordinator.group.decisions.membership import check_request, heartbeat
-from warmlog_broker.coordinator.group.decisions.offsets import (
-    add_pending,
-    check_commit,
-    check_sequence,
-    commit,
-    delete_group,
-    delete_offsets,
-    end_pending,
-    existing_group,
-    expire_offsets,
-    fetch_offsets,
-)
-from warmlog_broker.coordinator.group.decisions.state import Group, Groups, KnownTopic, Limits
+from warmlog_broker.coordinator.group.decisions import membership, offsets
+from warmlog_broker.coordinator.group.decisions.records import KnownTopic
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.duties import GroupShard, Sessions, Targets, Waits
 from warmlog_broker.coordinator.group.patterns import Patterns
@@ -40,19 +29,8 @@ from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import Slices, Tasks, in_turns
 from warmlog_broker.security.authorizer import Authorizer
 from warmlog_broker.topics.topics import Topic, Topics
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError
-from warmlog_protocol.messages import (
-    DeleteOffsetsRequest,
-    DeleteOffsetsResponse,
-    GroupHeartbeatRequest,
-    GroupHeartbeatResponse,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-    Operation,
-    ResourceType,
-)
 
 TOPIC = "__groups"
 GROUPS_A_TURN = 20
@@ -68,7 +46,7 @@ TOPIC_CHANGES_S = 0.2
 _log = logging.getLogger(__name__)
 
 
-def has_news(request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> bool:
+def has_news(request: m.GroupHeartbeatRequest, response: m.GroupHeartbeatResponse) -> bool:
     """Return whether `response` tells the member anything that it has not said in `request`."""
     return response.assignment is not None or response.member_epoch != request.member_epoch
 
@@ -85,7 +63,7 @@ class BrokerTopics:
 
     def may_describe(self, principal: str, name: str) -> bool:
         authorizer = self._authorizer
-        return not authorizer.is_on or authorizer.may(principal, Operation.DESCRIBE, ResourceType.TOPIC, name)
+        return not authorizer.is_on or authorizer.may(principal, m.Operation.DESCRIBE, m.ResourceType.TOPIC, name)
 
     def by_name(self, name: str) -> KnownTopic | None:
         return _known(self._topics.find(name))
@@ -133,7 +111,7 @@ class GroupCoordinator:
         self._sessions = Sessions(
             around.timers, now_ms=self._steady_ms, now_s=loop.time, lines=around.lines, tasks=self.tasks
         )
-        self._targets = Targets(config, self._subscriptions, slices, self.tasks, holdings.check)
+        self.targets = Targets(config, self._subscriptions, slices, self.tasks, holdings.check)
         self._commits: dict[tuple[str, str], deque[int]] = {}
         """By group and member id: the numbers of the commits that are not decided or not durable yet, rising."""
         self.waits = Waits()
@@ -158,39 +136,34 @@ class GroupCoordinator:
         """Return the groups of all shards that are loaded, to be looked at."""
         return [group for shard in self._coordinator.active for group in shard.state]
 
-    @property
-    def target_count(self) -> int:
-        """How many targets of groups were computed, since the start."""
-        return self._targets.count
-
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def heartbeat(
-        self, request: GroupHeartbeatRequest, *, host: str, principal: str, is_waiting: bool = False
-    ) -> GroupHeartbeatResponse | Awaitable[GroupHeartbeatResponse]:
+        self, request: m.GroupHeartbeatRequest, *, host: str, principal: str, is_waiting: bool = False
+    ) -> m.GroupHeartbeatResponse | Awaitable[m.GroupHeartbeatResponse]:
         """Carry out one heartbeat; an awaitable, if that changes the group. `principal` is the peer's.
 
         `is_waiting`: it arrived earlier, and is decided again. If there is still no news, that is no sign of life.
         """
         if request.pattern and self._patterns.find(request.pattern) is None:
-            check_request(request)
+            membership.check_request(request)
             return self._heartbeat_with_pattern(request, host, principal)
 
-        def decide(groups: Groups) -> Decision[GroupHeartbeatResponse]:
+        def decide(groups: Groups) -> Decision[m.GroupHeartbeatResponse]:
             limits, member = self._limits_for(groups, request.group), principal if self._asks_for_rights else ""
-            return heartbeat(
+            return membership.heartbeat(
                 groups, request, host=host, principal=member, owner=principal, now_ms=now_ms(), limits=limits
             )
 
         outcome = self._coordinator.run(request.group, decide)
         self._count_beginning(request.group, outcome)
-        if isinstance(outcome, GroupHeartbeatResponse):
+        if isinstance(outcome, m.GroupHeartbeatResponse):
             return self._heard(request, outcome, is_waiting)
         return self._heard_when_done(request, outcome, is_waiting)
 
     async def _heartbeat_with_pattern(
-        self, request: GroupHeartbeatRequest, host: str, principal: str
-    ) -> GroupHeartbeatResponse:
+        self, request: m.GroupHeartbeatRequest, host: str, principal: str
+    ) -> m.GroupHeartbeatResponse:
         """Carry out a heartbeat once it is known what its pattern stands for."""
         pattern = self._subscriptions.pattern(request.pattern or "")  # known as long as it is referenced
         await self._patterns.match(pattern)
@@ -198,13 +171,13 @@ class GroupCoordinator:
         return await outcome if isinstance(outcome, Awaitable) else outcome
 
     async def _heard_when_done(
-        self, request: GroupHeartbeatRequest, outcome: Awaitable[GroupHeartbeatResponse], is_waiting: bool
-    ) -> GroupHeartbeatResponse:
+        self, request: m.GroupHeartbeatRequest, outcome: Awaitable[m.GroupHeartbeatResponse], is_waiting: bool
+    ) -> m.GroupHeartbeatResponse:
         return self._heard(request, await outcome, is_waiting)
 
     def _heard(
-        self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse, is_waiting: bool
-    ) -> GroupHeartbeatResponse:
+        self, request: m.GroupHeartbeatRequest, response: m.GroupHeartbeatResponse, is_waiting: bool
+    ) -> m.GroupHeartbeatResponse:
         """Note that the member is alive, and what it owns; return the response with the time to the next one."""
         name, member_id = request.group, request.member_id
         shard = self._coordinator.find(name)
@@ -223,7 +196,9 @@ class GroupCoordinator:
             self._subscriptions.of(group.members[member_id])  # keeps what is known of its pattern
         return _with_progress(group, member_id, response)
 
-    def with_progress(self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> GroupHeartbeatResponse:
+    def with_progress(
+        self, request: m.GroupHeartbeatRequest, response: m.GroupHeartbeatResponse
+    ) -> m.GroupHeartbeatResponse:
         """Return `response` with whether the member has all that it is to get, and the time to its next heartbeat."""
         return _with_progress(self._coordinator.state_of(request.group).get(request.group), request.member_id, response)
 
@@ -238,20 +213,20 @@ class GroupCoordinator:
             self.waits.end(name)  # a read with an end waits then
 
     def commit(
-        self, request: OffsetCommitRequest, principal: str
-    ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+        self, request: m.OffsetCommitRequest, principal: str
+    ) -> m.OffsetCommitResponse | Awaitable[m.OffsetCommitResponse]:
         """Commit offsets; an awaitable, unless all are refused."""
 
-        def decide(groups: Groups) -> Decision[OffsetCommitResponse]:
+        def decide(groups: Groups) -> Decision[m.OffsetCommitResponse]:
             limits = self._limits_for(groups, request.group)
-            return commit(groups, request, self._topics, owner=principal, now_ms=now_ms(), limits=limits)
+            return offsets.commit(groups, request, self._topics, owner=principal, now_ms=now_ms(), limits=limits)
 
         under_way = self._commits.get((request.group, request.member_id))
         if under_way:
-            check_sequence(request, under_way[-1])
+            offsets.check_sequence(request, under_way[-1])
         outcome = self._coordinator.run(request.group, decide, is_shared=True)
         self._count_beginning(request.group, outcome)
-        if isinstance(outcome, OffsetCommitResponse):
+        if isinstance(outcome, m.OffsetCommitResponse):
             self._heard_commit(request)
         elif isinstance(outcome, asyncio.Future) and request.member_id and request.sequence > 0:
             self._commits.setdefault((request.group, request.member_id), deque()).append(request.sequence)
@@ -259,16 +234,16 @@ class GroupCoordinator:
         return outcome
 
     async def add_pending(
-        self, request: OffsetCommitRequest, principal: str, producer_id: int, epoch: int, check: Callable[[], None]
-    ) -> OffsetCommitResponse:
+        self, request: m.OffsetCommitRequest, principal: str, producer_id: int, epoch: int, check: Callable[[], None]
+    ) -> m.OffsetCommitResponse:
         """Keep the offsets of `request` until the transaction of this producer ends. `check` raises if it has ended."""
 
-        def decide(groups: Groups) -> Decision[OffsetCommitResponse]:
+        def decide(groups: Groups) -> Decision[m.OffsetCommitResponse]:
             check()
             limits = self._limits_for(groups, request.group)
             at_ms = now_ms()
-            accepted, response = check_commit(groups, request, self._topics, now_ms=at_ms, limits=limits)
-            records = add_pending(
+            accepted, response = offsets.check_commit(groups, request, self._topics, now_ms=at_ms, limits=limits)
+            records = offsets.add_pending(
                 groups, request.group, producer_id, epoch, accepted, owner=principal, now_ms=at_ms, limits=limits
             )
             return Decision(records, response)
@@ -287,10 +262,11 @@ class GroupCoordinator:
         """End a transaction that commits offsets of `group`, with the epoch of its markers."""
 
         await self._coordinator.carry_out(
-            group, lambda groups: end_pending(groups, group, producer_id, epoch, commits=commits, now_ms=now_ms())
+            group,
+            lambda groups: offsets.end_pending(groups, group, producer_id, epoch, commits=commits, now_ms=now_ms()),
         )
 
-    def _commit_ended(self, request: OffsetCommitRequest, outcome: "asyncio.Future[OffsetCommitResponse]") -> None:
+    def _commit_ended(self, request: m.OffsetCommitRequest, outcome: "asyncio.Future[m.OffsetCommitResponse]") -> None:
         under_way = self._commits[request.group, request.member_id]
         under_way.remove(request.sequence)
         if not under_way:
@@ -298,15 +274,15 @@ class GroupCoordinator:
         if outcome.cancelled() or outcome.exception() is None:  # cancelled: no request waits for it, but it goes on
             self._heard_commit(request)
 
-    def _heard_commit(self, request: OffsetCommitRequest) -> None:
+    def _heard_commit(self, request: m.OffsetCommitRequest) -> None:
         """Note that the member is alive, and the number of its commit."""
         with suppress(ApiError):  # the shard may be loaded again meanwhile
             groups = self._coordinator.state_of(request.group)
             groups.heard(request.group, request.member_id, now_ms=self._steady_ms(), commit_sequence=request.sequence)
 
-    def fetch_offsets(self, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    def fetch_offsets(self, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
         """Return committed offsets."""
-        return fetch_offsets(self._coordinator.state_of(request.group), request)
+        return offsets.fetch_offsets(self._coordinator.state_of(request.group), request)
 
     async def groups(self) -> AsyncIterator[Group]:
         """Iterate over all groups, those of one shard in each turn of the event loop."""
@@ -317,15 +293,19 @@ class GroupCoordinator:
 
     def group(self, name: str) -> Group:
         """Return a group, to be looked at. GroupIdNotFound, or InvalidGroupId if there can be none."""
-        return existing_group(self._coordinator.state_of(name), name)
+        return offsets.existing_group(self._coordinator.state_of(name), name)
 
     def delete_group(self, group: str) -> Awaitable[None] | None:
         """Delete a group without members, and its offsets. GroupIdNotFound, NonEmptyGroup."""
-        return self._coordinator.run(group, lambda groups: delete_group(groups, group))
+        return self._coordinator.run(group, lambda groups: offsets.delete_group(groups, group))
 
-    def delete_offsets(self, request: DeleteOffsetsRequest) -> DeleteOffsetsResponse | Awaitable[DeleteOffsetsResponse]:
+    def delete_offsets(
+        self, request: m.DeleteOffsetsRequest
+    ) -> m.DeleteOffsetsResponse | Awaitable[m.DeleteOffsetsResponse]:
         """Remove committed offsets."""
-        return self._coordinator.run(request.group, lambda groups: delete_offsets(groups, request, self._subscriptions))
+        return self._coordinator.run(
+            request.group, lambda groups: offsets.delete_offsets(groups, request, self._subscriptions)
+        )
 
     def _limits_for(self, groups: Groups, group: str) -> Limits:
         """Return the limits for a group. A new one in `groups` must leave all shards within `group.max.groups`."""
@@ -358,12 +338,12 @@ class GroupCoordinator:
     def unloaded(self, shard: GroupShard) -> None:
         """As `ShardWatcher`."""
         self._sessions.forget(shard)
-        self._targets.forget(shard)
+        self.targets.forget(shard)
         self.waits.wake_all()
 
     def changed(self, shard: GroupShard, key: str) -> None:
         """As `ShardWatcher`."""
-        self._targets.changed(shard, key)
+        self.targets.changed(shard, key)
         group = shard.state.get(key)
         if group is None or group.has_news:
             self.waits.changed(key)
@@ -402,14 +382,14 @@ class GroupCoordinator:
                 if pattern.problem and not was_refused:
                     _log.warning("members of groups get no topics by a pattern: %s", pattern.problem)
             async for shard, name in self._in_turns():
-                self._targets.consider(shard, name)
+                self.targets.consider(shard, name)
 
     async def _expire_offsets(self) -> None:
         while True:
             await asyncio.sleep(OFFSETS_EXPIRATION_INTERVAL_S)
             async for shard, name in self._in_turns():
                 expire = partial(
-                    expire_offsets,
+                    offsets.expire_offsets,
                     group=name,
                     now_ms=self._retention_now_ms(),
                     retention_ms=self._config.offsets_retention_ms,
@@ -426,7 +406,7 @@ class GroupCoordinator:
                     yield shard, name
 
 
-def _with_progress(group: Group | None, member_id: str, response: GroupHeartbeatResponse) -> GroupHeartbeatResponse:
+def _with_progress(group: Group | None, member_id: str, response: m.GroupHeartbeatResponse) -> m.GroupHeartbeatResponse:
     member = None if group is None else group.members.get(member_id)
     if group is None or member is None:
         return response

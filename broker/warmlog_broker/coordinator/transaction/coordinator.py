@@ -20,17 +20,7 @@ from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.framework.shard import Coordinator, Shard, ShardSurroundings
 from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
 from warmlog_broker.coordinator.surroundings import Surroundings
-from warmlog_broker.coordinator.transaction.decisions.jobs import Committed, abort_members, check_member, commit, join
-from warmlog_broker.coordinator.transaction.decisions.producers import (
-    abort,
-    check_open,
-    complete,
-    end,
-    enrol,
-    expire,
-    initialise,
-    time_out,
-)
+from warmlog_broker.coordinator.transaction.decisions import jobs, producers
 from warmlog_broker.coordinator.transaction.decisions.records import End, Status
 from warmlog_broker.coordinator.transaction.decisions.state import (
     Given,
@@ -115,7 +105,7 @@ class TransactionCoordinator:
 
         while True:
             await self._wait_for_end(transactional_id)
-            producer = await self._decide(initialise, transactional_id, timeout_ms, expected, principal)
+            producer = await self._decide(producers.initialise, transactional_id, timeout_ms, expected, principal)
             if producer is not None:
                 return producer
 
@@ -130,7 +120,9 @@ class TransactionCoordinator:
         enrolled = PartitionId(self._topics.get(topic).topic_id, partition)
         return self._coordinator.run(
             transactional_id,
-            lambda state: enrol(state, self._given(), transactional_id, producer, partition=enrolled, topic=topic),
+            lambda state: producers.enrol(
+                state, self._given(), transactional_id, producer, partition=enrolled, topic=topic
+            ),
         )
 
     async def commit_offsets(
@@ -142,10 +134,10 @@ class TransactionCoordinator:
         """
         await self._wait_for_end(transactional_id)
         group = request.group
-        await self._decide(enrol, transactional_id, producer, group=group)
+        await self._decide(producers.enrol, transactional_id, producer, group=group)
 
         def check() -> None:
-            check_open(self._coordinator.state_of(transactional_id), transactional_id, producer, group)
+            producers.check_open(self._coordinator.state_of(transactional_id), transactional_id, producer, group)
             owner, latest = self._offsets_added.get(transactional_id, (producer, 0))
             if owner == producer and 0 < sequence < latest:
                 raise InvalidTxnState(f"a late copy of a request: number {sequence}, after {latest}")
@@ -160,7 +152,7 @@ class TransactionCoordinator:
         has taken no marker for WAIT_S: the decision stands.
         """
         await self._wait_for_end(transactional_id)
-        following = await self._decide(end, transactional_id, producer, commits=commits)
+        following = await self._decide(producers.end, transactional_id, producer, commits=commits)
         await self._wait_for_end(transactional_id)
         try:
             self._coordinator.state_of(transactional_id)
@@ -173,7 +165,7 @@ class TransactionCoordinator:
     async def abort(self, transactional_id: str) -> None:
         """Abort the open transaction of a producer or a job that does not end it."""
         await self._wait_for_end(transactional_id)
-        await self._decide(abort, transactional_id)
+        await self._decide(producers.abort, transactional_id)
         await self._wait_for_end(transactional_id)
 
     async def join_job(
@@ -184,14 +176,14 @@ class TransactionCoordinator:
         A new member gives the job its full time again.
         """
         await self._wait_for_end(transactional_id)
-        producer = await self._decide(join, transactional_id, version, timeout_ms, principal)
+        producer = await self._decide(jobs.join, transactional_id, version, timeout_ms, principal)
         if producer is not None:
             self._renew(transactional_id)
         return producer
 
     def keep_job(self, transactional_id: str, version: int, producer: Incarnation) -> None:
         """Give the job its full time again. Raises what `jobs.check_member` does."""
-        check_member(self._coordinator.state_of(transactional_id), transactional_id, version, producer)
+        jobs.check_member(self._coordinator.state_of(transactional_id), transactional_id, version, producer)
         self._renew(transactional_id)
 
     def _renew(self, transactional_id: str) -> None:
@@ -204,18 +196,18 @@ class TransactionCoordinator:
 
     async def commit_job(
         self, transactional_id: str, version: int, winners: Sequence[Incarnation], records: int, principal: str
-    ) -> Committed:
+    ) -> jobs.Committed:
         """Decide the job's transaction, as `jobs.commit`, and wait for the markers, but not longer than WAIT_S."""
         with suppress(ConcurrentTransactions):  # a repeated request is answered also while that takes long
             await self._wait_for_end(transactional_id)
-        committed = await self._decide(commit, transactional_id, version, winners, records, principal)
+        committed = await self._decide(jobs.commit, transactional_id, version, winners, records, principal)
         with suppress(ConcurrentTransactions):
             await self._wait_for_end(transactional_id)
         return committed
 
     async def abort_job_members(self, transactional_id: str, version: int, members: Sequence[Incarnation]) -> None:
         """Abort what these members have written, as `jobs.abort_members`."""
-        await self._decide(abort_members, transactional_id, version, members)
+        await self._decide(jobs.abort_members, transactional_id, version, members)
 
     def transactions(self) -> list[TransactionalId | Job]:
         """Return all transactional ids. Raises what `Shard.state` does."""
@@ -302,7 +294,7 @@ class TransactionCoordinator:
         self.tasks.start(self._time_out(transactional_id, turn), "transaction timeout")
 
     async def _time_out(self, transactional_id: str, turn: tuple[int, int]) -> None:
-        if await self._until_durable(lambda: self._decide(time_out, transactional_id, turn)):
+        if await self._until_durable(lambda: self._decide(producers.time_out, transactional_id, turn)):
             _log.warning("transaction of %r aborted: it was open for longer than its timeout", transactional_id)
 
     async def _carry_out(self, shard: TransactionShard, transaction: TransactionalId | Job) -> None:
@@ -315,7 +307,7 @@ class TransactionCoordinator:
                 if transaction.outcomes == outcomes and transaction.is_ending:
                     self.ended[transaction.value.end] += 1
                 for some in _in_parts(outcomes):
-                    await self._until_durable(partial(self._decide, complete, key, some, left_open=left_open))
+                    await self._until_durable(partial(self._decide, producers.complete, key, some, left_open=left_open))
         finally:
             if key in self._endings and self._endings[key][1] is asyncio.current_task():
                 del self._endings[key]
@@ -362,7 +354,7 @@ class TransactionCoordinator:
             for shard in self._coordinator.active:
                 async for each in in_turns(list(shard.state), IDS_A_TURN):
                     with suppress(ApiError):
-                        await self._decide(expire, each.transactional_id)
+                        await self._decide(producers.expire, each.transactional_id)
 
 
 def _in_parts(outcomes: Iterable[Outcome]) -> Iterator[list[Outcome]]:

@@ -34,30 +34,21 @@ class QuotaAdmin(Connected):
         `connections`. As `user` or `client_id`, "*" means each one that has no quota of its own. Limits that are not
         named stay as they are. Raises InvalidRequest, TypeError, and ValueError for a limit below 1.
         """
-        request = m.AlterClientQuotasRequest([wanted_quota(limits, user, client_id)])
+        if user is not None:
+            user = checked_text(user, "user").removeprefix(m.USER_PREFIX)
+        if client_id is not None:
+            checked_text(client_id, "client_id")
+        request = m.AlterClientQuotasRequest([m.ClientQuota(user, client_id, _limits(limits))])
         response = await self._open().call(request, m.AlterClientQuotasResponse)
         checked(*response.quotas)
 
     async def describe_quotas(self) -> list[QuotaDescription]:
         """All quotas, sorted by user and client id."""
         response = await self._open().call(m.DescribeClientQuotasRequest(), m.DescribeClientQuotasResponse)
-        return quota_descriptions(response.quotas)
-
-
-def wanted_quota(limits: Mapping[str, int | None], user: str | None, client_id: str | None) -> m.ClientQuota:
-    """Return the change that `alter_quotas` asks for."""
-    if user is not None:
-        user = checked_text(user, "user").removeprefix(m.USER_PREFIX)
-    if client_id is not None:
-        checked_text(client_id, "client_id")
-    return m.ClientQuota(user, client_id, _limits(limits))
-
-
-def quota_descriptions(quotas: Sequence[m.ClientQuota]) -> list[QuotaDescription]:
-    return [
-        QuotaDescription(quota.user, quota.client_id, {limit.key: limit.value for limit in quota.limits})
-        for quota in quotas
-    ]
+        return [
+            QuotaDescription(quota.user, quota.client_id, {limit.key: limit.value for limit in quota.limits})
+            for quota in response.quotas
+        ]
 
 
 def quota_of(entity: tuple[str | None, str | None], quotas: Sequence[QuotaDescription]) -> QuotaDescription:

@@ -1,6 +1,5 @@
 """The part of the admin client for users."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from msgspec import Struct
@@ -65,7 +64,16 @@ class UserAdmin(Connected):
 
     async def list_users(self) -> list[UserDescription]:
         """All users, sorted by name."""
-        return describe_users(await self._listed_users())
+        return [
+            UserDescription(
+                user.name,
+                user.is_token,
+                [each.mechanism for each in user.credentials],
+                _time(user.changed_ms),
+                None if user.previous_end_ms < 0 else _time(user.previous_end_ms),
+            )
+            for user in await self._listed_users()
+        ]
 
     async def _listed_users(self) -> list[m.ListedUser]:
         return (await self._open().call(m.ListUsersRequest(), m.ListUsersResponse)).users
@@ -79,20 +87,6 @@ class UserAdmin(Connected):
     async def _alter_user(self, change: m.AlteredUser) -> None:
         response = await self._open().call(m.AlterUsersRequest([change]), m.AlterUsersResponse, is_repeatable=False)
         checked(*response.users)
-
-
-def describe_users(listed: Sequence[m.ListedUser]) -> list[UserDescription]:
-    """Return what the broker, or its metadata log, lists."""
-    return [
-        UserDescription(
-            user.name,
-            user.is_token,
-            [each.mechanism for each in user.credentials],
-            _time(user.changed_ms),
-            None if user.previous_end_ms < 0 else _time(user.previous_end_ms),
-        )
-        for user in listed
-    ]
 
 
 def _checked_password(password: str) -> str:

@@ -85,7 +85,7 @@ def profile(context: click.Context, broker: str, as_json: bool) -> None:
             value = f"(in {value})"
         elif is_set and key in SECRETS:
             value = "(hidden)"
-        rows.append((field.name, value, found.origin(key) if is_set else "default"))
+        rows.append((field.name, value, found.origins[key] if is_set else "default"))
     if as_json:
         settings = {name: {"value": value, "origin": origin} for name, value, origin in rows}
         json_line({"file": found.path, "profile": found.name, "settings": settings})

@@ -9,20 +9,18 @@ import click
 
 from warmlog.cli.terminal.options import json_option
 from warmlog.cli.terminal.output import counted, json_line, line
+from warmlog.cli.terminal.paths import DIRECTORY, NEW_DIRECTORY
 from warmlog.cli.terminal.status import Status
 from warmlog.cli.terminal.tables import human_size
 
 
 @click.command()
 @click.argument(
-    "directory",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="The directory of backups; each gets its own in it.",
+    "directory", type=NEW_DIRECTORY, metavar="DIR", help="The directory of backups; each gets its own in it."
 )
 @click.option(
     "--data-dir",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=DIRECTORY,
     required=True,
     metavar="DIR",
     help="The broker's data directory; the first, if it has several: the others are backed up too.",
@@ -52,14 +50,11 @@ def backup(directory: Path, data_dir: Path, keep: int | None, as_json: bool) -> 
 
 @click.command()
 @click.argument(
-    "directory",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="A backup, or a directory of backups: then the newest one.",
+    "directory", type=DIRECTORY, metavar="DIR", help="A backup, or a directory of backups: then the newest one."
 )
 @click.option(
     "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NEW_DIRECTORY,
     multiple=True,
     required=True,
     metavar="DIR",

@@ -11,15 +11,15 @@ from click.exceptions import Exit
 from warmlog.cli.terminal.exits import FAILED, CommandFailed, checked
 from warmlog.cli.terminal.options import client_options, json_option, parse_setting, run_admin
 from warmlog.cli.terminal.output import counted, json_line, line, note, remark, table
+from warmlog.cli.terminal.paths import ANY_PATH
 from warmlog.cli.terminal.tables import setting_text
 
 if TYPE_CHECKING:
     from warmlog import Admin, ConfigValue
-    from warmlog_broker.config.broker_config import Given
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path), metavar="FILE", help="Settings as TOML.")
+@click.argument("file", type=ANY_PATH, metavar="FILE", help="Settings as TOML.")
 @json_option
 def check(file: Path, as_json: bool) -> None:
     """Check a file of settings without a broker, and show the mistakes. The exit code is 1 if there are any.
@@ -55,9 +55,7 @@ class _Shown(NamedTuple):
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...", help="Only these settings.")
-@click.option(
-    "--config", type=click.Path(path_type=Path), metavar="FILE", help="Offline: what a broker with this file would use."
-)
+@click.option("--config", type=ANY_PATH, metavar="FILE", help="Offline: what a broker with this file would use.")
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="Offline: as given to `warmlog serve`. Repeatable."
 )
@@ -82,7 +80,16 @@ def show(
     if config is not None or settings or is_offline:
         rows = _offline(dict(checked("--set", parse_setting, text) for text in settings), config)
     else:
-        rows = _of_broker(broker)
+        rows = {
+            # A broker of 0.1.0 does not tell where a setting comes from.
+            name: _Shown(
+                each.value,
+                each.source or (_NOT_GIVEN if each.is_default else "operator"),
+                each.place,
+                each.is_dynamic,
+            )
+            for name, each in run_admin(broker, lambda admin: admin.describe_broker()).items()
+        }
     for name in names:
         if name not in rows:
             from warmlog_protocol.errors import did_you_mean
@@ -122,7 +129,8 @@ def _offline(flags: dict[str, str], file: Path | None) -> dict[str, _Shown]:
         raise CommandFailed(str(error)) from None
     mistakes = mistakes_of(given)
     for mistake in mistakes:
-        remark(f"{_place(given, mistake.name)}{mistake.message}")
+        place = given.get(mistake.name)
+        remark(mistake.message if place is None else f"{place.place or place.origin.value}: {mistake.message}")
     if mistakes:
         raise CommandFailed("a broker would not start with these settings")
     rows = {}
@@ -132,24 +140,6 @@ def _offline(flags: dict[str, str], file: Path | None) -> dict[str, _Shown]:
         value = each.text if is_text else setting.format(setting.parse(each.text))
         rows[name] = _Shown(shown(name, value), each.origin, each.place, setting.is_dynamic)
     return rows
-
-
-def _place(given: "dict[str, Given]", name: str) -> str:
-    each = given.get(name)
-    return "" if each is None else f"{each.place or each.origin.value}: "
-
-
-def _of_broker(broker: str) -> dict[str, _Shown]:
-    found = run_admin(broker, lambda admin: admin.describe_broker())
-    return {
-        name: _Shown(each.value, each.source or _origin_of_old(each.is_default), each.place, each.is_dynamic)
-        for name, each in found.items()
-    }
-
-
-def _origin_of_old(is_default: bool) -> str:
-    """What a broker that does not tell where a setting comes from says of it."""
-    return _NOT_GIVEN if is_default else "operator"
 
 
 trial_option = click.option(

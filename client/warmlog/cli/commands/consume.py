@@ -198,9 +198,11 @@ async def _print(
                 async with asyncio.timeout(wanted.timeout_s):
                     batch = await anext(batches, None)
             except TimeoutError:
-                waits_again = not waits_again and await _has_more(consumer)
-                if waits_again:
-                    continue
+                if not waits_again:
+                    available = await consumer.available()  # BrokerUnavailable if the broker is away, which is no end
+                    waits_again = any(consumer.position(*tp) < offsets.stop for tp, offsets in available.items())
+                    if waits_again:
+                        continue
                 break
             if batch is None:
                 break
@@ -212,12 +214,6 @@ async def _print(
             if left is not None:
                 left -= records
     damage.check(topics)
-
-
-async def _has_more(consumer: "Consumer") -> bool:
-    """Whether more can be read than was. Raises BrokerUnavailable if the broker is away, which is no end."""
-    available = await consumer.available()
-    return any(consumer.position(*partition) < offsets.stop for partition, offsets in available.items())
 
 
 async def _check_start(consumer: "Consumer", start: "Point") -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from warmlog.cli.terminal.exits import CommandFailed, checked
+from warmlog.cli.terminal.exits import CommandFailed, checked, confirm_deletion
 from warmlog.cli.terminal.options import (
     certain_option,
     client_options,
@@ -15,11 +15,11 @@ from warmlog.cli.terminal.options import (
     run_admin,
     topic_names,
 )
-from warmlog.cli.terminal.output import confirmed, counted, escaped, facts, is_terminal, json_line, line, note, table
+from warmlog.cli.terminal.output import counted, escaped, facts, is_terminal, json_line, line, note, table
 from warmlog.cli.terminal.tables import Age, Cell, Count, Instant, human_age
 
 if TYPE_CHECKING:
-    from warmlog import Admin, GroupDescription, GroupLag, MemberDescription, OffsetReset
+    from warmlog import Admin, GroupDescription, GroupLag, OffsetReset
 
 TopicPartition = tuple[str, int]
 
@@ -43,21 +43,6 @@ def total_lag(lags: "Collection[GroupLag]") -> TotalLag:
 def age_cell(seconds: float | None) -> Cell:
     """Return a cell with the age; empty if it is unknown."""
     return "" if seconds is None else Age(round(seconds * 1000))
-
-
-def lag_document(lag: "GroupLag") -> dict[str, Any]:
-    """Return the lag in one partition for scripts."""
-    return {
-        "topic": lag.topic,
-        "partition": lag.partition,
-        "committed": lag.committed,
-        "log_start_offset": lag.log_start_offset,
-        "high_watermark": lag.high_watermark,
-        "lag_records": lag.records,
-        "lag_seconds": lag.seconds,
-        "metadata": lag.metadata,
-        "error": None if lag.error is None else str(lag.error),
-    }
 
 
 @click.command()
@@ -104,7 +89,7 @@ def members(group: str, broker: str, as_json: bool) -> None:
     """Show the members of a group, and the partitions that each of them reads."""
     found = run_admin(broker, lambda admin: admin.describe_group(group))
     if as_json:
-        json_line([_member_document(member) for member in found.members])
+        json_line(_member_documents(found))
         return
     rows: list[tuple[Cell, ...]] = [
         (
@@ -159,12 +144,10 @@ def partitions_text(partitions: Sequence[TopicPartition]) -> str:
     for topic, own in groupby(partitions, key=lambda tp: tp[0]):
         numbers = [number for _, number in own]
         runs = groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
-        texts.append(f"{topic} {','.join(_run([number for _, number in run]) for _, run in runs)}")
+        ends = [(run[0][1], run[-1][1]) for run in (list(run) for _, run in runs)]
+        shown = (str(first) if first == last else f"{first}-{last}" for first, last in ends)
+        texts.append(f"{topic} {','.join(shown)}")
     return "; ".join(texts)
-
-
-def _run(numbers: list[int]) -> str:
-    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]}-{numbers[-1]}"
 
 
 def _document(found: "GroupDescription", lags: "dict[TopicPartition, GroupLag]") -> dict[str, Any]:
@@ -177,26 +160,34 @@ def _document(found: "GroupDescription", lags: "dict[TopicPartition, GroupLag]")
         "assignor": found.assignor,
         "lag_records": whole.records,
         "lag_seconds": whole.seconds,
-        "partitions": [lag_document(lag) for lag in lags.values()],
-        "members": [_member_document(member) for member in found.members],
+        "partitions": [
+            {
+                "topic": lag.topic,
+                "partition": lag.partition,
+                "committed": lag.committed,
+                "log_start_offset": lag.log_start_offset,
+                "high_watermark": lag.high_watermark,
+                "lag_records": lag.records,
+                "lag_seconds": lag.seconds,
+                "metadata": lag.metadata,
+                "error": None if lag.error is None else str(lag.error),
+            }
+            for lag in lags.values()
+        ],
+        "members": _member_documents(found),
     }
 
 
-def _member_document(member: "MemberDescription") -> dict[str, Any]:
+def _member_documents(found: "GroupDescription") -> list[dict[str, Any]]:
     from msgspec.structs import asdict
 
-    return {
-        **asdict(member),
-        "instance_id": member.instance_id or None,
-        "pattern": member.pattern or None,
-        "assigned": _tp_documents(member.assigned),
-        "revoking": _tp_documents(member.revoking),
-        "target": _tp_documents(member.target),
-    }
-
-
-def _tp_documents(partitions: Sequence[TopicPartition]) -> list[dict[str, object]]:
-    return [{"topic": topic, "partition": partition} for topic, partition in partitions]
+    documents = []
+    for member in found.members:
+        document = asdict(member) | {"instance_id": member.instance_id or None, "pattern": member.pattern or None}
+        for name in ("assigned", "revoking", "target"):
+            document[name] = [{"topic": topic, "partition": partition} for topic, partition in document[name]]
+        documents.append(document)
+    return documents
 
 
 @click.command()
@@ -245,11 +236,23 @@ def reset(
 
     resets = run_admin(broker, move)
     if as_json:
-        json_line({"group": group, "executed": executes, "partitions": [_reset_document(each) for each in resets]})
+        from msgspec.structs import asdict
+
+        documents = [{**asdict(each), "skipped": each.skipped, "repeated": each.repeated} for each in resets]
+        json_line({"group": group, "executed": executes, "partitions": documents})
         return
-    table(
-        ("topic", "partition", "committed", "new offset", "skipped", "repeated"), [_reset_row(each) for each in resets]
-    )
+    rows: list[tuple[Cell, ...]] = [
+        (
+            each.topic,
+            each.partition,
+            "" if each.committed is None else each.committed,
+            each.offset,
+            Count(each.skipped),
+            Count(each.repeated),
+        )
+        for each in resets
+    ]
+    table(("topic", "partition", "committed", "new offset", "skipped", "repeated"), rows)
     if executes:
         note(f"committed the new offsets of group {group} in {counted(len(resets), 'partition')}")
     else:
@@ -261,17 +264,6 @@ async def _partitions(admin: "Admin", topics: list[str], numbers: Sequence[int])
         return [(topics[0], number) for number in numbers]
     described = [await admin.describe_topic(name) for name in topics]
     return [(found.name, each.partition) for found in described for each in found.partitions]
-
-
-def _reset_document(reset: "OffsetReset") -> dict[str, object]:
-    from msgspec.structs import asdict
-
-    return {**asdict(reset), "skipped": reset.skipped, "repeated": reset.repeated}
-
-
-def _reset_row(reset: "OffsetReset") -> tuple[Cell, ...]:
-    old: Cell = "" if reset.committed is None else reset.committed
-    return reset.topic, reset.partition, old, reset.offset, Count(reset.skipped), Count(reset.repeated)
 
 
 @click.command()
@@ -290,8 +282,9 @@ def delete(groups: tuple[str, ...], is_certain: bool, broker: str, as_json: bool
             await admin.describe_group(name)
 
     run_admin(broker, check)
-    if not is_certain and not confirmed(_question(names)):
-        raise CommandFailed(f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} not deleted")
+    one = f"group {names[0]} and its committed offsets"
+    several = f"{counted(len(names), 'group')} ({', '.join(names)}) and their committed offsets"
+    confirm_deletion(names, one, several, is_certain=is_certain)
     run_admin(broker, lambda admin: admin.delete_groups(names))
     documents = [{"name": name, "deleted": True} for name in names]
     if as_json:
@@ -299,9 +292,3 @@ def delete(groups: tuple[str, ...], is_certain: bool, broker: str, as_json: bool
         return
     for name in names:
         note(f"deleted group {name}")
-
-
-def _question(names: list[str]) -> str:
-    if len(names) == 1:
-        return f"Delete group {names[0]} and its committed offsets?"
-    return f"Delete {counted(len(names), 'group')} ({', '.join(names)}) and their committed offsets?"

@@ -12,6 +12,7 @@ import click
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog.cli.terminal.options import json_option
 from warmlog.cli.terminal.output import json_line, line, note
+from warmlog.cli.terminal.paths import DIRECTORY, NEW_FILE
 
 if TYPE_CHECKING:
     from warmlog.cli.index_trace.trace import IndexShape, Trace
@@ -31,13 +32,7 @@ class Subject(NamedTuple):
 
 
 @click.command()
-@click.argument(
-    "directory",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    required=False,
-    metavar="[DIR]",
-    help="A partition's directory.",
-)
+@click.argument("directory", type=DIRECTORY, required=False, metavar="[DIR]", help="A partition's directory.")
 @click.option(
     "--target",
     type=click.IntRange(min=0, max=2**63 - 1),
@@ -52,12 +47,7 @@ class Subject(NamedTuple):
     metavar="N",
     help="Without DIR: an index of N entries, numbered from 0.",
 )
-@click.option(
-    "--png",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Draw a picture too (needs the extra picture).",
-)
+@click.option("--png", type=NEW_FILE, metavar="FILE", help="Draw a picture too (needs the extra picture).")
 @click.option("--page-bytes", type=click.IntRange(min=64, max=2**30), default=4096, help="The size of a page.")
 @json_option
 def trace(
@@ -106,12 +96,7 @@ def _check_writable(path: Path) -> None:
 
 @contextmanager
 def _subject(
-    directory: Path | None,
-    target: int | None,
-    segment: int | None,
-    kind: str,
-    entries: int | None,
-    page_bytes: int,
+    directory: Path | None, target: int | None, segment: int | None, kind: str, entries: int | None, page_bytes: int
 ) -> Iterator[Subject]:
     from warmlog.cli.index_trace.trace import IndexShape
     from warmlog_broker.storage.index.offset_index import OffsetIndex

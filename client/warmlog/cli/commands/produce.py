@@ -4,19 +4,25 @@ import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import click
 
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe
-from warmlog.cli.terminal.options import client_options, connection, run_client, show_warnings, topic_argument
+from warmlog.cli.terminal.options import (
+    client_options,
+    compression_option,
+    connection,
+    run_client,
+    show_warnings,
+    topic_argument,
+)
 from warmlog.cli.terminal.output import json_line, note
 from warmlog.texts import is_encodable
 
 if TYPE_CHECKING:
-    from warmlog import Producer
     from warmlog.cli.terminal.records import Parcel
-    from warmlog.cli.terminal.status import Progress
     from warmlog.records.batch import Header
 
 MAX_ROUND_BYTES = 1024 * 1024
@@ -55,12 +61,7 @@ Parse = Callable[[Sequence[bytes], int], "Sequence[Parcel]"]
     default="all",
     help="When a record counts as sent: on disk (all), received (1), handed over (0).",
 )
-@click.option(
-    "--compression",
-    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
-    default="none",
-    help="What batches are compressed with.",
-)
+@compression_option
 @click.option(
     "--partition",
     type=click.IntRange(min=0),
@@ -122,7 +123,9 @@ def produce(
         }
         _refuse("the lines of --format json have fields for that", **plain)
         _refuse("give a partition, or let keys choose", **{"--by-key": by_key and partition is not None})
-        parse = _json_lines(partition, by_key=by_key)
+        from warmlog.cli.terminal.json_records import read_json
+
+        parse: Parse = partial(read_json, partition=partition, by_key=by_key)
     else:
         _refuse("without --format json, keys choose anyway", **{"--by-key": by_key})
         _refuse("--key is the key of every record", **{"--key-separator": key is not None and key_separator})
@@ -144,7 +147,7 @@ def produce(
 
     async def run() -> None:
         from warmlog import Producer
-        from warmlog.cli.terminal.records import sending
+        from warmlog.cli.terminal.records import send_parcels, sending
 
         async with sending(
             Producer(broker, acks=acks, compression=compression, expired=expired, **connection())
@@ -152,7 +155,10 @@ def produce(
             show_warnings()
             if value is None and sys.stdin.isatty():
                 note(f"one record a line to {topic}; Ctrl-D ends")
-            await _send(producer, topic, _lines() if value is None else _one(_bytes(value)), parse, progress)
+            lines_before = 0
+            async for lines in _lines() if value is None else _one(_bytes(value)):
+                await send_parcels(producer, topic, parse(lines, lines_before), sum(map(len, lines)), progress)
+                lines_before += len(lines)
 
     try:
         run_client(run, is_bulk=True)
@@ -176,23 +182,8 @@ def _refuse(why: str, **options: object) -> None:
             raise click.BadParameter(why, param_hint=name)
 
 
-async def _send(
-    producer: "Producer",
-    topic: str,
-    rounds: AsyncIterator[list[bytes]],
-    parse: Parse,
-    progress: "Progress",
-) -> None:
-    """Send the input in rounds, each with the lines that arrived during the one before."""
-    from warmlog.cli.terminal.records import send_parcels
-
-    lines_before = 0
-    async for lines in rounds:
-        await send_parcels(producer, topic, parse(lines, lines_before), sum(map(len, lines)), progress)
-        lines_before += len(lines)
-
-
 async def _lines() -> AsyncIterator[list[bytes]]:
+    """Yield the input in rounds, each with the lines that arrived during the one before."""
     from warmlog.cli.terminal.lines import LineSplitter, read_rounds
 
     splitter = LineSplitter()
@@ -249,12 +240,6 @@ class LineFormat(NamedTuple):
             keys, values = keys and [key or None for key in keys], [value or None for value in values]
         headers = [self.headers] * len(lines) if self.headers else None
         return [Parcel(values, keys, self.timestamp_ms, headers, self.partition)]
-
-
-def _json_lines(partition: int | None, *, by_key: bool) -> Parse:
-    from warmlog.cli.terminal.json_records import read_json
-
-    return lambda lines, lines_before: read_json(lines, lines_before, partition, by_key=by_key)
 
 
 def parse_separator(text: str) -> bytes:

@@ -9,6 +9,7 @@ from click.exceptions import Exit
 
 from warmlog.cli.terminal.exits import checked
 from warmlog.cli.terminal.options import parse_setting
+from warmlog.cli.terminal.paths import ANY_PATH, FILE
 
 if TYPE_CHECKING:
     from warmlog_broker.config.broker_config import BrokerConfig
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--data-dir",
-    type=click.Path(path_type=Path),
+    type=ANY_PATH,
     multiple=True,
     metavar="DIR",
     help="The directory for all data; created if missing. Repeatable: one for each disk.",
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
 @click.option(
     "--admin-listen", metavar="HOST:PORT", help="Where to serve metrics and health over HTTP; nowhere if not given."
 )
-@click.option(
-    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE", help="Settings as TOML."
-)
+@click.option("--config", type=FILE, metavar="FILE", help="Settings as TOML.")
 @click.option(
     "--set", "settings", multiple=True, metavar="NAME=VALUE", help="A setting, such as flush.threads=8. Repeatable."
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from warmlog.cli.commands.group import TotalLag, age_cell, total_lag
+from warmlog.cli.commands.group import age_cell, total_lag
 from warmlog.cli.commands.topic.describe import figures_of, sizes_on_disk, total
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe
 from warmlog.cli.terminal.options import client_options, connection, run_admin
@@ -54,8 +54,11 @@ def status(every: str | None, is_watching: bool, interval: str, broker: str, as_
     """
     from warmlog.cli.terminal.times import parse_seconds
 
+    def parse_period(text: str) -> float:
+        return float(text) if text.isdecimal() and int(text) else parse_seconds(text)
+
     interval_s = checked("--interval", lambda text: parse_seconds(text, may_be_zero=True), interval)
-    period_s = DEFAULT_PERIOD_S if every is None else checked("SECONDS", _parse_period, every)
+    period_s = DEFAULT_PERIOD_S if every is None else checked("SECONDS", parse_period, every)
     if is_watching:
         with suppress(KeyboardInterrupt):
             _watch(broker, interval_s, period_s, as_json=as_json)
@@ -69,13 +72,6 @@ def status(every: str | None, is_watching: bool, interval: str, broker: str, as_
         _show(found, len(found.topics))
     if found.problems:
         raise CommandFailed("; ".join(found.problems))
-
-
-def _parse_period(text: str) -> float:
-    """Return the seconds of a number or of a duration; ValueError unless they are more than none."""
-    from warmlog.cli.terminal.times import parse_seconds
-
-    return float(text) if text.isdecimal() and int(text) else parse_seconds(text)
 
 
 def _watch(broker: str, interval_s: float, period_s: float, *, as_json: bool) -> None:
@@ -99,21 +95,16 @@ def _watch(broker: str, interval_s: float, period_s: float, *, as_json: bool) ->
             if as_json:
                 json_line(_document(found))
             elif is_drawn:
-                _draw(found, period_s)
+                write(HOME_AND_CLEAR)
+                other_lines = OTHER_LINES + len(found.directories) + len(found.groups)
+                _show(found, max(terminal_size().lines - other_lines, 1))
+                line(f"\n{time.strftime('%H:%M:%S')}, again every {period_s:g} s until Ctrl-C")
             else:
                 _show(found, len(found.topics))
                 line()
             if found.problems:
                 note("; ".join(found.problems))
         time.sleep(max(started + period_s - time.monotonic(), 0))
-
-
-def _draw(found: "BrokerStatus", period_s: float) -> None:
-    """Show the status at the top of the terminal, with as many topics as fit."""
-    write(HOME_AND_CLEAR)
-    _show(found, max(terminal_size().lines - OTHER_LINES - len(found.directories) - len(found.groups), 1))
-    line()
-    line(f"{time.strftime('%H:%M:%S')}, again every {period_s:g} s until Ctrl-C")
 
 
 class TopicStatus(NamedTuple):
@@ -130,12 +121,13 @@ class TopicStatus(NamedTuple):
 
 
 class GroupStatus(NamedTuple):
-    """A consumer group, and its lag over all partitions."""
+    """A consumer group, and its lag over all partitions, as --json prints it."""
 
     name: str
     state: str
     members: int
-    lag: TotalLag
+    lag_records: int
+    lag_seconds: float | None
 
 
 @dataclass(slots=True)
@@ -217,9 +209,9 @@ async def _groups(admin: "Admin", listed: "list[GroupListing]", max_groups: int 
         listed = sorted(listed, key=lambda each: (-records[each.name], each.name))[:max_groups]
     lags = await admin.group_lags([each.name for each in listed])
     found = [
-        GroupStatus(each.name, each.state, each.member_count, total_lag(lags[each.name].values())) for each in listed
+        GroupStatus(each.name, each.state, each.member_count, *total_lag(lags[each.name].values())) for each in listed
     ]
-    return sorted(found, key=lambda group: (-group.lag.records, group.name))
+    return sorted(found, key=lambda group: (-group.lag_records, group.name))
 
 
 async def _measure(admin: "Admin") -> dict[str, tuple[int, int]]:
@@ -271,13 +263,17 @@ def _show(found: BrokerStatus, max_topics: int) -> None:
     size_bytes = sum(max(topic.size_bytes, 0) for topic in found.topics)
     partitions = sum(topic.partitions for topic in found.topics)
     offline = sum(len(topic.offline_partitions) for topic in found.topics)
+    cached = ", ".join(topic.name for topic in found.topics if topic.page_cache_acks)
+    durability = "after fsync on every topic"
+    if cached:
+        durability = f"from the page cache on {cached} (write.caching), after fsync elsewhere"
     facts(
         [
             ("broker", f"{broker.node_id} at {broker.address}, version {broker.version}, cluster {broker.cluster_id}"),
             ("mode", f"SAFE MODE: {broker.write_refusal}" if broker.write_refusal else "takes records"),
             ("topics", f"{counted(len(found.topics), 'topic')}, {counted(partitions, 'partition')}, {offline} offline"),
             ("records", f"{records:,}, {human_size(size_bytes)}"),
-            ("acks=all", _durability(found)),
+            ("acks=all", f"acknowledges {durability}"),
         ]
     )
     line()
@@ -295,7 +291,7 @@ def _show(found: BrokerStatus, max_topics: int) -> None:
     if found.groups:
         line()
         groups: list[tuple[Cell, ...]] = [
-            (each.name, each.state, Count(each.members), Count(each.lag.records), age_cell(each.lag.seconds))
+            (each.name, each.state, Count(each.members), Count(each.lag_records), age_cell(each.lag_seconds))
             for each in found.groups
         ]
         table(("group", "state", "members", "lag", "behind"), groups)
@@ -307,13 +303,6 @@ def _row(topic: TopicStatus) -> tuple[Cell, ...]:
     records_per_s: Cell = "" if topic.records_per_s is None else Count(round(topic.records_per_s))
     bytes_per_s: Cell = "" if topic.bytes_per_s is None else Size(round(topic.bytes_per_s))
     return topic.name, topic.partitions, Count(topic.records), Size(topic.size_bytes), records_per_s, bytes_per_s
-
-
-def _durability(found: BrokerStatus) -> str:
-    cached = ", ".join(topic.name for topic in found.topics if topic.page_cache_acks)
-    if not cached:
-        return "acknowledges after fsync on every topic"
-    return f"acknowledges from the page cache on {cached} (write.caching), after fsync elsewhere"
 
 
 def _document(found: BrokerStatus) -> dict[str, Any]:
@@ -334,14 +323,5 @@ def _document(found: BrokerStatus) -> dict[str, Any]:
             for each in found.directories
         ],
         "topics": [topic._asdict() for topic in found.topics],
-        "groups": [
-            {
-                "name": group.name,
-                "state": group.state,
-                "members": group.members,
-                "lag_records": group.lag.records,
-                "lag_seconds": group.lag.seconds,
-            }
-            for group in found.groups
-        ],
+        "groups": [group._asdict() for group in found.groups],
     }

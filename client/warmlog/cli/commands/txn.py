@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from warmlog.cli.terminal.exits import CommandFailed
+from warmlog.cli.terminal.exits import confirm
 from warmlog.cli.terminal.options import certain_option, client_options, run_admin, transactional_id_argument
-from warmlog.cli.terminal.output import confirmed, counted, facts, json_line, line, note, table
+from warmlog.cli.terminal.output import counted, facts, json_line, line, note, table
 from warmlog.cli.terminal.tables import Age, Cell, Count, duration_words, human_age
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def describe(transactional_id: str, broker: str, as_json: bool) -> None:
         [
             ("transactional id", found.transactional_id),
             ("state", found.state),
-            *([] if found.job is None else _job_facts(found)),
-            *([] if found.job is not None else [("producer", f"{found.producer_id}, epoch {found.producer_epoch}")]),
+            *_owner_facts(found),
             ("timeout", duration_words(found.timeout_ms)),
             ("open for", str(_if_open(found, human_age)) or "not open"),
             ("groups", ", ".join(found.groups) or "none"),
@@ -66,9 +65,10 @@ def describe(transactional_id: str, broker: str, as_json: bool) -> None:
         table(("topic", "partition"), [(each.topic, each.partition) for each in found.partitions])
 
 
-def _job_facts(found: "TransactionDescription") -> list[tuple[str, str]]:
+def _owner_facts(found: "TransactionDescription") -> list[tuple[str, str]]:
     job = found.job
-    assert job is not None
+    if job is None:
+        return [("producer", f"{found.producer_id}, epoch {found.producer_epoch}")]
     committed = f"{job.committed_version}, {counted(job.committed_records, 'record')}"
     return [
         ("members", counted(job.members, "member")),
@@ -107,8 +107,7 @@ def abort(transactional_id: str, is_certain: bool, broker: str, as_json: bool) -
     """
     found = run_admin(broker, lambda admin: admin.describe_transaction(transactional_id))
     what = f"the transaction of {transactional_id} in {counted(len(found.partitions), 'partition')}"
-    if not is_certain and not confirmed(f"Abort {what}?"):
-        raise CommandFailed(f"the transaction of {transactional_id} was not aborted")
+    confirm(f"Abort {what}?", f"the transaction of {transactional_id} was not aborted", is_certain=is_certain)
     run_admin(broker, lambda admin: admin.abort_transaction(transactional_id))
     if as_json:
         json_line({"transactional_id": transactional_id, "aborted": True})

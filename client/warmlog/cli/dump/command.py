@@ -8,6 +8,7 @@ import click
 
 from warmlog.cli.dump.view import DECODERS, View, decoder_of, decoder_of_directory
 from warmlog.cli.terminal.output import remark, write
+from warmlog.cli.terminal.paths import FILE
 
 if TYPE_CHECKING:
     from warmlog.cli.dump.findings import Findings
@@ -19,7 +20,7 @@ DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 @click.command()
 @click.argument(
     "file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     nargs=-1,
     metavar="[FILE]...",
     help=".log, .index, .timeindex, .txnindex, .snapshot, checkpoint files, partition.metadata.",

@@ -14,7 +14,7 @@ import atexit
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -80,6 +80,21 @@ def checked(option: str, parse: Callable[[str], T], text: str) -> T:
         return parse(text)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint=option) from None
+
+
+def confirm(question: str, refusal: str, *, is_certain: bool) -> None:
+    """Ask the user, unless `is_certain` or stdin is no terminal: then the command line is the agreement.
+
+    CommandFailed with `refusal` if the user does not agree.
+    """
+    if not is_certain and sys.stdin.isatty() and not click.confirm(question, err=True):
+        raise CommandFailed(refusal)
+
+
+def confirm_deletion(names: Sequence[str], one: str, several: str, *, is_certain: bool) -> None:
+    """Ask as `confirm` whether to delete `one`, if there is one name, or `several`."""
+    what, were = (one, "was") if len(names) == 1 else (several, "were")
+    confirm(f"Delete {what}?", f"{', '.join(names)} {were} not deleted", is_certain=is_certain)
 
 
 def report(error: Exception) -> None:

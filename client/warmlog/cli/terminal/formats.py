@@ -64,7 +64,10 @@ def compile_template(template: str) -> BatchWriter:
             if letter == "%":
                 pattern += b"%%"
             else:
-                placeholder, column = _token(letter)
+                if letter not in _TOKENS:
+                    known = " ".join("%" + token for token in _TOKENS)
+                    raise ValueError(f"%{letter} is not a token: use {known} or %%")
+                placeholder, column = _TOKENS[letter]
                 pattern += placeholder
                 columns.append(column)
         elif character == "\\":
@@ -104,15 +107,6 @@ def _writer(pattern: bytes, columns: Sequence[Callable[["Batch"], Sequence[Any]]
     return write
 
 
-def _token(letter: str) -> tuple[bytes, Callable[["Batch"], Sequence[Any]]]:
-    """Return the token's place in a bytes pattern, and the column that it takes from a batch."""
-    try:
-        return _TOKENS[letter]
-    except KeyError:
-        known = " ".join("%" + token for token in _TOKENS)
-        raise ValueError(f"%{letter} is not a token: use {known} or %%") from None
-
-
 def _filled(cells: Sequence[bytes | None]) -> Sequence[bytes]:
     return [b"" if cell is None else cell for cell in cells]
 
@@ -131,3 +125,4 @@ _TOKENS: dict[str, tuple[bytes, Callable[["Batch"], Sequence[Any]]]] = {
     "s": (b"%d", lambda batch: batch.timestamps_ms),
     "h": (b"%b", lambda batch: [_header_line(headers) for headers in batch.headers]),
 }
+"""The place of each token in a bytes pattern, and the column that it takes from a batch."""

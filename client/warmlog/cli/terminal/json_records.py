@@ -106,7 +106,8 @@ def write_json(batch: "Batch", count: int) -> bytes:
     if batch.has_headers:
         for record, headers in zip(records, batch.headers, strict=False):
             if headers:
-                record.headers = [_header(name, value) for name, value in headers]
+                texts = [(name, _text(value)) for name, value in headers]
+                record.headers = [JsonHeader(name, text, _mark(text)) for name, text in texts]
     return _encode_lines(records)
 
 
@@ -129,11 +130,6 @@ def _mark(cell: Text) -> Base64Mark:
     return "base64" if isinstance(cell, bytes) else UNSET
 
 
-def _header(name: str, value: bytes | None) -> JsonHeader:
-    text = _text(value)
-    return JsonHeader(name, text, _mark(text))
-
-
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
@@ -143,11 +139,15 @@ def read_json(lines: Sequence[bytes], lines_before: int, partition: int | None, 
     Every record goes to `partition` if it is given, and where its key says with `by_key`; else to the partition that
     the line gives.
     """
+    records: list[GivenRecord] = []
     try:
-        records = list(map(_decode, lines))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        _raise_first(lines, lines_before)
-        raise
+        for decoded in map(_decode, lines):
+            records.append(decoded)  # noqa: PERF402  (how many there are says which line is wrong)
+    except msgspec.DecodeError as error:
+        raise CommandFailed(f"line {lines_before + len(records) + 1}: {_advice(str(error))}") from None
+    except UnicodeDecodeError:
+        number = lines_before + len(records) + 1
+        raise CommandFailed(f"line {number} is not UTF-8: give such bytes as base64, marked by …_encoding") from None
     parts: dict[int | None, list[int]] = {}
     for index, record in enumerate(records):
         own = partition if by_key or partition is not None else record.partition
@@ -180,19 +180,6 @@ def _cell(text: str | None, mark: Base64Mark) -> bytes | None:
 
 def _headers(headers: Sequence[GivenHeader]) -> "list[Header]":
     return [(header.name, _cell(header.value, header.value_encoding)) for header in headers]
-
-
-def _raise_first(lines: Sequence[bytes], lines_before: int) -> None:
-    """Raise CommandFailed for the first line that is not a record."""
-    for number, line in enumerate(lines, start=lines_before + 1):
-        try:
-            _decode(line)
-        except msgspec.DecodeError as error:
-            raise CommandFailed(f"line {number}: {_advice(str(error))}") from None
-        except UnicodeDecodeError:
-            raise CommandFailed(
-                f"line {number} is not UTF-8: give such bytes as base64, marked by …_encoding"
-            ) from None
 
 
 def _check_cells(record: GivenRecord, number: int) -> None:

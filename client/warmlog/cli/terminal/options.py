@@ -43,7 +43,7 @@ def broker_choice(context: click.Context, text: str) -> BrokerChoice:
         return BrokerChoice(text, BROKER_VARIABLE)
     profile = chosen_profile()
     if profile.broker is not None:
-        return BrokerChoice(profile.broker, profile.origin("broker"))
+        return BrokerChoice(profile.broker, profile.origins["broker"])
     return BrokerChoice(text, "default")
 
 
@@ -90,7 +90,7 @@ def _completed_by(ask: "Callable[[Admin], Awaitable[list[str]]]") -> Callable[..
     return complete
 
 
-async def _group_names(admin: "Admin") -> list[str]:
+async def _groups(admin: "Admin") -> list[str]:
     return [group.name for group in await admin.list_groups()]
 
 
@@ -99,6 +99,7 @@ async def _transactional_ids(admin: "Admin") -> list[str]:
 
 
 topic_names = _completed_by(lambda admin: admin.topic_names())
+group_names = _completed_by(_groups)
 
 # --- options and arguments ------------------------------------------------------------------------------------------
 
@@ -124,16 +125,9 @@ topic_argument = click.argument("topic", metavar="TOPIC", shell_complete=topic_n
 topics_argument = click.argument(
     "topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=topic_names, help="Names of topics."
 )
-group_argument = click.argument(
-    "group", metavar="GROUP", shell_complete=_completed_by(_group_names), help="The group's name."
-)
+group_argument = click.argument("group", metavar="GROUP", shell_complete=group_names, help="The group's name.")
 groups_argument = click.argument(
-    "groups",
-    nargs=-1,
-    required=True,
-    metavar="GROUP...",
-    shell_complete=_completed_by(_group_names),
-    help="Names of groups.",
+    "groups", nargs=-1, required=True, metavar="GROUP...", shell_complete=group_names, help="Names of groups."
 )
 transactional_id_argument = click.argument(
     "transactional_id", metavar="ID", shell_complete=_completed_by(_transactional_ids), help="The transactional id."

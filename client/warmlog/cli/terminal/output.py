@@ -92,11 +92,10 @@ def escaped(text: str) -> str:
     """Return `text` with its control characters as backslash escapes, so that it stays one cell of one line."""
     if text.isprintable():
         return text
-    return "".join(letter.encode("unicode_escape").decode() if _is_control(letter) else letter for letter in text)
-
-
-def _is_control(letter: str) -> bool:
-    return letter < " " or "\x7f" <= letter <= "\x9f"
+    return "".join(
+        letter.encode("unicode_escape").decode() if letter < " " or "\x7f" <= letter <= "\x9f" else letter
+        for letter in text
+    )
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:
@@ -109,15 +108,6 @@ def facts(pairs: Sequence[tuple[str, str]]) -> None:
 
 def _write_lines(lines: Sequence[str]) -> None:
     write("".join(f"{text}\n" for text in lines).encode("utf-8", errors="surrogateescape"))
-
-
-def confirmed(question: str) -> bool:
-    """Return whether the user agrees; only a terminal is asked, elsewhere the command line is the agreement."""
-    if not sys.stdin.isatty():
-        return True
-    import click
-
-    return click.confirm(question, err=True)
 
 
 def flush_output() -> None:

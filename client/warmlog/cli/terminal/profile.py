@@ -95,10 +95,8 @@ class Profile(NamedTuple):
     path: str
     name: str
     settings: Mapping[str, str | int | bool]
-    tables: Mapping[str, str]
-    """The table that each setting comes from, "" for the keys outside of tables."""
-    variables: Mapping[str, str] = {}
-    """The environment variable that each other setting comes from."""
+    origins: Mapping[str, str]
+    """Where each setting comes from: an environment variable, or the file and its table."""
 
     @property
     def broker(self) -> str | None:
@@ -111,21 +109,6 @@ class Profile(NamedTuple):
         """The options of connections."""
         return {name: value for name, value in self.settings.items() if name != BROKER_KEY}
 
-    def origin(self, setting: str) -> str:
-        """Return where a setting comes from: the environment, or the file and its table."""
-        if setting in self.variables:
-            return self.variables[setting]
-        table = self.tables[setting]
-        return f"[{table}] in {self.path}" if table else str(self.path)
-
-
-def _path() -> str:
-    """Return where the file is looked for."""
-    if named := os.environ.get(CONFIG_VARIABLE):
-        return named
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - pathlib is slow to import
-    return f"{home}/warmlog/config.toml"
-
 
 def chosen_profile() -> Profile:
     """Return the profile in force. ProfileError, a usage error, if its file or the environment cannot be used."""
@@ -136,7 +119,7 @@ def chosen_profile() -> Profile:
     if PASSWORD_FILE_KEY in settings:  # takes precedence over a password in the same place
         settings.pop("password", None)
     variables = {each.name: each.variable for each in CONNECTION_SETTINGS if each.name in given}
-    return profile._replace(settings=settings, variables=variables)
+    return profile._replace(settings=settings, origins={**profile.origins, **variables})
 
 
 def _from_environment() -> dict[str, str | bool]:
@@ -155,14 +138,22 @@ def _from_environment() -> dict[str, str | bool]:
 
 def profile_named(name: str) -> Profile:
     """Return what the file says for the profile `name`, "" for none, without the environment. ProfileError."""
-    path = _path()
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111 - pathlib is slow to import
+    named = os.environ.get(CONFIG_VARIABLE)
+    path = named or f"{home}/warmlog/config.toml"
     if not os.access(path, os.F_OK):
-        if os.environ.get(CONFIG_VARIABLE):
+        if named:
             raise ProfileError(f"{CONFIG_VARIABLE}={path}: there is no such file")
         if name:
             raise ProfileError(f"there is no profile {name!r}: the file {path} does not exist")
         return Profile(path, "", {}, {})
-    document = _read(path)
+    import tomllib  # imported here because most users have no such file
+
+    try:
+        with open(path, "rb") as file:
+            document = tomllib.load(file)
+    except (OSError, ValueError) as error:
+        raise ProfileError(f"cannot read the profile {path}: {error}") from None
     shared = {key: value for key, value in document.items() if not isinstance(value, dict)}
     profiles = {key: value for key, value in document.items() if isinstance(value, dict)}
     if name and name not in profiles:
@@ -172,17 +163,8 @@ def profile_named(name: str) -> Profile:
     for table, settings in (("", shared), *profiles.items()):
         _check(path, table, settings)
     own = profiles.get(name, {})
-    return Profile(path, name, {**shared, **own}, {**dict.fromkeys(shared, ""), **dict.fromkeys(own, name)})
-
-
-def _read(path: str) -> dict[str, Any]:
-    import tomllib  # imported here because most users have no such file
-
-    try:
-        with open(path, "rb") as file:
-            return tomllib.load(file)
-    except (OSError, ValueError) as error:
-        raise ProfileError(f"cannot read the profile {path}: {error}") from None
+    origins = {**dict.fromkeys(shared, path), **dict.fromkeys(own, f"[{name}] in {path}")}
+    return Profile(path, name, {**shared, **own}, origins)
 
 
 def _check(path: str, table: str, settings: Mapping[str, Any]) -> None:
@@ -194,7 +176,7 @@ def _check(path: str, table: str, settings: Mapping[str, Any]) -> None:
     from warmlog_transport.address import parse_addresses
     from warmlog_transport.options import ConnectionOptions, check_types
 
-    where = f"{path}, [{table}]" if table else str(path)
+    where = f"{path}, [{table}]" if table else path
     known = [BROKER_KEY, PASSWORD_FILE_KEY, *(field.name for field in fields(ConnectionOptions))]
     for name in settings:
         if name not in known:
@@ -206,10 +188,10 @@ def _check(path: str, table: str, settings: Mapping[str, Any]) -> None:
         check_types({name: value for name, value in settings.items() if name not in own})
         if not isinstance(settings.get(PASSWORD_FILE_KEY, ""), str):
             raise InvalidConfig(f"{PASSWORD_FILE_KEY}: a str expected")
-        if BROKER_KEY in settings:
-            if not isinstance(settings[BROKER_KEY], str):
-                raise InvalidConfig(f'{BROKER_KEY}={settings[BROKER_KEY]!r}: a str expected, as in "127.0.0.1:7400"')
-            parse_addresses(settings[BROKER_KEY])
+        broker = settings.get(BROKER_KEY, "127.0.0.1:7400")
+        if not isinstance(broker, str):
+            raise InvalidConfig(f'{BROKER_KEY}={broker!r}: a str expected, as in "127.0.0.1:7400"')
+        parse_addresses(broker)
     except (InvalidConfig, ValueError) as error:
         raise ProfileError(f"{where}: {error}") from None
 

@@ -12,9 +12,18 @@ from warmlog_broker.metadata.metadata_log import AclsCreated, AclsDeleted, Metad
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.security import authorizer as module
 from warmlog_broker.security.authorizer import Authorizer, acl_entry, text_of
-from warmlog_broker.tools.access import acls_in, create_acls
+from warmlog_broker.tools.access import respond
 from warmlog_protocol.errors import InvalidRequest
-from warmlog_protocol.messages import AclBinding, AclFilter, CheckAclRequest, Operation, ResourceType
+from warmlog_protocol.messages import (
+    AclBinding,
+    AclFilter,
+    CheckAclRequest,
+    CreateAclsRequest,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+    Operation,
+    ResourceType,
+)
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 ALICE, BOB = "User:alice", "User:bob"
@@ -160,13 +169,18 @@ def test_an_entry_has_what_is_new() -> None:
 
 
 def test_the_first_right_is_given_before_the_first_start(tmp_path: Path) -> None:
-    create_acls(tmp_path / "d", [READ])
-    create_acls(tmp_path / "d", [READ, WRITE])
-    assert acls_in(tmp_path / "d", AclFilter()) == [READ, WRITE]
-    assert acls_in(tmp_path / "d", AclFilter(operation=Operation.WRITE)) == [WRITE]
+    def rules(wanted: AclFilter) -> list[AclBinding]:
+        response = respond(tmp_path / "d", DescribeAclsRequest(wanted))
+        assert isinstance(response, DescribeAclsResponse)
+        return response.acls
+
+    respond(tmp_path / "d", CreateAclsRequest([READ]))
+    respond(tmp_path / "d", CreateAclsRequest([READ, WRITE]))
+    assert rules(AclFilter()) == [READ, WRITE]
+    assert rules(AclFilter(operation=Operation.WRITE)) == [WRITE]
     with pytest.raises(InvalidRequest):
-        create_acls(tmp_path / "d", [AclBinding(BOB, Operation.READ, TOPIC, "t"), WRONG])
-    assert acls_in(tmp_path / "d", AclFilter(principal=BOB)) == []
+        respond(tmp_path / "d", CreateAclsRequest([AclBinding(BOB, Operation.READ, TOPIC, "t"), WRONG]))
+    assert rules(AclFilter(principal=BOB)) == []
 
 
 def test_a_rule_in_words() -> None:

@@ -41,6 +41,7 @@ from warmlog_broker.coordinator.group.decisions.state import (
     held_bytes,
     valid_member,
 )
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     FencedMemberEpoch,
     GroupMaxSizeReached,
@@ -48,20 +49,13 @@ from warmlog_protocol.errors import (
     InvalidSessionTimeout,
     UnsupportedAssignor,
 )
-from warmlog_protocol.messages.coordinators.groups import (
-    JOINING,
-    LEAVING,
-    LEAVING_FOR_A_WHILE,
-    GroupHeartbeatRequest,
-    GroupHeartbeatResponse,
-)
 
 MAX_TOPICS = 1000
 """Names in a subscription; a pattern may stand for more topics. Bounds the record of a member."""
 PREDECESSORS = 8
 """So many member ids that a static member has replaced are known, so that late copies of their joins are refused."""
 
-Heartbeat = Decision[GroupHeartbeatResponse]
+Heartbeat = Decision[m.GroupHeartbeatResponse]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +78,14 @@ class Holding:
 
 def heartbeat(
     groups: Groups,
-    request: GroupHeartbeatRequest,
+    request: m.GroupHeartbeatRequest,
     *,
     host: str,
     principal: str = "",
     owner: str = "",
     now_ms: int,
     limits: Limits,
-) -> Decision[GroupHeartbeatResponse]:
+) -> Heartbeat:
     """Decide a heartbeat. One that changes nothing has no records. Call `groups.heard` once its records are applied.
 
     The caller knows what a pattern in the request stands for (`Subscriptions.pattern`). The response has the assignment
@@ -100,12 +94,12 @@ def heartbeat(
     """
     check_request(request)
     group = groups.get(request.group)
-    if request.member_epoch == JOINING:
+    if request.member_epoch == m.JOINING:
         check_room(groups, group, limits)
         return _join(group or Group(request.group, owner=owner, size_bytes=0), request, host, principal, limits)
-    if request.member_epoch in (LEAVING, LEAVING_FOR_A_WHILE):
+    if request.member_epoch in (m.LEAVING, m.LEAVING_FOR_A_WHILE):
         return _leave(group, request, now_ms)
-    if request.member_epoch < LEAVING_FOR_A_WHILE:
+    if request.member_epoch < m.LEAVING_FOR_A_WHILE:
         raise InvalidRequest(f"a member epoch of {request.member_epoch}: expected -2 or more")
     member = valid_member(group, request.group, request.member_id, request.instance_id)
     assert group is not None
@@ -121,7 +115,7 @@ def expire_member(groups: Groups, group: str, member_id: str, *, now_ms: int) ->
     return Decision(_removal(found, member, now_ms), True)
 
 
-def check_request(request: GroupHeartbeatRequest) -> None:
+def check_request(request: m.GroupHeartbeatRequest) -> None:
     """Raise InvalidGroupId or InvalidRequest if a name in the request is missing or too long."""
     check_group_id(request.group)
     if not request.member_id:
@@ -133,7 +127,7 @@ def check_request(request: GroupHeartbeatRequest) -> None:
             raise InvalidRequest(f"the {what} has {size} bytes: at most {MAX_NAME_BYTES} are allowed")
 
 
-def _join(group: Group, request: GroupHeartbeatRequest, host: str, principal: str, limits: Limits) -> Heartbeat:
+def _join(group: Group, request: m.GroupHeartbeatRequest, host: str, principal: str, limits: Limits) -> Heartbeat:
     """Add a member, or let it take the place of the one with its instance id. Of a member it changes the settings."""
     old = group.members.get(request.member_id)
     holder = group.instances.get(request.instance_id) if request.instance_id else None
@@ -201,7 +195,7 @@ def _replace(group: Group, old: Member, member_id: str, settings: MemberValue, l
 
 
 def _continue(
-    group: Group, member: Member, request: GroupHeartbeatRequest, principal: str, limits: Limits
+    group: Group, member: Member, request: m.GroupHeartbeatRequest, principal: str, limits: Limits
 ) -> Heartbeat:
     """Decide the heartbeat of a member that knows its epoch, or the one before: then the last response was lost."""
     claimed = None if request.owned is None else as_partitions(request.owned)
@@ -238,9 +232,9 @@ def _check_claim(group: Group, member: Member, epoch: int, claimed: frozenset[Pa
         )
 
 
-def _leave(group: Group | None, request: GroupHeartbeatRequest, now_ms: int) -> Heartbeat:
+def _leave(group: Group | None, request: m.GroupHeartbeatRequest, now_ms: int) -> Heartbeat:
     """Remove a member, or let a static one go for a while: then it keeps its partitions until its session ends."""
-    response = GroupHeartbeatResponse(request.member_epoch, 0, 0)
+    response = m.GroupHeartbeatResponse(request.member_epoch, 0, 0)
     member = group.members.get(request.member_id) if group else None
     if group is None or member is None:
         holder = group.instances.get(request.instance_id) if group and request.instance_id else None
@@ -249,7 +243,7 @@ def _leave(group: Group | None, request: GroupHeartbeatRequest, now_ms: int) -> 
         return Decision((), response)
     if request.left_epoch and request.left_epoch not in (member.epoch, member.previous_epoch):
         return Decision((), response)  # it has joined again since
-    if request.member_epoch == LEAVING:
+    if request.member_epoch == m.LEAVING:
         return Decision(_removal(group, member, now_ms), response)
     if not member.settings.instance_id:
         raise InvalidRequest("only a member with an instance id can leave for a while: leave with -1 instead")
@@ -273,7 +267,7 @@ def _tombstones(group: Group, member: Member) -> list[Record]:
     return [remove(key(name, member_id)) for key in (AssignmentKey, ShareKey, MemberKey)]
 
 
-def _settings(old: MemberValue, request: GroupHeartbeatRequest, principal: str, limits: Limits) -> MemberValue:
+def _settings(old: MemberValue, request: m.GroupHeartbeatRequest, principal: str, limits: Limits) -> MemberValue:
     """Return the member's settings with what the request changes of them."""
     if request.assignor and request.assignor not in ASSIGNORS:
         raise UnsupportedAssignor(f"there is no assignor {request.assignor!r}: expected one of {', '.join(ASSIGNORS)}")
@@ -325,10 +319,10 @@ def _settings_records(group: Group, member: Member, settings: MemberValue, limit
 
 def _response(
     group: Group, holding: Holding, settings: MemberValue, limits: Limits, *, is_resent: bool
-) -> GroupHeartbeatResponse:
+) -> m.GroupHeartbeatResponse:
     interval_ms = min(limits.config.group_heartbeat_interval_ms, settings.session_timeout_ms // 3)
     assignment = group.topic_partitions(holding.assigned) if is_resent else None
-    return GroupHeartbeatResponse(holding.epoch, interval_ms, settings.session_timeout_ms, assignment)
+    return m.GroupHeartbeatResponse(holding.epoch, interval_ms, settings.session_timeout_ms, assignment)
 
 
 # --- hand-over of partitions ------------------------------------------------------------------------------------------

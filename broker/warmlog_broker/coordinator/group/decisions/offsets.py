@@ -39,6 +39,7 @@ from warmlog_broker.coordinator.group.decisions.state import (
     valid_member,
 )
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     ApiError,
     ErrorCode,
@@ -55,28 +56,14 @@ from warmlog_protocol.errors import (
     UnstableOffsetCommit,
 )
 from warmlog_protocol.messages.base import NO_LEADER_EPOCH
-from warmlog_protocol.messages.coordinators.groups import (
-    NO_COMMITTED_OFFSET,
-    NO_MEMBER_EPOCH,
-    CommittedPartition,
-    DeletedOffset,
-    DeleteOffsetsRequest,
-    DeleteOffsetsResponse,
-    FetchedOffset,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
 
 MAX_PENDING_BYTES = 4 << 20
 """Of the offsets of one transaction, about: they become committed in one decision, which must fit into a segment."""
 
 
 def commit(
-    groups: Groups, request: OffsetCommitRequest, topics: TopicsView, *, owner: str = "", now_ms: int, limits: Limits
-) -> Decision[OffsetCommitResponse]:
+    groups: Groups, request: m.OffsetCommitRequest, topics: TopicsView, *, owner: str = "", now_ms: int, limits: Limits
+) -> Decision[m.OffsetCommitResponse]:
     """Decide a commit. Each partition is committed or refused by itself, in the order of the request.
 
     UnstableOffsetCommit for one from outside while an open transaction commits an offset of a partition in it, which
@@ -108,8 +95,8 @@ def _closed(group: Group, offsets: int, pending: int = 0) -> list[Record]:
 
 
 def check_commit(
-    groups: Groups, request: OffsetCommitRequest, topics: TopicsView, *, now_ms: int, limits: Limits
-) -> tuple[dict[PartitionId, OffsetValue], OffsetCommitResponse]:
+    groups: Groups, request: m.OffsetCommitRequest, topics: TopicsView, *, now_ms: int, limits: Limits
+) -> tuple[dict[PartitionId, OffsetValue], m.OffsetCommitResponse]:
     """Return the offsets of `request` that may be committed, and the result for each."""
     check_group_id(request.group)
     group = groups.get(request.group)
@@ -128,17 +115,17 @@ def check_commit(
             accepted[partition] = OffsetValue(item.offset, item.leader_epoch, item.metadata, topic.name, now_ms)
         except ApiError as raised:
             error = raised
-        results.append(CommittedPartition(item.topic_id, item.topic, item.partition, *_outcome(error)))
-    return accepted, OffsetCommitResponse(results)
+        results.append(m.CommittedPartition(item.topic_id, item.topic, item.partition, *_outcome(error)))
+    return accepted, m.OffsetCommitResponse(results)
 
 
 def _outcome(error: ApiError | None) -> tuple[int, str]:
     return (int(ErrorCode.NONE), "") if error is None else (int(error.code), str(error))
 
 
-def _committer(group: Group | None, request: OffsetCommitRequest) -> Member | None:
+def _committer(group: Group | None, request: m.OffsetCommitRequest) -> Member | None:
     """Return the member that commits; None from outside, which a group without members allows."""
-    if not request.member_id and request.member_epoch == NO_MEMBER_EPOCH:
+    if not request.member_id and request.member_epoch == m.NO_MEMBER_EPOCH:
         if group is not None and group.members:
             raise NonEmptyGroup(
                 f"group {group.name!r} has members, and only they may commit: stop them first, or use another group"
@@ -154,13 +141,13 @@ def _committer(group: Group | None, request: OffsetCommitRequest) -> Member | No
     return member
 
 
-def check_sequence(request: OffsetCommitRequest, latest: int) -> None:
+def check_sequence(request: m.OffsetCommitRequest, latest: int) -> None:
     """Raise StaleMemberEpoch for a commit whose number is below the `latest` of its member."""
     if 0 < request.sequence < latest:
         raise StaleMemberEpoch(f"a late copy of a commit: number {request.sequence}, after {latest}")
 
 
-def _topic_of(item: OffsetCommitPartition, topics: TopicsView) -> KnownTopic:
+def _topic_of(item: m.OffsetCommitPartition, topics: TopicsView) -> KnownTopic:
     if item.topic_id:
         topic = topics.by_id(item.topic_id)
         if topic is None:
@@ -172,7 +159,7 @@ def _topic_of(item: OffsetCommitPartition, topics: TopicsView) -> KnownTopic:
     return topic
 
 
-def _check_commit(item: OffsetCommitPartition, topic: KnownTopic, topics: TopicsView, limits: Limits) -> None:
+def _check_commit(item: m.OffsetCommitPartition, topic: KnownTopic, topics: TopicsView, limits: Limits) -> None:
     if not 0 <= item.partition < topic.partitions:
         raise UnknownTopicOrPartition(f"topic {topic.name!r} has {topic.partitions} partitions, none {item.partition}")
     end = topics.log_end(PartitionId(topic.topic_id, item.partition))
@@ -196,11 +183,11 @@ def _check_ownership(member: Member, partition: PartitionId, epoch: int) -> None
         )
 
 
-def fetch_offsets(groups: Groups, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def fetch_offsets(groups: Groups, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
     """Return committed offsets: of the partitions asked for, or of all that have one."""
     check_group_id(request.group)
     group = groups.get(request.group)
-    if request.member_id or request.member_epoch != NO_MEMBER_EPOCH:
+    if request.member_id or request.member_epoch != m.NO_MEMBER_EPOCH:
         member = valid_member(group, request.group, request.member_id, "")
         if request.member_epoch not in (member.epoch, member.previous_epoch):
             raise StaleMemberEpoch(
@@ -210,27 +197,27 @@ def fetch_offsets(groups: Groups, request: OffsetFetchRequest) -> OffsetFetchRes
     offsets = group.offsets if group else {}
     if request.partitions is None:
         by_name = sorted(offsets.items(), key=lambda item: (item[1].topic, item[0]))
-        return OffsetFetchResponse([_fetched(partition, value) for partition, value in by_name])
+        return m.OffsetFetchResponse([_fetched(partition, value) for partition, value in by_name])
     wanted = [(PartitionId(t.topic_id, number), t.topic) for t in request.partitions for number in t.partitions]
     if group is not None and (request.member_id or request.needs_stable):
         check_stable(group, (partition for partition, _ in wanted))
-    return OffsetFetchResponse([_fetched(each, offsets.get(each) or _nothing(topic)) for each, topic in wanted])
+    return m.OffsetFetchResponse([_fetched(each, offsets.get(each) or _nothing(topic)) for each, topic in wanted])
 
 
-def _fetched(partition: PartitionId, value: OffsetValue) -> FetchedOffset:
+def _fetched(partition: PartitionId, value: OffsetValue) -> m.FetchedOffset:
     topic_id, number = partition
-    return FetchedOffset(
+    return m.FetchedOffset(
         topic_id, value.topic, number, value.offset, value.leader_epoch, value.metadata, value.committed_at_ms
     )
 
 
 def _nothing(topic: str) -> OffsetValue:
-    return OffsetValue(NO_COMMITTED_OFFSET, NO_LEADER_EPOCH, "", topic, -1)
+    return OffsetValue(m.NO_COMMITTED_OFFSET, NO_LEADER_EPOCH, "", topic, -1)
 
 
 def delete_offsets(
-    groups: Groups, request: DeleteOffsetsRequest, subscriptions: Subscriptions
-) -> Decision[DeleteOffsetsResponse]:
+    groups: Groups, request: m.DeleteOffsetsRequest, subscriptions: Subscriptions
+) -> Decision[m.DeleteOffsetsResponse]:
     """Remove committed offsets of partitions that no member subscribes to; GroupIdNotFound."""
     group = existing_group(groups, request.group)
     by_topic: dict[bytes | str, dict[int, list[PartitionId]]] = {}
@@ -253,8 +240,8 @@ def delete_offsets(
         for number in topic.partitions:
             if error is None:
                 records.update((remove(OffsetKey(group.name, *each)), None) for each in meant.get(number, ()))
-            results.append(DeletedOffset(topic.topic_id, topic.topic, number, *_outcome(error)))
-    return Decision([*records, *_closed(group, len(records))], DeleteOffsetsResponse(results))
+            results.append(m.DeletedOffset(topic.topic_id, topic.topic, number, *_outcome(error)))
+    return Decision([*records, *_closed(group, len(records))], m.DeleteOffsetsResponse(results))
 
 
 def existing_group(groups: Groups, name: str) -> Group:

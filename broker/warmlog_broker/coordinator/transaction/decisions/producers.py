@@ -10,13 +10,7 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
-from warmlog_broker.coordinator.transaction.decisions.jobs import (
-    abort_all,
-    complete_members,
-    enrol_member,
-    forget,
-    forget_slots,
-)
+from warmlog_broker.coordinator.transaction.decisions import jobs
 from warmlog_broker.coordinator.transaction.decisions.records import (
     End,
     GroupKey,
@@ -110,7 +104,7 @@ def enrol(
     if isinstance(job, Job):
         if partition is None:
             raise InvalidTxnState(f"{transactional_id!r} is a job, whose members commit no offsets")
-        return enrol_member(job, producer, partition, topic, given)
+        return jobs.enrol_member(job, producer, partition, topic, given)
     found = _owned(transactions, transactional_id, producer)
     value = found.value
     _check_at_rest(found)
@@ -181,7 +175,7 @@ def complete(
     """
     found = transactions.get(transactional_id)
     if isinstance(found, Job):
-        return Decision(complete_members(found, outcomes, given.now_ms), None)
+        return Decision(jobs.complete_members(found, outcomes, given.now_ms), None)
     if found is None or not found.is_ending or [each.marker for each in outcomes] != [found.producer]:
         return Decision((), None)
     records = [remove(PartitionKey(transactional_id, *each)) for each in found.partitions if each not in left_open]
@@ -200,9 +194,9 @@ def expire(transactions: Transactions, given: Given, transactional_id: str) -> D
     found = transactions.get(transactional_id)
     records: Sequence[Record] = ()
     if found is not None and is_expired(found, given):
-        records = forget(found) if isinstance(found, Job) else [remove(IdKey(transactional_id))]
+        records = jobs.forget(found) if isinstance(found, Job) else [remove(IdKey(transactional_id))]
     elif isinstance(found, Job) and has_expired_slots(found, given):
-        records = forget_slots(found)
+        records = jobs.forget_slots(found)
     return Decision(records, None)
 
 
@@ -290,7 +284,7 @@ def _fenced(found: TransactionalId, producer: Incarnation) -> ProducerFenced:
 
 def _aborted(found: TransactionalId | Job, end: End, given: Given) -> Record:
     """Return the record that aborts the transaction, or all members."""
-    return abort_all(found, end, given.now_ms) if isinstance(found, Job) else _decided(found, end, given)
+    return jobs.abort_all(found, end, given.now_ms) if isinstance(found, Job) else _decided(found, end, given)
 
 
 def _decided(found: TransactionalId, end: End, given: Given) -> Record:

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.exceptions import Exit
 
-from warmlog.cli.commands.access import data_dir_option
-from warmlog.cli.terminal.exits import FAILED, CommandFailed
+from warmlog.cli.commands.access import USER_PREFIX, data_dir_option, run_access
+from warmlog.cli.terminal.exits import FAILED, confirm
 from warmlog.cli.terminal.options import certain_option, client_options, run_admin
-from warmlog.cli.terminal.output import confirmed, counted, json_line, line, note, table
+from warmlog.cli.terminal.output import counted, json_line, line, note, table
 
 if TYPE_CHECKING:
     from warmlog.admin.access.acls import Acl, AclFields
-
-
-USER_PREFIX = "User:"
 
 OPERATIONS = (
     "all",
@@ -118,16 +115,8 @@ def list_acls(
     as_json: bool,
 ) -> None:
     """List the rules, or those that all these options fit."""
-    from warmlog.admin.access.acls import acls_of, filter_of
-
-    resource = optional(resources)
-    wanted = chosen(principal, operation, resource)
-    if data_dir is None:
-        acls = run_admin(broker, lambda admin: admin.describe_acls(is_matching=is_matching, **wanted))
-    else:
-        from warmlog_broker.tools.access import acls_in
-
-        acls = acls_of(acls_in(data_dir, filter_of(is_matching=is_matching, **wanted)))
+    wanted = chosen(principal, operation, optional(resources))
+    acls = run_access(broker, data_dir, lambda admin: admin.describe_acls(is_matching=is_matching, **wanted))
     if as_json:
         json_line(acls)
     else:
@@ -194,7 +183,7 @@ def add(
     as_json: bool,
 ) -> None:
     """Allow a principal operations on topics, groups or the cluster: a rule for each operation and resource."""
-    from warmlog.admin.access.acls import Acl, binding_of
+    from warmlog.admin.access.acls import Acl
 
     for operation in operations:
         if operation not in OPERATIONS:
@@ -204,12 +193,7 @@ def add(
         for resource in required(resources)
         for operation in operations
     ]
-    if data_dir is None:
-        run_admin(broker, lambda admin: admin.create_acls(acls))
-    else:
-        from warmlog_broker.tools.access import create_acls
-
-        create_acls(data_dir, [binding_of(acl) for acl in acls])
+    run_access(broker, data_dir, lambda admin: admin.create_acls(acls))
     for _, name in resources:
         if name[1:].endswith("*") and not is_prefix:
             note(f"{name} is one name: for all that begin so give {name[:-1]} and --prefix")
@@ -250,8 +234,7 @@ def delete(
     if not is_certain and sys.stdin.isatty():
         found = run_admin(broker, lambda admin: admin.describe_acls(**wanted))
         rule_table(found)
-        if found and not confirmed(f"Delete {counted(len(found), 'rule')}?"):
-            raise CommandFailed("the rules were not deleted")
+        confirm(f"Delete {counted(len(found), 'rule')}?", "the rules were not deleted", is_certain=not found)
     acls = run_admin(broker, lambda admin: admin.delete_acls(**wanted))
     if as_json:
         json_line(acls)

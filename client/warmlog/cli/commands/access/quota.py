@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from warmlog.cli.commands.access import data_dir_option
+from warmlog.cli.commands.access import USER_PREFIX, data_dir_option, run_access
 from warmlog.cli.terminal.exits import checked
-from warmlog.cli.terminal.options import client_options, parse_setting, run_admin
+from warmlog.cli.terminal.options import client_options, parse_setting
 from warmlog.cli.terminal.output import json_line, note, table
 
 if TYPE_CHECKING:
     from warmlog import Admin, QuotaDescription
 
 LIMITS = "producer_byte_rate, consumer_byte_rate, request_rate or connections"
-USER_PREFIX = "User:"
 
 Entity = tuple[str | None, str | None]
 """User and client id."""
@@ -58,14 +57,7 @@ def limits_text(limits: "Mapping[str, int]") -> str:
 @client_options
 def list_quotas(user: str | None, client_id: str | None, data_dir: Path | None, broker: str, as_json: bool) -> None:
     """List the quotas, or those of a user or a client id."""
-    from warmlog.admin.access.quotas import quota_descriptions
-
-    if data_dir is None:
-        quotas = run_admin(broker, lambda admin: admin.describe_quotas())
-    else:
-        from warmlog_broker.tools.access import quotas_in
-
-        quotas = quota_descriptions(quotas_in(data_dir))
+    quotas = run_access(broker, data_dir, lambda admin: admin.describe_quotas())
     found = [quota for quota in quotas if user_of(user) in (None, quota.user) and client_id in (None, quota.client_id)]
     if as_json:
         json_line(found)
@@ -128,22 +120,15 @@ def _changed(
     entity: Entity, limits: Mapping[str, int | None] | None, data_dir: Path | None, broker: str
 ) -> "QuotaDescription":
     """Return the quota after the change; `limits` None: all that it has are removed."""
-    from warmlog.admin.access.quotas import quota_descriptions, quota_of, wanted_quota
+    from warmlog.admin.access.quotas import quota_of
 
-    async def ask(admin: "Admin") -> "QuotaDescription":
-        removed = dict.fromkeys(quota_of(entity, await admin.describe_quotas()).limits)
+    async def change(admin: "Admin") -> "QuotaDescription":
+        removed = dict.fromkeys(quota_of(entity, await admin.describe_quotas()).limits) if limits is None else {}
         if wanted := removed if limits is None else limits:
             await admin.alter_quotas(wanted, user=entity[0], client_id=entity[1])
         return quota_of(entity, await admin.describe_quotas())
 
-    if data_dir is None:
-        return run_admin(broker, ask)
-    from warmlog_broker.tools.access import change_quota, quotas_in
-
-    removed = {} if limits is not None else quota_of(entity, quota_descriptions(quotas_in(data_dir))).limits
-    if wanted := dict.fromkeys(removed) if limits is None else limits:
-        change_quota(data_dir, wanted_quota(wanted, *entity))
-    return quota_of(entity, quota_descriptions(quotas_in(data_dir)))
+    return run_access(broker, data_dir, change)
 
 
 def _tell(quota: "QuotaDescription", as_json: bool) -> None:

@@ -9,6 +9,7 @@ import click
 
 from warmlog.cli.terminal.exits import CommandFailed, checked
 from warmlog.cli.terminal.output import counted, line, note
+from warmlog.cli.terminal.paths import DIRECTORY, FILE, NEW_DIRECTORY
 from warmlog.cli.terminal.status import Status
 from warmlog.cli.terminal.tables import human_size
 from warmlog.extras import install_hint
@@ -23,7 +24,7 @@ KAFKA_POLL_S = 0.5
 @click.command()
 @click.argument(
     "kafka_dir",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=DIRECTORY,
     nargs=-1,
     required=True,
     metavar="KAFKA_DIR...",
@@ -31,7 +32,7 @@ KAFKA_POLL_S = 0.5
 )
 @click.option(
     "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NEW_DIRECTORY,
     required=True,
     metavar="DIR",
     help="Our data directory: a new one, or one of a stopped broker.",
@@ -53,7 +54,7 @@ KAFKA_POLL_S = 0.5
 @click.option("--empty-partitions", "fills_missing", is_flag=True, help="Create missing partitions, empty.")
 @click.option(
     "--topic-configs",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     metavar="FILE",
     help='Topic settings: JSON {"topic": {"name": "value"}}, or the output of Kafka\'s '
     "kafka-configs.sh --describe --entity-type topics [--all].",

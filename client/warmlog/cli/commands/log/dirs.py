@@ -14,6 +14,7 @@ import click
 
 from warmlog.cli.terminal.options import client_options, run_admin
 from warmlog.cli.terminal.output import counted, is_terminal, json_line, line, note, table
+from warmlog.cli.terminal.paths import ANY_PATH
 from warmlog.cli.terminal.tables import Cell, Count, Size
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def _rows(directory: "LogDirDescription") -> list[tuple[Cell, ...]]:
 
 @click.command()
 @click.argument("partition", metavar="TOPIC-PARTITION", help="The partition, such as flights-3.")
-@click.argument("directory", type=click.Path(path_type=Path), metavar="DIR", help="The data directory to move it to.")
+@click.argument("directory", type=ANY_PATH, metavar="DIR", help="The data directory to move it to.")
 @client_options
 def move(partition: str, directory: Path, broker: str, as_json: bool) -> None:
     """Begin to move a partition to another data directory of the broker; it can be written and read meanwhile.

@@ -10,6 +10,7 @@ from click.exceptions import Exit
 from warmlog.cli.terminal.exits import FAILED
 from warmlog.cli.terminal.options import json_option
 from warmlog.cli.terminal.output import counted, json_line, line, note
+from warmlog.cli.terminal.paths import DIRECTORY
 from warmlog.cli.terminal.status import Status
 from warmlog.cli.terminal.tables import human_size
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument(
     "directory",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=DIRECTORY,
     nargs=-1,
     required=True,
     metavar="DIR...",
@@ -93,7 +94,7 @@ def _summary(report: "Report") -> str:
 @click.command()
 @click.argument(
     "directory",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=DIRECTORY,
     metavar="DIR",
     help="A data directory, or the directory of a partition, that no broker uses.",
 )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from warmlog.cli.commands.topic.describe import described, document
-from warmlog.cli.terminal.exits import CommandFailed, checked
+from warmlog.cli.terminal.exits import checked, confirm_deletion
 from warmlog.cli.terminal.options import (
     certain_option,
     client_options,
@@ -14,7 +14,7 @@ from warmlog.cli.terminal.options import (
     topic_argument,
     topics_argument,
 )
-from warmlog.cli.terminal.output import confirmed, counted, json_line, note
+from warmlog.cli.terminal.output import counted, json_line, note
 from warmlog.cli.terminal.tables import setting_text
 
 if TYPE_CHECKING:
@@ -149,15 +149,10 @@ def delete(topics: tuple[str, ...], is_certain: bool, broker: str, as_json: bool
                 note(f"deleted topic {name}")
 
     run_admin(broker, check)
-    if not is_certain and not confirmed(_question(names)):
-        raise CommandFailed(f"{', '.join(names)} {'was' if len(names) == 1 else 'were'} not deleted")
+    one = f"{names[0]} and all its records"
+    several = f"{counted(len(names), 'topic')} ({', '.join(names)}) and all their records"
+    confirm_deletion(names, one, several, is_certain=is_certain)
     run_admin(broker, delete_all)
     documents = [{"name": name, "deleted": True} for name in names]
     if as_json:
         json_line(documents[0] if len(names) == 1 else documents)
-
-
-def _question(names: list[str]) -> str:
-    if len(names) == 1:
-        return f"Delete {names[0]} and all its records?"
-    return f"Delete {counted(len(names), 'topic')} ({', '.join(names)}) and all their records?"

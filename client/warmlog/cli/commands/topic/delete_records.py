@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from warmlog.cli.terminal.exits import CommandFailed, checked
+from warmlog.cli.terminal.exits import CommandFailed, checked, confirm
 from warmlog.cli.terminal.options import certain_option, client_options, run_admin, topic_names
-from warmlog.cli.terminal.output import confirmed, counted, is_terminal, json_line, line, note, table
+from warmlog.cli.terminal.output import counted, is_terminal, json_line, line, note, table
+from warmlog.cli.terminal.paths import NEW_FILE
 
 if TYPE_CHECKING:
     from warmlog import Admin, ApiError, OffsetAt
@@ -42,7 +43,7 @@ EVERYTHING = -1
 @click.option(
     FILE_OPTION,
     "offset_json_file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=NEW_FILE,
     metavar="FILE",
     help="Offsets of many partitions, as JSON of kafka-delete-records.",
 )
@@ -64,7 +65,7 @@ def delete_records(
     """
     find = _finder(topic, partition, offset, before, offset_json_file)
     wanted = run_admin(broker, find)
-    if not is_certain:
+    if not is_certain and sys.stdin.isatty():
         _confirm(broker, wanted)
     if offset_json_file is not None:
         note("executing records delete operation")
@@ -116,9 +117,7 @@ def _finder(
 
 
 def _confirm(broker: str, wanted: Offsets) -> None:
-    """Ask at a terminal whether so many records are to be deleted; CommandFailed unless the user agrees."""
-    if not sys.stdin.isatty():
-        return
+    """Ask whether so many records are to be deleted; CommandFailed unless the user agrees."""
 
     async def count(admin: "Admin") -> int:
         names = {name for name, _ in wanted}
@@ -131,8 +130,8 @@ def _confirm(broker: str, wanted: Offsets) -> None:
 
     records = run_admin(broker, count)
     names = ", ".join(sorted({name for name, _ in wanted}))
-    if not confirmed(f"Delete {counted(records, 'record')} of {names} in {counted(len(wanted), 'partition')}?"):
-        raise CommandFailed("no records were deleted")
+    question = f"Delete {counted(records, 'record')} of {names} in {counted(len(wanted), 'partition')}?"
+    confirm(question, "no records were deleted", is_certain=False)
 
 
 def _deletable(start: "OffsetAt | ApiError | None", end: "OffsetAt | ApiError | None", offset: int) -> int:

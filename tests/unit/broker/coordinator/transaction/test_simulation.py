@@ -451,7 +451,7 @@ def slots_keep_their_epoch(patch: pytest.MonkeyPatch) -> None:
             records.append(put(key, replace(value, epoch=value.epoch - 1)) if is_member else record)
         return records
 
-    patch.setattr(decisions, "complete_members", kept)
+    patch.setattr(jobs, "complete_members", kept)
 
 
 def slots_are_used_beyond_the_last_epoch(patch: pytest.MonkeyPatch) -> None:
