@@ -67,9 +67,7 @@ def size_of(records: Iterable[tuple[bytes | None, bytes | None]]) -> int:
 
 
 @given(given_batches=st.lists(st.lists(rows, min_size=1, max_size=30), max_size=4), partitions=st.integers(3, 5))
-def test_rows_go_where_the_producer_puts_them_in_bounded_batches(
-    given_batches: list[list[Row]], partitions: int
-) -> None:
+def test_rows_go_where_the_producer_puts_them_in_batches(given_batches: list[list[Row]], partitions: int) -> None:
     batching = batches_for(partitions)
     made: list[BatchOfRows] = []
     for given_rows in given_batches:
@@ -268,9 +266,7 @@ def test_a_batch_of_arrow_columns_has_the_bytes_of_one_made_from_lists(
 
 
 @given(given_records=st.lists(records, min_size=1, max_size=12), has_garbage=st.booleans(), data=st.data())
-def test_sizes_bound_what_records_take_and_rows_can_be_taken_in_any_order(
-    given_records: list[Given], has_garbage: bool, data: st.DataObject
-) -> None:
+def test_sizes_bound_records_in_any_order(given_records: list[Given], has_garbage: bool, data: st.DataObject) -> None:
     rows = rows_of(given_records, has_garbage=has_garbage)
     sizes = [content_bytes(each.value, each.key, each.headers) + RECORD_OVERHEAD_BYTES for each in given_records]
     prepared = PreparedRows(rows)

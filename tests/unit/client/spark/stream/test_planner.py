@@ -510,9 +510,7 @@ def test_a_log_that_was_cut_below_the_stream_is_an_error_that_says_where() -> No
 
 @pytest.mark.parametrize("latest", [12, 15, 20, 35])
 @pytest.mark.parametrize("admission", [Admission(), Admission(min_offsets=1000), Admission(max_offsets=3)])
-def test_where_it_may_lose_data_the_stream_goes_on_where_the_log_was_cut(
-    latest: int, admission: Admission, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_lenient_stream_goes_on_at_a_cut(latest: int, admission: Admission, caplog: pytest.LogCaptureFixture) -> None:
     broker = FakeDiscovery(p0=(0, 20), p1=(0, 4))
     planner = planner_of(broker, failOnDataLoss="false")
     assert planner.next_end(offsets(5, 4), Admission()) == offsets(20, 4)
