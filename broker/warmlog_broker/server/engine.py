@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.on_demand import Coordinators
-from warmlog_broker.coordinator.surroundings import Surroundings
+from warmlog_broker.coordinator.surroundings import Holdings, Surroundings
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.loader import LogOpener, Stored
 from warmlog_broker.handlers.context import Services
@@ -182,6 +182,7 @@ class Engine:
                     lines=runtime.lines,
                     threads=runtime.threads.cold_readers,
                     retention_now_ms=retention_now_ms,
+                    holdings=Holdings(config),
                 )
             ),
             users=Users(self._metadata, now_ms),
