@@ -15,14 +15,15 @@ from warmlog import Admin, Producer
 from warmlog_broker import Broker, BrokerConfig
 from warmlog_broker.data_dirs import loader as startup
 from warmlog_broker.data_dirs.directory_set import refuse_if_locked
-from warmlog_broker.data_dirs.loader import LogOpener, StartGivenUp
+from warmlog_broker.data_dirs.loader import StartGivenUp
 from warmlog_broker.maintenance import log_cleaner
 from warmlog_broker.runtime.systemd import ServiceManager
 from warmlog_broker.runtime.threads import CannotStartThreads
 from warmlog_broker.server import broker as server
-from warmlog_broker.server import engine, listening
+from warmlog_broker.server import engine
 from warmlog_broker.server.crash_count import FILE_NAME
 from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DirectoryLocked
+from warmlog_broker.storage.log.log import Log
 from warmlog_protocol.errors import StorageError
 
 DEADLINE_S = 30
@@ -123,16 +124,16 @@ class HeldLoad:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.may_go_on = threading.Event(), threading.Event()
         self.opened = 0
-        self._open = LogOpener._open
+        opened = Log.open
         held = self
 
-        def load(opener: LogOpener, *arguments: Any, **known: Any) -> Any:
+        def load(*arguments: Any, **known: Any) -> Any:
             held.opened += 1
             held.begun.set()
             assert held.may_go_on.wait(DEADLINE_S)
-            return held._open(opener, *arguments, **known)
+            return opened(*arguments, **known)
 
-        monkeypatch.setattr(LogOpener, "_open", load)
+        monkeypatch.setattr(Log, "open", load)
 
     async def wait(self) -> None:
         assert await asyncio.to_thread(self.begun.wait, DEADLINE_S)
@@ -326,14 +327,14 @@ IN_WORDS, NO_THREADS, RAW = StorageError("in words"), CannotStartThreads("none l
     ("module", "name", "error"),
     [
         (server, "raise_file_limit", RAW),
-        (listening, "bind_all", IN_WORDS),
+        (server, "bind_all", IN_WORDS),
         (server, "lock_and_read", IN_WORDS),
         (startup, "find_assignments", RAW),
         (startup, "_reserve_adopted_producers", IN_WORDS),
         (engine, "Metadata", RAW),
         (log_cleaner, "LogCleaner", NO_THREADS),
         (engine, "ProducerIds", RAW),
-        (server, "bind_handlers", NO_THREADS),
+        (server, "bind_endpoints", NO_THREADS),
     ],
 )
 async def test_whatever_fails_in_a_start_it_holds_nothing_then(
@@ -361,7 +362,7 @@ async def test_a_failure_in_the_second_directory_leaves_the_first(room: Room, mo
 async def test_a_partition_that_fails_to_open_ends_the_start_last(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     error = ZeroDivisionError("a bug")
     with monkeypatch.context() as patch:
-        patch.setattr(LogOpener, "_open", failing(error))
+        patch.setattr(Log, "open", failing(error))
         with pytest.raises(ZeroDivisionError):
             await room.broker().start()
     await room.check_released()
