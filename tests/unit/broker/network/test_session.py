@@ -36,7 +36,6 @@ from warmlog_broker.network.request import (
     StartedRequest,
 )
 from warmlog_broker.network.request_scheduler import State
-from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Outbox, Session, SessionContext
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
@@ -95,13 +94,12 @@ class Server:
         self.sessions: list[Session] = []
         self.timers = CountingWheel(0.05)
         lines = RepeatedLines(logging.getLogger("warmlog_broker.network.session"))
-        memory = ResponseMemory(config.queued_max_response_bytes)
         self.context = SessionContext(
             config=config,
             listener=config.all_listeners[0],
             connections=Connections(config.max_connections, config.max_connections_per_ip),
             memory=MemoryPool(config.queued_max_request_bytes, config.socket_request_max_bytes),
-            response_memory=memory,
+            response_memory=ResponseMemory(config.queued_max_response_bytes),
             lines=lines,
             outbox=Outbox(),
             tasks=Tasks(),
@@ -110,9 +108,7 @@ class Server:
             quotas=memory_quotas(asyncio.get_running_loop().time),
             make_authentication=lambda: None,
             make_codec=lambda: make_codec(config, endpoints),
-            make_send_queue=lambda transport, on_sent: SendQueue(
-                transport, cold_readers=cold_readers, uses_sendfile=True, memory=memory, lines=lines, on_sent=on_sent
-            ),
+            cold_readers=cold_readers,
         )
 
     def _handle(self, key: int, context: RequestContext, message: Message, *_: BatchSource) -> Response:
