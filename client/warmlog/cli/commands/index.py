@@ -15,6 +15,7 @@ from warmlog.cli.terminal.paths import DIRECTORY, NEW_FILE
 if TYPE_CHECKING:
     from warmlog.cli.index_trace.trace import IndexShape, Trace
     from warmlog_broker.storage.index.offset_index import OffsetIndex
+    from warmlog_broker.storage.index.search import Probe
     from warmlog_broker.storage.index.time_index import TimeIndex
 
 LINE_WIDTH = 100
@@ -59,19 +60,19 @@ def trace(
     from warmlog_broker.storage.index.offset_index import OffsetIndex
     from warmlog_broker.storage.index.time_index import TimeIndex
 
+    probe: Probe = int  # of an index of entries that are numbered from 0
     if (directory is None) == (entries is None):
         raise click.BadParameter("give a partition's directory or --entries, not both", param_hint="DIR")
     if png is not None:
         check_pillow()
-    index_class = OffsetIndex if kind == "offset" else TimeIndex
+    index_class: type[OffsetIndex | TimeIndex] = OffsetIndex if kind == "offset" else TimeIndex
     with ExitStack() as stack:
         if directory is None:
             assert entries is not None
-            name, base_offset, probe = "an index", 0, int
+            name, base_offset = "an index", 0
         else:
-            index = stack.enter_context(
-                _open_index(directory, target if kind == "offset" else None, segment, index_class)
-            )
+            index = _open_index(directory, target if kind == "offset" else None, segment, index_class)
+            stack.callback(index.close)
             name, entries, probe = str(index.path), index.entries, index.probe(index.key)
             base_offset = index.base_offset if kind == "offset" else 0
         shape = IndexShape(name, entries, index_class.entry_bytes, index_class.warm_entries, page_bytes, probe)
