@@ -454,12 +454,6 @@ class BrokerSettings:
         return tuple(Path(name.strip()) for name in self.data_dirs.split(",") if name.strip())
 
     @property
-    def address(self) -> tuple[str, int]:
-        """Host and port of the first listener."""
-        first = self.all_listeners[0]
-        return first.host, first.port
-
-    @property
     def all_listeners(self) -> tuple[Listener, ...]:
         """The listeners of `listeners`, or the one of `listen`."""
         if self.listeners:

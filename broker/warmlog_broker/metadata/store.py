@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
-from warmlog_broker.metadata.metadata_log import Entry, MetadataLog, MetadataState, ProducerIdsReserved
+from warmlog_broker.metadata.metadata_log import Entry, MetadataLog, ProducerIdsReserved
 
 BLOCK_IDS = 1000
 """How many producer ids are reserved on disk at a time: a flush for each thousand producers, and 1000 of 2^63 ids lost
@@ -15,15 +15,12 @@ class Metadata:
     """Owns the MetadataLog while the broker runs."""
 
     def __init__(self, log: MetadataLog, threads: Executor) -> None:
+        self.state = log.state
+        """The state on disk. Only `commit` changes it."""
         self._log = log
         self._threads = threads
         self._turn = asyncio.Lock()
         self._deferred: list[Entry] = []
-
-    @property
-    def state(self) -> MetadataState:
-        """The state on disk. Only `commit` changes it."""
-        return self._log.state
 
     async def commit(self, entries: Sequence[Entry]) -> None:
         """Return once `entries` are on disk and in the state.
@@ -37,7 +34,7 @@ class Metadata:
             self._deferred.clear()
             await asyncio.get_running_loop().run_in_executor(self._threads, self._log.flush)
             for entry in group:
-                self._log.state.apply(entry)
+                self.state.apply(entry)
 
     def note(self, entry: Entry) -> None:
         """Write `entry`, on which nothing depends, with the next commit."""

@@ -101,7 +101,7 @@ class GroupMetrics:
             self._add(lags, name, place, topic, offset)
         times_ms = self._times_ms = await self._look_up(lags.unread)
         targets = CounterMetricFamily("warmlog_group_target_assignments", "Targets of groups computed")
-        targets.add_metric([], self._services.coordinators.groups.target_count)
+        targets.add_metric([], self._services.coordinators.groups.targets.count)
         seconds = lags.seconds(times_ms, now_ms())
         gauges = partial(labelled, GaugeMetricFamily)
         return [

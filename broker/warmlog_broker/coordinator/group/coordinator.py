@@ -19,7 +19,8 @@ from warmlog_broker.coordinator.framework.decision import Decision, PartitionId
 from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.framework.shard import Coordinator, ShardSurroundings
 from warmlog_broker.coordinator.group.decisions import membership, offsets
-from warmlog_broker.coordinator.group.decisions.state import Group, Groups, KnownTopic, Limits
+from warmlog_broker.coordinator.group.decisions.records import KnownTopic
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.duties import GroupShard, Sessions, Targets, Waits
 from warmlog_broker.coordinator.group.patterns import Patterns
@@ -110,7 +111,7 @@ class GroupCoordinator:
         self._sessions = Sessions(
             around.timers, now_ms=self._steady_ms, now_s=loop.time, lines=around.lines, tasks=self.tasks
         )
-        self._targets = Targets(config, self._subscriptions, slices, self.tasks, holdings.check)
+        self.targets = Targets(config, self._subscriptions, slices, self.tasks, holdings.check)
         self._commits: dict[tuple[str, str], deque[int]] = {}
         """By group and member id: the numbers of the commits that are not decided or not durable yet, rising."""
         self.waits = Waits()
@@ -134,11 +135,6 @@ class GroupCoordinator:
     def active_groups(self) -> list[Group]:
         """Return the groups of all shards that are loaded, to be looked at."""
         return [group for shard in self._coordinator.active for group in shard.state]
-
-    @property
-    def target_count(self) -> int:
-        """How many targets of groups were computed, since the start."""
-        return self._targets.count
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -342,12 +338,12 @@ class GroupCoordinator:
     def unloaded(self, shard: GroupShard) -> None:
         """As `ShardWatcher`."""
         self._sessions.forget(shard)
-        self._targets.forget(shard)
+        self.targets.forget(shard)
         self.waits.wake_all()
 
     def changed(self, shard: GroupShard, key: str) -> None:
         """As `ShardWatcher`."""
-        self._targets.changed(shard, key)
+        self.targets.changed(shard, key)
         group = shard.state.get(key)
         if group is None or group.has_news:
             self.waits.changed(key)
@@ -386,7 +382,7 @@ class GroupCoordinator:
                 if pattern.problem and not was_refused:
                     _log.warning("members of groups get no topics by a pattern: %s", pattern.problem)
             async for shard, name in self._in_turns():
-                self._targets.consider(shard, name)
+                self.targets.consider(shard, name)
 
     async def _expire_offsets(self) -> None:
         while True:

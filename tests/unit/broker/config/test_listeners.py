@@ -65,7 +65,6 @@ def test_listen_is_short_for_one_listener_called_default() -> None:
     config = BrokerConfig.from_settings({**DIRECTORY, "advertised.listeners": "default=a.example:7400"})
     expected = Listener("default", SecurityProtocol.PLAINTEXT, "127.0.0.1", 7400, ("a.example", 7400))
     assert config.all_listeners == (expected,)
-    assert config.address == ("127.0.0.1", 7400)
 
 
 def test_listen_and_listeners_exclude_each_other() -> None:

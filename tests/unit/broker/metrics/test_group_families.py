@@ -42,7 +42,9 @@ class Broker:
         self.services: Any = SimpleNamespace(
             config=SimpleNamespace(metrics_max_groups=10),
             topics=SimpleNamespace(find={"orders": topic}.get),
-            coordinators=SimpleNamespace(groups=SimpleNamespace(active_groups=lambda: [self.group], target_count=0)),
+            coordinators=SimpleNamespace(
+                groups=SimpleNamespace(active_groups=lambda: [self.group], targets=SimpleNamespace(count=0))
+            ),
             cold_readers=ThreadPoolExecutor(1),
         )
 

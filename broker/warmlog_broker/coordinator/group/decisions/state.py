@@ -17,33 +17,9 @@ from warmlog_broker.coordinator.framework.decision import (
     holds_anything,
     set_or_remove,
 )
-from warmlog_broker.coordinator.group.decisions.records import (
-    AssignmentKey,
-    AssignmentValue,
-    GroupKey,
-    GroupValue,
-    KnownTopic,
-    MemberKey,
-    MemberValue,
-    OffsetKey,
-    OffsetValue,
-    OfGroup,
-    PendingKey,
-    PendingValue,
-    ShareKey,
-    ShareValue,
-    TargetKey,
-    TargetValue,
-    by_topic,
-    put,
-    read,
-    unpack_epochs,
-    unpack_share,
-)
+from warmlog_broker.coordinator.group.decisions import records
 from warmlog_protocol.errors import FencedInstanceId, InvalidGroupId, TooManyGroups, UnknownMemberId
 from warmlog_protocol.messages.coordinators.groups import TopicPartitions
-
-__all__ = ["Group", "Groups", "KnownTopic", "Limits", "Member", "TopicsView"]
 
 NO_TOPICS = 0
 """A set of topics is an integer, see `decisions/subscriptions`."""
@@ -58,14 +34,14 @@ GROUP_BYTES = 1500
 def held_bytes(value: Value | None) -> int:
     """Return what a value takes in memory, about; 0 for None. Only what a client can make large or many counts."""
     match value:
-        case MemberValue():
+        case records.MemberValue():
             pattern_bytes = 8192 if value.pattern else 0  # two bits for each topic
             return 2500 + pattern_bytes + sum(len(name) + 60 for name in value.topics)
-        case OffsetValue():
+        case records.OffsetValue():
             return 400 + len(value.metadata) + len(value.topic)
-        case PendingValue():
+        case records.PendingValue():
             return 400 + sum(held_bytes(each.value) for each in value.offsets)
-        case TargetValue():
+        case records.TargetValue():
             return sum(250 + len(topic.name) + 400 * topic.partitions for topic in value.topics)
     return 0
 
@@ -91,11 +67,11 @@ class TopicsView(Protocol):
         """Return whether the principal of a member may know of the topic."""
         ...
 
-    def by_name(self, name: str) -> KnownTopic | None:
+    def by_name(self, name: str) -> records.KnownTopic | None:
         """Return the topic that has this name now."""
         ...
 
-    def by_id(self, topic_id: bytes) -> KnownTopic | None:
+    def by_id(self, topic_id: bytes) -> records.KnownTopic | None:
         """Return the topic with this id; None if it was deleted."""
         ...
 
@@ -135,7 +111,7 @@ class Member:
     """A member. It holds what it is assigned and what it is revoking: these belong to it and to no other member."""
 
     member_id: str
-    settings: MemberValue = field(default_factory=MemberValue)
+    settings: records.MemberValue = field(default_factory=records.MemberValue)
     """As it gave them: its ids, subscription and timeouts."""
     target: frozenset[PartitionId] = frozenset()
     """What the target of the group gives to it; a part may still be held by others."""
@@ -188,11 +164,11 @@ class Group:
     target_epoch: int = 0
     """The group's epoch when the target was computed."""
     assignor: str = ""
-    topics: dict[bytes, KnownTopic] = field(default_factory=dict)
+    topics: dict[bytes, records.KnownTopic] = field(default_factory=dict)
     """By id: the topics that the target was computed for, and deleted ones of which members still hold partitions."""
     members: dict[str, Member] = field(default_factory=dict)
-    offsets: dict[PartitionId, OffsetValue] = field(default_factory=dict)
-    pending: dict[int, PendingValue] = field(default_factory=dict)
+    offsets: dict[PartitionId, records.OffsetValue] = field(default_factory=dict)
+    pending: dict[int, records.PendingValue] = field(default_factory=dict)
     """By producer id: what open transactions commit, and the epochs in which ended ones have."""
 
     instances: dict[str, str] = field(default_factory=dict)
@@ -222,36 +198,36 @@ class Group:
         """Return partitions that members hold or the target names as a message has them."""
         return [
             TopicPartitions(topic_id, self.topics[topic_id].name, numbers)
-            for topic_id, numbers in by_topic(partitions).items()
+            for topic_id, numbers in records.by_topic(partitions).items()
         ]
 
     def is_bare(self) -> bool:
         """Return whether no record of it is left."""
         return not (self.epoch or self.target_epoch or self.members or self.offsets or self.pending or self.owner)
 
-    def replay(self, key: OfGroup, value: Any) -> None:
+    def replay(self, key: records.OfGroup, value: Any) -> None:
         """Change what is known by a record; None for a tombstone."""
         match key:
-            case OffsetKey():
+            case records.OffsetKey():
                 partition = PartitionId(key.topic_id, key.partition)
                 self.changed_size(self.offsets.get(partition), value)
                 set_or_remove(self.offsets, partition, value)
-            case PendingKey():
+            case records.PendingKey():
                 self.changed_size(self.pending.get(key.producer_id), value)
                 set_or_remove(self.pending, key.producer_id, value)
-            case GroupKey():
-                group = value or GroupValue()
+            case records.GroupKey():
+                group = value or records.GroupValue()
                 self.epoch, self.empty_since_ms, self.owner = group.epoch, group.empty_since_ms, group.owner
-            case TargetKey():
-                target = value or TargetValue()
+            case records.TargetKey():
+                target = value or records.TargetValue()
                 self.target_epoch, self.assignor, self.has_news = target.epoch, target.assignor, True
-                self.changed_size(TargetValue(topics=tuple(self.topics.values())), target)
+                self.changed_size(records.TargetValue(topics=tuple(self.topics.values())), target)
                 self.topics = {topic.topic_id: topic for topic in target.topics}
-            case MemberKey():
+            case records.MemberKey():
                 _replay_member(self, key.member_id, value)
-            case ShareKey():
+            case records.ShareKey():
                 _replay_share(self, key.member_id, value)
-            case AssignmentKey():
+            case records.AssignmentKey():
                 _replay_assignment(self, key.member_id, value)
 
     def changed_size(self, old: Value | None, new: Value | None) -> None:
@@ -274,7 +250,7 @@ class Groups(OwnedState[Group]):
 
     def replay(self, record: Record) -> None:
         """Change the state by the next record of the log. ValueError for a damaged record."""
-        entry = read(record)
+        entry = records.read(record)
         if entry is None:
             return
         key, value = entry
@@ -338,7 +314,7 @@ def _watch_revocation(member: Member, now_ms: int) -> None:
         member.revoking_since_ms = now_ms
 
 
-def _replay_member(group: Group, member_id: str, value: MemberValue | None) -> None:
+def _replay_member(group: Group, member_id: str, value: records.MemberValue | None) -> None:
     old = group.members.get(member_id)
     if old is not None and group.instances.get(old.settings.instance_id) == member_id:
         del group.instances[old.settings.instance_id]
@@ -367,15 +343,15 @@ def _member(group: Group, member_id: str) -> Member:
     return found
 
 
-def _replay_share(group: Group, member_id: str, value: ShareValue | None) -> None:
+def _replay_share(group: Group, member_id: str, value: records.ShareValue | None) -> None:
     if value is None:
         if member_id in group.members:
             group.members[member_id].target = frozenset()
         return
-    _member(group, member_id).target = unpack_share(value)
+    _member(group, member_id).target = records.unpack_share(value)
 
 
-def _replay_assignment(group: Group, member_id: str, value: AssignmentValue | None) -> None:
+def _replay_assignment(group: Group, member_id: str, value: records.AssignmentValue | None) -> None:
     if value is None:
         if member_id in group.members:
             _hold(group, group.members[member_id], {}, {})
@@ -384,7 +360,7 @@ def _replay_assignment(group: Group, member_id: str, value: AssignmentValue | No
     if value.epoch != member.epoch:
         member.owned = member.revoking_since_ms = None
     member.epoch, member.previous_epoch = value.epoch, value.previous_epoch
-    _hold(group, member, unpack_epochs(value.assigned), unpack_epochs(value.revoking))
+    _hold(group, member, records.unpack_epochs(value.assigned), records.unpack_epochs(value.revoking))
 
 
 def _hold(group: Group, member: Member, assigned: dict[PartitionId, int], revoking: dict[PartitionId, int]) -> None:
@@ -419,7 +395,7 @@ def created(group: Group | None, name: str, owner: str, more_bytes: int, limits:
             limits.may_hold(group.owner, more_bytes)
         return []
     limits.may_hold(owner, GROUP_BYTES + more_bytes)
-    return [put(GroupKey(name), GroupValue(owner=owner))] if owner else []
+    return [records.put(records.GroupKey(name), records.GroupValue(owner=owner))] if owner else []
 
 
 def valid_member(group: Group | None, name: str, member_id: str, instance_id: str) -> Member:

@@ -7,22 +7,7 @@ from typing import Any, NamedTuple
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import OwnedState, PartitionId, Record, holds_anything, set_or_remove
-from warmlog_broker.coordinator.transaction.decisions.records import (
-    GroupKey,
-    GroupValue,
-    IdKey,
-    IdValue,
-    JobKey,
-    JobValue,
-    MemberKey,
-    MemberStatus,
-    MemberValue,
-    OfId,
-    PartitionKey,
-    PartitionValue,
-    Status,
-    read,
-)
+from warmlog_broker.coordinator.transaction.decisions import records
 from warmlog_protocol.errors import (
     InconsistentTopicId,
     InvalidRequest,
@@ -40,7 +25,8 @@ MAX_MEMBERS = 20_000
 """Of one job."""
 MAX_PARTS = 30_000
 """The partitions and groups of one producer's transaction: one decision closes them, which must fit into a segment."""
-_DECIDED = (Status.COMMITTING, Status.ABORTING)
+
+_DECIDED = (records.Status.COMMITTING, records.Status.ABORTING)
 
 
 class Incarnation(NamedTuple):
@@ -65,18 +51,18 @@ class TransactionalId:
     """The transactional id of a producer, and what belongs to its transaction until that has ended everywhere."""
 
     transactional_id: str
-    value: IdValue
-    partitions: dict[PartitionId, PartitionValue] = field(default_factory=dict)
-    groups: dict[str, GroupValue] = field(default_factory=dict)
+    value: records.IdValue
+    partitions: dict[PartitionId, records.PartitionValue] = field(default_factory=dict)
+    groups: dict[str, records.GroupValue] = field(default_factory=dict)
 
-    def replay(self, key: OfId, value: Any) -> None:
+    def replay(self, key: records.OfId, value: Any) -> None:
         """Change what is known by a record; None for a tombstone."""
         match key:
-            case IdKey():
+            case records.IdKey():
                 self.value = value
-            case PartitionKey():
+            case records.PartitionKey():
                 set_or_remove(self.partitions, PartitionId(key.topic_id, key.partition), value)
-            case GroupKey():
+            case records.GroupKey():
                 set_or_remove(self.groups, key.group, value)
 
     @property
@@ -111,7 +97,7 @@ class TransactionalId:
         """What is decided and not carried out."""
         if not self.is_ending:
             return []
-        commits = self.value.status is Status.COMMITTING
+        commits = self.value.status is records.Status.COMMITTING
         return [Outcome(self.producer, commits, tuple(self.partitions), tuple(self.groups))]
 
 
@@ -119,8 +105,8 @@ class TransactionalId:
 class Slot:
     """A slot of a job, and the partitions that its producer writes to."""
 
-    value: MemberValue
-    partitions: dict[PartitionId, PartitionValue] = field(default_factory=dict)
+    value: records.MemberValue
+    partitions: dict[PartitionId, records.PartitionValue] = field(default_factory=dict)
 
     @property
     def producer(self) -> Incarnation:
@@ -137,33 +123,35 @@ class Job:
     """The transactional id of a job: the open transaction of one version, and its members."""
 
     transactional_id: str
-    value: JobValue
+    value: records.JobValue
     members: dict[int, Slot] = field(default_factory=dict)
     """By slot, those that are free included."""
     slots: dict[int, int] = field(default_factory=dict)
     """By producer id."""
-    free: dict[int, MemberValue] = field(default_factory=dict)
+    free: dict[int, records.MemberValue] = field(default_factory=dict)
     """The slots that belong to no member."""
-    _partitions: dict[int, dict[PartitionId, PartitionValue]] = field(default_factory=dict, compare=False)
+    _partitions: dict[int, dict[PartitionId, records.PartitionValue]] = field(default_factory=dict, compare=False)
     """Those of the members, by slot: in a compacted log they may come before their member."""
     _part_count: int = field(default=0, compare=False)
 
-    def replay(self, key: OfId, value: Any) -> None:
+    def replay(self, key: records.OfId, value: Any) -> None:
         """Change what is known by a record; None for a tombstone."""
         match key:
-            case JobKey():
+            case records.JobKey():
                 self.value = value
-            case MemberKey():
+            case records.MemberKey():
                 self._replay_member(key.slot, value)
-            case PartitionKey():
+            case records.PartitionKey():
                 partitions = self._partitions.setdefault(key.slot, {})
                 self._part_count -= len(partitions)
                 set_or_remove(partitions, PartitionId(key.topic_id, key.partition), value)
                 self._part_count += len(partitions)
 
-    def _replay_member(self, slot: int, value: MemberValue | None) -> None:
+    def _replay_member(self, slot: int, value: records.MemberValue | None) -> None:
         found = self.members.get(slot)
-        set_or_remove(self.free, slot, value if value is not None and value.status is MemberStatus.FREE else None)
+        set_or_remove(
+            self.free, slot, value if value is not None and value.status is records.MemberStatus.FREE else None
+        )
         if value is None:
             if found is not None:
                 del self.members[slot], self.slots[found.value.producer_id]
@@ -175,7 +163,7 @@ class Job:
             found.value = value
 
     @property
-    def partitions(self) -> Mapping[PartitionId, PartitionValue]:
+    def partitions(self) -> Mapping[PartitionId, records.PartitionValue]:
         """Those of all members."""
         return {each: value for member in self.members.values() for each, value in member.partitions.items()}
 
@@ -196,8 +184,10 @@ class Job:
     @property
     def outcomes(self) -> list[Outcome]:
         """What is decided and not carried out."""
-        winners = frozenset(self.value.winners if self.value.status is Status.COMMITTING else ())
-        decided = (MemberStatus.WRITING, MemberStatus.ABORTING) if self.is_ending else (MemberStatus.ABORTING,)
+        winners = frozenset(self.value.winners if self.value.status is records.Status.COMMITTING else ())
+        decided = [records.MemberStatus.ABORTING]
+        if self.is_ending:
+            decided.append(records.MemberStatus.WRITING)
         return [
             Outcome(member.marker, slot in winners, tuple(member.partitions))
             for slot, member in self.members.items()
@@ -205,7 +195,7 @@ class Job:
         ]
 
 
-def check_topics(partitions: Iterable[tuple[PartitionId, PartitionValue]]) -> None:
+def check_topics(partitions: Iterable[tuple[PartitionId, records.PartitionValue]]) -> None:
     """Raise InconsistentTopicId if a topic was recreated since one of its partitions was enrolled.
 
     What was written before is gone with the old topic, so the rest must not be committed.
@@ -275,12 +265,12 @@ class Transactions(OwnedState[TransactionalId | Job]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._early: dict[str, list[tuple[OfId, Any]]] = {}
+        self._early: dict[str, list[tuple[records.OfId, Any]]] = {}
         """What belongs to ids that come later: compaction leaves the last record of an id after those of its parts."""
 
     def replay(self, record: Record) -> None:
         """Change the state by the next record of the log. ValueError for a damaged record."""
-        entry = read(record)
+        entry = records.read(record)
         if entry is None:
             return
         key, value = entry
@@ -296,14 +286,14 @@ class Transactions(OwnedState[TransactionalId | Job]):
         found = self._found.get(transactional_id)
         return ("", 0) if found is None else (found.value.owner, found.size_bytes)
 
-    def _replay(self, key: OfId, value: Any) -> None:
+    def _replay(self, key: records.OfId, value: Any) -> None:
         found = self._found.get(key.transactional_id)
-        if isinstance(key, (IdKey, JobKey)) and value is None:
+        if isinstance(key, (records.IdKey, records.JobKey)) and value is None:
             self._found.pop(key.transactional_id, None)
             self._early.pop(key.transactional_id, None)
-        elif isinstance(key, IdKey) and not isinstance(found, TransactionalId):
+        elif isinstance(key, records.IdKey) and not isinstance(found, TransactionalId):
             self._begin(TransactionalId(key.transactional_id, value))
-        elif isinstance(key, JobKey) and not isinstance(found, Job):
+        elif isinstance(key, records.JobKey) and not isinstance(found, Job):
             self._begin(Job(key.transactional_id, value))
         elif found is not None:
             found.replay(key, value)

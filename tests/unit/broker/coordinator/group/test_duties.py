@@ -14,7 +14,8 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.framework.shard import Shard, ShardSurroundings
 from warmlog_broker.coordinator.group.decisions.membership import heartbeat
-from warmlog_broker.coordinator.group.decisions.state import Groups, KnownTopic, Limits
+from warmlog_broker.coordinator.group.decisions.records import KnownTopic
+from warmlog_broker.coordinator.group.decisions.state import Groups, Limits
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.duties import GRACE_MS, Sessions, Targets, Waits
 from warmlog_broker.replica.partition import Partition as ServedPartition
