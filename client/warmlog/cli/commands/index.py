@@ -1,5 +1,6 @@
 """`warmlog index`: show what a search in an index reads."""
 
+import os
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -64,6 +65,10 @@ def trace(
     if (directory is None) == (entries is None):
         raise click.BadParameter("give a partition's directory or --entries, not both", param_hint="DIR")
     if png is not None:
+        if not png.parent.is_dir():
+            raise click.BadParameter(f"{png.parent} is not a directory", param_hint="--png")
+        if not os.access(png if png.exists() else png.parent, os.W_OK):
+            raise click.BadParameter(f"{png} is not writable", param_hint="--png")
         check_pillow()
     index_class: type[OffsetIndex | TimeIndex] = OffsetIndex if kind == "offset" else TimeIndex
     with ExitStack() as stack:
