@@ -13,17 +13,9 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID, uuid5
 
+import warmlog
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import BatchHeader, RecordBatch, iter_batches, placement_prefix, read_header
-from warmlog_protocol.errors import (
-    ApiError,
-    DuplicateSequence,
-    ErrorCode,
-    OffsetOutOfRange,
-    OutOfOrderSequence,
-    RemoteProtocolError,
-    UnknownTopicOrPartition,
-)
 from warmlog_protocol.wire.connection import Request, ServerConnection
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -87,8 +79,8 @@ class FakePartition:
                 return base_offset
         if last and header.base_sequence != (last[-1][1] + 1) & 0x7FFFFFFF:
             if header.base_sequence < last[0][0]:
-                raise DuplicateSequence("older than the five remembered")
-            raise OutOfOrderSequence(f"sequence {header.base_sequence} after {last[-1][1]}")
+                raise warmlog.DuplicateSequence("older than the five remembered")
+            raise warmlog.OutOfOrderSequence(f"sequence {header.base_sequence} after {last[-1][1]}")
         last.append((header.base_sequence, header.last_sequence, self.next_offset))
         self.producers[header.producer_id] = (header.producer_epoch, last)
         return None
@@ -115,12 +107,12 @@ class FakeBroker:
         self.faults: deque[Fault] = deque()
         self.produced: list[m.ProduceRequest] = []
         self.handshakes: list[m.HandshakeRequest] = []
-        self.fetch_error: Callable[[m.FetchPartition], ApiError | None] = lambda _: None
+        self.fetch_error: Callable[[m.FetchPartition], warmlog.ApiError | None] = lambda _: None
         self.next_offset: Callable[[m.FetchPartition], int] = lambda _: -1
         """Where a reader is told to go on."""
         self.diverging: Callable[[m.FetchPartition], m.DivergingEpoch | None] = lambda _: None
         """Where it says that the log was cut: nothing is read then."""
-        self.refusal: Callable[[m.Message], ApiError | None] = lambda _: None
+        self.refusal: Callable[[m.Message], warmlog.ApiError | None] = lambda _: None
         """With what a request other than Produce and Fetch is refused."""
         self.further_handlers: dict[type[m.Message], Callable[..., m.Message]] = {}
         """What other requests are answered with."""
@@ -198,7 +190,7 @@ class FakeBroker:
                 for request in _requests(connection, data):
                     if not self.is_silent:
                         self._handle(connection, writer, request)
-        except (ConnectionError, RemoteProtocolError, asyncio.CancelledError):
+        except (ConnectionError, warmlog.RemoteProtocolError, asyncio.CancelledError):
             pass
         finally:
             self._writers.discard(writer)
@@ -227,7 +219,7 @@ class FakeBroker:
         }
         try:
             response = connection.respond(request.correlation_id, handlers[type(request.message)](request.message))
-        except ApiError as error:
+        except warmlog.ApiError as error:
             response = connection.refuse(request.correlation_id, error)
         writer.write(response)
 
@@ -243,7 +235,7 @@ class FakeBroker:
 
     def _topic_metadata(self, name: str) -> m.TopicMetadata:
         if name not in self.topics:
-            return m.TopicMetadata(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, bytes(16), [])
+            return m.TopicMetadata(warmlog.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, bytes(16), [])
         partitions = [m.PartitionMetadata(0, i, 0, 0, [0], [0]) for i in range(len(self.topics[name]))]
         return m.TopicMetadata(0, name, topic_id(name), partitions)
 
@@ -300,29 +292,29 @@ class FakeBroker:
     def _append(self, message: m.ProduceRequest, payload: bytes, fault: Fault) -> list[m.ProducedPartition]:
         results = []
         refusals = {
-            Fault.STORAGE_ERROR: ErrorCode.KAFKA_STORAGE_ERROR,
-            Fault.TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
-            Fault.UNKNOWN_PRODUCER: ErrorCode.UNKNOWN_PRODUCER_ID,
+            Fault.STORAGE_ERROR: warmlog.ErrorCode.KAFKA_STORAGE_ERROR,
+            Fault.TOO_LARGE: warmlog.ErrorCode.MESSAGE_TOO_LARGE,
+            Fault.UNKNOWN_PRODUCER: warmlog.ErrorCode.UNKNOWN_PRODUCER_ID,
         }
         position = 0
         for part in message.partitions:
             data = payload[position : position + part.size_bytes]
             position += part.size_bytes
-            code: int = refusals.get(fault, ErrorCode.NONE)
+            code: int = refusals.get(fault, warmlog.ErrorCode.NONE)
             if fault is Fault.UNKNOWN_PRODUCER and self._partition(part.topic, part.partition).has(data):
-                code = ErrorCode.NONE
+                code = warmlog.ErrorCode.NONE
             base_offset = -1
             try:
                 if not code:
                     base_offset = self._partition(part.topic, part.partition).append(data)
-            except ApiError as error:
+            except warmlog.ApiError as error:
                 code = error.code
             results.append(m.ProducedPartition(part.topic, part.partition, code, "as ordered", base_offset))
         return results
 
     def _partition(self, topic: str, partition: int) -> FakePartition:
         if topic not in self.topics or partition >= len(self.topics[topic]):
-            raise UnknownTopicOrPartition(f"{topic}-{partition}")
+            raise warmlog.UnknownTopicOrPartition(f"{topic}-{partition}")
         return self.topics[topic][partition]
 
     # --- Fetch ------------------------------------------------------------------------------------------------------
@@ -361,15 +353,15 @@ class FakeBroker:
                 partition = self._partition(asked.topic, asked.partition)
                 high_watermark, log_start_offset = partition.next_offset, partition.log_start_offset
                 if not log_start_offset <= asked.fetch_offset <= high_watermark:
-                    raise OffsetOutOfRange(f"offset {asked.fetch_offset}")
+                    raise warmlog.OffsetOutOfRange(f"offset {asked.fetch_offset}")
                 for base_offset, batch in () if diverging else partition.batches:
                     if base_offset + read_header(batch).last_offset_delta >= asked.fetch_offset:
                         if payload + data and len(data) + len(batch) > asked.max_bytes:
                             break
                         data += batch
-            except ApiError as raised:
+            except warmlog.ApiError as raised:
                 error = raised
-            code = ErrorCode.NONE if error is None else error.code
+            code = warmlog.ErrorCode.NONE if error is None else error.code
             parts.append(
                 m.FetchedPartition(
                     asked.topic,

@@ -6,17 +6,10 @@ It is a part of a FakeBroker. Heartbeats, commits and what members say they own 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import warmlog
 from fake_broker import FakeBroker, topic_id
 from warmlog.consumer.group.membership import Owned, messages_of, partitions_of
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import (
-    ApiError,
-    FencedInstanceId,
-    NonEmptyGroup,
-    OffsetOutOfRange,
-    StaleMemberEpoch,
-    UnknownMemberId,
-)
 
 INTERVAL_MS = 20
 
@@ -52,7 +45,7 @@ class FakeCoordinator:
     metadata: dict[Owned, str] = field(default_factory=dict)
     left: list[int] = field(default_factory=list)
     """The epochs with which members left."""
-    refuses: Callable[[m.GroupHeartbeatRequest], ApiError | None] = lambda _: None
+    refuses: Callable[[m.GroupHeartbeatRequest], warmlog.ApiError | None] = lambda _: None
     interval_ms: int = INTERVAL_MS
     is_settled: bool = True
 
@@ -108,9 +101,9 @@ class FakeCoordinator:
 
     def _known(self, member_id: str) -> FakeMember:
         if member_id in self.fenced:
-            raise FencedInstanceId("another process has this instance id")
+            raise warmlog.FencedInstanceId("another process has this instance id")
         if member_id not in self.members:
-            raise UnknownMemberId("its session has expired")
+            raise warmlog.UnknownMemberId("its session has expired")
         return self.members[member_id]
 
     def _commit(self, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse:
@@ -120,15 +113,15 @@ class FakeCoordinator:
             member = self._known(request.member_id)
             owns = member.assigned | member.revoking
         elif self.members:
-            raise NonEmptyGroup("the group has members")
+            raise warmlog.NonEmptyGroup("the group has members")
         return m.OffsetCommitResponse([self._committed(part, owns) for part in request.partitions])
 
     def _committed(self, part: m.OffsetCommitPartition, owns: frozenset[Owned] | None) -> m.CommittedPartition:
         partition = Owned(part.topic_id, part.topic, part.partition)
         if owns is not None and partition not in owns:
-            return m.CommittedPartition(*partition, StaleMemberEpoch.code, "another member owns it")
+            return m.CommittedPartition(*partition, warmlog.StaleMemberEpoch.code, "another member owns it")
         if part.offset > self.most:
-            return m.CommittedPartition(*partition, OffsetOutOfRange.code, "past the log end")
+            return m.CommittedPartition(*partition, warmlog.OffsetOutOfRange.code, "past the log end")
         self.offsets[partition] = (part.offset, part.leader_epoch)
         self.metadata[partition] = part.metadata
         return m.CommittedPartition(*partition, 0, "")

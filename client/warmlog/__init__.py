@@ -20,83 +20,52 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warmlog import errors, serializers
-    from warmlog.admin.access.acls import Acl, AclDecision
-    from warmlog.admin.access.quotas import QuotaDescription
-    from warmlog.admin.access.users import UserDescription
-    from warmlog.admin.admin import Admin, BrokerInfo, LogDirDescription, TopicDescription
-    from warmlog.admin.group_descriptions import CommittedOffset, GroupDescription, MemberDescription
-    from warmlog.admin.group_lag import GroupLag
-    from warmlog.admin.group_reset import OffsetReset
-    from warmlog.admin.partition_description import PartitionDescription
-    from warmlog.admin.transactions import EnrolledPartition, TransactionDescription
-    from warmlog.consumer.consumer import Consumer, Lag
-    from warmlog.consumer.group.offsets import GroupMetadata
+    from warmlog import errors as errors
+    from warmlog import serializers as serializers
+    from warmlog.admin.access.acls import Acl as Acl
+    from warmlog.admin.access.acls import AclDecision as AclDecision
+    from warmlog.admin.access.quotas import QuotaDescription as QuotaDescription
+    from warmlog.admin.access.users import UserDescription as UserDescription
+    from warmlog.admin.admin import Admin as Admin
+    from warmlog.admin.admin import BrokerInfo as BrokerInfo
+    from warmlog.admin.admin import LogDirDescription as LogDirDescription
+    from warmlog.admin.admin import PartitionDescription as PartitionDescription
+    from warmlog.admin.admin import TopicDescription as TopicDescription
+    from warmlog.admin.group_descriptions import CommittedOffset as CommittedOffset
+    from warmlog.admin.group_descriptions import GroupDescription as GroupDescription
+    from warmlog.admin.group_descriptions import GroupLag as GroupLag
+    from warmlog.admin.group_descriptions import MemberDescription as MemberDescription
+    from warmlog.admin.group_reset import OffsetReset as OffsetReset
+    from warmlog.admin.transactions import EnrolledPartition as EnrolledPartition
+    from warmlog.admin.transactions import TransactionDescription as TransactionDescription
+    from warmlog.consumer.consumer import Consumer as Consumer
+    from warmlog.consumer.consumer import Lag as Lag
+    from warmlog.consumer.group.offsets import GroupMetadata as GroupMetadata
     from warmlog.errors import *  # noqa: F403 - the tree of errors
-    from warmlog.producer.delivery import (
-        DeliveryFuture,
-        Placed,
-        PlacedMany,
-        RecordMetadata,
-        RecordMetadataRanges,
-        Sent,
-    )
-    from warmlog.producer.producer import Producer
-    from warmlog.producer.transaction import Transaction
-    from warmlog.records.batch import Batch, Record
-    from warmlog_protocol.durability import Durability
-    from warmlog_protocol.messages import ConfigValue, GroupListing, JobDescription, LogDirReplica
-    from warmlog_transport.list_offsets import OffsetAt
+    from warmlog.producer.delivery import DeliveryFuture as DeliveryFuture
+    from warmlog.producer.delivery import Placed as Placed
+    from warmlog.producer.delivery import PlacedMany as PlacedMany
+    from warmlog.producer.delivery import RecordMetadata as RecordMetadata
+    from warmlog.producer.delivery import RecordMetadataRanges as RecordMetadataRanges
+    from warmlog.producer.delivery import Sent as Sent
+    from warmlog.producer.producer import Producer as Producer
+    from warmlog.producer.transaction import Transaction as Transaction
+    from warmlog.records.batch import Batch as Batch
+    from warmlog.records.batch import Record as Record
+    from warmlog_protocol.durability import Durability as Durability
+    from warmlog_protocol.messages import ConfigValue as ConfigValue
+    from warmlog_protocol.messages import GroupListing as GroupListing
+    from warmlog_protocol.messages import JobDescription as JobDescription
+    from warmlog_protocol.messages import LogDirReplica as LogDirReplica
+    from warmlog_transport.list_offsets import OffsetAt as OffsetAt
 
     __version__: str
 
-    __all__ = [
-        "Acl",
-        "AclDecision",
-        "Admin",
-        "Batch",
-        "BrokerInfo",
-        "CommittedOffset",
-        "ConfigValue",
-        "Consumer",
-        "DeliveryFuture",
-        "Durability",
-        "EnrolledPartition",
-        "GroupDescription",
-        "GroupLag",
-        "GroupListing",
-        "GroupMetadata",
-        "JobDescription",
-        "Lag",
-        "LogDirDescription",
-        "LogDirReplica",
-        "MemberDescription",
-        "OffsetAt",
-        "OffsetReset",
-        "PartitionDescription",
-        "Placed",
-        "PlacedMany",
-        "Producer",
-        "QuotaDescription",
-        "Record",
-        "RecordMetadata",
-        "RecordMetadataRanges",
-        "Sent",
-        "TopicDescription",
-        "Transaction",
-        "TransactionDescription",
-        "UserDescription",
-        "serializers",
-    ]
-    __all__ += errors.__all__
-
 _MODULES = {
     "warmlog.admin.access.acls": ("Acl", "AclDecision"),
-    "warmlog.admin.admin": ("Admin", "BrokerInfo", "LogDirDescription", "TopicDescription"),
-    "warmlog.admin.group_descriptions": ("CommittedOffset", "GroupDescription", "MemberDescription"),
-    "warmlog.admin.group_lag": ("GroupLag",),
+    "warmlog.admin.admin": ("Admin", "BrokerInfo", "LogDirDescription", "PartitionDescription", "TopicDescription"),
+    "warmlog.admin.group_descriptions": ("CommittedOffset", "GroupDescription", "GroupLag", "MemberDescription"),
     "warmlog.admin.group_reset": ("OffsetReset",),
-    "warmlog.admin.partition_description": ("PartitionDescription",),
     "warmlog.admin.access.quotas": ("QuotaDescription",),
     "warmlog.admin.access.users": ("UserDescription",),
     "warmlog.admin.transactions": ("EnrolledPartition", "TransactionDescription"),

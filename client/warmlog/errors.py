@@ -26,10 +26,13 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from warmlog_protocol.errors import *
-from warmlog_transport.errors import BrokerUnavailable, ClientClosed, ClientError, WrongEventLoop
+from warmlog_transport.errors import BrokerUnavailable as BrokerUnavailable
+from warmlog_transport.errors import ClientClosed as ClientClosed
+from warmlog_transport.errors import ClientError as ClientError
+from warmlog_transport.errors import WrongEventLoop as WrongEventLoop
 from warmlog_transport.errors import may_pass as may_pass
 
 E = TypeVar("E", bound=BaseException)
@@ -140,97 +143,10 @@ class MembershipLost(_ErrorWithFields, ClientError):
         self.partitions = dict(partitions)
 
 
-__all__ = [
-    "ApiError",
-    "AuthorizationFailed",
-    "BrokerUnavailable",
-    "BufferFull",
-    "ClientClosed",
-    "ClientError",
-    "ClusterAuthorizationFailed",
-    "ConcurrentTransactions",
-    "ConsumerBusy",
-    "CoordinatorLoadInProgress",
-    "CoordinatorNotAvailable",
-    "CorruptBatch",
-    "DeliveryTimeout",
-    "DiskFull",
-    "DuplicateResource",
-    "DuplicateSequence",
-    "ErrorCode",
-    "FencedInstanceId",
-    "FencedLeaderEpoch",
-    "FencedMemberEpoch",
-    "GroupAuthorizationFailed",
-    "GroupIdNotFound",
-    "GroupMaxSizeReached",
-    "GroupSubscribedToTopic",
-    "IllegalSaslState",
-    "InconsistentTopicId",
-    "InvalidConfig",
-    "InvalidGroupId",
-    "InvalidPartitions",
-    "InvalidProducerEpoch",
-    "InvalidProducerIdMapping",
-    "InvalidRecord",
-    "InvalidRegularExpression",
-    "InvalidReplicationFactor",
-    "InvalidRequest",
-    "InvalidRequiredAcks",
-    "InvalidSessionTimeout",
-    "InvalidTimestamp",
-    "InvalidTopic",
-    "InvalidTransactionTimeout",
-    "InvalidTxnState",
-    "LocalProtocolError",
-    "LogDirNotFound",
-    "LogTruncated",
-    "MembershipLost",
-    "MessageTooLarge",
-    "NeedsRestart",
-    "NonEmptyGroup",
-    "NotCoordinator",
-    "NotLeaderOrFollower",
-    "OffsetMetadataTooLarge",
-    "OffsetOutOfRange",
-    "OutOfOrderSequence",
-    "OutOfResources",
-    "PartitionerFailed",
-    "PolicyViolation",
-    "ProducerFenced",
-    "ProtocolError",
-    "RecordExpired",
-    "RecordListTooLarge",
-    "RemoteProtocolError",
-    "RequestTimedOut",
-    "ResourceNotFound",
-    "SafeMode",
-    "SaslAuthenticationFailed",
-    "StaleJobVersion",
-    "StaleMemberEpoch",
-    "StorageError",
-    "TooManyConnections",
-    "TooManyGroups",
-    "TooManyTransactionalIds",
-    "TopicAlreadyExists",
-    "TopicAuthorizationFailed",
-    "TransactionAbortable",
-    "TransactionAborted",
-    "TransactionalIdAuthorizationFailed",
-    "TransactionalIdNotFound",
-    "UnacceptableCredential",
-    "UnknownLeaderEpoch",
-    "UnknownMemberId",
-    "UnknownProducerId",
-    "UnknownServerError",
-    "UnknownTopicId",
-    "UnknownTopicOrPartition",
-    "UnreadableBatch",
-    "UnstableOffsetCommit",
-    "UnsupportedAssignor",
-    "UnsupportedSaslMechanism",
-    "UnsupportedVersion",
-    "WarmlogError",
-    "WrongEventLoop",
-    "error_from_code",
-]
+if not TYPE_CHECKING:  # type checkers take every name of the star import, and know no computed list
+    __all__ = ["ErrorCode", "error_from_code"]
+    __all__ += [
+        name
+        for name, found in vars().copy().items()
+        if isinstance(found, type) and issubclass(found, WarmlogError) and name[0] != "_"
+    ]

@@ -259,6 +259,31 @@ def _moment(word: str, now_ms: int, zone: tzinfo | None) -> int:
     return milliseconds_of(when)
 
 
+def offset_of(point: Point, earliest: int, latest: int, at_time: int | None) -> int:
+    """Return the offset of `point` in a log from `earliest` to `latest`; an offset that it does not have as it is.
+
+    `at_time` is what the broker has found for `looked_up_ms`, None if there is no such record.
+    """
+    match point.kind:
+        case PointKind.OFFSET:
+            return point.number
+        case PointKind.TAIL:
+            return max(earliest, latest - point.number)
+        case PointKind.LATEST:
+            return latest
+        case PointKind.TIME if looked_up_ms(point) is not None:
+            return latest if at_time is None else at_time
+    return earliest
+
+
+def looked_up_ms(point: Point) -> int | None:
+    """Return the time to ask the broker for, None for other points.
+
+    A time before 1970 is the start of the log: to the broker a negative number is a special offset such as -1.
+    """
+    return point.number if point.kind is PointKind.TIME and point.number >= 0 else None
+
+
 def parse_duration_ms(text: str) -> int:
     """Parse `15m`, `200ms` or a number of milliseconds. ValueError says what is expected."""
     word = text.strip().lower()

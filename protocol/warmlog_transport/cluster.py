@@ -6,6 +6,7 @@ Metadata is requested when something is unknown or a broker responded with NOT_L
 import asyncio
 import logging
 import os
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -272,6 +273,18 @@ class Cluster:
                 raise self._errors[topic.name]
         return [self._topics[topic.name] for topic in metadata.topics]
 
+    async def topics_like(self, pattern: str, *, may_be_none: bool = False) -> list[Topic]:
+        """Return the topics, without internal ones, whose whole name matches the regular expression, sorted by name.
+
+        Raises UnknownTopicOrPartition if there is none, unless `may_be_none`.
+        """
+        topics = sorted(await self.topics(None), key=lambda topic: topic.name)
+        fitting = [topic for topic in topics if re.fullmatch(pattern, topic.name)]
+        if not fitting and not may_be_none:
+            listed = ", ".join(topic.name for topic in topics) or "none"
+            raise UnknownTopicOrPartition(f"no topic matches the pattern {pattern!r}; there are {listed}")
+        return fitting
+
     async def call(
         self,
         message: Message,
@@ -322,7 +335,12 @@ class Cluster:
         while True:
             is_sent = False
             try:
-                connection = await (self._any_connection() if partition is None else self._leading(*partition))
+                if partition is None:
+                    connection = await self._any_connection()
+                elif (link := self.leader(*partition)) is not None:
+                    connection = await link.connected()
+                else:
+                    raise self.no_leader(*partition)
                 is_sent = True
                 limit_s = min(request_s, retries.left_s) if is_repeatable else retries.left_s
                 return await connection.ask(message, timeout_ms=max(int(limit_s * 1000), 1)), connection.address
@@ -336,12 +354,6 @@ class Cluster:
                     self.refresh_soon([partition[0]])
                 if is_final or (is_sent and not is_repeatable) or not await retries.pause():
                     raise
-
-    async def _leading(self, topic: str, partition: int) -> Connection:
-        link = self.leader(topic, partition)
-        if link is None:
-            raise self.no_leader(topic, partition)
-        return await link.connected()
 
     def _link(self, address: Address) -> BrokerLink:
         link = self._links.get(address)

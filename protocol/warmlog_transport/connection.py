@@ -261,8 +261,9 @@ class Connection(asyncio.BufferedProtocol):
             if (waiting := self._waiting.pop(response.correlation_id, None)) is not None:
                 on_response, timer = waiting
                 timer.cancel()
-                if self._throttle.note(response.result, self._loop.time()):
-                    self._wait_for_quota()
+                if self._throttle.note(response.result, self._loop.time()) and self._lost is None:
+                    self._end_wait()
+                    self._throttled = self._loop.call_at(self._throttle.until_s, self._continue)
                 on_response(response.owned())
 
     def _receive_much_at_once(self) -> None:
@@ -292,11 +293,6 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- within -----------------------------------------------------------------------------------------------------
 
-    def _wait_for_quota(self) -> None:
-        if self._lost is None:
-            self._end_wait()
-            self._throttled = self._loop.call_at(self._throttle.until_s, self._continue)
-
     def _continue(self) -> None:
         self._throttled = None
         self._write()
@@ -323,18 +319,15 @@ class Connection(asyncio.BufferedProtocol):
         """End the connection, unless the broker did not read it meanwhile: then `timeout_s` begins after that."""
         due_s = self._throttle.until_s + timeout_s
         if due_s <= self._loop.time():
-            self._time_out(request, timeout_s)
+            error = BrokerUnavailable(f"broker {self.address} did not respond to {request} within {timeout_s:g} s")
+            _log.warning("%s: closing the connection", error)
+            self._end(error)
+            if self._transport is not None:
+                self._transport.abort()
             return
         on_response, _ = self._waiting[correlation_id]
         timer = self._loop.call_at(due_s, self._look_after, correlation_id, request, timeout_s)
         self._waiting[correlation_id] = (on_response, timer)
-
-    def _time_out(self, request: str, timeout_s: float) -> None:
-        error = BrokerUnavailable(f"broker {self.address} did not respond to {request} within {timeout_s:g} s")
-        _log.warning("%s: closing the connection", error)
-        self._end(error)
-        if self._transport is not None:
-            self._transport.abort()
 
     def _end(self, error: WarmlogError) -> None:
         """End the connection with `error`, unless it has ended, and pass it to all waiting requests."""

@@ -108,12 +108,9 @@ def _may_pass(
         return False
     if not result.retriable or isinstance(result, UnknownTopicOrPartition):
         return False
-    if not waits_for_offline and _is_offline(cluster, tp):
+    # The metadata say so; a storage error alone does not: the partition may be moving, or the disk full.
+    is_offline = cluster.leader(*tp) is None and isinstance(cluster.no_leader(*tp), StorageError)
+    if is_offline and not waits_for_offline:
         return False
     cluster.failed(*tp, result)
     return True
-
-
-def _is_offline(cluster: Cluster, tp: TopicPartition) -> bool:
-    """Whether the metadata say so. A storage error alone does not: the partition may be moving, or the disk full."""
-    return cluster.leader(*tp) is None and isinstance(cluster.no_leader(*tp), StorageError)

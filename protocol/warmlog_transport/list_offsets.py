@@ -10,6 +10,7 @@ from warmlog_protocol.errors import ApiError, WarmlogError, error_from_code
 from warmlog_protocol.messages import (
     CONSUMER_REPLICA_ID,
     LATEST_TIMESTAMP,
+    EpochEndOffset,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -18,6 +19,9 @@ from warmlog_protocol.messages import (
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    OffsetForLeaderEpochPartition,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
 )
 from warmlog_transport.cluster import Cluster, about
 from warmlog_transport.connection import BrokerLink
@@ -42,13 +46,12 @@ async def list_offsets(
     asked: Mapping[TopicPartition, int],
     *,
     isolation: int = IsolationLevel.READ_UNCOMMITTED,
-    replica_id: int = CONSUMER_REPLICA_ID,
 ) -> dict[TopicPartition, OffsetAt]:
     """Return for each partition its first record at or after a time in milliseconds (or LATEST_TIMESTAMP etc.).
 
     Raises the error of the first partition that has one; retriable errors only after the request timeout.
     """
-    found = await look_up(cluster, asked, isolation=isolation, replica_id=replica_id, waits_for_offline=True)
+    found = await look_up(cluster, asked, isolation=isolation, waits_for_offline=True)
     return {tp: located(at) for tp, at in found.items()}
 
 
@@ -76,17 +79,28 @@ async def look_up(
             return (await link.call(request, ListOffsetsResponse)).partitions
 
         results = await ask_leaders(cluster, times, ask, waits_for_offline=waits_for_offline)
-        return {tp: _offset_or_error(tp, result) for tp, result in results.items()}
+        return {
+            tp: error_from_code(result.code, about(*tp, result))
+            if isinstance(result, ApiError)
+            else OffsetAt(result.partition, result.offset, result.timestamp_ms, result.leader_epoch)
+            for tp, result in results.items()
+        }
 
     found = await once(asked)
     past_end = [tp for tp, at in found.items() if isinstance(at, OffsetAt) and at.offset < 0]
     return found | (await once(dict.fromkeys(past_end, LATEST_TIMESTAMP)) if past_end else {})
 
 
-def _offset_or_error(tp: TopicPartition, result: ListedOffset | ApiError) -> OffsetAt | ApiError:
-    if isinstance(result, ApiError):
-        return error_from_code(result.code, about(*tp, result))
-    return OffsetAt(result.partition, result.offset, result.timestamp_ms, result.leader_epoch)
+async def epoch_ends(
+    cluster: Cluster, epochs: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, EpochEndOffset | ApiError]:
+    """Return where a leader epoch of each partition, or the newest known one below it, ends; or the error."""
+
+    async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[EpochEndOffset]:
+        request = OffsetForLeaderEpochRequest([OffsetForLeaderEpochPartition(*tp, epochs[tp]) for tp in partitions])
+        return (await link.call(request, OffsetForLeaderEpochResponse)).partitions
+
+    return await ask_leaders(cluster, epochs, ask)
 
 
 class Unread(NamedTuple):

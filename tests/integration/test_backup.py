@@ -353,9 +353,7 @@ def test_the_transaction_coordinator_is_copied_after_all_else(tmp_path: Path, mo
     assert list(dict.fromkeys(taken)) == ["__groups", "zz", "__transactions"]
 
 
-def test_what_must_come_later_is_copied_again_after_a_partition_that_was_created_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_must_come_later_is_copied_again_after_new_topics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with BrokerProcess(tmp_path / "data", transaction_coordinator_partitions=1) as broker:
         with TransactionalClient(broker.address, "id") as producer:
             producer.client.create_topic("before")

@@ -17,17 +17,21 @@ from warmlog.errors import ClientClosed, DeliveryTimeout, MessageTooLarge
 from warmlog.testing import EmbeddedBroker, embedded
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[EmbeddedBroker]:
+@contextmanager
+def broker_with_topic() -> Iterator[EmbeddedBroker]:
     with embedded() as broker, Admin(broker.address) as admin:
         admin.create_topic("t")
         yield broker
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[EmbeddedBroker]:
+    with broker_with_topic() as broker:
+        yield broker
+
+
 def test_a_wait_that_times_out_loses_no_record() -> None:
-    with embedded() as broker:
-        with Admin(broker.address) as admin:
-            admin.create_topic("t")
+    with broker_with_topic() as broker:
         with Producer(broker.address, buffer_bytes=64 * 1024, high_water_bytes=16 * 1024) as producer:
             producer.send("t", b"first").result()
             broker.kill()
@@ -70,41 +74,25 @@ def test_what_a_serializer_makes_of_an_object_does_not_change_with_it_after_send
     assert [record.value for record in read] == [record.key for record in read] == expected
 
 
-def test_the_memory_for_serialized_records_is_bounded() -> None:
-    with embedded() as broker:
-        with Admin(broker.address) as admin:
-            admin.create_topic("t")
-        with Producer(broker.address, value_serializer=bytes, buffer_bytes=1 << 20) as producer:
-            producer.send("t", b"first").result()
-            broker.kill()
-            sent: list[Any] = []
-            sender = threading.Thread(target=lambda: sent.extend(producer.send("t", 100_000) for _ in range(400)))
-            sender.start()
-            sender.join(0.5)
-            assert sender.is_alive()  # 40 MB do not fit
-            broker.start()
-            sender.join(30)
-            assert sent[-1].result(30).offset == 400
-
-
-def test_the_memory_for_headers_is_bounded() -> None:
-    with embedded() as broker:
-        with Admin(broker.address) as admin:
-            admin.create_topic("t")
-        with Producer(broker.address, buffer_bytes=1 << 20) as producer:
-            producer.send("t", b"first").result()
-            broker.kill()
-            headers = {"trace": bytes(100_000)}
-            sent: list[Any] = []
-            sender = threading.Thread(
-                target=lambda: sent.extend(producer.send("t", b"", headers=headers) for _ in range(400))
-            )
-            sender.start()
-            sender.join(0.5)
-            assert sender.is_alive()  # 40 MB do not fit
-            broker.start()
-            sender.join(30)
-            assert sent[-1].result(30).offset == 400
+@pytest.mark.parametrize(
+    ("options", "value", "headers"),
+    [({"value_serializer": bytes}, 100_000, None), ({}, b"", {"trace": bytes(100_000)})],
+    ids=["serialized values", "headers"],
+)
+def test_the_memory_for_what_waits_is_bounded(options: dict[str, Any], value: Any, headers: Any) -> None:
+    with broker_with_topic() as broker, Producer(broker.address, buffer_bytes=1 << 20, **options) as producer:
+        producer.send("t", b"first").result()
+        broker.kill()
+        sent: list[Any] = []
+        sender = threading.Thread(
+            target=lambda: sent.extend(producer.send("t", value, headers=headers) for _ in range(400))
+        )
+        sender.start()
+        sender.join(0.5)
+        assert sender.is_alive()  # 40 MB do not fit
+        broker.start()
+        sender.join(30)
+        assert sent[-1].result(30).offset == 400
 
 
 def test_a_serializer_that_fails_is_told_by_send(shared: EmbeddedBroker) -> None:
@@ -290,9 +278,7 @@ def test_records_are_acknowledged_while_other_threads_send_without_a_pause(share
 
 def test_close_ends_while_other_threads_send_to_a_broker_that_is_away() -> None:
     errors: list[Exception] = []
-    with embedded() as broker:
-        with Admin(broker.address) as admin:
-            admin.create_topic("t")
+    with broker_with_topic() as broker:
         producer = Producer(broker.address, delivery_timeout_ms=1000, buffer_bytes=64 * 1024 * 1024).start()
         producer.send("t", b"first").result()
         broker.kill()

@@ -99,9 +99,7 @@ def test_what_was_not_delivered_is_read_again(filled: EmbeddedBroker, reader: st
     assert read == {0: list(range(RECORDS)), 1: list(range(RECORDS))}
 
 
-def test_a_loop_that_goes_on_at_once_gets_the_record_first_that_was_not_delivered(
-    filled: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loop_that_goes_on_misses_no_record(filled: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     with Consumer(filled.address, partitions=["t-0"]) as consumer:
         records = consumer.records()
         thread = consumer._running()

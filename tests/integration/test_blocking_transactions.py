@@ -9,13 +9,9 @@ from uuid import uuid4
 
 import pytest
 
+import warmlog
 from broker_process import BrokerProcess
 from warmlog.blocking import Admin, Consumer, Producer
-from warmlog.errors import (
-    ClientError,
-    MessageTooLarge,
-    TransactionAborted,
-)
 from warmlog_transport.loop_thread import LoopThread
 
 
@@ -60,7 +56,7 @@ def test_an_error_in_the_block_aborts_and_the_next_one_begins_at_once(broker: Br
                 unsent = [producer.send(output, b"aborted") for _ in range(1000)]
                 raise ZeroDivisionError
             for future in unsent:
-                assert isinstance(future.exception(), TransactionAborted)
+                assert isinstance(future.exception(), warmlog.TransactionAborted)
             with producer.transaction():
                 producer.send(output, b"committed")
     assert committed(broker, output) == [b"committed"] * 3
@@ -68,7 +64,7 @@ def test_an_error_in_the_block_aborts_and_the_next_one_begins_at_once(broker: Br
 
 def test_a_record_that_the_producer_refuses_aborts(broker: BrokerProcess, output: str) -> None:
     with named(broker) as producer:
-        with pytest.raises(MessageTooLarge), producer.transaction():  # noqa: PT012 - a transaction
+        with pytest.raises(warmlog.MessageTooLarge), producer.transaction():  # noqa: PT012 - a transaction
             producer.send(output, b"a")
             producer.send(output, bytes(8 * 1024 * 1024))
         with producer.transaction():
@@ -103,16 +99,16 @@ def test_a_producer_goes_on_after_a_block_whose_begin_or_end_was_interrupted(
 
 def test_nothing_is_sent_outside_of_a_transaction_and_one_is_open_at_a_time(broker: BrokerProcess, output: str) -> None:
     with named(broker) as producer:
-        with pytest.raises(ClientError, match="send within"):
+        with pytest.raises(warmlog.ClientError, match="send within"):
             producer.send(output, b"x").result()
         producer.send(output, b"x")
-        with pytest.raises(ClientError, match="send within"), producer.transaction():
+        with pytest.raises(warmlog.ClientError, match="send within"), producer.transaction():
             pytest.fail("the record that was refused is told before a transaction begins")
         with producer.transaction():
-            with pytest.raises(ClientError, match="of this producer is open"), producer.transaction():
+            with pytest.raises(warmlog.ClientError, match="of this producer is open"), producer.transaction():
                 pytest.fail("two are open")
             producer.send(output, b"y")
-    with Producer(broker.address) as plain, pytest.raises(ClientError, match="with a transactional_id"):
+    with Producer(broker.address) as plain, pytest.raises(warmlog.ClientError, match="with a transactional_id"):
         plain.transaction()
     assert committed(broker, output) == [b"y"]
 
@@ -135,7 +131,7 @@ def test_records_that_threads_send_while_it_ends_are_part_of_it_or_refused(broke
                 try:
                     with producer.transaction():
                         stop.wait(0.01)
-                except ClientError as error:
+                except warmlog.ClientError as error:
                     assert "send within" in str(error)  # noqa: PT017 - of records between two blocks
         finally:
             stop.set()
@@ -171,7 +167,7 @@ def test_records_and_offsets_are_committed_together(broker: BrokerProcess, topic
             except ZeroDivisionError:
                 consumer.seek_to_committed()
         assert sum(offset or 0 for offset in consumer.committed().values()) == 30
-        with pytest.raises(ClientError, match="has ended"):
+        with pytest.raises(warmlog.ClientError, match="has ended"):
             transaction.commit_offsets(consumer, {f"{topic}-0": 1})
     assert committed(broker, output) == sorted(b"%d" % number for number in range(30))
 

@@ -10,19 +10,10 @@ from uuid import uuid4
 
 import pytest
 
+import warmlog
 from broker_process import BrokerProcess
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import encode_batch, iter_batches, read_batch, to_rows
-from warmlog_protocol.errors import (
-    ErrorCode,
-    FencedLeaderEpoch,
-    InconsistentTopicId,
-    InvalidRequest,
-    OffsetOutOfRange,
-    UnknownLeaderEpoch,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-)
 from wire_client import WireClient, batch_of
 
 MAX_BYTES = 1 << 20
@@ -72,7 +63,7 @@ def test_what_was_produced_is_fetched_from_any_offset(client: WireClient, topic:
 def test_an_offset_that_is_not_there_is_out_of_range(client: WireClient, topic: str) -> None:
     client.produce(topic, batch_of([b"a"]))
     for offset in (2, 100, -1):
-        with pytest.raises(OffsetOutOfRange):
+        with pytest.raises(warmlog.OffsetOutOfRange):
             client.fetch(topic, offset)
 
 
@@ -134,7 +125,7 @@ def test_deleting_the_topic_wakes_who_waits(broker: BrokerProcess, client: WireC
     waiting = client.send(m.FetchRequest(20_000, 1, MAX_BYTES, [m.FetchPartition(topic, 0, 0, MAX_BYTES)]))
     with WireClient(broker.address) as admin:
         admin.call(DeleteTopicsRequest([topic]))
-    with pytest.raises(UnknownTopicOrPartition):
+    with pytest.raises(warmlog.UnknownTopicOrPartition):
         client.fetched(waiting)
 
 
@@ -202,10 +193,10 @@ def test_a_reader_that_does_not_read_holds_up_nobody_else(broker: BrokerProcess,
 
 def test_the_leader_epoch_of_the_asker_is_checked(client: WireClient, topic: str) -> None:
     client.produce(topic, batch_of([b"a"]))
-    for epoch, error in ((-1, None), (0, None), (1, UnknownLeaderEpoch), (-2, FencedLeaderEpoch)):
+    for epoch, error in ((-1, None), (0, None), (1, warmlog.UnknownLeaderEpoch), (-2, warmlog.FencedLeaderEpoch)):
         wanted = [m.FetchPartition(topic, 0, 0, MAX_BYTES, current_leader_epoch=epoch)]
         (result,), _ = fetch_many(client, wanted)
-        assert result.error_code == (error.code if error else ErrorCode.NONE)
+        assert result.error_code == (error.code if error else warmlog.ErrorCode.NONE)
 
 
 def test_the_topic_id_of_the_asker_is_checked(client: WireClient, topic: str) -> None:
@@ -220,10 +211,10 @@ def test_the_topic_id_of_the_asker_is_checked(client: WireClient, topic: str) ->
     ]
     results, _ = fetch_many(client, wanted)
     assert [result.error_code for result in results] == [
-        ErrorCode.NONE,
-        InconsistentTopicId.code,
-        UnknownTopicId.code,
-        UnknownTopicOrPartition.code,
+        warmlog.ErrorCode.NONE,
+        warmlog.InconsistentTopicId.code,
+        warmlog.UnknownTopicId.code,
+        warmlog.UnknownTopicOrPartition.code,
     ]
 
 
@@ -232,7 +223,7 @@ def test_an_error_in_one_partition_answers_at_once_with_the_others(client: WireC
     begin_s = time.monotonic()
     results, _ = fetch_many(client, wanted, max_wait_ms=20_000)
     assert time.monotonic() - begin_s < 10
-    assert [result.error_code for result in results] == [0, UnknownTopicOrPartition.code]
+    assert [result.error_code for result in results] == [0, warmlog.UnknownTopicOrPartition.code]
 
 
 @pytest.mark.parametrize("replica_id", [m.CONSUMER_REPLICA_ID, m.DEBUGGING_REPLICA_ID, 0, 1, 4, -99, 2**31 - 1])
@@ -263,9 +254,9 @@ def test_offsets_are_listed_by_name_and_by_time(client: WireClient, topic: str) 
     assert client.offset_at(topic, base_ms) == 0
     assert client.offset_at(topic, base_ms + 1) == 2
     assert client.offset_at(topic, base_ms + 3001) == -1
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(warmlog.InvalidRequest):
         client.offset_at(topic, -7)
-    with pytest.raises(UnknownTopicOrPartition):
+    with pytest.raises(warmlog.UnknownTopicOrPartition):
         client.offset_at("no-such-topic", 0)
 
 
@@ -348,6 +339,6 @@ def test_lost_offsets_are_refused_with_the_offset_at_which_to_go_on(tmp_path: Pa
                     client.send(m.FetchRequest(20_000, 1, MAX_BYTES, [m.FetchPartition("plain", 0, offset, MAX_BYTES)]))
                 )
                 (result,) = cast("m.FetchResponse", response).partitions
-                assert (result.error_code, result.next_offset, payload) == (ErrorCode.CORRUPT_MESSAGE, end, b"")
+                assert (result.error_code, result.next_offset, payload) == (warmlog.ErrorCode.CORRUPT_MESSAGE, end, b"")
                 assert f"offset {offset} expected, offsets {end} to {end} found" in result.error_message
             assert client.fetch("plain", end)[0].next_offset == -1

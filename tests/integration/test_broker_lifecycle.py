@@ -358,9 +358,7 @@ async def test_a_failure_in_the_second_directory_leaves_the_first(room: Room, mo
     await room.check_serves()
 
 
-async def test_a_partition_whose_opening_fails_in_a_way_of_its_own_ends_the_start_after_the_others(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_partition_that_fails_to_open_ends_the_start_last(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     error = ZeroDivisionError("a bug")
     with monkeypatch.context() as patch:
         patch.setattr(LogOpener, "_open", failing(error))

@@ -7,22 +7,11 @@ from uuid import uuid4
 
 import pytest
 
+import warmlog
 from broker_process import BrokerProcess
 from waiting import wait_until
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import iter_batches
-from warmlog_protocol.errors import (
-    CorruptBatch,
-    InvalidProducerEpoch,
-    InvalidRequest,
-    InvalidRequiredAcks,
-    InvalidTransactionTimeout,
-    InvalidTxnState,
-    MessageTooLarge,
-    OutOfOrderSequence,
-    UnknownProducerId,
-    UnknownTopicOrPartition,
-)
 from wire_client import WireClient, batch_of
 
 
@@ -92,7 +81,7 @@ def test_one_request_may_carry_a_batch_for_each_of_many_partitions(client: WireC
         (1, 0, 0),
         (2, 0, 0),
     ]
-    assert results[3].error_code == UnknownTopicOrPartition.code
+    assert results[3].error_code == warmlog.UnknownTopicOrPartition.code
     for number in range(3):
         assert values_in(client, topic, number) == [b"%d" % number] * (number + 1)
 
@@ -106,14 +95,14 @@ def test_requests_of_a_connection_are_executed_in_order(client: WireClient, topi
 
 @pytest.mark.parametrize(("name", "partition"), [("no-such-topic", 0), (None, 3), (None, -1)])
 def test_an_unknown_topic_partition_is_named(client: WireClient, topic: str, name: str | None, partition: int) -> None:
-    with pytest.raises(UnknownTopicOrPartition, match=name or topic):
+    with pytest.raises(warmlog.UnknownTopicOrPartition, match=name or topic):
         client.produce(name or topic, batch_of([b"a"]), partition=partition)
 
 
 def test_a_batch_with_a_wrong_crc_is_refused_and_nothing_is_appended(client: WireClient, topic: str) -> None:
     batch = bytearray(batch_of([b"a"]))
     batch[-1] ^= 1
-    with pytest.raises(CorruptBatch, match="CRC"):
+    with pytest.raises(warmlog.CorruptBatch, match="CRC"):
         client.produce(topic, bytes(batch))
     assert client.produce(topic, batch_of([b"b"])).base_offset == 0
 
@@ -121,7 +110,7 @@ def test_a_batch_with_a_wrong_crc_is_refused_and_nothing_is_appended(client: Wir
 def test_a_batch_over_the_limit_is_refused(client: WireClient) -> None:
     name = f"t{uuid4().hex}"
     client.create_topic(name, max_message_bytes="1000")
-    with pytest.raises(MessageTooLarge, match=r"max\.message\.bytes"):
+    with pytest.raises(warmlog.MessageTooLarge, match=r"max\.message\.bytes"):
         client.produce(name, batch_of([b"x" * 2000]))
     assert client.produce(name, batch_of([b"x" * 100])).base_offset == 0
 
@@ -132,16 +121,16 @@ def test_a_request_that_does_not_add_up_is_refused_as_a_whole(client: WireClient
     negative = [m.ProducePartition(topic, 0, len(batch) + 5), m.ProducePartition(topic, 1, -5)]
     short = [m.ProducePartition(topic, 0, len(batch) - 1)]
     for partitions, payload in ((twice, batch + batch), (negative, batch), (short, batch)):
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(warmlog.InvalidRequest):
             client.call(m.ProduceRequest(-1, 1000, partitions), payload)
     not_transactional = m.ProduceRequest(-1, 1000, [m.ProducePartition(topic, 0, len(batch))], "tx")
-    with pytest.raises(InvalidTxnState, match="not transactional"):
+    with pytest.raises(warmlog.InvalidTxnState, match="not transactional"):
         client.produced(client.send(not_transactional, batch))
     assert client.produce(topic, batch).base_offset == 0
 
 
 def test_acks_is_all_one_or_none(client: WireClient, topic: str) -> None:
-    with pytest.raises(InvalidRequiredAcks):
+    with pytest.raises(warmlog.InvalidRequiredAcks):
         client.produce(topic, batch_of([b"a"]), acks=2)
 
 
@@ -166,7 +155,7 @@ def test_a_batch_sent_twice_at_once_is_answered_twice_with_the_same_offset(clien
 def test_a_gap_in_the_sequence_is_refused(client: WireClient, topic: str) -> None:
     producer = client.producer_id()
     client.produce(topic, batch_of([b"a"], producer=producer, base_sequence=0))
-    with pytest.raises(OutOfOrderSequence):
+    with pytest.raises(warmlog.OutOfOrderSequence):
         client.produce(topic, batch_of([b"c"], producer=producer, base_sequence=2))
 
 
@@ -175,14 +164,14 @@ def test_an_idempotent_producer_needs_acks_all(client: WireClient, topic: str, a
     batch = batch_of([b"a"], producer=client.producer_id(), base_sequence=0)
     correlation_id = client.send_produce(topic, batch, acks=acks)
     if acks:
-        with pytest.raises(InvalidRequiredAcks):
+        with pytest.raises(warmlog.InvalidRequiredAcks):
             client.produced(correlation_id)
     else:
         client.wait_for_end()
 
 
 def test_a_producer_id_that_was_never_given_out_is_refused(client: WireClient, topic: str) -> None:
-    with pytest.raises(UnknownProducerId):
+    with pytest.raises(warmlog.UnknownProducerId):
         client.produce(topic, batch_of([b"a"], producer=(1 << 40, 0), base_sequence=0))
 
 
@@ -200,16 +189,16 @@ def test_a_higher_epoch_fences_the_one_before(client: WireClient, topic: str) ->
     assert raised == client.call(request)
     assert (raised.producer_id, raised.producer_epoch) == (producer_id, epoch + 1)
     client.produce(topic, batch_of([b"b"], producer=(producer_id, epoch + 1), base_sequence=0))
-    with pytest.raises(InvalidProducerEpoch):
+    with pytest.raises(warmlog.InvalidProducerEpoch):
         client.produce(topic, batch_of([b"c"], producer=(producer_id, epoch), base_sequence=1))
-    with pytest.raises(InvalidProducerEpoch):
+    with pytest.raises(warmlog.InvalidProducerEpoch):
         client.call(request)
 
 
 def test_an_epoch_for_an_id_that_was_never_given_out_is_refused(client: WireClient) -> None:
-    with pytest.raises(UnknownProducerId):
+    with pytest.raises(warmlog.UnknownProducerId):
         client.call(m.InitProducerIdRequest(producer_id=1 << 40, producer_epoch=0))
-    with pytest.raises(InvalidTransactionTimeout):
+    with pytest.raises(warmlog.InvalidTransactionTimeout):
         client.call(m.InitProducerIdRequest(transactional_id="tx", transaction_timeout_ms=0))
 
 

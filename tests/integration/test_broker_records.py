@@ -92,9 +92,7 @@ class TestDeleteRecords:
                 assert client.offset_at("t", m.EARLIEST_TIMESTAMP) == 6
                 assert client.fetch("t", 6)[0].high_watermark == 10
 
-    async def test_a_consumer_below_it_has_its_policy(
-        self, broker: BrokerProcess, client: WireClient, topic: str
-    ) -> None:
+    async def test_a_consumer_has_its_policy(self, broker: BrokerProcess, client: WireClient, topic: str) -> None:
         delete(client, (topic, 0, 6))
         below = {(topic, 0): 2}
         async with warmlog.Consumer(

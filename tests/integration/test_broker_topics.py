@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+import warmlog
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from waiting import wait_until
@@ -18,16 +19,6 @@ from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import (
-    InvalidConfig,
-    InvalidPartitions,
-    InvalidReplicationFactor,
-    InvalidRequest,
-    InvalidTopic,
-    StorageError,
-    TopicAlreadyExists,
-    UnknownTopicOrPartition,
-)
 from wire_client import WireClient, batch_of
 
 
@@ -81,25 +72,25 @@ def test_partitions_default_to_the_brokers_setting(client: WireClient) -> None:
 
 def test_a_topic_that_does_not_exist_is_said_not_to(client: WireClient) -> None:
     (topic,) = topics_of(client, "no-such-topic").topics
-    assert topic.error_code == UnknownTopicOrPartition.code
+    assert topic.error_code == warmlog.UnknownTopicOrPartition.code
     assert topic.partitions == []
-    assert delete(client, "no-such-topic") == UnknownTopicOrPartition.code
+    assert delete(client, "no-such-topic") == warmlog.UnknownTopicOrPartition.code
 
 
 @pytest.mark.parametrize(
     ("topic", "error"),
     [
-        (m.NewTopic("", 1), InvalidTopic),
-        (m.NewTopic("..", 1), InvalidTopic),
-        (m.NewTopic("a/b", 1), InvalidTopic),
-        (m.NewTopic("x" * 250, 1), InvalidTopic),
-        (m.NewTopic("n", 0), InvalidPartitions),
-        (m.NewTopic("n", -2), InvalidPartitions),
-        (m.NewTopic("n", 21), InvalidPartitions),
-        (m.NewTopic("n", 1, 2), InvalidReplicationFactor),
-        (m.NewTopic("n", 1, 0), InvalidReplicationFactor),
-        (m.NewTopic("n", 1, 1, {"retention.sm": "1"}), InvalidConfig),
-        (m.NewTopic("n", 1, 1, {"segment.bytes": "lots"}), InvalidConfig),
+        (m.NewTopic("", 1), warmlog.InvalidTopic),
+        (m.NewTopic("..", 1), warmlog.InvalidTopic),
+        (m.NewTopic("a/b", 1), warmlog.InvalidTopic),
+        (m.NewTopic("x" * 250, 1), warmlog.InvalidTopic),
+        (m.NewTopic("n", 0), warmlog.InvalidPartitions),
+        (m.NewTopic("n", -2), warmlog.InvalidPartitions),
+        (m.NewTopic("n", 21), warmlog.InvalidPartitions),
+        (m.NewTopic("n", 1, 2), warmlog.InvalidReplicationFactor),
+        (m.NewTopic("n", 1, 0), warmlog.InvalidReplicationFactor),
+        (m.NewTopic("n", 1, 1, {"retention.sm": "1"}), warmlog.InvalidConfig),
+        (m.NewTopic("n", 1, 1, {"segment.bytes": "lots"}), warmlog.InvalidConfig),
     ],
 )
 def test_what_cannot_be_created_is_refused(client: WireClient, topic: m.NewTopic, error: type[Exception]) -> None:
@@ -113,19 +104,19 @@ def test_what_cannot_be_created_is_refused(client: WireClient, topic: m.NewTopic
 def test_names_that_exist_or_collide_are_refused(client: WireClient) -> None:
     name = new_name()
     client.create_topic(f"{name}.a")
-    with pytest.raises(TopicAlreadyExists):
+    with pytest.raises(warmlog.TopicAlreadyExists):
         client.create_topic(f"{name}.a")
-    with pytest.raises(InvalidTopic, match="collides"):
+    with pytest.raises(warmlog.InvalidTopic, match="collides"):
         client.create_topic(f"{name}_a")
     twice = m.NewTopic(new_name(), 1)
-    assert [created.error_code for created in create(client, twice, twice)] == [InvalidRequest.code] * 2
+    assert [created.error_code for created in create(client, twice, twice)] == [warmlog.InvalidRequest.code] * 2
 
 
 def test_validating_creates_nothing(client: WireClient) -> None:
     name = new_name()
     (checked,) = create(client, m.NewTopic(name, 4), validate_only=True)
     assert (checked.error_code, checked.partitions) == (0, 4)
-    assert topics_of(client, name).topics[0].error_code == UnknownTopicOrPartition.code
+    assert topics_of(client, name).topics[0].error_code == warmlog.UnknownTopicOrPartition.code
 
 
 def test_a_name_of_the_greatest_length_can_be_created_and_deleted(client: WireClient) -> None:
@@ -144,7 +135,7 @@ def test_the_settings_in_force_are_described(client: WireClient) -> None:
     assert (settings["segment.bytes"].value, settings["segment.bytes"].is_default) == ("1048576", False)
     assert (settings["retention.ms"].value, settings["retention.ms"].is_default) == ("1000000", True)
     assert all(entry.description for entry in found.entries)
-    assert missing.error_code == UnknownTopicOrPartition.code
+    assert missing.error_code == warmlog.UnknownTopicOrPartition.code
 
 
 def test_the_brokers_own_settings_are_described(client: WireClient, broker: BrokerProcess) -> None:
@@ -160,7 +151,7 @@ def test_a_deleted_topic_is_gone_and_its_name_is_free(client: WireClient, broker
     first_id = client.create_topic(name, file_delete_delay_ms="0")
     client.produce(name, batch_of([b"old"]))
     assert delete(client, name) == 0
-    with pytest.raises(UnknownTopicOrPartition):
+    with pytest.raises(warmlog.UnknownTopicOrPartition):
         client.produce(name, batch_of([b"x"]))
     assert client.create_topic(name) != first_id
     assert client.offset_at(name, m.LATEST_TIMESTAMP) == 0
@@ -240,7 +231,7 @@ def test_a_partition_that_was_lost_after_its_creation_is_not_made_anew_in_silenc
         with WireClient(broker.address) as client:
             for partition in (0, 2):
                 assert client.produce("t", batch_of([b"a"]), partition=partition).base_offset == 0
-            with pytest.raises(StorageError, match="put it back, or delete the topic"):
+            with pytest.raises(warmlog.StorageError, match="put it back, or delete the topic"):
                 client.produce("t", batch_of([b"a"]), partition=1)
         assert not (data_dir / "t-1").exists()
 

@@ -134,9 +134,7 @@ def test_members_are_shown_with_what_they_read(broker: BrokerProcess, warmlog: C
         assert listed[group] == {"name": group, "state": "stable", "members": 1}
 
 
-def test_a_group_with_members_is_neither_reset_nor_deleted(
-    broker: BrokerProcess, warmlog: CommandLine, filled: str
-) -> None:
+def test_a_group_with_members_is_not_reset_or_deleted(broker: BrokerProcess, warmlog: CommandLine, filled: str) -> None:
     group = f"g-{filled}"
     with (
         member_of(broker.address, group, filled, 2, instance_id="worker-1") as member,
@@ -233,7 +231,7 @@ def test_names_with_control_characters_stay_in_one_line(warmlog: CommandLine, fi
 @pytest.mark.parametrize(
     "command", [["list"], ["describe", LONG], ["members", LONG], ["reset", LONG, "--to", "latest"]], ids=str
 )
-def test_every_table_fits_80_columns(
+def test_all_tables_fit_80_columns(
     broker: BrokerProcess, warmlog: CommandLine, filled: str, command: list[str]
 ) -> None:
     succeeded(reset(warmlog, LONG, filled))

@@ -66,9 +66,7 @@ async def test_an_error_in_the_block_aborts_and_the_next_one_begins_at_once(brok
     assert await read(broker, topic) == [b"committed"] * 3
 
 
-async def test_no_record_is_committed_without_the_offsets_if_that_error_was_caught(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_no_record_is_committed_without_offsets_if_this_is_caught(broker: BrokerProcess, topic: str) -> None:
     async with (
         warmlog.Consumer(
             broker.address, topics=[topic], group=f"g{uuid4().hex}", start="earliest", commit="manual"
@@ -414,9 +412,7 @@ async def test_a_producer_that_is_closed_while_a_block_commits_waits(broker: Bro
     assert await read(broker, topic) == [b"committed"]
 
 
-async def test_a_block_whose_producer_is_closed_before_anything_is_sent_does_not_end_as_if_it_had_committed(
-    broker: BrokerProcess, topic: str
-) -> None:
+async def test_a_block_whose_producer_is_closed_early_is_not_committed(broker: BrokerProcess, topic: str) -> None:
     producer = await named(broker, linger_ms=60_000).start()
     with pytest.raises(warmlog.errors.ClientClosed, match="closed within the transaction"):  # noqa: PT012 - a transaction
         async with producer.transaction():

@@ -91,9 +91,7 @@ def test_a_topic_is_compacted_while_it_is_served_and_says_the_same_after_every_k
 
 
 @pytest.mark.parametrize("meets", ["retention", "a move"])
-def test_what_meets_new_segments_on_their_way_in_does_not_sync_in_the_event_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meets: str
-) -> None:
+def test_what_meets_new_segments_syncs_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meets: str) -> None:
     sync, threads = Replacement.sync, set[str]()
     has_begun, may_end = threading.Event(), threading.Event()
 

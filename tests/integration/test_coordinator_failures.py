@@ -8,25 +8,18 @@ from zlib import crc32
 
 import pytest
 
+import warmlog
 from broker_thread import BrokerThread
 from group_member import GroupMember, commit, offsets
 from transactional_client import JobMemberClient, TransactionalClient, committed, listed, wait_until_loaded
 from unit.broker.data_dirs.test_loader import config_of, write_entries
 from waiting import wait_until
 from warmlog_broker import Broker
-from warmlog_broker.coordinator.framework import coordinator
+from warmlog_broker.coordinator.framework.shard import LOG_SETTINGS
 from warmlog_broker.coordinator.group.duties import GroupShard
 from warmlog_broker.coordinator.transaction import coordinator as transactions
 from warmlog_broker.metadata.metadata_log import TopicCreated
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import (
-    ConcurrentTransactions,
-    CoordinatorNotAvailable,
-    ErrorCode,
-    StaleMemberEpoch,
-    TransactionAbortable,
-    UnknownMemberId,
-)
 from wire_client import ConnectionEnded, WireClient, batch_of
 
 QUICK = {"group_initial_rebalance_delay_ms": 20, "group_assignment_interval_ms": 20, "group_coordinator_partitions": 2}
@@ -53,7 +46,7 @@ def test_the_topic_is_created_by_the_first_change_and_not_by_questions_or_refuse
         topic_id = client.create_topic("t")
         assert cast("m.ListGroupsResponse", client.call(m.ListGroupsRequest())).groups == []
         assert offsets(client, "g") == {}
-        with pytest.raises(UnknownMemberId):
+        with pytest.raises(warmlog.UnknownMemberId):
             client.call(m.GroupHeartbeatRequest("g", "m", 3))
         assert commit(client, "g", topic_id, (0, 500))[0].error_code != 0
         assert topics(client) == ["t"]
@@ -67,7 +60,7 @@ def test_a_topic_of_a_client_under_the_name_is_left_alone(tmp_path: Path) -> Non
     write_entries(tmp_path, TopicCreated("__groups", bytes(range(16)), 1, {}), config=config_of(tmp_path))
     with BrokerThread(tmp_path, **QUICK) as broker, WireClient(broker.address) as client:
         topic_id = client.create_topic("t")
-        with pytest.raises(CoordinatorNotAvailable, match="was created by a client"):
+        with pytest.raises(warmlog.CoordinatorNotAvailable, match="was created by a client"):
             commit(client, "g", topic_id, (0, 0))
         assert cast("m.ListGroupsResponse", client.call(m.ListGroupsRequest())).groups == []
 
@@ -78,7 +71,7 @@ def test_a_broker_that_takes_no_records_takes_no_commits_and_still_tells_them(tm
         commit(client, "g", topic_id, (0, 0))
 
         fill_disk(broker)
-        with pytest.raises(CoordinatorNotAvailable, match="takes no records"):
+        with pytest.raises(warmlog.CoordinatorNotAvailable, match="takes no records"):
             commit(client, "g", topic_id, (0, 0), metadata="new")
         assert offsets(client, "g") == {("t", 0): 0}
         fill_disk(broker, is_full=False)
@@ -98,15 +91,15 @@ def test_a_commit_that_was_not_taken_changes_nothing_and_a_later_one_excludes_ea
 
             client.call(request(1, 10))
             fill_disk(broker)
-            with pytest.raises(CoordinatorNotAvailable):
+            with pytest.raises(warmlog.CoordinatorNotAvailable):
                 client.call(request(7, 70))
             fill_disk(broker, is_full=False)
             client.call(request(6, 60))
             later, earlier = client.send(request(9, 90)), client.send(request(8, 80))
-            with pytest.raises(StaleMemberEpoch, match="late copy"):
+            with pytest.raises(warmlog.StaleMemberEpoch, match="late copy"):
                 client.receive(earlier)
             client.receive(later)
-            with pytest.raises(StaleMemberEpoch, match="late copy"):
+            with pytest.raises(warmlog.StaleMemberEpoch, match="late copy"):
                 client.call(request(8, 80))
             assert offsets(client, "g") == {("t", 0): 90}
             assert broker.in_loop(lambda it: it.services.coordinators.groups._commits) == {}
@@ -124,10 +117,10 @@ def test_after_an_error_of_the_disk_groups_of_that_partition_are_not_available_a
                 client.call(m.OffsetFetchRequest(f"g{number}"))
                 commit(client, f"g{number}", topic_id, (0, 0))
                 outcomes.append("done")
-            except CoordinatorNotAvailable:
+            except warmlog.CoordinatorNotAvailable:
                 outcomes.append("not available")
         assert set(outcomes) == {"done", "not available"}
-        with pytest.raises(CoordinatorNotAvailable, match="offline"):
+        with pytest.raises(warmlog.CoordinatorNotAvailable, match="offline"):
             client.call(m.ListGroupsRequest())
 
 
@@ -161,7 +154,7 @@ def test_what_was_read_of_a_partition_that_is_offline_now_can_be_committed(tmp_p
         broker.in_loop(lambda it: it.topics.partition("t", 0).take_offline("the disk fails"))
         assert commit(client, "g", topic_id, (0, 10))[0].error_code == 0
         (refused,) = commit(client, "g", topic_id, (0, -1))
-        assert refused.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+        assert refused.error_code == warmlog.ErrorCode.OFFSET_OUT_OF_RANGE
         assert refused.error_message == "offset -1 of t-0: expected 0 or more"
         assert offsets(client, "g") == {("t", 0): 10}
 
@@ -174,7 +167,7 @@ def test_a_heartbeat_that_waits_is_told_that_the_coordinator_is_gone(tmp_path: P
             waiting = member.client.send(member.heartbeat(max_wait_ms=9000))
             member.client.call(m.MetadataRequest([]))
             broker.in_loop(lambda it: it.topics.partition("__groups", 0).take_offline("the disk fails"))
-            with pytest.raises(CoordinatorNotAvailable, match="offline"):
+            with pytest.raises(warmlog.CoordinatorNotAvailable, match="offline"):
                 member.client.receive(waiting)
 
 
@@ -206,9 +199,9 @@ def test_requests_that_wait_for_the_end_of_a_transaction_are_refused_when_its_lo
             with WireClient(broker.address) as other:
                 other.call(m.ListTransactionsRequest())  # the one before has begun to wait
             broker.in_loop(lambda it: it.topics.partition("__transactions", 0).take_offline("the disk fails"))
-            with pytest.raises(CoordinatorNotAvailable):
+            with pytest.raises(warmlog.CoordinatorNotAvailable):
                 client.receive(waiting)
-            with pytest.raises(CoordinatorNotAvailable, match="is decided"):
+            with pytest.raises(warmlog.CoordinatorNotAvailable, match="is decided"):
                 producer.client.receive(ending)
 
 
@@ -226,10 +219,8 @@ def test_a_deleted_topic_does_not_keep_a_transaction_from_ending(tmp_path: Path)
         assert client.offset_at("kept", m.LATEST_TIMESTAMP) == 4
 
 
-def test_a_job_ends_although_what_closes_all_of_its_members_is_more_than_a_batch_may_have(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(coordinator.LOG_SETTINGS, "segment.bytes", "1500")
+def test_a_job_ends_also_if_its_end_is_larger_than_a_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOG_SETTINGS, "segment.bytes", "1500")
     monkeypatch.setattr(transactions, "RECORDS_A_DECISION", 4)
     name = "a-job-with-a-long-name" * 5
     with BrokerThread(tmp_path, transaction_coordinator_partitions=1) as broker, WireClient(broker.address) as client:
@@ -258,7 +249,7 @@ def test_a_job_is_committed_while_markers_wait_for_a_partition(tmp_path: Path, m
             broker.in_loop(lambda it: it.topics.partition("t", 0).take_offline("the disk fails"))
             assert member.commit_job(member.member, records=1) == (False, 1)
             assert member.commit_job(member.member, records=1) == (True, 1)
-            with pytest.raises(ConcurrentTransactions):
+            with pytest.raises(warmlog.ConcurrentTransactions):
                 other.commit_job()
 
 
@@ -286,7 +277,7 @@ def test_a_transaction_begun_before_the_last_record_is_aborted(tmp_path: Path, m
             wait_until_loaded(client)
             wait_until(lambda: listed(client, "id").state == "empty")
             early.producer = following
-            with pytest.raises(TransactionAbortable):
+            with pytest.raises(warmlog.TransactionAbortable):
                 early.commit()
             assert client.offset_at("t", m.LATEST_TIMESTAMP) == 4  # the second one, and its marker
             assert committed(client, "t") == [b"first"]
@@ -304,11 +295,11 @@ def test_transactions_of_one_producer_do_not_overlap(tmp_path: Path, monkeypatch
             broker.in_loop(lambda it: it.topics.partition("stuck", 0).take_offline("the disk fails"))
             with monkeypatch.context() as impatient:
                 impatient.setattr(transactions, "WAIT_S", 0.1)
-                with pytest.raises(ConcurrentTransactions):
+                with pytest.raises(warmlog.ConcurrentTransactions):
                     producer.commit()
             producer.producer = producer.producer[0], producer.producer[1] + 1
             producer._sequences.clear()
-            with pytest.raises(ConcurrentTransactions):
+            with pytest.raises(warmlog.ConcurrentTransactions):
                 producer.send("t", b"second")
             client.call(m.DeleteTopicsRequest(["stuck"]))
             wait_until(lambda: listed(client, "id").state == "empty")

@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+import warmlog
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from group_member import GroupMember, commit, described, fetched, offsets
@@ -18,20 +19,6 @@ from waiting import wait_until
 from warmlog_broker.coordinator.framework.shard import LOG_SETTINGS
 from warmlog_broker.coordinator.group import coordinator as groups
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import (
-    ApiError,
-    CoordinatorLoadInProgress,
-    ErrorCode,
-    FencedInstanceId,
-    FencedMemberEpoch,
-    InvalidGroupId,
-    InvalidRegularExpression,
-    InvalidSessionTimeout,
-    NonEmptyGroup,
-    TooManyGroups,
-    UnknownMemberId,
-    UnsupportedAssignor,
-)
 from wire_client import WireClient, batch_of
 
 QUICK = {
@@ -40,6 +27,7 @@ QUICK = {
     "group_min_session_timeout_ms": 300,
     "group_coordinator_partitions": 4,
 }
+Join = Callable[..., GroupMember]
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +37,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def join(broker: BrokerProcess) -> Iterator[Callable[..., GroupMember]]:
+def join(broker: BrokerProcess) -> Iterator[Join]:
     with ExitStack() as members:
 
         def join(group: str, *topics: str, **options: object) -> GroupMember:
@@ -78,7 +66,7 @@ def codes(results: list[object]) -> list[int]:
 # --- membership -----------------------------------------------------------------------------------------------------
 
 
-def test_two_members_hand_over_step_by_step(client: WireClient, topic: str, join: Callable[..., GroupMember]) -> None:
+def test_two_members_hand_over_step_by_step(client: WireClient, topic: str, join: Join) -> None:
     fill(client, topic, 4)
     first = join("hand-over", topic).settle(4)
     assert listed(client)["hand-over"] == ("stable", 1)
@@ -104,7 +92,7 @@ def test_two_members_hand_over_step_by_step(client: WireClient, topic: str, join
 
 
 def test_a_member_whose_partitions_are_another_s_still_comes_again_soon_also_if_it_waited_when_that_was_decided(
-    client: WireClient, topic: str, join: Callable[..., GroupMember]
+    client: WireClient, topic: str, join: Join
 ) -> None:
     fill(client, topic, 2)
     first = join("soon", topic).settle(2)
@@ -116,9 +104,7 @@ def test_a_member_whose_partitions_are_another_s_still_comes_again_soon_also_if_
     assert told.heartbeat_interval_ms == 300
 
 
-def test_a_lost_response_is_repeated_and_a_heartbeat_that_changes_nothing_writes_nothing(
-    client: WireClient, topic: str, join: Callable[..., GroupMember]
-) -> None:
+def test_a_lost_response_is_repeated_and_an_idle_beat_writes_none(client: WireClient, topic: str, join: Join) -> None:
     fill(client, topic, 2)
     member = join("lost", topic)
     assert member.beat(max_wait_ms=5000).assignment is not None
@@ -135,9 +121,7 @@ def test_a_lost_response_is_repeated_and_a_heartbeat_that_changes_nothing_writes
     assert log_ends() == before
 
 
-def test_the_next_heartbeat_ends_a_waiting_one(
-    client: WireClient, topic: str, join: Callable[..., GroupMember]
-) -> None:
+def test_the_next_heartbeat_ends_a_waiting_one(client: WireClient, topic: str, join: Join) -> None:
     fill(client, topic, 1)
     member = join("waits", topic).settle(1)
     waiting = member.client.send(member.heartbeat(max_wait_ms=9000))
@@ -150,9 +134,7 @@ def test_the_next_heartbeat_ends_a_waiting_one(
     assert 0.3 < time.monotonic() - began_s < 5
 
 
-def test_a_member_that_waits_is_told_at_once_that_one_that_was_away_is_back(
-    client: WireClient, topic: str, join: Callable[..., GroupMember]
-) -> None:
+def test_a_member_that_waits_is_told_that_one_is_back_again(client: WireClient, topic: str, join: Join) -> None:
     fill(client, topic, 2)
     first = join("back", topic).settle(2)
     second = join("back", topic)
@@ -170,9 +152,7 @@ def test_a_member_that_waits_is_told_at_once_that_one_that_was_away_is_back(
     assert time.monotonic() - began_s < 5
 
 
-def test_a_heartbeat_whose_decision_is_delayed_by_another_waits_for_news_all_the_same(
-    client: WireClient, topic: str, join: Callable[..., GroupMember]
-) -> None:
+def test_a_heartbeat_with_a_delayed_decision_waits_for_news_too(client: WireClient, topic: str, join: Join) -> None:
     fill(client, topic, 4)
     member = join("delayed", topic).settle(4)
     for number in range(10):
@@ -185,20 +165,18 @@ def test_a_heartbeat_whose_decision_is_delayed_by_another_waits_for_news_all_the
         member.take()
 
 
-def test_a_static_member_is_taken_over_at_once(
-    client: WireClient, topic: str, join: Callable[..., GroupMember]
-) -> None:
+def test_a_static_member_is_taken_over_at_once(client: WireClient, topic: str, join: Join) -> None:
     topic_id = fill(client, topic, 3)
     old = join("static", topic, instance_id="a").settle(3)
     epoch = described(client, "static").group_epoch
     waiting = old.client.send(old.heartbeat())
     new = join("static", topic, instance_id="a")
     assert (new.epoch, len(new.assigned[0].partitions)) == (old.epoch, 3)
-    with pytest.raises(FencedInstanceId):
+    with pytest.raises(warmlog.FencedInstanceId):
         old.client.receive(waiting)
-    with pytest.raises(FencedInstanceId):
+    with pytest.raises(warmlog.FencedInstanceId):
         old.beat()
-    with pytest.raises(FencedInstanceId):
+    with pytest.raises(warmlog.FencedInstanceId):
         old.commit(topic_id, (0, 1))
     new.take()
     assert codes(new.commit(topic_id, (0, 7))) == [0]
@@ -211,9 +189,7 @@ def test_a_static_member_is_taken_over_at_once(
 # --- topics ---------------------------------------------------------------------------------------------------------
 
 
-def test_new_partitions_new_topics_of_a_pattern_and_deleted_topics_change_the_target(
-    client: WireClient, topic: str, join: Callable[..., GroupMember]
-) -> None:
+def test_new_partitions_and_topics_and_deletions_change_targets(client: WireClient, topic: str, join: Join) -> None:
     first_id = fill(client, f"{topic}-a", 1)
     member = join("pattern", pattern=f"{topic}-.").settle(1)
     client.call(m.CreatePartitionsRequest([m.NewPartitions(f"{topic}-a", 3)]))
@@ -223,7 +199,7 @@ def test_new_partitions_new_topics_of_a_pattern_and_deleted_topics_change_the_ta
     assert codes(member.commit(first_id, (0, 5))) == [0]
     client.call(m.DeleteTopicsRequest([f"{topic}-a"]))
     member.settle(2)
-    assert codes(member.commit(first_id, (0, 6))) == [ErrorCode.UNKNOWN_TOPIC_ID]
+    assert codes(member.commit(first_id, (0, 6))) == [warmlog.ErrorCode.UNKNOWN_TOPIC_ID]
     second_id = fill(client, f"{topic}-a", 1)
     member.settle(3)
     found = {each.topic_id: each.offset for each in fetched(client, "pattern")}
@@ -235,11 +211,11 @@ def test_new_partitions_new_topics_of_a_pattern_and_deleted_topics_change_the_ta
 # --- offsets --------------------------------------------------------------------------------------------------------
 
 
-def test_commits_are_fenced_by_ownership(client: WireClient, topic: str, join: Callable[..., GroupMember]) -> None:
+def test_commits_are_fenced_by_ownership(client: WireClient, topic: str, join: Join) -> None:
     topic_id = fill(client, topic, 2)
     assert codes(commit(client, "fenced", topic_id, (0, 3), (1, 4), metadata="from outside")) == [0, 0]
     first = join("fenced", topic).settle(2)
-    with pytest.raises(NonEmptyGroup):
+    with pytest.raises(warmlog.NonEmptyGroup):
         commit(client, "fenced", topic_id, (0, 5))
     second = join("fenced", topic)
     first.beat(max_wait_ms=5000)
@@ -249,19 +225,19 @@ def test_commits_are_fenced_by_ownership(client: WireClient, topic: str, join: C
     results = first.commit(topic_id, (mine, 10), (other, 20), (7, 1), (mine, 1000))
     assert codes(results) == [
         0,
-        ErrorCode.STALE_MEMBER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
+        warmlog.ErrorCode.STALE_MEMBER_EPOCH,
+        warmlog.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        warmlog.ErrorCode.OFFSET_OUT_OF_RANGE,
     ]
     first.epoch += 5
-    with pytest.raises(FencedMemberEpoch):
+    with pytest.raises(warmlog.FencedMemberEpoch):
         first.commit(topic_id, (mine, 11))
     found = offsets(client, "fenced")
     assert found[topic, mine] == 10
     assert found[topic, other] == (3, 4)[other]
 
 
-def test_what_is_in_use_is_not_deleted(client: WireClient, topic: str, join: Callable[..., GroupMember]) -> None:
+def test_what_is_in_use_is_not_deleted(client: WireClient, topic: str, join: Join) -> None:
     topic_id = fill(client, topic, 2)
     commit(client, "deleted", topic_id, (0, 3), (1, 4))
 
@@ -275,10 +251,13 @@ def test_what_is_in_use_is_not_deleted(client: WireClient, topic: str, join: Cal
     assert delete_offset(0) == [0]
     assert offsets(client, "deleted") == {(topic, 1): 4}
     member = join("deleted", topic)
-    assert delete_offset(1) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
-    assert codes(list(delete("deleted", "no such group"))) == [ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert delete_offset(1) == [warmlog.ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
+    assert codes(list(delete("deleted", "no such group"))) == [
+        warmlog.ErrorCode.NON_EMPTY_GROUP,
+        warmlog.ErrorCode.GROUP_ID_NOT_FOUND,
+    ]
     member.leave()
-    assert codes(list(delete("deleted", "deleted"))) == [0, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert codes(list(delete("deleted", "deleted"))) == [0, warmlog.ErrorCode.GROUP_ID_NOT_FOUND]
     assert "deleted" not in listed(client)
     assert offsets(client, "deleted") == {}
 
@@ -323,7 +302,7 @@ def test_commits_that_had_a_response_survive_a_kill_right_after_it(tmp_path: Pat
 def is_loaded(member: GroupMember) -> bool:
     try:
         fetched(member.client, member.group)
-    except CoordinatorLoadInProgress:
+    except warmlog.CoordinatorLoadInProgress:
         return False
     return True
 
@@ -385,7 +364,7 @@ def test_compaction_of_the_log_and_a_load_give_the_same_state(tmp_path: Path, mo
 def is_ready(client: WireClient) -> bool:
     try:
         listed(client)
-    except CoordinatorLoadInProgress:
+    except warmlog.CoordinatorLoadInProgress:
         return False
     return True
 
@@ -406,26 +385,26 @@ def state_of(client: WireClient) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("request_", "error"),
     [
-        (m.GroupHeartbeatRequest("", "m", 0), InvalidGroupId),
-        (m.GroupHeartbeatRequest("g" * 250, "m", 0), InvalidGroupId),
-        (m.GroupHeartbeatRequest("x" * 900_000, "m", 0), InvalidGroupId),
-        (m.GroupHeartbeatRequest("bad", "", 0), ApiError),
-        (m.GroupHeartbeatRequest("bad", "m" * 900_000, 0), ApiError),
-        (m.GroupHeartbeatRequest("bad", "m", 0, "i" * 300), ApiError),
-        (m.GroupHeartbeatRequest("bad", "m", 5), UnknownMemberId),
-        (m.GroupHeartbeatRequest("bad", "m", -7), ApiError),
-        (m.GroupHeartbeatRequest("bad", "m", 0, pattern="("), InvalidRegularExpression),
-        (m.GroupHeartbeatRequest("bad", "m", 0, assignor="random"), UnsupportedAssignor),
-        (m.GroupHeartbeatRequest("bad", "m", 0, session_timeout_ms=1), InvalidSessionTimeout),
-        (m.GroupHeartbeatRequest("bad", "m", 0, session_timeout_ms=2**31 - 1), InvalidSessionTimeout),
-        (m.OffsetCommitRequest("bad", [], "m", 3), UnknownMemberId),
-        (m.OffsetCommitRequest("", []), InvalidGroupId),
-        (m.OffsetFetchRequest("bad", None, "m", 3), UnknownMemberId),
-        (m.OffsetFetchRequest("x" * 900_000), InvalidGroupId),
-        (m.DeleteOffsetsRequest("x" * 900_000, []), InvalidGroupId),
+        (m.GroupHeartbeatRequest("", "m", 0), warmlog.InvalidGroupId),
+        (m.GroupHeartbeatRequest("g" * 250, "m", 0), warmlog.InvalidGroupId),
+        (m.GroupHeartbeatRequest("x" * 900_000, "m", 0), warmlog.InvalidGroupId),
+        (m.GroupHeartbeatRequest("bad", "", 0), warmlog.ApiError),
+        (m.GroupHeartbeatRequest("bad", "m" * 900_000, 0), warmlog.ApiError),
+        (m.GroupHeartbeatRequest("bad", "m", 0, "i" * 300), warmlog.ApiError),
+        (m.GroupHeartbeatRequest("bad", "m", 5), warmlog.UnknownMemberId),
+        (m.GroupHeartbeatRequest("bad", "m", -7), warmlog.ApiError),
+        (m.GroupHeartbeatRequest("bad", "m", 0, pattern="("), warmlog.InvalidRegularExpression),
+        (m.GroupHeartbeatRequest("bad", "m", 0, assignor="random"), warmlog.UnsupportedAssignor),
+        (m.GroupHeartbeatRequest("bad", "m", 0, session_timeout_ms=1), warmlog.InvalidSessionTimeout),
+        (m.GroupHeartbeatRequest("bad", "m", 0, session_timeout_ms=2**31 - 1), warmlog.InvalidSessionTimeout),
+        (m.OffsetCommitRequest("bad", [], "m", 3), warmlog.UnknownMemberId),
+        (m.OffsetCommitRequest("", []), warmlog.InvalidGroupId),
+        (m.OffsetFetchRequest("bad", None, "m", 3), warmlog.UnknownMemberId),
+        (m.OffsetFetchRequest("x" * 900_000), warmlog.InvalidGroupId),
+        (m.DeleteOffsetsRequest("x" * 900_000, []), warmlog.InvalidGroupId),
     ],
 )
-def test_a_bad_request_leaves_no_group(client: WireClient, request_: m.Message, error: type[ApiError]) -> None:
+def test_a_bad_request_leaves_no_group(client: WireClient, request_: m.Message, error: type[warmlog.ApiError]) -> None:
     with pytest.raises(error):
         client.call(request_)
     assert "bad" not in listed(client)
@@ -447,14 +426,14 @@ def test_bad_commits_are_refused_one_by_one(client: WireClient, topic: str) -> N
     results = cast("m.OffsetCommitResponse", client.call(m.OffsetCommitRequest("bad-commits", wanted))).partitions
     assert codes(list(results)) == [
         0,
-        ErrorCode.OFFSET_METADATA_TOO_LARGE,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
+        warmlog.ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        warmlog.ErrorCode.OFFSET_OUT_OF_RANGE,
+        warmlog.ErrorCode.OFFSET_OUT_OF_RANGE,
+        warmlog.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        warmlog.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        warmlog.ErrorCode.UNKNOWN_TOPIC_ID,
         0,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        warmlog.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
     assert offsets(client, "bad-commits") == {(topic, 0): 3}
 
@@ -464,9 +443,9 @@ def test_groups_have_a_bound_over_all_shards(tmp_path: Path) -> None:
         topic_id = fill(client, "t", 1)
         for number in range(10):
             commit(client, f"g{number}", topic_id, (0, 1))
-        with pytest.raises(TooManyGroups, match=r"as many groups as group\.max\.groups allows"):
+        with pytest.raises(warmlog.TooManyGroups, match=r"as many groups as group\.max\.groups allows"):
             commit(client, "one more", topic_id, (0, 1))
-        with pytest.raises(TooManyGroups):
+        with pytest.raises(warmlog.TooManyGroups):
             client.call(m.GroupHeartbeatRequest("one more", "m", 0))
         assert codes(commit(client, "g3", topic_id, (0, 2))) == [0]
         client.call(m.DeleteGroupsRequest(["g0"]))
@@ -489,17 +468,17 @@ def test_groups_that_begin_at_the_same_time_stay_within_the_bound(tmp_path: Path
                 try:
                     own.receive(correlation_id)
                     outcomes.append("taken")
-                except TooManyGroups:
+                except warmlog.TooManyGroups:
                     outcomes.append("refused")
         assert outcomes.count("taken") == 9
         client.call(m.DeleteGroupsRequest(["g"]))
         assert codes(commit(client, "one more", topic_id, (0, 1))) == [0]
-        with pytest.raises(TooManyGroups):
+        with pytest.raises(warmlog.TooManyGroups):
             commit(client, "and another", topic_id, (0, 1))
 
 
 def test_random_requests_do_not_disturb_a_member(
-    broker: BrokerProcess, client: WireClient, topic: str, join: Callable[..., GroupMember]
+    broker: BrokerProcess, client: WireClient, topic: str, join: Join
 ) -> None:
     topic_id = fill(client, topic, 2)
     honest = join("honest", topic).settle(2)
@@ -536,7 +515,7 @@ def test_random_requests_do_not_disturb_a_member(
             message = m.OffsetFetchRequest(name, owned, member_id, epoch)
         try:
             client.call(message)
-        except ApiError as error:
+        except warmlog.ApiError as error:
             errors.add(type(error).__name__)
         if number % 100 == 0:
             assert honest.beat().assignment is None

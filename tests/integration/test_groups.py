@@ -310,9 +310,7 @@ async def test_a_topic_recreated_at_once_is_read_from_its_start(broker: BrokerPr
         assert batch.base_offset == 0
 
 
-async def test_the_committed_offset_of_a_topic_is_not_one_of_the_topic_that_has_its_name_now(
-    broker: BrokerProcess, admin: warmlog.Admin
-) -> None:
+async def test_a_committed_offset_is_not_one_of_a_recreated_topic(broker: BrokerProcess, admin: warmlog.Admin) -> None:
     """Nor is the offset where this consumer began."""
 
     async def read_on() -> None:
@@ -542,9 +540,7 @@ async def test_the_blocking_consumer_has_the_same(broker: BrokerProcess) -> None
     assert await committed(broker) == {0: 1, 1: 2, 2: 2, 3: 2}
 
 
-async def test_whatever_is_killed_or_stopped_each_record_is_handled_and_no_acknowledged_commit_is_lost(
-    broker: BrokerProcess, tell: Callable[[str], None]
-) -> None:
+async def test_faults_lose_no_record_and_no_commit(broker: BrokerProcess, tell: Callable[[str], None]) -> None:
     """Scenarios 2, 3, 5 and 6 in one, by chance."""
     rng = Random(FAULT_SEED)
     options = {"commits": True, "commit": "manual", "handles_s": 0.01, "session_timeout_ms": SHORT_SESSION_MS}

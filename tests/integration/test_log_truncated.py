@@ -161,9 +161,7 @@ async def test_a_position_that_was_kept_with_its_epoch_is_checked_when_it_is_use
         assert await take(consumer, 15) == NEW
 
 
-async def test_a_consumer_that_waits_at_the_end_is_told_also_if_it_has_read_nothing(
-    broker: BrokerProcess, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_consumer_that_has_read_none_is_told(broker: BrokerProcess, caplog: pytest.LogCaptureFixture) -> None:
     """It began at the latest offset: what comes after that was to be its first record."""
     for policy in ("error", "latest"):
         async with warmlog.Consumer(broker.address, topics=[TOPIC], start="latest", on_out_of_range=policy) as consumer:

@@ -8,17 +8,11 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec import Struct, structs
 
+import warmlog
 from broker_thread import BrokerThread
 from warmlog_broker.gate.table import RIGHTS
 from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import (
-    ApiError,
-    AuthorizationFailed,
-    CoordinatorLoadInProgress,
-    ErrorCode,
-    TransactionalIdAuthorizationFailed,
-)
 from wire_client import WireClient, batch_of
 
 T, SECRET, GROUP = "t", "secret", "g"
@@ -28,10 +22,10 @@ ALL_RULES = tuple(
     for kind in m.ResourceType
 )
 REFUSED = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-    ErrorCode.GROUP_AUTHORIZATION_FAILED,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    warmlog.ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    warmlog.ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    warmlog.ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    warmlog.ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 
 
@@ -190,7 +184,7 @@ def give(broker: BrokerThread, *rules: m.AclBinding | Right) -> None:
 def ask(broker: BrokerThread, case: Case) -> m.Message:
     """The response; a coordinator is loaded when it is first asked for, and is asked again until it is."""
     while True:
-        with WireClient(broker.address) as client, suppress(CoordinatorLoadInProgress):
+        with WireClient(broker.address) as client, suppress(warmlog.CoordinatorLoadInProgress):
             return client.call(case.request, case.payload)
 
 
@@ -211,8 +205,8 @@ def codes_in(value: object) -> Iterator[int]:
 def is_refused(broker: BrokerThread, case: Case) -> bool:
     try:
         response = ask(broker, case)
-    except ApiError as error:  # others than AuthorizationFailed are the handler's
-        return isinstance(error, AuthorizationFailed) and ANONYMOUS_PRINCIPAL in str(error)
+    except warmlog.ApiError as error:  # others than AuthorizationFailed are the handler's
+        return isinstance(error, warmlog.AuthorizationFailed) and ANONYMOUS_PRINCIPAL in str(error)
     return bool(REFUSED & set(codes_in(response)))
 
 
@@ -342,7 +336,7 @@ def test_each_refused_resource_has_its_error_at_its_place(broker: BrokerThread, 
     assert tuple(map(mixed.name, results)) == mixed.names
     for result in results:
         is_secret = mixed.name(result) == SECRET
-        assert (result.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED) == is_secret
+        assert (result.error_code == warmlog.ErrorCode.TOPIC_AUTHORIZATION_FAILED) == is_secret
         if is_secret:
             assert "lacks the right" in result.error_message
             assert repr(SECRET) in result.error_message
@@ -364,7 +358,7 @@ def test_a_fetch_that_is_refused_in_part_does_not_wait(broker: BrokerThread) -> 
     began_s = time.monotonic()
     response = ask(broker, Case(m.FetchRequest(19_000, 1, 1 << 20, [*wanted, end]), ()))
     assert time.monotonic() - began_s < 10
-    assert [part.error_code for part in partitions(response)] == [ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0]
+    assert [part.error_code for part in partitions(response)] == [warmlog.ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0]
 
 
 def test_a_batch_for_a_refused_topic_is_not_written(broker: BrokerThread) -> None:
@@ -484,8 +478,8 @@ def test_a_group_whose_topics_may_not_be_described_is_not_described(broker: Brok
     give(broker, on_group(Op.DESCRIBE))
     response: Any = ask(broker, Case(m.DescribeGroupsRequest([GROUP, "other"]), ()))
     assert [each.error_code for each in response.groups] == [
-        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
-        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        warmlog.ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        warmlog.ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ]
     assert SECRET not in str(response)
     give(broker, on_group(Op.READ), on_topic(Op.DESCRIBE, SECRET))
@@ -563,5 +557,5 @@ def test_many_refusals_have_one_line_and_all_count(broker: BrokerThread, caplog:
 def test_transactional_ids_have_rights_of_their_own(broker: BrokerThread) -> None:
     give(broker, on_topic(Op.WRITE))
     request = m.ProduceRequest(m.ACKS_ALL, 10_000, [m.ProducePartition(T, 0, len(BATCH))], transactional_id="tx")
-    with pytest.raises(TransactionalIdAuthorizationFailed, match="WRITE on transactional id 'tx'"):
+    with pytest.raises(warmlog.TransactionalIdAuthorizationFailed, match="WRITE on transactional id 'tx'"):
         ask(broker, Case(request, (), BATCH))

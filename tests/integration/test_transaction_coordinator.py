@@ -6,21 +6,11 @@ from uuid import uuid4
 
 import pytest
 
+import warmlog
 from broker_process import BrokerProcess
 from transactional_client import TransactionalClient, committed, listed, wait_until_loaded
 from waiting import wait_until
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import (
-    ApiError,
-    InvalidProducerIdMapping,
-    InvalidRequest,
-    InvalidRequiredAcks,
-    InvalidTransactionTimeout,
-    InvalidTxnState,
-    ProducerFenced,
-    TransactionAbortable,
-    TransactionalIdNotFound,
-)
 from wire_client import WireClient, batch_of
 
 SETTINGS = {"transaction_coordinator_partitions": 2, "group_coordinator_partitions": 2}
@@ -57,7 +47,7 @@ def test_each_decision_raises_the_epoch_once(client: WireClient, producer: Trans
     assert producer.producer == (producer_id, epoch + 1)
     producer.send(topic, b"b")
     repeated = m.EndTransactionRequest(producer.transactional_id, producer_id, epoch, commits=True)
-    with pytest.raises(InvalidTxnState):
+    with pytest.raises(warmlog.InvalidTxnState):
         client.call(m.EndTransactionRequest(producer.transactional_id, producer_id, epoch, commits=False))
     client.call(repeated)
     assert committed(client, topic) == [b"a"]
@@ -74,11 +64,11 @@ def test_a_new_producer_aborts_what_the_old_one_has_open_and_fences_it(
         newer.initialise()
         newer.send(topic, b"new")
         for partition in (0, 1):
-            with pytest.raises(ProducerFenced, match="another producer uses the transactional id"):
+            with pytest.raises(warmlog.ProducerFenced, match="another producer uses the transactional id"):
                 producer.send(topic, b"late", partition=partition)
-        with pytest.raises(ProducerFenced):
+        with pytest.raises(warmlog.ProducerFenced):
             producer.commit()
-        with pytest.raises(ProducerFenced):
+        with pytest.raises(warmlog.ProducerFenced):
             producer.initialise()
         newer.commit()
     assert committed(client, topic) == [b"new"]
@@ -91,7 +81,7 @@ def test_a_transaction_over_its_timeout_is_aborted_and_its_producer_may_go_on(
     with TransactionalClient(broker.address, transactional_id, timeout_ms=300) as producer:
         producer.initialise().send(topic, b"late")
         wait_until(lambda: listed(client, transactional_id).state == "empty")
-        with pytest.raises(TransactionAbortable, match="longer than its timeout, 300 ms"):
+        with pytest.raises(warmlog.TransactionAbortable, match="longer than its timeout, 300 ms"):
             producer.commit()
         producer.initialise().send(topic, b"again")
         producer.commit()
@@ -118,9 +108,9 @@ def test_an_operator_aborts_a_transaction(client: WireClient, producer: Transact
     found = listed(client, producer.transactional_id)
     assert (found.state, [(each.topic, each.partition) for each in found.partitions]) == ("ongoing", [(topic, 1)])
     client.call(m.AbortTransactionRequest(producer.transactional_id))
-    with pytest.raises(TransactionAbortable, match="by an operator"):
+    with pytest.raises(warmlog.TransactionAbortable, match="by an operator"):
         producer.send(topic, b"more", partition=0)
-    with pytest.raises(InvalidTxnState, match="has no open transaction"):
+    with pytest.raises(warmlog.InvalidTxnState, match="has no open transaction"):
         client.call(m.AbortTransactionRequest(producer.transactional_id))
     assert committed(client, topic, 1) == []
     assert listed(client, producer.transactional_id).partitions == []
@@ -140,29 +130,30 @@ def test_bad_requests_are_refused_and_write_nothing(
 ) -> None:
     producer_id, epoch = producer.producer
 
-    def refused(kind: type[ApiError], request: object) -> None:
+    def refused(kind: type[warmlog.ApiError], request: object) -> None:
         with pytest.raises(kind):
             client.call(request)  # type: ignore[arg-type]
 
-    refused(TransactionalIdNotFound, m.EndTransactionRequest("never-used", producer_id, epoch, commits=True))
-    refused(InvalidRequest, m.EndTransactionRequest("", producer_id, epoch, commits=True))
-    refused(InvalidRequest, m.EndTransactionRequest("x" * 250, producer_id, epoch, commits=True))
+    refused(warmlog.TransactionalIdNotFound, m.EndTransactionRequest("never-used", producer_id, epoch, commits=True))
+    refused(warmlog.InvalidRequest, m.EndTransactionRequest("", producer_id, epoch, commits=True))
+    refused(warmlog.InvalidRequest, m.EndTransactionRequest("x" * 250, producer_id, epoch, commits=True))
     refused(
-        InvalidProducerIdMapping, m.EndTransactionRequest(producer.transactional_id, producer_id + 1, 0, commits=True)
+        warmlog.InvalidProducerIdMapping,
+        m.EndTransactionRequest(producer.transactional_id, producer_id + 1, 0, commits=True),
     )
     for timeout_ms in (0, -1, 900_001):
         with (
             TransactionalClient(broker.address, "never-used", timeout_ms=timeout_ms) as other,
-            pytest.raises(InvalidTransactionTimeout),
+            pytest.raises(warmlog.InvalidTransactionTimeout),
         ):
             other.initialise()
     with TransactionalClient(broker.address, "never-used") as other:
         other.producer = producer.producer
-        with pytest.raises(TransactionalIdNotFound):
+        with pytest.raises(warmlog.TransactionalIdNotFound):
             other.send(topic, b"foreign")
     batch = batch_of([b"x"], producer=producer.producer, base_sequence=0, is_transactional=True)
     partition = [m.ProducePartition(topic, 0, len(batch))]
-    with pytest.raises(InvalidRequiredAcks):
+    with pytest.raises(warmlog.InvalidRequiredAcks):
         client.receive(client.send(m.ProduceRequest(m.ACKS_LEADER, 1000, partition, producer.transactional_id), batch))
     assert committed(client, topic) == []
     assert listed(client, producer.transactional_id).state == "empty"
@@ -194,9 +185,7 @@ def test_a_transaction_survives_a_kill_of_the_broker(tmp_path_factory: pytest.Te
 
 
 @pytest.mark.parametrize("commits", [True, False])
-def test_a_transaction_that_began_right_after_another_survives_a_kill_before_any_record_about_it(
-    tmp_path_factory: pytest.TempPathFactory, commits: bool
-) -> None:
+def test_a_transaction_after_another_survives_a_kill(tmp_path_factory: pytest.TempPathFactory, commits: bool) -> None:
     directory = tmp_path_factory.mktemp("killed") / "data"
     with (
         BrokerProcess(directory, **SETTINGS) as broker,
@@ -224,9 +213,7 @@ def test_a_transaction_that_began_right_after_another_survives_a_kill_before_any
         assert committed(client, "t", 1) == [b"b", b"d"]
 
 
-def test_transactions_that_follow_at_once_touch_the_partitions_that_each_of_them_names(
-    client: WireClient, producer: TransactionalClient, topic: str
-) -> None:
+def test_transactions_touch_what_each_names(client: WireClient, producer: TransactionalClient, topic: str) -> None:
     for number, partitions in enumerate(([0], [0, 1], [1], [0], [1, 0], [])):
         for partition in partitions:
             producer.send(topic, b"%d" % number, partition=partition)
@@ -264,7 +251,7 @@ def test_a_late_request_takes_no_offset_back(producer: TransactionalClient, clie
     producer.commit()
     producer.commit_offset(topic, topic, 1, sequence=1)
     producer.commit_offset(topic, topic, 2, sequence=2)
-    with pytest.raises(InvalidTxnState, match="late copy"):
+    with pytest.raises(warmlog.InvalidTxnState, match="late copy"):
         producer.commit_offset(topic, topic, 1, sequence=1)
     producer.commit_offset(topic, topic, 2, sequence=2)
     producer.commit()
@@ -283,6 +270,6 @@ def test_offsets_of_an_ended_transaction_are_refused(
     producer.commit()
     with TransactionalClient(broker.address, producer.transactional_id) as late:
         late.producer = before
-        with pytest.raises(InvalidTxnState):
+        with pytest.raises(warmlog.InvalidTxnState):
             late.commit_offset(group, topic, 1)
     assert offset_of(client, group, topic) == -1

@@ -163,9 +163,7 @@ def test_a_committed_reader_is_woken_by_the_marker(broker: BrokerThread, client:
 
 @pytest.mark.parametrize("fetch_bytes", [1, 1 << 20])
 @pytest.mark.parametrize("rows", [False, True])
-async def test_committed_readers_get_what_was_committed_from_wherever_they_begin(
-    broker: BrokerThread, topic: str, fetch_bytes: int, rows: bool
-) -> None:
+async def test_committed_readers_begin_anywhere(broker: BrokerThread, topic: str, fetch_bytes: int, rows: bool) -> None:
     one, two = TransactionalProducer(broker, topic, 1), TransactionalProducer(broker, topic, 2)
     committed: list[str] = []
     for number in range(12):  # more than a segment holds; 1 aborts every other one, 2 every third

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from warmlog.spark.read.worker_process import hide_modules_from_collector
+from warmlog.spark.read.range_tasks import hide_modules_from_collector
 from warmlog.spark.source import WarmlogDataSource, WarmlogReader
 
 

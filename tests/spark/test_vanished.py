@@ -18,9 +18,8 @@ from warmlog.errors import LogTruncated, OffsetOutOfRange, UnknownTopicOrPartiti
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.range_reader import read_ranges
 from warmlog.ranges.read_settings import Projection, ReadSettings
-from warmlog.spark.options.read_options import parse_read_options
+from warmlog.spark.options.read_options import Admission, parse_read_options, parse_stream_options
 from warmlog.spark.options.schema import default_projection
-from warmlog.spark.options.stream_options import Admission, parse_stream_options
 from warmlog.spark.read.plan import Task
 from warmlog.spark.read.planning import plan_batch
 from warmlog.spark.stream.planner import StreamPlanner

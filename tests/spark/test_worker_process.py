@@ -42,7 +42,7 @@ print(gc.get_freeze_count() - before)
 HIDE_TWICE = """
 import gc, sys, types, weakref
 sys.modules["pyspark.worker"] = types.ModuleType("pyspark.worker")
-from warmlog.spark.read.worker_process import hide_modules_from_collector
+from warmlog.spark.read.range_tasks import hide_modules_from_collector
 class Cycle:
     def __init__(self):
         self.itself = self

@@ -20,21 +20,50 @@ from warmlog.admin.arguments import (
     setting_texts,
 )
 from warmlog.admin.groups import GroupAdmin
-from warmlog.admin.partition_description import PartitionDescription, describe_partitions
 from warmlog.admin.transactions import TransactionAdmin
 from warmlog.errors import ApiError, TopicAlreadyExists, UnknownTopicOrPartition, error_from_code
 from warmlog.texts import checked_text
 from warmlog.times import asked_timestamp
 from warmlog_protocol import messages as m
 from warmlog_protocol.durability import Durability
-from warmlog_transport.cluster import Topic
+from warmlog_transport.cluster import Cluster, Topic
 from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders
-from warmlog_transport.list_offsets import OffsetAt, located, look_up
+from warmlog_transport.list_offsets import OffsetAt, epoch_ends, located, look_up
 from warmlog_transport.responses import TopicPartition, checked, partition_range
 
 BROKER_DEFAULT = -1
 _BROKER_ITSELF = ""
+_UNCOMMITTED, _COMMITTED = m.IsolationLevel.READ_UNCOMMITTED, m.IsolationLevel.READ_COMMITTED
+
+_MEASURES = (
+    (m.EARLIEST_TIMESTAMP, _UNCOMMITTED, m.CONSUMER_REPLICA_ID),
+    (m.LATEST_TIMESTAMP, _COMMITTED, m.CONSUMER_REPLICA_ID),
+    (m.LATEST_TIMESTAMP, _UNCOMMITTED, m.CONSUMER_REPLICA_ID),
+    (m.LATEST_TIMESTAMP, _UNCOMMITTED, m.DEBUGGING_REPLICA_ID),
+)
+"""Time, isolation and replica id that ask for log start, last stable offset, high watermark and log end."""
+
+
+class PartitionDescription(Struct, frozen=True):
+    """One partition. `leader` is a node id, -1 while the partition is offline. Ends are exclusive."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    log_start_offset: int
+    last_stable_offset: int
+    """Below it, every transaction is committed or aborted."""
+    high_watermark: int
+    """Below it, every record is durable and may be read."""
+    log_end_offset: int
+    error: ApiError | None = None
+    """Why the offsets are unknown; they are -1 then."""
+
+    @property
+    def uncommitted(self) -> int:
+        """How many records are written and not yet durable: between high watermark and log end."""
+        return self.log_end_offset - self.high_watermark
 
 
 class TopicDescription(Struct, frozen=True):
@@ -259,15 +288,12 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin):
         PolicyViolation (the topic is only compacted), UnknownTopicOrPartition.
         """
         check_offsets(before, "before")
-        cluster = self._open()
-
-        def request(partitions: list[TopicPartition]) -> m.DeleteRecordsRequest:
-            return m.DeleteRecordsRequest([m.DeleteRecordsPartition(*tp, before[tp]) for tp in partitions])
 
         async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[m.DeletedRecords]:
-            return (await link.call(request(partitions), m.DeleteRecordsResponse)).partitions
+            request = m.DeleteRecordsRequest([m.DeleteRecordsPartition(*tp, before[tp]) for tp in partitions])
+            return (await link.call(request, m.DeleteRecordsResponse)).partitions
 
-        found = await ask_leaders(cluster, before, ask)
+        found = await ask_leaders(self._open(), before, ask)
         return {tp: result if isinstance(result, ApiError) else result.low_watermark for tp, result in found.items()}
 
     async def epoch_ends(
@@ -275,20 +301,13 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin):
     ) -> dict[TopicPartition, m.EpochEndOffset | ApiError]:
         """For each partition the end offset of a leader epoch, or of the newest known one below it; or the error."""
         check_offsets(asked, "asked")
-        cluster = self._open()
-
-        async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[m.EpochEndOffset]:
-            wanted = [m.OffsetForLeaderEpochPartition(*tp, asked[tp]) for tp in partitions]
-            request = m.OffsetForLeaderEpochRequest(wanted)
-            return (await link.call(request, m.OffsetForLeaderEpochResponse)).partitions
-
-        return await ask_leaders(cluster, asked, ask)
+        return await epoch_ends(self._open(), asked)
 
     # --- within -----------------------------------------------------------------------------------------------------
 
     async def _describe(self, topics: list[Topic]) -> list[TopicDescription]:
         configs = await self._configs([topic.name for topic in topics]) if topics else {}
-        described = await describe_partitions(self._open(), topics)
+        described = await _described(self._open(), topics)
         return [
             TopicDescription(topic.name, topic.topic_id, described[topic.name], configs[topic.name]) for topic in topics
         ]
@@ -309,3 +328,28 @@ def _log_dir(broker: int, directory: m.LogDir) -> LogDirDescription:
     return LogDirDescription(
         broker, directory.path, error, directory.total_bytes, directory.usable_bytes, directory.partitions
     )
+
+
+async def _described(cluster: Cluster, topics: Sequence[Topic]) -> dict[str, list[PartitionDescription]]:
+    """The partitions of each topic by its name; a partition that is offline or cannot be reached has an error."""
+    asked = [(topic.name, part.partition) for topic in topics for part in topic.partitions]
+    offsets: dict[TopicPartition, list[int]] = {tp: [] for tp in asked}
+    errors: dict[TopicPartition, ApiError] = {}
+    for timestamp_ms, isolation, replica_id in _MEASURES:
+        times = {tp: timestamp_ms for tp in asked if tp not in errors}
+        for tp, at in (await look_up(cluster, times, isolation=isolation, replica_id=replica_id)).items():
+            if isinstance(at, OffsetAt):
+                offsets[tp].append(at.offset)
+            else:
+                errors[tp] = at
+    described: dict[str, list[PartitionDescription]] = {topic.name: [] for topic in topics}
+    for topic in topics:
+        for part in topic.partitions:
+            tp = topic.name, part.partition
+            start, stable, mark, end = offsets[tp] if tp not in errors else [-1] * len(_MEASURES)
+            described[topic.name].append(
+                PartitionDescription(
+                    part.partition, part.leader_id, part.leader_epoch, start, stable, mark, end, errors.get(tp)
+                )
+            )
+    return described

@@ -5,7 +5,17 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec import Struct
 
 from warmlog.admin.group_descriptions import CommittedOffset
-from warmlog.points import Point, PointKind, Shift, Target, Where, parse_partition, parse_target, parse_where
+from warmlog.points import (
+    Point,
+    Shift,
+    Target,
+    Where,
+    looked_up_ms,
+    offset_of,
+    parse_partition,
+    parse_target,
+    parse_where,
+)
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.list_offsets import OffsetAt, located, look_up
@@ -70,39 +80,25 @@ async def plan_resets(
     asked = [tp for tp, target in targets.items() if isinstance(target, Point) or tp in committed]
     starts = await _offsets(cluster, dict.fromkeys(asked, EARLIEST_TIMESTAMP))
     ends = await _offsets(cluster, dict.fromkeys(asked, LATEST_TIMESTAMP))
-    times = {tp: at_ms for tp in asked if (at_ms := _time_ms(targets[tp])) is not None}
+    points = {tp: target for tp, target in targets.items() if isinstance(target, Point)}
+    times = {tp: time_ms for tp, point in points.items() if (time_ms := looked_up_ms(point)) is not None}
     at_times = await _offsets(cluster, times)
     resets = {}
     for tp in asked:
         old = committed[tp].offset if tp in committed else None
         start, end = starts[tp].offset, ends[tp].offset
-        wanted = at_times[tp].offset if tp in at_times else _wanted(targets[tp], old, start, end)
+        target = targets[tp]
+        if isinstance(target, Shift):
+            assert old is not None
+            wanted = old + target.by
+        else:
+            wanted = offset_of(target, start, end, at_times[tp].offset if tp in at_times else None)
         resets[tp] = OffsetReset(*tp, old, min(max(wanted, start), end), start, end)
     return resets
 
 
 async def _offsets(cluster: Cluster, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:
     return {tp: located(at) for tp, at in (await look_up(cluster, times)).items()}
-
-
-def _time_ms(target: Target) -> int | None:
-    """Return the time to look up; None for other targets, and for times before 1970, which are the start of the log."""
-    is_time = isinstance(target, Point) and target.kind is PointKind.TIME and target.number >= 0
-    return target.number if isinstance(target, Point) and is_time else None
-
-
-def _wanted(target: Target, committed: int | None, start: int, end: int) -> int:
-    if isinstance(target, Shift):
-        assert committed is not None
-        return committed + target.by
-    match target.kind:
-        case PointKind.LATEST:
-            return end
-        case PointKind.TAIL:
-            return end - target.number
-        case PointKind.OFFSET:
-            return target.number
-    return start
 
 
 def listed_partitions(partitions: Iterable[TopicPartition | str]) -> list[TopicPartition]:

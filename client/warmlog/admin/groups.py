@@ -8,10 +8,11 @@ from warmlog.admin.connected import Connected
 from warmlog.admin.group_descriptions import (
     CommittedOffset,
     GroupDescription,
+    GroupLag,
     committed_of_topics,
     group_description,
+    measure_lags,
 )
-from warmlog.admin.group_lag import GroupLag, measure_lags
 from warmlog.admin.group_reset import OffsetReset, listed_partitions, parse_targets, plan_resets
 from warmlog.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition, error_from_code
 from warmlog.points import Shift, Target, Where
@@ -19,6 +20,7 @@ from warmlog.texts import checked_text
 from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Topic
 from warmlog_transport.responses import TopicPartition, checked, occupied, partition_range
+from warmlog_transport.retries import Retries
 
 _GROUP = "the group's name"
 _GROUPS_AT_ONCE = 32
@@ -87,7 +89,12 @@ class GroupAdmin(Connected):
         chosen = _chosen(targets, listed, {name: topics[name] for name, _ in committed})
         if not chosen:
             raise GroupIdNotFound(f"group {group!r} has no committed offsets: name the partitions to reset")
-        _check_exist(chosen, topics)
+        for name, number in chosen:
+            if name not in topics:
+                raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
+            count = len(topics[name].partitions)
+            if number >= count:
+                raise UnknownTopicOrPartition(f"topic {name!r} has {partition_range(count)}, not {number}")
         resets = await plan_resets(self._open(), chosen, committed)
         if not dry_run:
             await self._commit(group, list(resets.values()), topics)
@@ -126,13 +133,11 @@ class GroupAdmin(Connected):
     async def _described(self, group: str) -> m.DescribedGroup:
         """Return the description or its error, after retries if it may pass: a coordinator may be loading."""
         cluster = self._open()
-        deadline = asyncio.get_running_loop().time() + cluster.options.request_timeout_ms / 1000
+        retries = Retries(cluster.options, cluster.options.request_timeout_ms / 1000)
         while True:
             (described,) = (await cluster.call(m.DescribeGroupsRequest([group]), m.DescribeGroupsResponse)).groups
-            is_final = not error_from_code(described.error_code, "").retriable
-            if is_final or asyncio.get_running_loop().time() >= deadline:
+            if not error_from_code(described.error_code, "").retriable or not await retries.pause():
                 return described
-            await asyncio.sleep(cluster.options.retry_backoff_ms / 1000)
 
     async def _check_empty(self, group: str) -> m.DescribedGroup:
         """Return the description of a group without members, or of one that does not exist; else raise."""
@@ -181,12 +186,3 @@ def _chosen(
     if listed is None:
         listed = [(name, part.partition) for name, topic in topics.items() for part in topic.partitions]
     return dict.fromkeys(listed, targets)
-
-
-def _check_exist(partitions: Collection[TopicPartition], topics: dict[str, Topic]) -> None:
-    for name, number in partitions:
-        if name not in topics:
-            raise UnknownTopicOrPartition(f"topic {name!r} does not exist")
-        count = len(topics[name].partitions)
-        if number >= count:
-            raise UnknownTopicOrPartition(f"topic {name!r} has {partition_range(count)}, not {number}")

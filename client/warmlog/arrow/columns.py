@@ -9,6 +9,7 @@ checks (see `headers`).
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -140,7 +141,10 @@ def offsets_array(parts: Sequence[BatchPart]) -> pa.Array:
     if parts and all(part.columns.offset_deltas is None for part in parts):
         first, last = parts[0], parts[-1]
         start, stop = first.base_offset + first.start, last.base_offset + last.stop
-        if stop - start == count and _are_in_order(parts):
+        are_in_order = all(
+            after.base_offset + after.start >= before.base_offset + before.stop for before, after in pairwise(parts)
+        )
+        if stop - start == count and are_in_order:
             return pa.array(np.arange(start, stop, dtype=np.int64))
     offsets = np.empty(count, np.int64)
     for start, end, part in _rows(parts):
@@ -151,11 +155,6 @@ def offsets_array(parts: Sequence[BatchPart]) -> pa.Array:
             offsets[start:end] = integers_of(deltas, part.start, part.stop)
             offsets[start:end] += part.base_offset
     return pa.array(offsets)
-
-
-def _are_in_order(parts: Sequence[BatchPart]) -> bool:
-    ends = [part.base_offset + part.stop for part in parts]
-    return all(part.base_offset + part.start >= end for part, end in zip(parts[1:], ends[:-1], strict=True))
 
 
 def timestamps_array(parts: Sequence[BatchPart]) -> pa.Array:

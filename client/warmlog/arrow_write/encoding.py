@@ -129,19 +129,19 @@ def _timestamps(spans: Sequence[RowSpan], count: int, now_ms: int) -> tuple[int,
     """The smallest timestamp and the differences from it."""
     if all(span.rows.timestamps is None for span in spans):
         return now_ms, IntColumn.constant_of(0, count)
-    times = np.concatenate([_milliseconds(span, now_ms) for span in spans])
+    parts = []
+    for span in spans:
+        if span.rows.timestamps is None:
+            parts.append(np.full(span.count, now_ms, np.int64))
+        else:
+            own = span.rows.timestamps.slice(span.start, span.count)
+            times_us = own.cast(pa.int64()).fill_null(now_ms * US_PER_MS).to_numpy()
+            parts.append(np.floor_divide(times_us, US_PER_MS))
+    times = np.concatenate(parts)
     smallest = int(times.min())
     if smallest < 0:
         raise InvalidTimestamp(f"a timestamp of {smallest} ms is before 1970: 0 or later expected")
     return smallest, pack_array(times - smallest)
-
-
-def _milliseconds(span: RowSpan, now_ms: int) -> Array:
-    if span.rows.timestamps is None:
-        return np.full(span.count, now_ms, np.int64)
-    own = span.rows.timestamps.slice(span.start, span.count)
-    times = own.cast(pa.int64()).fill_null(now_ms * US_PER_MS).to_numpy()
-    return np.floor_divide(times, US_PER_MS)
 
 
 def _encoded_headers(span: RowSpan) -> list[bytes]:

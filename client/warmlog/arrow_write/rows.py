@@ -112,7 +112,14 @@ class PreparedRows:
         self.keys = BytesColumn.of(rows.keys) if has_keys else None
         self.headers = rows.headers
         self.timestamps = rows.timestamps
-        self.ends_bytes = self._ends_bytes()
+        ends: Array = np.arange(self.count + 1, dtype=np.int64) * RECORD_OVERHEAD_BYTES
+        for column in (self.values, self.keys):
+            if column is not None:
+                ends += column.offsets
+                ends -= int(column.offsets[0])
+        if rows.headers is not None:
+            ends += _header_ends(rows.headers)
+        self.ends_bytes = ends
         """For each row an upper bound on the size of all rows before it in a batch, and last that of all rows; without
         BATCH_OVERHEAD_BYTES. See `record_input.content_bytes`."""
 
@@ -124,17 +131,6 @@ class PreparedRows:
     def span(self, start: int = 0, stop: int | None = None) -> "RowSpan":
         """Rows `start` to `stop`, exclusive; by default all."""
         return RowSpan(self, start, self.count if stop is None else stop)
-
-    def _ends_bytes(self) -> Array:
-        ends: Array = np.arange(self.count + 1, dtype=np.int64)
-        ends *= RECORD_OVERHEAD_BYTES
-        for column in (self.values, self.keys):
-            if column is not None:
-                ends += column.offsets
-                ends -= int(column.offsets[0])
-        if self.headers is not None:
-            ends += _header_ends(self.headers)
-        return ends
 
 
 @dataclass(frozen=True, slots=True)

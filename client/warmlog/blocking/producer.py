@@ -17,7 +17,7 @@ from warmlog.consumer.offset_commits import Committable
 from warmlog.errors import ClientClosed, TransactionAborted, WarmlogError
 from warmlog.producer import producer, transaction
 from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture
-from warmlog.producer.delivery import RecordMetadata
+from warmlog.producer.delivery import FailedRecord, RecordMetadata
 from warmlog.producer.intake.record_input import (
     Headers,
     as_bytes,
@@ -63,7 +63,7 @@ class DeliveryFuture(Future[RecordMetadata]):
         self._queue = queue
         self._record: tuple[Any, ...] | None = record
         self._sent: AsyncDeliveryFuture | None = None
-        self._error: Exception | None = None
+        """What the asyncio producer has returned for it, or what has its refusal; None until then."""
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
@@ -83,7 +83,7 @@ class DeliveryFuture(Future[RecordMetadata]):
 
     def done(self) -> bool:
         """Whether the record is acknowledged or has failed."""
-        return self._error is not None or (self._sent is not None and self._sent.done())
+        return self._sent is not None and self._sent.done()
 
     def running(self) -> bool:
         """Whether the record is neither acknowledged nor failed: it cannot be taken back."""
@@ -99,9 +99,6 @@ class DeliveryFuture(Future[RecordMetadata]):
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the record, and return its metadata or raise its error. TimeoutError after `timeout` seconds."""
-        if self._error is not None:
-            self._queue.received(self)
-            raise self._error
         if self._sent is not None and self._sent.done():
             return self._sent.result()
         return self._queue.thread.call(self._wait, timeout)
@@ -111,9 +108,9 @@ class DeliveryFuture(Future[RecordMetadata]):
         try:
             self.result(timeout)
         except TimeoutError:
-            if not self.done():
+            if self._sent is None or not self._sent.done():
                 raise
-            return self._error if self._error or self._sent is None else self._sent.exception()
+            return self._sent.exception()
         except Exception as error:
             return error
         return None
@@ -126,9 +123,6 @@ class DeliveryFuture(Future[RecordMetadata]):
 
     async def _wait(self) -> RecordMetadata:
         await self._queue.empty()
-        if self._error is not None:
-            self._queue.received(self)
-            raise self._error
         assert self._sent is not None
         return await self._sent
 
@@ -151,11 +145,11 @@ class SendQueue:
         self._is_awake = False
         """Whether the loop is about to take what is queued."""
         self._is_closed = False
-        self._emptying = asyncio.Lock()
+        self.emptying = asyncio.Lock()
+        """Held while records are handed over; a transaction that commits holds it, too, so that none comes then."""
         self._next_round: asyncio.Task[None] | None = None
         """What will take the records that are queued now, if it has not begun to."""
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unseen: list[DeliveryFuture] = []
 
     @property
     def count(self) -> int:
@@ -226,25 +220,9 @@ class SendQueue:
             self._refuse(future, error)
 
     def discard(self, error: WarmlogError) -> None:
-        """Fail all records that have not reached the producer, and forget what it has refused. In the loop."""
+        """Fail all records that have not reached the producer. In the loop."""
         self._take()
         self._refuse_taken(error)
-        self._unseen.clear()
-
-    def received(self, future: DeliveryFuture) -> None:
-        """Note that a caller has received the error of a record that the producer refused."""
-        with suppress(ValueError):
-            self._unseen.remove(future)
-
-    def raise_unseen(self) -> None:
-        """Raise the first error of a record that the producer refused, if no caller has received it."""
-        unseen, self._unseen = self._unseen, []
-        if unseen:
-            error = unseen[0]._error
-            assert error is not None
-            if len(unseen) > 1:
-                error.add_note(f"and {len(unseen) - 1} more records were refused")
-            raise error
 
     def _begin(self) -> "asyncio.Task[None]":
         """Have what is queued now handed over: one round for all who ask before it begins."""
@@ -259,7 +237,7 @@ class SendQueue:
         return task
 
     async def _empty(self) -> None:
-        async with self._emptying:
+        async with self.emptying:
             self._next_round = None
             try:
                 self._take()
@@ -303,8 +281,12 @@ class SendQueue:
             self._refuse(future, error)
 
     def _refuse(self, future: DeliveryFuture, error: Exception) -> None:
-        future._error = error
-        self._unseen.append(future)
+        """Have `future` raise `error`, or else the producer's next `drain`, `flush` or `close`."""
+        running = self._client._running
+        if running is None:
+            future._sent = AsyncDeliveryFuture(FailedRecord(error, lambda _: None), 0)
+        else:
+            future._sent = running.accumulator.refuse(error)
         future.settled()
 
 
@@ -358,7 +340,7 @@ class Transaction:
         if last is not None and last._inner._is_open and not last._has_block:
             await last._abort(TransactionAborted("its end was interrupted"))
         await self._queue.empty()
-        self._queue.raise_unseen()
+        self._owner._client._open().raise_unseen()
         await self._inner.__aenter__()
 
     async def _end(self, error: BaseException | None) -> None:
@@ -366,11 +348,11 @@ class Transaction:
         if error is None:
             try:
                 await self._queue.empty()
-                self._queue.raise_unseen()
             except BaseException as failure:
                 await self._abort(failure)
                 raise
-            await self._inner.__aexit__(None, None, None)
+            async with self._queue.emptying:
+                await self._inner.__aexit__(None, None, None)
         else:
             await self._abort(error)
 
@@ -438,16 +420,8 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
     def drain(self) -> None:
         """Wait while more than `high_water_bytes` is not acknowledged. Raises as `flush`; `send` needs no `drain`."""
         self._call(self._client.drain)
-        self._raise_unseen()
 
-    def flush(self) -> None:
-        """Send everything now and wait for its acknowledgement. Raises the error that no caller has received."""
-        self._call(self._client.flush)
-        self._raise_unseen()
-
-    def _raise_unseen(self) -> None:
-        if self._queue is not None:
-            self._queue.raise_unseen()
+    flush = waiting(producer.Producer.flush)
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
         thread, queue = self._running(), self._queue
@@ -468,7 +442,6 @@ class Producer(BlockingClient[producer.Producer[Any, Any]]):
                 await queue.empty()
             finally:
                 await client.close()
-            queue.raise_unseen()
 
         return close
 

@@ -7,17 +7,17 @@ members.
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from inspect import signature
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.offsets import GroupMetadata, OffsetTransaction
-from warmlog.consumer.group.options import GroupOptions, OnPartitions
-from warmlog.consumer.group.start import GroupStart
-from warmlog.consumer.iterators import ArrowIterator, BatchIterator, ItemIterator, RecordIterator, TableIterator
+from warmlog.consumer.iterators import ArrowIterator, BatchIterator, ItemIterator, Lease, RecordIterator, TableIterator
 from warmlog.consumer.member import Member
 from warmlog.consumer.offset_commits import Committable, OffsetCommits
-from warmlog.consumer.options import ConsumerOptions, parse_isolation, parse_pattern
+from warmlog.consumer.options import ConsumerOptions, GroupOptions, OnPartitions, parse_isolation, parse_pattern
+from warmlog.consumer.starting import GroupStart
 from warmlog.errors import ClientClosed, InvalidConfig
 from warmlog.points import (
     EARLIEST,
@@ -142,17 +142,18 @@ class Consumer(Throttled):
         if sum(given is not None for given in (topics, partitions, pattern)) != 1:
             raise TypeError("give topics, partitions or pattern, and only one of them")
         callbacks = {"on_assigned": on_assigned, "on_revoked": on_revoked, "on_lost": on_lost}
+        for_groups: dict[str, Any] = {
+            "instance_id": instance_id,
+            "session_timeout_ms": session_timeout_ms,
+            "rebalance_timeout_ms": rebalance_timeout_ms,
+            "commit": commit,
+            "assignor": assignor,
+            "commit_interval_ms": commit_interval_ms,
+            "max_poll_interval_ms": max_poll_interval_ms,
+            **callbacks,
+        }
         if group is None:
-            for_groups = {
-                "instance_id": instance_id,
-                "session_timeout_ms": session_timeout_ms,
-                "rebalance_timeout_ms": rebalance_timeout_ms,
-                "commit": None if commit == "auto" else commit,
-                "assignor": None if assignor == "uniform" else assignor,
-                "commit_interval_ms": None if commit_interval_ms == 5_000 else commit_interval_ms,
-                "max_poll_interval_ms": None if max_poll_interval_ms == 300_000 else max_poll_interval_ms,
-            }
-            _refuse({**for_groups, **callbacks}, "a consumer with a group: give group, too")
+            _refuse(for_groups, "a consumer with a group: give group, too")
         elif partitions is not None:
             _refuse(callbacks, "members of a group: give topics or pattern in place of partitions")
         parse_where(start)
@@ -169,23 +170,7 @@ class Consumer(Throttled):
             unavailable_timeout_ms=unavailable_timeout_ms,
             is_member=group is not None and partitions is None,
         )
-        self._group = (
-            None
-            if group is None
-            else GroupOptions(
-                group=group,
-                instance_id=instance_id,
-                assignor=assignor,
-                session_timeout_ms=session_timeout_ms,
-                rebalance_timeout_ms=rebalance_timeout_ms,
-                commit=commit,
-                commit_interval_ms=commit_interval_ms,
-                max_poll_interval_ms=max_poll_interval_ms,
-                on_assigned=on_assigned,
-                on_revoked=on_revoked,
-                on_lost=on_lost,
-            )
-        )
+        self._group = None if group is None else GroupOptions(group=group, **for_groups)
         self._bootstrap = checked_bootstrap(bootstrap)
         self._topics = None if topics is None else checked_topics(topics)
         self._pattern = None if pattern is None else parse_pattern(pattern)
@@ -194,6 +179,7 @@ class Consumer(Throttled):
         self._is_started = False
         self._closing: asyncio.Task[None] | None = None
         self._core: ConsumerCore | None = None
+        self._lease = Lease()
         self._offset_commits: OffsetCommits | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -293,11 +279,11 @@ class Consumer(Throttled):
         loop over the first was left or has raised, or `await iterator.aclose()`. What that has not delivered is
         delivered by the second.
         """
-        return BatchIterator(self._open(), until)
+        return BatchIterator(self._open(), self._lease, until)
 
     def records(self, until: Where | None = None) -> ItemIterator[Record]:
         """Iterate over single records; `until` and one at a time as for `batches`."""
-        return RecordIterator(self._open(), until)
+        return RecordIterator(self._open(), self._lease, until)
 
     def __aiter__(self) -> ItemIterator[Record]:
         return self.records()
@@ -309,7 +295,7 @@ class Consumer(Throttled):
 
         Raises ImportError, with what to install, without pyarrow.
         """
-        return ArrowIterator(self._open(), until, columns)
+        return ArrowIterator(self._open(), self._lease, until, columns)
 
     async def to_arrow(self, until: Where = "latest", *, columns: Sequence[str] | None = None) -> "pa.Table":
         """Return everything up to `until` (as for `batches`) as one table with these columns: the fastest way to read.
@@ -322,7 +308,7 @@ class Consumer(Throttled):
         return await anext(self._table(until, columns))
 
     def _table(self, until: Where, columns: Sequence[str] | None) -> TableIterator:
-        return TableIterator(self._open(), until, columns, self._options, self._connection_options)
+        return TableIterator(self._open(), self._lease, until, columns, self._options, self._connection_options)
 
     # --- the group --------------------------------------------------------------------------------------------------
 
@@ -485,6 +471,7 @@ class Consumer(Throttled):
 
 def _refuse(options: Mapping[str, object], whose: str) -> None:
     """TypeError for the first of these that is given: it would have no effect."""
+    parameters = signature(Consumer).parameters
     for name, value in options.items():
-        if value is not None:
+        if value != parameters[name].default:
             raise TypeError(f"{name}={value!r} is for {whose}")

@@ -6,14 +6,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from operator import length_hint
 from typing import Any, Protocol
 
-from warmlog.consumer.cursor import Cursor
-from warmlog.consumer.fetcher import Changes, Fetcher
-from warmlog.consumer.lease import Lease
+from warmlog.consumer.fetcher import Changes, Fetcher, Turns
 from warmlog.consumer.losses import Losses
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader, Place
-from warmlog.consumer.starting import look_up_points, topics_like
-from warmlog.consumer.turns import Turns
+from warmlog.consumer.starting import look_up_points
 from warmlog.errors import ClientClosed, UnknownTopicOrPartition, WarmlogError
 from warmlog.points import EARLIEST, LATEST, Point, Points, Where, fit_points, parse_where
 from warmlog.records.batch import Batch
@@ -24,6 +21,73 @@ from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition, partition_range
 
 _log = logging.getLogger("warmlog")
+
+
+class Cursor:
+    """How far the user has come in the items that a read has taken of one partition.
+
+    Items are batches, records, Arrow batches or one table. The last one that was delivered is being handled until the
+    next read; what came before it is finished. With n items of which `index` were delivered, item i at `starts[i]`:
+
+    =========  =============  =================
+    `index`    `delivered`    `finished`
+    =========  =============  =================
+    0          begun          begun
+    1          starts[1]      begun
+    i          starts[i]      starts[i - 1]
+    n          end            starts[n - 1]; begun if n = 1
+    =========  =============  =================
+
+    An automatic commit commits `finished`, `commit()` what is `delivered`, and reading continues there.
+    """
+
+    __slots__ = ("_items", "_starts", "begun", "end", "reader", "settled")
+
+    def __init__(
+        self, reader: PartitionReader, begun: Place, end: Place, items: Iterator[object], starts: Sequence[int]
+    ) -> None:
+        """`begun` is the place before the first item, `end` the place after the last.
+
+        Iterators take from `items`, also in other threads. Cursors of several partitions share the items of a table.
+        """
+        self.reader = reader
+        self.begun = begun
+        self.end = end
+        self.settled = 0
+        """How many of the items were delivered before the last commit by hand."""
+        self._items = items
+        self._starts = starts
+
+    @property
+    def index(self) -> int:
+        return len(self._starts) - length_hint(self._items)
+
+    @property
+    def delivered(self) -> Place:
+        """The place after everything that was delivered."""
+        return self._place(self.index)
+
+    @property
+    def finished(self) -> Place:
+        """The place before the item that was delivered last."""
+        return self._place(self.index - 1)
+
+    def close(self) -> None:
+        """Note with the reader whether something was delivered since the last commit by hand."""
+        if self.index > self.settled:
+            self.reader.is_uncommitted = True
+
+    def cut(self, left: int) -> None:
+        """Leave the last `left` items, which `items` no longer has, to the next read."""
+        index = len(self._starts) - left
+        self.end = self._place(index)
+        self._starts = self._starts[:index]
+        self.reader.put_back(self.end)
+
+    def _place(self, index: int) -> Place:
+        if index <= 0:
+            return self.begun
+        return self.end if index >= len(self._starts) else (self._starts[index], self.end[1])
 
 
 class Group(Protocol):
@@ -62,7 +126,6 @@ class ConsumerCore:
         self.readers: dict[TopicPartition, PartitionReader] = {}
         self.items: Iterator[Any] = iter(())
         """What the last read has taken and is not delivered: batches, records, Arrow batches or a table."""
-        self.lease = Lease()
         self.group: Group | None = None
         """Set if a group assigns the partitions."""
         self.keep_up: Callable[[], Awaitable[None]] | None = None
@@ -90,7 +153,7 @@ class ConsumerCore:
         """
         await self.cluster.start()
         if pattern is not None:
-            topics = await topics_like(self.cluster, pattern)
+            topics = [topic.name for topic in await self.cluster.topics_like(pattern)]
         names = list(topics) if topics is not None else sorted({topic for topic, _ in partitions or ()})
         known = {topic.name: topic for topic in await self.cluster.topics(names)}
         if topics is not None:
@@ -182,19 +245,17 @@ class ConsumerCore:
                             topic.name, part.partition, topic.topic_id.bytes
                         )
             starts = await list_offsets(self.cluster, dict.fromkeys(new, EARLIEST_TIMESTAMP)) if new else {}
-            for partition, reader in new.items():
-                self._read_new(reader, starts[partition].offset)
+            for (name, number), reader in new.items():
+                start_offset = starts[name, number].offset
+                _log.info("%s-%d was added, and is read from offset %d", name, number, start_offset)
+                reader.seek(start_offset)
+                self.readers[name, number] = reader
+                # It begins with the next read, if the one under way has an end.
+                self._read(reader, NO_LIMIT if self._until is None else start_offset)
         except WarmlogError as error:
             _log.debug("new partitions are looked for later: %s", error)
         finally:
             self._finding = None
-
-    def _read_new(self, reader: PartitionReader, start_offset: int) -> None:
-        """Begin with the next read, if the one under way has an end."""
-        _log.info("%s-%d was added, and is read from offset %d", reader.topic, reader.partition, start_offset)
-        reader.seek(start_offset)
-        self.readers[reader.tp] = reader
-        self._read(reader, NO_LIMIT if self._until is None else start_offset)
 
     async def seek(self, points: Mapping[TopicPartition, Point]) -> None:
         """Continue from there in these partitions."""
@@ -292,7 +353,8 @@ class ConsumerCore:
                 await self.group.turn()
             reader = self._turns.next()
             if reader is None:
-                if self._is_at_end():
+                are_all = self.group is None or (self._until is not None and self.group.is_complete)
+                if self._turns.is_at_end and are_all:
                     return None
                 await self.wait()
                 continue
@@ -305,12 +367,6 @@ class ConsumerCore:
                     await self.losses.handle(reader, self.seek)
                 finally:
                     self._look_at(reader)
-
-    def _is_at_end(self) -> bool:
-        """Whether every partition has reached its end."""
-        if not self._turns.is_at_end:
-            return False
-        return self.group is None or (self._until is not None and self.group.is_complete)
 
     async def wait(self) -> None:
         """Wait until a batch, an error or news of the group may be here."""

@@ -9,15 +9,14 @@ a batch larger than that. Partitions take turns at the head of a request, whose 
 import asyncio
 import logging
 import random
-from collections import deque
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
-from warmlog.consumer.turns import Turns
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -40,6 +39,66 @@ _log = logging.getLogger("warmlog")
 
 Requested = list[tuple[PartitionReader, int]]
 """The partitions of a Fetch, each with its `generation` at that time."""
+
+
+Line = OrderedDict[PartitionReader, None]
+"""A queue in which each partition is once: one that is there already keeps its place."""
+
+
+class Turns:
+    """Which partitions a consumer reads, and which of them have something to deliver: these take turns.
+
+    A queue of partitions that may have something; no call costs more for partitions that have nothing.
+
+    Whatever may give a partition something to deliver, such as a response, offers it: data, an error or a gap to pass.
+    """
+
+    def __init__(self) -> None:
+        self.arrived = asyncio.Event()
+        """Set when a partition was offered, or something else is to be looked at before the user waits on."""
+        self._readers: dict[PartitionReader, None] = {}
+        self._queue: Line = OrderedDict()
+        self._unread: dict[PartitionReader, None] = {}
+        """Those that have not reached their end, and some that have since."""
+
+    def __iter__(self) -> Iterator[PartitionReader]:
+        return iter(self._readers)
+
+    def __contains__(self, reader: PartitionReader) -> bool:
+        return reader in self._readers
+
+    def add(self, reader: PartitionReader) -> None:
+        """Deliver this partition as well."""
+        self._readers[reader] = None
+        self.offer(reader)
+
+    def remove(self, reader: PartitionReader) -> None:
+        """Deliver it no longer."""
+        self._readers.pop(reader, None)
+
+    def offer(self, reader: PartitionReader) -> None:
+        """Look at this partition when it is its turn: it may have something, or another end, by now."""
+        self._unread[reader] = None
+        self._queue[reader] = None
+        self.arrived.set()
+
+    def next(self) -> PartitionReader | None:
+        """Return the partition whose turn it is, out of those that have something. The caller offers it again."""
+        while self._queue:
+            reader, _ = self._queue.popitem(last=False)
+            if reader in self._readers and reader.has_something and not reader.is_held:
+                return reader
+        return None
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether every partition has reached its end."""
+        while self._unread:
+            reader = next(reversed(self._unread))
+            if reader in self._readers and not reader.is_at_end:
+                return False
+            del self._unread[reader]
+        return True
 
 
 class Changes(asyncio.Event):
@@ -80,8 +139,7 @@ class Fetcher:
         """The partitions that are fetched, each with how much of `_buffered_bytes` is its."""
         self._buffered_bytes = 0
         self._in_flight_bytes = 0
-        self._queue: deque[PartitionReader] = deque()
-        self._queued: set[PartitionReader] = set()
+        self._queue: Line = OrderedDict()
         self._waiting: list[tuple[float, int, PartitionReader]] = []
         self._wait_number = count()
         self._loop = asyncio.get_running_loop()
@@ -104,9 +162,8 @@ class Fetcher:
             return
         self._counted[reader] = reader.buffered_bytes
         self._buffered_bytes += reader.buffered_bytes - counted
-        if reader not in self._queued and self._wants_data(reader):
-            self._queued.add(reader)
-            self._queue.append(reader)
+        if self._wants_data(reader):
+            self._queue[reader] = None
         if self._queue:
             self._changes.set()
 
@@ -144,9 +201,9 @@ class Fetcher:
         while self._waiting and self._waiting[0][0] <= now:
             self.look_at(heappop(self._waiting)[2])
         by_connection: dict[Connection, list[PartitionReader]] = {}
-        while self._queue and self._has_room:
-            reader = self._queue.popleft()
-            self._queued.discard(reader)
+        has_room = self._has_room
+        while self._queue and has_room:
+            reader, _ = self._queue.popitem(last=False)
             if reader in self._counted and reader.paused_until <= now and self._wants_data(reader):
                 connection = self._connection_for(reader, now)
                 if connection is not None:
@@ -155,8 +212,7 @@ class Fetcher:
             if self._has_room:
                 self._fetch(connection, readers)
             else:
-                self._queued.update(readers)
-                self._queue.extend(readers)
+                self._queue.update(dict.fromkeys(readers))
 
     def _wants_data(self, reader: PartitionReader) -> bool:
         return reader.wants_data(self._options.partition_max_bytes // 2)
@@ -236,8 +292,6 @@ class Fetcher:
         self, requested: Requested, reserved_bytes: int, response: ReceivedResponse | WarmlogError
     ) -> None:
         self._in_flight_bytes -= reserved_bytes
-        for reader, _ in requested:
-            reader.is_fetching = False
         if isinstance(response, WarmlogError):
             self._all_failed(requested, response)
         elif isinstance(response.result, ApiError):
@@ -249,6 +303,7 @@ class Fetcher:
             self._on_old_metadata()
         served: list[PartitionReader] = []
         for reader, _ in requested:
+            reader.is_fetching = False
             if reader.has_something:
                 served.append(reader)
             else:

@@ -11,10 +11,11 @@ from itertools import islice
 from operator import length_hint
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from weakref import ref
 
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.options import ConsumerOptions
-from warmlog.errors import NotLeaderOrFollower, UnreadableBatch, WarmlogError
+from warmlog.errors import ConsumerBusy, NotLeaderOrFollower, UnreadableBatch, WarmlogError
 from warmlog.points import Points, Where
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.records.batch import Batch, Record
@@ -30,10 +31,80 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+CLOSING_TURNS = 4
+"""Turns of the event loop in which it ends a step that was cancelled, or closes a generator around an iterator."""
 BREATH_INTERVAL_S = 0.05
 """How long records of one batch are delivered before the event loop runs, if the user awaits nothing else."""
 MAX_FEW = 128
 """How many of them, at most, are delivered without a look at the clock."""
+
+
+class Lease:
+    """Lends the consumer to one iterator, from its first step on.
+
+    It ends when the iterator is exhausted, is closed or raises, or when nothing refers to it, as after the `for` that
+    runs over it was left. An iterator that has raised goes on with its next step, unless another one has the consumer.
+    """
+
+    def __init__(self) -> None:
+        self.last: object = None
+        """Stands for the iterator that has read last; what it holds the consumer with may be a copy of it."""
+        self._holder: ref[object] | None = None
+        self._step: tuple[object, asyncio.Task[object] | None] | None = None
+        """The iterator that takes a step, and the task in which it does."""
+
+    def is_taken(self, reading: object) -> bool:
+        """Whether a step is under way, or another iterator than that which `reading` stands for has the consumer."""
+        return self._step is not None or self._is_lent_to_another(reading)
+
+    async def returned(self, reading: object) -> None:
+        """Wait for the end of what is ending already."""
+        for _ in range(CLOSING_TURNS):
+            if self.is_taken(reading):
+                await asyncio.sleep(0)
+
+    def enter(self, reading: object) -> None:
+        """Begin a step of the iterator that `reading` stands for. ConsumerBusy if the consumer is taken."""
+        if self._step is not None:
+            raise ConsumerBusy(
+                "this consumer is waiting for what another call reads: read from one task or thread at a time. "
+                "on_assigned, on_revoked and on_lost cannot read: they are called between two reads"
+            )
+        if self._is_lent_to_another(reading):
+            raise ConsumerBusy(
+                "another iterator of this consumer is open: leave its loop, or end it by aclose() (without asyncio: "
+                "close()), before something else is read; or use a consumer for each"
+            )
+        self._step = reading, asyncio.current_task()
+
+    def leave(self, holder: object | None) -> None:
+        """End the step. `holder` has the consumer as long as it exists; None: none has it."""
+        self._step = None
+        if holder is None:
+            self._holder = None
+        elif self._holder is None or self._holder() is None:  # else a loop over the same iterator has it
+            self._holder = ref(holder)
+
+    def pass_on(self, holder: object, to: object) -> None:
+        """Let a loop over `holder` have the consumer in its place, if it does."""
+        if self._holder is not None and self._holder() is holder:
+            self._holder = ref(to)
+
+    def end(self, reading: object) -> None:
+        """Take the consumer back if `reading` has it."""
+        if self.last is reading:
+            self._holder = None
+
+    def abandon(self, reading: object) -> None:
+        """The same, and cancel a step of it for which its caller no longer waits."""
+        self.end(reading)
+        if self._step is not None and self._step[0] is reading:
+            task = self._step[1]
+            if task is not None and not task.cancelling():  # a callback of the group runs to its end
+                task.cancel()
+
+    def _is_lent_to_another(self, reading: object) -> bool:
+        return self.last is not reading and self._holder is not None and self._holder() is not None
 
 
 @dataclass(eq=False, slots=True)
@@ -50,15 +121,17 @@ class ItemIterator(AsyncIterator[T], Generic[T]):
     Each `for` has a copy, so that leaving the loop lets something else read; another loop over the same goes on.
     """
 
-    def __init__(self, core: ConsumerCore, until: Where | None) -> None:
+    def __init__(self, core: ConsumerCore, lease: Lease, until: Where | None) -> None:
+        """`lease` is the consumer's."""
         self._core = core
+        self._lease = lease
         self._reading = Reading(None if until is None else core.parsed_end(until))
         self.items: Iterator[T] = iter(())
         """Taken and not delivered, and empty once something else reads. The caller that takes one delivers it."""
 
     def __aiter__(self) -> Self:
         own = copy(self)
-        self._core.lease.pass_on(self, own)
+        self._lease.pass_on(self, own)
         return own
 
     async def __anext__(self) -> T:
@@ -70,13 +143,13 @@ class ItemIterator(AsyncIterator[T], Generic[T]):
     async def aclose(self) -> None:
         """End this iterator. What it has not delivered is read next by another one."""
         self._reading.is_over = True
-        if self._core.lease.last is self._reading:
+        if self._lease.last is self._reading:
             self._core.put_back()
-        self._core.lease.end(self._reading)
+        self._lease.end(self._reading)
 
     def abandon(self) -> None:
         """Let another iterator read: nothing waits for the step that is under way, or is about to begin."""
-        asyncio.get_running_loop().call_soon(self._core.lease.abandon, self._reading)
+        asyncio.get_running_loop().call_soon(self._lease.abandon, self._reading)
 
     async def fill(self) -> bool:
         """Have `items` that are to be delivered, waiting for some; False at the end."""
@@ -84,20 +157,20 @@ class ItemIterator(AsyncIterator[T], Generic[T]):
         if reading.is_over:
             return False
         core.cluster.home.check()
-        if core.lease.is_taken(reading):
-            await core.lease.returned(reading)
-        core.lease.enter(reading)
+        if self._lease.is_taken(reading):
+            await self._lease.returned(reading)
+        self._lease.enter(reading)
         try:
-            if core.lease.last is not reading:
+            if self._lease.last is not reading:
                 await self._begin()
-                core.lease.last = reading
+                self._lease.last = reading
             await core.breathe()
             if not length_hint(self.items):
                 reading.is_over = not await self._take()
                 self.items = core.items
             holder = None if reading.is_over else self
         finally:
-            core.lease.leave(holder)
+            self._lease.leave(holder)
         return not reading.is_over
 
     async def _begin(self) -> None:
@@ -132,8 +205,8 @@ class BatchIterator(ItemIterator[Batch]):
 class RecordIterator(ItemIterator[Record]):
     """Records."""
 
-    def __init__(self, core: ConsumerCore, until: Where | None) -> None:
-        super().__init__(core, until)
+    def __init__(self, core: ConsumerCore, lease: Lease, until: Where | None) -> None:
+        super().__init__(core, lease, until)
         self._few: Iterator[Record] = iter(())
         """Records that are delivered before the event loop runs again. Their number grows while the user is fast."""
         self._few_count = 1
@@ -166,10 +239,10 @@ class ArrowIterator(ItemIterator["pa.RecordBatch"]):
     A large stored batch is delivered in parts.
     """
 
-    def __init__(self, core: ConsumerCore, until: Where | None, columns: Sequence[str] | None) -> None:
+    def __init__(self, core: ConsumerCore, lease: Lease, until: Where | None, columns: Sequence[str] | None) -> None:
         from warmlog.arrow.reader import KAFKA_COLUMNS, ArrowMerger
 
-        super().__init__(core, until)
+        super().__init__(core, lease, until)
         self._merger_of = ArrowMerger
         self._columns = KAFKA_COLUMNS if columns is None else tuple(columns)
 
@@ -204,6 +277,7 @@ class TableIterator(ItemIterator["pa.Table"]):
     def __init__(
         self,
         core: ConsumerCore,
+        lease: Lease,
         until: Where,
         columns: Sequence[str] | None,
         options: ConsumerOptions,
@@ -211,7 +285,7 @@ class TableIterator(ItemIterator["pa.Table"]):
     ) -> None:
         from warmlog.arrow.reader import KAFKA_COLUMNS
 
-        super().__init__(core, until)
+        super().__init__(core, lease, until)
         self._columns = KAFKA_COLUMNS if columns is None else tuple(columns)
         self._options = options
         self._connection = connection

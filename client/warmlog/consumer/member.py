@@ -11,10 +11,10 @@ from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.heartbeats import INTERRUPTED_LEAVE_S, LEAVE_TIMEOUT_S, Heartbeats
 from warmlog.consumer.group.membership import NOTHING, Assignment, Owned, Partitions, Phase
 from warmlog.consumer.group.offsets import Errors, GroupMetadata, OffsetTransaction
-from warmlog.consumer.group.options import GroupOptions, OnPartitions
-from warmlog.consumer.group.start import GroupStart
 from warmlog.consumer.offset_commits import INTERRUPTED_COMMIT_S, Committable, OffsetCommits
+from warmlog.consumer.options import GroupOptions, OnPartitions
 from warmlog.consumer.partition_reader import Place
+from warmlog.consumer.starting import GroupStart
 from warmlog.errors import (
     BrokerUnavailable,
     ClientClosed,
@@ -235,8 +235,9 @@ class Member(OffsetCommits):
             self._check_running()  # else it has left in `stop`
             await self._lose(assignment.incarnation, error)
         self._check_running()
-        if not self._is_member_of(assignment):  # lost meanwhile, as a heartbeat or a commit in another task has found
-            return True
+        now = self._assignment
+        if not (self._reported < assignment.incarnation == now.incarnation and now.phase is Phase.MEMBER):
+            return True  # lost meanwhile, as a heartbeat or a commit in another task has found
         readers = []
         for owned, place in places.items():
             reader = self._core.assign(owned.topic, owned.partition, owned.topic_id)
@@ -250,11 +251,6 @@ class Member(OffsetCommits):
         finally:
             self._core.read_assigned(readers, ends)
         return True
-
-    def _is_member_of(self, assignment: Assignment) -> bool:
-        """Whether the incarnation of `assignment` goes on, as far as is known."""
-        now = self._assignment
-        return self._reported < assignment.incarnation == now.incarnation and now.phase is Phase.MEMBER
 
     # --- loss ---------------------------------------------------------------------------------------------------
 

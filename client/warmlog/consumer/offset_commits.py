@@ -14,9 +14,9 @@ from typing import Never
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.membership import Owned
 from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets, OffsetTransaction
-from warmlog.consumer.group.options import GroupOptions
-from warmlog.consumer.group.start import GroupStart
+from warmlog.consumer.options import GroupOptions
 from warmlog.consumer.partition_reader import Place
+from warmlog.consumer.starting import GroupStart
 from warmlog.errors import InvalidConfig, StaleMemberEpoch, WarmlogError
 from warmlog.points import checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
@@ -86,7 +86,13 @@ class OffsetCommits:
         if transaction is not None and self._options.commit == "auto":
             raise InvalidConfig('a consumer whose offsets are committed with a transaction needs commit="manual"')
         checked_text(metadata, "metadata")
-        places = self._places_of(what) if what is not None else self._delivered(with_same=bool(metadata))
+        if what is None:  # what is committed already only with other metadata
+            delivered = {owned: self._core.delivered(owned.tp) for owned in self._partitions()}
+            places = {
+                owned: place for owned, place in delivered.items() if metadata or place[0] != self._committed.get(owned)
+            }
+        else:
+            places = self._places_of(what)
         self._core.steps += 1
         if not places:
             return
@@ -119,14 +125,6 @@ class OffsetCommits:
         wanted = [self._with_id(each) if each in read else Owned(ids[each[0]], *each) for each in given]
         found = await self._offsets.fetch(wanted, GroupMetadata(self._options.group), needs_stable=False)
         return {owned.tp: at for owned, at in found.items()}
-
-    def _delivered(self, *, with_same: bool) -> dict[Owned, Place]:
-        """What was delivered; unless `with_same`, of partitions where something else is committed."""
-        return {
-            owned: place
-            for owned in self._partitions()
-            if (place := self._core.delivered(owned.tp))[0] != self._committed.get(owned) or with_same
-        }
 
     def _places_of(self, what: Committable) -> dict[Owned, Place]:
         match what:

@@ -123,6 +123,9 @@ class PartitionReader:
 
     def add(self, fetched: FetchedPartition, payload: memoryview) -> None:
         """Keep what a Fetch brought from `fetch_offset` on, without an incomplete last batch."""
+        if not payload and fetched.next_offset <= self.fetch_offset:  # as most are of a request for many partitions
+            self.high_watermark = fetched.high_watermark
+            return
         chunk = FetchedBatches(fetched, payload, self.fetch_offset, self.fetch_epoch)
         self.high_watermark = chunk.high_watermark
         self.fetch_offset, self.fetch_epoch = chunk.next_offset, chunk.next_epoch

@@ -14,10 +14,9 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 
-from warmlog.errors import BufferFull, MessageTooLarge, RecordExpired, WarmlogError
+from warmlog.errors import BufferFull, ClientError, MessageTooLarge, RecordExpired, WarmlogError
 from warmlog.points import checked_topic
 from warmlog.producer.delivery import DeliveryFuture, FailedRecord, WaitingRecord
-from warmlog.producer.intake.partitioner import chosen_partition
 from warmlog.producer.intake.record_input import (
     BATCH_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES,
@@ -27,6 +26,7 @@ from warmlog.producer.intake.record_input import (
     as_headers,
     as_partition,
     as_timestamp,
+    chosen_partition,
     content_bytes,
 )
 from warmlog.producer.options import ProducerOptions
@@ -279,7 +279,7 @@ class Accumulator:
                     topic.name, record.value, record.key, record.headers, record.timestamp_ms, record.partition
                 )
             except WarmlogError as error:
-                self._refuse(record, error)
+                record.resolve(self.refuse(error))
             else:
                 record.resolve(future)
         self._is_replaying = False
@@ -289,7 +289,7 @@ class Accumulator:
         waiting, topic.waiting = topic.waiting, []
         for record in waiting:
             self.buffered_bytes -= record.size_bytes
-            self._refuse(record, error)
+            record.resolve(self.refuse(error))
         self._wake()
 
     def learn_unknown(self) -> None:
@@ -298,11 +298,13 @@ class Accumulator:
             if topic.waiting:
                 self._on_unknown_topic(topic)
 
-    def _refuse(self, record: WaitingRecord, error: WarmlogError) -> None:
-        self.first_error = self.first_error or error
+    def refuse(self, error: Exception) -> DeliveryFuture:
+        """Note a record that is refused after `send` has returned, and return what raises `error`."""
+        reason = error if isinstance(error, WarmlogError) else ClientError(f"a record was refused: {error!r}")
+        self.first_error = self.first_error or reason
         failed = FailedRecord(error, self._on_error_received)
         self._note_failure(failed)
-        record.resolve(DeliveryFuture(failed, 0))
+        return DeliveryFuture(failed, 0)
 
     # --- due and expired batches ------------------------------------------------------------------------------------
 
@@ -336,17 +338,14 @@ class Accumulator:
         expired: list[ProducerBatch] = []
         self.next_look_at = lingering[0][0] if lingering else math.inf
         for batch in self.incomplete:
-            expiry_at = self._expiry_at(batch, now)
+            expiry_at = batch.created_at + self._options.delivery_timeout_ms / 1000
+            if expiry_at <= now:  # what quotas have delayed does not count
+                expiry_at += self._throttled_s() - batch.throttled_before_s
             if expiry_at > now:
                 self.next_look_at = min(self.next_look_at, expiry_at)
                 break
             expired.append(batch)
         return expired
-
-    def _expiry_at(self, batch: ProducerBatch, now: float) -> float:
-        """Return when the delivery timeout of `batch` is over; before it could be, without delays because of quotas."""
-        expiry_at = batch.created_at + self._options.delivery_timeout_ms / 1000
-        return expiry_at if expiry_at > now else expiry_at + self._throttled_s() - batch.throttled_before_s
 
     # --- errors -----------------------------------------------------------------------------------------------------
 
@@ -390,7 +389,7 @@ class Accumulator:
             for queue in topic.queues:
                 queue.needs_reset = True
 
-    def take_unseen_error(self) -> WarmlogError | None:
+    def take_unseen_error(self) -> Exception | None:
         """Return the first error that no caller has received, once; further ones are in notes on it."""
         unseen, self.failed = list(self.failed), {}
         if not unseen:

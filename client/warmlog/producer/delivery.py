@@ -71,7 +71,7 @@ class DeliverySource(Protocol):
 class FailedRecord:
     """Stand-in for the batch of a record that was refused after `send` had returned."""
 
-    error: WarmlogError
+    error: Exception
     on_error_received: "Callable[[FailedRecord], object]"
     count: ClassVar[int] = 1
     is_done: ClassVar[bool] = True

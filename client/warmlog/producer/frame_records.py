@@ -118,18 +118,14 @@ def _reader(frame: Any) -> Any:
     pa = pyarrow_for(f"a {name}")
     try:
         if is_frame:
-            return pa.Table.from_pandas(_with_index(frame), preserve_index=False).to_reader()
+            named = [level for level in frame.index.names if level is not None and level not in frame.columns]
+            columns = frame.reset_index(named) if named else frame
+            return pa.Table.from_pandas(columns, preserve_index=False).to_reader()
         if hasattr(frame, "__arrow_c_stream__"):
             return pa.RecordBatchReader.from_stream(frame)
         return pa.Table.from_batches([pa.record_batch(frame)]).to_reader()
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise TypeError(f"{name} is no table that Arrow can hold: {error}") from None
-
-
-def _with_index(frame: Any) -> Any:
-    """The pandas DataFrame with the levels of its index as columns that have a name, unless a column has it."""
-    named = [name for name in frame.index.names if name is not None and name not in frame.columns]
-    return frame.reset_index(named) if named else frame
 
 
 def _check_key(name: str, found: "pa.DataType") -> None:

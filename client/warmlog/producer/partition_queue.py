@@ -38,8 +38,7 @@ from warmlog.errors import (
     WarmlogError,
 )
 from warmlog.producer.delivery import DeliveryFuture, WaitingRecord
-from warmlog.producer.intake.partitioner import partition_of_key
-from warmlog.producer.intake.record_input import MAX_TIMESTAMP_MS, RECORD_OVERHEAD_BYTES
+from warmlog.producer.intake.record_input import MAX_TIMESTAMP_MS, RECORD_OVERHEAD_BYTES, partition_of_key
 from warmlog.producer.producer_batch import NO_BATCH, NO_PRODUCER, NS_PER_MS, ProducerBatch
 from warmlog_protocol.batch import NO_SEQUENCE
 from warmlog_protocol.codec.compression import Codec

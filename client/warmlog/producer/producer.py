@@ -19,11 +19,11 @@ from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
 from warmlog.producer.frame_records import FrameRows, send_rows
 from warmlog.producer.intake.arrow_columns import ArrowArray, ArrowStream
 from warmlog.producer.intake.bulk_records import BulkRecords
-from warmlog.producer.intake.partitioner import Partitioner
 from warmlog.producer.intake.record_input import (
     RECORD_OVERHEAD_BYTES,
     Bytes,
     Headers,
+    Partitioner,
     all_serialized,
     as_partition,
     serialized,
@@ -105,7 +105,7 @@ class Producer(Throttled, Generic[Value, Key]):
         - `key_serializer`, `value_serializer`: functions that turn what `send` gets into bytes or None, such as those
           of `warmlog.serializers`. They are called once for each record, not for None.
         - `partitioner`: function of a record's key (None if it has none) and the number of partitions that returns the
-          partition, for records that are sent without `partition`; default: see `partitioner.py`.
+          partition, for records that are sent without `partition`; default: see `partition_of_key`.
         - `transactional_id`: the name under which the producer writes transactions, see `transaction`; every record is
           then sent in one. A new producer with the same name fences the one before it, which gets ProducerFenced.
         - `transaction_timeout_ms`: the broker aborts a transaction that is open for longer.

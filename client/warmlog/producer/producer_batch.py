@@ -192,22 +192,17 @@ class ProducerBatch:
             self._waiters.append(waiter)
             await waiter
         if self.error is not None:
-            self._mark_error_received(index)
+            if self._errors_received is None:
+                self._errors_received = set()
+            self._errors_received.add(index)
+            if not self.is_error_unseen:
+                self.on_error_received(self)
             raise self.error.with_traceback(None)
         offset = -1 if self.base_offset < 0 else self.base_offset + index
-        return RecordMetadata(self.topic, self.partition, offset, self._timestamp_ms(index))
-
-    def _timestamp_ms(self, index: int) -> int:
-        if self.log_append_time_ms >= 0:
-            return self.log_append_time_ms
-        return self._run_times_ms[bisect_right(self._run_starts, index) - 1]
-
-    def _mark_error_received(self, index: int) -> None:
-        if self._errors_received is None:
-            self._errors_received = set()
-        self._errors_received.add(index)
-        if not self.is_error_unseen:
-            self.on_error_received(self)
+        time_ms = self.log_append_time_ms
+        if time_ms < 0:
+            time_ms = self._run_times_ms[bisect_right(self._run_starts, index) - 1]
+        return RecordMetadata(self.topic, self.partition, offset, time_ms)
 
     def mark_all_awaited(self, *, is_awaited: bool) -> None:
         """Whether one caller waits for all records, and will raise their error."""

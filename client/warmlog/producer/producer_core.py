@@ -10,8 +10,7 @@ from warmlog.errors import ClientClosed, ClientError, MessageTooLarge, WarmlogEr
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.delivery import RecordMetadataRanges
 from warmlog.producer.intake.bulk_records import BulkRecords
-from warmlog.producer.intake.partitioner import chosen_partition
-from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES
+from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES, chosen_partition
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import TopicQueues
 from warmlog.producer.producer_batch import ProducerBatch, encode_rows
@@ -111,11 +110,17 @@ class ProducerCore:
         batches: list[ProducerBatch] = []
         try:
             for own_partition, own_records in parts:
-                for part, size_bytes in own_records.cut(limit_bytes, queues.max_message_bytes):
+                for part, content_bytes in own_records.cut(limit_bytes, queues.max_message_bytes):
                     await self.wait_for_room()
                     if self.open_transaction() != transaction:
                         raise ClientError("the transaction has ended while these records were sent: await them in it")
-                    batches.append(self._add_batch(queues, own_partition, part, size_bytes))
+                    queue = queues.choose(None, own_partition)
+                    rows = partial(encode_rows, part.values, part.keys, part.headers, part.timestamps_ms)
+                    size_bytes = content_bytes + BATCH_OVERHEAD_BYTES
+                    batches.append(self.accumulator.add_batch(queue, rows, len(part.values), size_bytes))
+                    batches[-1].mark_all_awaited(is_awaited=True)
+                    if queue is queues.sticky:
+                        queues.sticky = None
             for batch in batches:
                 await batch.done()
         except BaseException as error:
@@ -140,17 +145,6 @@ class ProducerCore:
             indices.setdefault(chosen, []).append(index)
         return [(chosen, records.take(own)) for chosen, own in indices.items()]
 
-    def _add_batch(
-        self, queues: TopicQueues, partition: int | None, part: BulkRecords, size_bytes: int
-    ) -> ProducerBatch:
-        queue = queues.choose(None, partition)
-        rows = partial(encode_rows, part.values, part.keys, part.headers, part.timestamps_ms)
-        batch = self.accumulator.add_batch(queue, rows, len(part.values), size_bytes + BATCH_OVERHEAD_BYTES)
-        batch.mark_all_awaited(is_awaited=True)
-        if queue is queues.sticky:
-            queues.sticky = None
-        return batch
-
     async def make_room(self) -> None:
         """Wait as `drain`, and leave errors to those who ask for them."""
         await self.wait_for_room()
@@ -160,7 +154,7 @@ class ProducerCore:
         await self.wait_for_room(ends_on_failure=True)
         await self._let_callers_receive()
         self.accumulator.drain_flag.is_set = self.accumulator.buffered_bytes > self._options.high_water_bytes
-        self._raise_unseen()
+        self.raise_unseen()
 
     async def finish(self, timeout_s: float | None) -> None:
         """Flush. If that is cancelled or takes too long, say how many records of which topics are lost."""
@@ -180,7 +174,7 @@ class ProducerCore:
     async def flush(self) -> None:
         await self.send_all()
         await self._let_callers_receive()
-        self._raise_unseen()
+        self.raise_unseen()
 
     async def send_all(self) -> None:
         """Wait until all that is buffered now is acknowledged or has failed."""
@@ -221,7 +215,8 @@ class ProducerCore:
         if self.accumulator.failed:
             await asyncio.sleep(0)
 
-    def _raise_unseen(self) -> None:
+    def raise_unseen(self) -> None:
+        """Raise the error of a record that no caller has received, if there is one."""
         if (error := self.accumulator.take_unseen_error()) is not None:
             raise error
 

@@ -1,6 +1,5 @@
 """Looks up what the broker has of the topics to read, when a plan is made."""
 
-import re
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeVar
@@ -17,7 +16,6 @@ from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     NO_LEADER_EPOCH,
-    EpochEndOffset,
     FindSplitsPartition,
     FindSplitsRequest,
     FindSplitsResponse,
@@ -25,14 +23,11 @@ from warmlog_protocol.messages import (
     FoundSplits,
     IsolationLevel,
     Message,
-    OffsetForLeaderEpochPartition,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
 )
 from warmlog_transport.cluster import Cluster, Topic
 from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders
-from warmlog_transport.list_offsets import OffsetAt, list_offsets
+from warmlog_transport.list_offsets import OffsetAt, epoch_ends, list_offsets
 from warmlog_transport.loop_thread import LoopThread
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition
@@ -47,7 +42,7 @@ LARGEST_TARGET_BYTES = 2**62
 
 
 class Discovery:
-    """Requests to a cluster from any thread, over connections that are opened at first use. A context manager.
+    """Requests to a cluster from any thread, over connections of its own. A context manager.
 
     Raises BrokerUnavailable at once if no broker can be reached. What may pass while a broker responds is retried for
     the request timeout.
@@ -61,10 +56,13 @@ class Discovery:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> None:
         """`isolation` determines the latest offset."""
+        options = options or ConnectionOptions(client_name="warmlog-spark")
         self._bootstrap = bootstrap
-        self._options = options or ConnectionOptions(client_name="warmlog-spark")
         self._isolation = isolation
-        self._opened: tuple[ExitStack, LoopThread, Cluster] | None = None
+        with ExitStack() as stack:
+            self._thread = stack.enter_context(LoopThread("warmlog discovery"))
+            self._cluster = stack.enter_context(self._thread.entered(lambda: Cluster(bootstrap, options)))
+            self._opened = stack.pop_all()
 
     def __enter__(self) -> "Discovery":
         return self
@@ -74,10 +72,7 @@ class Discovery:
 
     def close(self) -> None:
         """Close the connections and end the thread."""
-        if self._opened is not None:
-            stack, _, _ = self._opened
-            self._opened = None
-            stack.close()
+        self._opened.close()
 
     def call(self, message: Message, expected: type[R]) -> R:
         """Return the response of any broker."""
@@ -94,18 +89,15 @@ class Discovery:
             found = self._ask(lambda cluster: cluster.topics(None))
             existing = {topic.name for topic in found}
             if missing := [name for name in names if name not in existing and name not in optional]:
-                raise _unknown_topic(missing, sorted(existing)) from None
+                hint = did_you_mean(missing[0], sorted(existing)) or "; create it, or name another topic"
+                raise UnknownTopicOrPartition(f"topic {', '.join(missing)} does not exist{hint}") from None
         by_name = {topic.name: topic for topic in found}
         return {name: by_name[name] for name in names if name in by_name}
 
     def topics_like(self, pattern: str, *, may_be_none: bool = False) -> dict[str, Topic]:
         """Return the topics whose whole name matches the regular expression, by name."""
-        found = sorted(self._ask(lambda cluster: cluster.topics(None)), key=lambda topic: topic.name)
-        fitting = {topic.name: topic for topic in found if re.fullmatch(pattern, topic.name)}
-        if not fitting and not may_be_none:
-            listed = ", ".join(topic.name for topic in found) or "none"
-            raise UnknownTopicOrPartition(f"no topic matches the pattern {pattern!r}; there are {listed}")
-        return fitting
+        topics = self._ask(lambda cluster: cluster.topics_like(pattern, may_be_none=may_be_none))
+        return {topic.name: topic for topic in topics}
 
     def states(
         self, topics: Mapping[str, Topic], includes: Callable[[TopicPartition], bool] = lambda _: True
@@ -127,7 +119,7 @@ class Discovery:
                 topic=topic,
                 partition=partition,
                 topic_id=topics[topic].topic_id.bytes,
-                leader=self._leader(topic, partition),
+                leader="" if (link := self._cluster.leader(topic, partition)) is None else str(link.address),
                 earliest=earliest[topic, partition].offset,
                 latest=latest[topic, partition].offset,
                 high_watermark=high_watermarks[topic, partition].offset if is_committed_only else None,
@@ -146,16 +138,8 @@ class Discovery:
 
         Raises the error of the first partition that has one.
         """
-
-        async def look_up(cluster: Cluster) -> dict[TopicPartition, EpochEndOffset | ApiError]:
-            async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[EpochEndOffset]:
-                wanted = [OffsetForLeaderEpochPartition(*tp, epochs[tp]) for tp in partitions]
-                request = OffsetForLeaderEpochRequest(wanted)
-                return (await link.call(request, OffsetForLeaderEpochResponse)).partitions
-
-            return await ask_leaders(cluster, epochs, ask)
-
-        return {tp: _result(tp, end).end_offset for tp, end in self._ask(look_up).items()}
+        found = self._ask(lambda cluster: epoch_ends(cluster, epochs))
+        return {tp: _result(tp, end).end_offset for tp, end in found.items()}
 
     def splits(
         self, ranges: Sequence[OffsetRange], target_bytes: int, *, max_scan_ms: int = 0
@@ -184,32 +168,13 @@ class Discovery:
     def _list(self, times: Mapping[TopicPartition, int], isolation: IsolationLevel) -> dict[TopicPartition, OffsetAt]:
         return self._ask(lambda cluster: list_offsets(cluster, times, isolation=isolation)) if times else {}
 
-    def _leader(self, topic: str, partition: int) -> str:
-        """Return HOST:PORT of the last known leader, which has just responded."""
-        _, cluster = self._open()
-        link = cluster.leader(topic, partition)
-        return "" if link is None else str(link.address)
-
-    def _open(self) -> tuple[LoopThread, Cluster]:
-        if self._opened is None:
-            with ExitStack() as stack:
-                thread = stack.enter_context(LoopThread("warmlog discovery"))
-                cluster = stack.enter_context(thread.entered(lambda: Cluster(self._bootstrap, self._options)))
-                self._opened = stack.pop_all(), thread, cluster
-        _, thread, cluster = self._opened
-        return thread, cluster
-
     def _ask(self, question: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
-        """Return the result of `question`."""
-
-        thread, cluster = self._open()
-
         async def ask() -> T:
-            await cluster.start()
-            return await question(cluster)
+            await self._cluster.start()
+            return await question(self._cluster)
 
         try:
-            return thread.call(ask)
+            return self._thread.call(ask)
         except BrokerUnavailable as error:
             raise BrokerUnavailable(f"{error}; is the broker running at {', '.join(self._bootstrap)}?") from error
 
@@ -256,8 +221,3 @@ def find_cuts(
     changed = {key: epoch for key, epoch in known.items() if epoch not in (NO_LEADER_EPOCH, now[key])}
     ends = discovery.epoch_ends(changed) if changed else {}
     return {key: end for key, end in ends.items() if end < read_to[key]}
-
-
-def _unknown_topic(missing: Sequence[str], existing: Sequence[str]) -> UnknownTopicOrPartition:
-    hint = did_you_mean(missing[0], existing) or "; create it, or name another topic"
-    return UnknownTopicOrPartition(f"topic {', '.join(missing)} does not exist{hint}")

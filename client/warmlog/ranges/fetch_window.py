@@ -59,8 +59,10 @@ class FetchWindow:
     def to_send(self) -> list[Fetch]:
         """Return the fetches to send now. The first after a start or a gap is at `position`; the others are guesses."""
         new: list[Fetch] = []
-        if not self.is_done and (not self._sent or self._has_gap(self._sent[0])):
-            until = self._sent[0].start if self._sent else self.end
+        until = self._sent[0].start if self._sent else self.end
+        # A start within a span of `position` is in the same batch.
+        has_gap = until > self.position and not (self._trusts_guesses and until < self.position + self._span)
+        if not self.is_done and (has_gap or not self._sent):
             new.append(self._fetch(self.position, until))
             self._sent.insert(0, new[0])
             self._frontier = max(self._frontier, self._guess_end(new[0]))
@@ -69,10 +71,6 @@ class FetchWindow:
             self._sent.append(new[-1])
             self._frontier = self._guess_end(new[-1])
         return new
-
-    def _has_gap(self, fetch: Fetch) -> bool:
-        """Whether records before `fetch` will be missing: a start within a span of `position` is in the same batch."""
-        return fetch.start > self.position and not (self._trusts_guesses and fetch.start < self.position + self._span)
 
     def accepts(self, fetch: Fetch, base_offset: int | None) -> bool:
         """Whether the response to `fetch`, whose first batch begins at `base_offset`, has what is at `position`.

@@ -208,7 +208,11 @@ class RangeFetch:
             error, self._policy, position=position, end=window.end, log_start_offset=self._log_start_offset
         )
         if action is Action.RETRY:
-            await self._pause(error)
+            retries = self._current_retries()
+            if not await retries.pause():
+                waited_s = self._settings.deadline_s - retries.left_s
+                raise self._in_words(error, f"gave up after {waited_s:.0f} s; is the broker running?") from error
+            self._connection, self._is_leader_known = None, False
             return None
         lost = Loss(*self._range.tp, position, next_offset, self._reason(error))
         if action is Action.RAISE:
@@ -226,14 +230,6 @@ class RangeFetch:
             self._failed_at = self._window.position
             self._retries = Retries(self._settings.connection, self._settings.deadline_s)
         return self._retries
-
-    async def _pause(self, error: WarmlogError) -> None:
-        """Wait before the next attempt, longer each time; raise `error` when the deadline is over."""
-        retries = self._current_retries()
-        if not await retries.pause():
-            waited_s = self._settings.deadline_s - retries.left_s
-            raise self._in_words(error, f"gave up after {waited_s:.0f} s; is the broker running?") from error
-        self._connection, self._is_leader_known = None, False
 
     def _reason(self, error: WarmlogError) -> str:
         """Why offsets are lost."""

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from warmlog.arrow.columns import arrow_memory
 from warmlog.arrow.int_array import ArrayColumn
-from warmlog.arrow.reader import ArrowMerger
-from warmlog.arrow.time_bounds import TimeBounds
+from warmlog.arrow.reader import ArrowMerger, TimeBounds
 from warmlog.errors import ApiError, LogTruncated
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.range_fetch import RangeFetch

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from warmlog.points import Point, PointKind, Points
+from warmlog.points import Point, PointKind, Points, looked_up_ms, offset_of
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
 from warmlog_protocol.errors import InvalidConfig, OffsetOutOfRange
 from warmlog_transport.responses import TopicPartition
@@ -53,16 +53,9 @@ class Resolved(NamedTuple):
 
 
 def starting_times(starting: Points, states: Sequence[PartitionOffsets]) -> dict[TopicPartition, int]:
-    """Return the times to look up at the broker, by partition, before ranges can be resolved.
-
-    Without times before 1970: to the broker a negative number is a special offset such as -1, the latest.
-    """
-    found = ((state.tp, _point(starting, state)) for state in states)
-    return {
-        key: point.number
-        for key, point in found
-        if point is not None and point.kind is PointKind.TIME and point.number >= 0
-    }
+    """Return the times to look up at the broker, by partition, before ranges can be resolved."""
+    points = {state.tp: point for state in states if (point := _point(starting, state)) is not None}
+    return {tp: time_ms for tp, point in points.items() if (time_ms := looked_up_ms(point)) is not None}
 
 
 def resolve_ranges(
@@ -80,20 +73,16 @@ def resolve_ranges(
     ranges = []
     for state in states:
         planned = _range_of(state, bounds, offset_of_time or {})
-        kept, losses = (planned, []) if _came_later(planned, state) else keep_available(planned, state)
+        kept, losses = keep_available(planned, state)
+        if planned.from_ms is not None and state.latest < planned.start == planned.end:
+            # The first record of the starting time came after the end of the log was looked up: nothing is lost, the
+            # range is empty, at that record, where a stream starts.
+            kept, losses = planned, []
         if losses and bounds.fails_on_data_loss:
             raise OffsetOutOfRange(_in_words(planned, state, bounds.loss_remedy))
         ranges.append(kept)
         lost += losses
     return Resolved(ranges, lost)
-
-
-def _came_later(planned: OffsetRange, state: PartitionOffsets) -> bool:
-    """Whether the first record of the starting time was appended after the end of the log was looked up.
-
-    Then nothing is lost: the range is empty, at that record, where a stream starts.
-    """
-    return planned.from_ms is not None and state.latest < planned.start == planned.end
 
 
 def keep_available(planned: OffsetRange, state: PartitionOffsets) -> tuple[OffsetRange, list[Loss]]:
@@ -142,8 +131,9 @@ def _range_of(state: PartitionOffsets, bounds: ReadBounds, offset_of_time: Mappi
     starting, ending = _point(bounds.starting, state), _point(bounds.ending, state)
     assert starting is not None
     assert ending is not None
-    start = _offset(starting, state, offset_of_time)
-    end = state.latest if ending.kind is PointKind.TIME else _offset(ending, state, {})
+    found = offset_of_time.get(state.tp, -1)
+    start = offset_of(starting, state.earliest, state.latest, found if found >= 0 else None)
+    end = state.latest if ending.kind is PointKind.TIME else offset_of(ending, state.earliest, state.latest, None)
     from_ms = starting.number if starting.kind is PointKind.TIME else None
     until_ms = ending.number if ending.kind is PointKind.TIME else None
     planned = OffsetRange(
@@ -153,30 +143,11 @@ def _range_of(state: PartitionOffsets, bounds: ReadBounds, offset_of_time: Mappi
     if is_time_upside_down or (start > end and starting.kind is ending.kind is PointKind.OFFSET):
         times = f" (times {from_ms} to {until_ms} ms)" if is_time_upside_down else ""
         raise InvalidConfig(f"{planned}{times}: the start is after the end ({state})")
-    if bounds.fails_on_missing_time and from_ms is not None and _is_missing(from_ms, state, offset_of_time):
+    is_missing = from_ms is not None and (state.earliest >= state.latest if from_ms < 0 else found < 0)
+    if bounds.fails_on_missing_time and is_missing:
         raise InvalidConfig(
             f"{state.topic}-{state.partition}: no record at or after the start, {from_ms} ms ({state}); "
             f"start earlier{f', or {bounds.missing_time_remedy}' if bounds.missing_time_remedy else ''}"
         )
     is_out_of_log = starting.kind is PointKind.OFFSET and start > state.latest
     return planned if end >= start or is_out_of_log else planned._replace(end=start)
-
-
-def _is_missing(from_ms: int, state: PartitionOffsets, offset_of_time: Mapping[TopicPartition, int]) -> bool:
-    return state.earliest >= state.latest if from_ms < 0 else offset_of_time[state.tp] < 0
-
-
-def _offset(point: Point, state: PartitionOffsets, offset_of_time: Mapping[TopicPartition, int]) -> int:
-    """The offset of `point`. A time before 1970 is the start of the log; a time after the last record its end."""
-    match point.kind:
-        case PointKind.EARLIEST:
-            return state.earliest
-        case PointKind.OFFSET:
-            return point.number
-        case PointKind.TAIL:
-            return max(state.earliest, state.latest - point.number)
-        case PointKind.TIME if point.number < 0:
-            return state.earliest
-        case PointKind.TIME if offset_of_time.get(state.tp, -1) >= 0:
-            return offset_of_time[state.tp]
-    return state.latest

@@ -17,9 +17,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from warmlog.ranges.read_settings import Projection
 from warmlog.spark.options.option_table import Use
 from warmlog.spark.options.options import take_options
-from warmlog.spark.options.read_options import ReadOptions, parse_read_options, projection_of
+from warmlog.spark.options.read_options import ReadOptions, parse_read_options, parse_stream_options, projection_of
 from warmlog.spark.options.schema import chosen_columns, schema_of
-from warmlog.spark.options.stream_options import parse_stream_options
 from warmlog.spark.options.write_options import parse_write_options
 from warmlog.spark.read.range_tasks import RangesPartition, read_partition
 from warmlog.spark.read.typed_values import TypedValues, no_schema, typed_values

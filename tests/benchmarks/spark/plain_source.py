@@ -32,7 +32,7 @@ class PlainReader(DataSourceReader):  # type: ignore[misc]
         return [InputPartition(path) for path in self._paths]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        from warmlog.spark.read.worker_process import hide_modules_from_collector
+        from warmlog.spark.read.range_tasks import hide_modules_from_collector
 
         hide_modules_from_collector()
         if self._port is None:
@@ -72,7 +72,7 @@ class PlainWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._port = port
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        from warmlog.spark.read.worker_process import hide_modules_from_collector
+        from warmlog.spark.read.range_tasks import hide_modules_from_collector
 
         hide_modules_from_collector()
         sent_bytes = 0

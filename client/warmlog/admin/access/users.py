@@ -48,9 +48,11 @@ class UserAdmin(Connected):
         With 0 the old one is invalid at once; connections end with their session. Raises ResourceNotFound if there is
         no such user, UnacceptableCredential, TypeError.
         """
-        user = await self._listed_user(checked_text(name, "name"))
-        change = rotation(user, _checked_password(password), checked_count(grace_ms, "grace_ms"))
-        await self._alter_user(change)
+        checked_text(name, "name")
+        found = [user for user in await self._listed_users() if user.name == name]
+        if not found:
+            raise ResourceNotFound(f"there is no user {name!r}")
+        await self._alter_user(rotation(found[0], _checked_password(password), checked_count(grace_ms, "grace_ms")))
 
     async def rotate_token(self, name: str, *, grace_ms: int = GRACE_MS) -> str:
         """As `rotate_user`, with a new random secret, which is returned."""
@@ -77,12 +79,6 @@ class UserAdmin(Connected):
 
     async def _listed_users(self) -> list[m.ListedUser]:
         return (await self._open().call(m.ListUsersRequest(), m.ListUsersResponse)).users
-
-    async def _listed_user(self, name: str) -> m.ListedUser:
-        found = [user for user in await self._listed_users() if user.name == name]
-        if not found:
-            raise ResourceNotFound(f"there is no user {name!r}")
-        return found[0]
 
     async def _alter_user(self, change: m.AlteredUser) -> None:
         response = await self._open().call(m.AlterUsersRequest([change]), m.AlterUsersResponse, is_repeatable=False)

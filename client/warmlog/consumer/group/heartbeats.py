@@ -148,8 +148,12 @@ class Heartbeats:
                 self._woken.clear()
                 self._look_for_progress()
                 self._send_if_due(cluster)
+                wake_at = None  # while it is out, only `join` wakes it
+                if self._membership.assignment.phase is not Phase.OUT:
+                    idle_at = self._active_at + self._max_idle_s
+                    wake_at = idle_at if self._last is not None else min(self._due_at(), idle_at)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout_at(self._wake_at()):
+                    async with asyncio.timeout_at(wake_at):
                         await self._woken.wait()
         except Exception as error:
             _log.exception("the heartbeats have failed")
@@ -215,13 +219,6 @@ class Heartbeats:
         if membership.is_urgent or not self._last_waits or self._brought_news:
             return 0.0
         return self._sent_at + membership.interval_ms * (1 - JITTER) / 1000
-
-    def _wake_at(self) -> float | None:
-        """When to look again if nothing happens; None: never."""
-        if self._membership.assignment.phase is Phase.OUT:
-            return None
-        idle_at = self._active_at + self._max_idle_s
-        return idle_at if self._last is not None else min(self._due_at(), idle_at)
 
     def _look_for_progress(self) -> None:
         """Leave the group if the user has read nothing for too long: others can handle what it holds."""

@@ -15,7 +15,6 @@ from warmlog.producer.intake.arrow_columns import (
     is_column,
     timestamps_of_column,
 )
-from warmlog.producer.intake.partitioner import partition_of_key
 from warmlog.producer.intake.record_input import (
     BATCH_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES,
@@ -25,6 +24,7 @@ from warmlog.producer.intake.record_input import (
     as_headers,
     as_timestamp,
     content_bytes,
+    partition_of_key,
 )
 
 _PLAIN = {bytes}

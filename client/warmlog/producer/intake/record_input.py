@@ -1,11 +1,12 @@
-"""Checks what a caller passes as a record, before it is buffered, and bounds its size."""
+"""Checks what a caller passes as a record, before it is buffered, bounds its size, and chooses its partition."""
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
+from zlib import crc32
 
-from warmlog.errors import RecordExpired
+from warmlog.errors import PartitionerFailed, RecordExpired
 from warmlog.times import datetime_of
 from warmlog_protocol.batch import HEADER_BYTES
 
@@ -14,6 +15,9 @@ _log = logging.getLogger("warmlog")
 Bytes = bytes | bytearray | memoryview
 Header = tuple[str, bytes | None]
 Headers = Sequence[Header] | Mapping[str, bytes | None]
+
+Partitioner = Callable[[bytes | None, int], int]
+"""Called with a record's key and the number of partitions."""
 
 RECORD_OVERHEAD_BYTES = 16
 """Upper bound on what a record takes in a batch beside its content: three lengths and a timestamp delta, 4 each."""
@@ -110,6 +114,30 @@ def content_bytes(value: bytes | None, key: bytes | None, headers: Sequence[Head
     for name, header_value in headers or ():
         size_bytes += len(name.encode()) + len(header_value or b"") + HEADER_OVERHEAD_BYTES
     return size_bytes
+
+
+def partition_of_key(key: bytes, partitions: int) -> int:
+    """The partition of a key that is not empty.
+
+    It is CRC-32 (zlib's, as in gzip), unsigned, modulo the number of partitions: librdkafka's default
+    `consistent_random`, so that Kafka clients in Python, Go, C and .NET put records of one key into the same partition.
+    (Java clients use murmur2 unless configured otherwise.) Records without a key, or with an empty one, go to one
+    partition for the length of a batch and then to the next, also as in librdkafka.
+    """
+    return crc32(key) % partitions
+
+
+def chosen_partition(partitioner: Partitioner, key: bytes | None, partitions: int) -> int:
+    """The partition that the user's function chooses. PartitionerFailed if it raises, or returns something else."""
+    try:
+        partition = partitioner(key, partitions)
+    except Exception as error:
+        raise PartitionerFailed(f"the partitioner raised {error!r} for key {key!r}") from error
+    if type(partition) is not int or not 0 <= partition < partitions:
+        raise PartitionerFailed(
+            f"the partitioner returned {partition!r} for key {key!r}: an int from 0 to {partitions - 1} expected"
+        )
+    return partition
 
 
 class AgeCheck:

@@ -132,10 +132,11 @@ def _plan(manifest: Manifest, options: ExportOptions) -> _Plan:
     with Discovery(options.bootstrap, options.connection, isolation=options.isolation) as discovery:
         states = discovery.states(discovery.topics([options.topic]))
         start = _resume(manifest, states, options)
-        _check_cuts(manifest, states, options, discovery)
+        _check_cuts(manifest, states, discovery)
         available = advance(start, states, ()).available
         ranges, losses = stream_ranges(start, available, {state.tp: state for state in states})
-        _check_losses(losses, options)
+        if losses and options.fails_on_data_loss:
+            raise OffsetOutOfRange(f"{losses[0]}; to continue without them, {_LOSS_REMEDY}")
         tasks = plan_tasks(size_ranges(discovery, ranges, options.limits), options.limits)
     _warn(losses)
     positions = {state.partition: max(start.get(state.tp, 0), state.earliest) for state in states}
@@ -212,21 +213,14 @@ def _resume(
     return start
 
 
-def _check_cuts(
-    manifest: Manifest, states: Sequence[PartitionOffsets], options: ExportOptions, discovery: Discovery
-) -> None:
+def _check_cuts(manifest: Manifest, states: Sequence[PartitionOffsets], discovery: Discovery) -> None:
     """Raise LogTruncated for a log that was cut below what is copied, and has grown again since."""
     if last := manifest.last:
-        copied = {(options.topic, partition): offset for partition, offset in last.positions.items()}
-        epochs = {(options.topic, partition): epoch for partition, epoch in last.epochs.items()}
+        copied = {(last.topic, partition): offset for partition, offset in last.positions.items()}
+        epochs = {(last.topic, partition): epoch for partition, epoch in last.epochs.items()}
         for tp, end in find_cuts(discovery, states, copied, epochs).items():
             error = LogTruncated(*tp, copied[tp], end)
             raise error.reworded(f"{error}: {_COPIED_ALREADY}")
-
-
-def _check_losses(losses: Sequence[Loss], options: ExportOptions) -> None:
-    if losses and options.fails_on_data_loss:
-        raise OffsetOutOfRange(f"{losses[0]}; to continue without them, {_LOSS_REMEDY}")
 
 
 def _run(session: Any, tasks: Sequence[Task], staging: Path, options: ExportOptions) -> list[Exported]:

@@ -1,7 +1,7 @@
 """Every option of format("warmlog"): its name, type, default and meaning, and whether it is for reading or writing.
 
 Options that Spark's Kafka connector has too have its names and meanings, so that porting a Kafka job takes only another
-format name. The documentation is generated from this table.
+format name. A test writes the page of the documentation from this table.
 """
 
 import re
@@ -177,16 +177,3 @@ REFUSED_IN_A_BATCH = frozenset({"commitOffsets"})
 
 SPARKS_OWN = {"checkpointlocation": Use.WRITE}
 """Options of Spark itself, in lower case, and when it passes them on."""
-
-
-def describe_options() -> str:
-    """Return the table as Markdown."""
-    lines = ["| option | type | default | for | meaning |", "|---|---|---|---|---|"]
-    for option in OPTIONS.values():
-        uses = ", ".join(
-            use.name.lower() for use in (Use.BATCH, Use.STREAM, Use.WRITE) if use in option.use and use.name
-        )
-        names = " or ".join(f"`{name}`" for name in (option.name, *option.aliases))
-        default = f"`{option.default}`" if option.default else ""
-        lines.append(f"| {names} | {option.kind} | {default} | {uses} | {option.sentence} |")
-    return "\n".join(lines) + "\n"

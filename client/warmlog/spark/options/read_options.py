@@ -1,4 +1,4 @@
-"""The options of one load(), parsed.
+"""The options of one load() or stream, parsed.
 
 Starting and ending points have three forms each, with Kafka's precedence: the time for all partitions, times by
 partition, offsets. A batch cannot start at the latest offset or end at the earliest.
@@ -15,7 +15,7 @@ from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 from warmlog.ranges.resolve import ReadBounds
 from warmlog.spark.options.offsets_json import parse_assignment, parse_by_partition, parse_offsets
 from warmlog.spark.options.option_table import Use
-from warmlog.spark.options.options import Given, missing, take_options
+from warmlog.spark.options.options import Given, missing, parse_size_bytes, take_options
 from warmlog.spark.options.schema import default_projection, parse_columns
 from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.messages import IsolationLevel
@@ -28,6 +28,13 @@ _REMEDIES = Remedies(
     when_cut=f"load() again, or {LOSS_REMEDY}",
     when_recreated=f"load() again, or {LOSS_REMEDY}",
     when_damaged=f"leave these offsets out with startingOffsets and endingOffsets, or {LOSS_REMEDY}",
+)
+_CONTINUE = f"{LOSS_REMEDY}, or start the query with a new checkpoint and startingOffsets"
+_STREAM_REMEDIES = Remedies(
+    when_lost=_CONTINUE,
+    when_cut="start the query with a new checkpoint and startingOffsets",
+    when_recreated=_CONTINUE,
+    when_damaged=f"{LOSS_REMEDY}, or start the query after the damaged batch with a new checkpoint and startingOffsets",
 )
 _ISOLATION = ("read_uncommitted", "read_committed")
 _COMMITTED = "committed"
@@ -101,6 +108,17 @@ class GroupUse:
 
 
 @dataclass(frozen=True)
+class Admission:
+    """Bounds of a micro-batch; None for no bound."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = 15 * 60_000
+    """How long `min_offsets` may delay a micro-batch."""
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class ReadOptions:
     """The options of one batch, checked."""
 
@@ -113,39 +131,87 @@ class ReadOptions:
     group: GroupUse | None = None
 
 
+@dataclass(frozen=True)
+class StreamOptions(ReadOptions):
+    """The options of one stream, checked."""
+
+    is_start_counted: bool = False
+    """Whether the start counts back from the end or from now, and so is another one each time."""
+    admission: Admission = Admission()
+
+
 def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
     """Parse the options of a batch; relative times count from `now_ms`. InvalidConfig for the first bad one."""
     options = take_options(given, Use.BATCH)
-    return ReadOptions(
-        bootstrap=options.addresses("bootstrap.servers"),
-        topics=topic_choice(options),
-        bounds=bounds_of(
-            options,
-            _checked("start", options, starting_points(options, now_ms), refused=LATEST),
-            _checked("end", options, _points(options, "ending", now_ms, LATEST), refused=EARLIEST),
-        ),
-        limits=plan_limits(options),
-        reading=read_settings(options, _REMEDIES),
-        retries=planning_retries(options),
-        group=group_use(options),
+    starting = _checked("start", options, _points(options, "starting", now_ms, EARLIEST), refused=LATEST)
+    ending = _checked("end", options, _points(options, "ending", now_ms, LATEST), refused=EARLIEST)
+    return _read_options(options, starting, ending, _REMEDIES)
+
+
+def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions:
+    """Parse the options of a stream; relative times count from `now_ms`. InvalidConfig for the first bad one.
+
+    A stream starts at the latest offset by default.
+    """
+    options = take_options(given, Use.STREAM)
+    starting = _points(options, "starting", now_ms, LATEST)
+    is_tail = isinstance(starting, Point) and starting.kind is PointKind.TAIL
+    admission = Admission(
+        max_offsets=options.number("maxOffsetsPerTrigger"),
+        min_offsets=options.number("minOffsetsPerTrigger"),
+        max_delay_ms=options.duration_ms("maxTriggerDelay"),
+        max_bytes=options.parsed("maxBytesPerTrigger", parse_size_bytes),
+    )
+    return StreamOptions(
+        **vars(_read_options(options, starting, LATEST, _STREAM_REMEDIES)),
+        is_start_counted=is_tail or starting != _points(options, "starting", now_ms + 1, LATEST),
+        admission=admission,
     )
 
 
-def bounds_of(options: Given, starting: Points, ending: Points) -> ReadBounds:
-    """Return the bounds of a load() or stream from `starting` to `ending`."""
-    return ReadBounds(
+def _read_options(options: Given, starting: Points, ending: Points, remedies: Remedies) -> ReadOptions:
+    """Return what a batch and a stream have in common; `remedies` are for the errors of tasks."""
+    fails_on_data_loss = options.boolean("failOnDataLoss")
+    bounds = ReadBounds(
         starting=starting,
         ending=ending,
         starting_name=_points_name(options, "starting"),
         ending_name=_points_name(options, "ending"),
-        fails_on_data_loss=options.boolean("failOnDataLoss"),
+        fails_on_data_loss=fails_on_data_loss,
         fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
         loss_remedy=LOSS_REMEDY,
         missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
     )
+    reading = ReadSettings(
+        fetch_bytes=options.size_bytes("fetch.maxBytes", _MOST_FETCH_BYTES),
+        in_flight=options.number("fetch.inFlight", _MOST_IN_FLIGHT) or 1,
+        deadline_s=options.duration_ms("fetch.timeoutMs") / 1000,
+        verifies_crc=options.boolean("verifyChecksums"),
+        fails_on_data_loss=fails_on_data_loss,
+        remedies=remedies,
+        isolation=IsolationLevel[options.one_of("isolation.level", _ISOLATION).upper()],
+        limit=options.number("limit"),
+        bootstrap=options.addresses("bootstrap.servers"),
+        connection=options.connection(ReadSettings.connection),
+    )
+    return ReadOptions(
+        bootstrap=reading.bootstrap,
+        topics=_topic_choice(options),
+        bounds=bounds,
+        limits=PlanLimits(
+            max_bytes=options.size_bytes("maxBytesPerPartition"),
+            max_records=options.number("maxRecordsPerPartition"),
+            min_partitions=options.number("minPartitions", _LARGEST_INT),
+        ),
+        reading=reading,
+        retries=Retries(
+            options.count("fetchOffset.numRetries", _LARGEST_INT), options.duration_ms("fetchOffset.retryIntervalMs")
+        ),
+        group=_group_use(options),
+    )
 
 
-def topic_choice(options: Given) -> TopicChoice:
+def _topic_choice(options: Given) -> TopicChoice:
     """Return which partitions to read. InvalidConfig unless exactly one option names the topics."""
     given = [name for name in _CHOICES if name in options]
     if not given:
@@ -166,7 +232,7 @@ def topic_choice(options: Given) -> TopicChoice:
     )
 
 
-def group_use(options: Given) -> GroupUse | None:
+def _group_use(options: Given) -> GroupUse | None:
     """Return how the option group is used. InvalidConfig if it is missing, or has no use."""
     is_start = _starts_where_committed(options)
     commits = options.boolean("commitOffsets")
@@ -194,43 +260,6 @@ def projection_of(options: Given) -> Projection:
     if "includeHeaders" in options:
         raise InvalidConfig("option columns names all columns: leave out the option includeHeaders")
     return chosen
-
-
-def plan_limits(options: Given) -> PlanLimits:
-    """Return the bounds of tasks."""
-    return PlanLimits(
-        max_bytes=options.size_bytes("maxBytesPerPartition"),
-        max_records=options.number("maxRecordsPerPartition"),
-        min_partitions=options.number("minPartitions", _LARGEST_INT),
-    )
-
-
-def planning_retries(options: Given) -> Retries:
-    """Return how often planning is retried."""
-    return Retries(
-        options.count("fetchOffset.numRetries", _LARGEST_INT), options.duration_ms("fetchOffset.retryIntervalMs")
-    )
-
-
-def read_settings(options: Given, remedies: Remedies) -> ReadSettings:
-    """Return how tasks read, and the remedies in their errors."""
-    return ReadSettings(
-        fetch_bytes=options.size_bytes("fetch.maxBytes", _MOST_FETCH_BYTES),
-        in_flight=options.number("fetch.inFlight", _MOST_IN_FLIGHT) or 1,
-        deadline_s=options.duration_ms("fetch.timeoutMs") / 1000,
-        verifies_crc=options.boolean("verifyChecksums"),
-        fails_on_data_loss=options.boolean("failOnDataLoss"),
-        remedies=remedies,
-        isolation=IsolationLevel[options.one_of("isolation.level", _ISOLATION).upper()],
-        limit=options.number("limit"),
-        bootstrap=options.addresses("bootstrap.servers"),
-        connection=options.connection(ReadSettings.connection),
-    )
-
-
-def starting_points(options: Given, now_ms: int, *, default: Point = EARLIEST) -> Points:
-    """Return where to start, by the option that takes precedence."""
-    return _points(options, "starting", now_ms, default)
 
 
 def _points_name(options: Given, side: str) -> str:

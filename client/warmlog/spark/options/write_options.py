@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from warmlog.spark.options.option_table import Use
-from warmlog.spark.options.options import Given, take_options
+from warmlog.spark.options.options import take_options
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import InvalidConfig
 from warmlog_transport.options import ConnectionOptions
@@ -32,6 +32,17 @@ class WriteOptions:
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     """Parse the options of a write. InvalidConfig for the first bad one."""
     options = take_options(given, Use.WRITE)
+    is_exactly_once = options.one_of("delivery", ("exactly-once", "at-least-once")) == "exactly-once"
+    for name in ("txnAppId", "txnVersion", "transactionTimeoutMs"):
+        if name in options and not is_exactly_once:
+            raise InvalidConfig(f"option {name} has no use with delivery=at-least-once: leave out one of them")
+    given_names = [name for name in ("txnAppId", "txnVersion") if name in options]
+    if len(given_names) == 1:
+        raise InvalidConfig(f"option {given_names[0]} is given alone: txnAppId and txnVersion need each other")
+    application = options.text("txnAppId")
+    timeout_ms = options.duration_ms("transactionTimeoutMs")
+    if not 1000 <= timeout_ms <= _DAY_MS:
+        raise InvalidConfig(f"option transactionTimeoutMs is {timeout_ms} ms: 1s to 24h is expected")
     return WriteOptions(
         bootstrap=options.addresses("bootstrap.servers"),
         topic=options.text("topic"),
@@ -39,34 +50,8 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         codec=Codec.from_name(options.one_of("compression.type", tuple(codec.label for codec in Codec))),
         batch_bytes=options.size_bytes("batch.size"),
         delivery_timeout_ms=options.duration_ms("delivery.timeout.ms"),
-        is_exactly_once=_is_exactly_once(options),
-        transaction=_transaction(options),
-        transaction_timeout_ms=_transaction_timeout_ms(options),
+        is_exactly_once=is_exactly_once,
+        transaction=None if application is None else (application, options.count("txnVersion")),
+        transaction_timeout_ms=timeout_ms,
         connection=options.connection(WriteOptions.connection),
     )
-
-
-def _is_exactly_once(options: Given) -> bool:
-    is_exactly_once = options.one_of("delivery", ("exactly-once", "at-least-once")) == "exactly-once"
-    for name in ("txnAppId", "txnVersion", "transactionTimeoutMs"):
-        if name in options and not is_exactly_once:
-            raise InvalidConfig(f"option {name} has no use with delivery=at-least-once: leave out one of them")
-    return is_exactly_once
-
-
-def _transaction(options: Given) -> tuple[str, int] | None:
-    given = [name for name in ("txnAppId", "txnVersion") if name in options]
-    if not given:
-        return None
-    if len(given) == 1:
-        raise InvalidConfig(f"option {given[0]} is given alone: txnAppId and txnVersion need each other")
-    name = options.text("txnAppId")
-    assert name is not None
-    return name, options.count("txnVersion")
-
-
-def _transaction_timeout_ms(options: Given) -> int:
-    timeout_ms = options.duration_ms("transactionTimeoutMs")
-    if not 1000 <= timeout_ms <= _DAY_MS:
-        raise InvalidConfig(f"option transactionTimeoutMs is {timeout_ms} ms: 1s to 24h is expected")
-    return timeout_ms

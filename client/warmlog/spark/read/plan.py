@@ -42,22 +42,29 @@ def plan_tasks(ranges: Sequence[SizedRange], limits: PlanLimits = PlanLimits()) 
     parts: list[_Part] = []
     for sized, count in zip(ranges, _counts(ranges, limits), strict=True):
         parts += _cut(sized, count, limits)
-    parts = _split_more(parts, limits.min_partitions or 0)
+    more = _raised(parts, [1] * len(parts), limits.min_partitions or 0)
+    parts = [piece for part, count in zip(parts, more, strict=True) for piece in _cut_evenly(part, count)]
     return list(_merge(parts, limits))
 
 
 def _counts(ranges: Sequence[SizedRange], limits: PlanLimits) -> list[int]:
     """Return into how many pieces to cut each range: by its size, or more for `min_partitions`."""
     counts = [_count(sized, limits) for sized in ranges]
-    missing = (limits.min_partitions or 0) - sum(counts)
-    shares = [(-_load(ranges[i], limits) / count, i) for i, count in enumerate(counts) if count < ranges[i].range.span]
+    return _raised([_Part(sized.range, _load(sized, limits)) for sized in ranges], counts, limits.min_partitions or 0)
+
+
+def _raised(parts: Sequence[_Part], counts: list[int], wanted: int) -> list[int]:
+    """Return into how many pieces to cut each of `parts` so that there are `wanted`: what has the largest, further."""
+    counts = list(counts)
+    shares = [(-part.load / counts[i], i) for i, part in enumerate(parts) if counts[i] < part.range.span]
     heapq.heapify(shares)
-    while missing > 0 and shares:
+    for _ in range(wanted - sum(counts)):
+        if not shares:
+            break
         _, i = heapq.heappop(shares)
         counts[i] += 1
-        missing -= 1
-        if counts[i] < ranges[i].range.span:
-            heapq.heappush(shares, (-_load(ranges[i], limits) / counts[i], i))
+        if counts[i] < parts[i].range.span:
+            heapq.heappush(shares, (-parts[i].load / counts[i], i))
     return counts
 
 
@@ -102,23 +109,6 @@ def _borders(sized: SizedRange, count: int) -> list[Piece]:
         if nearest:
             chosen.add(min(nearest, key=lambda border: abs(border.size_bytes - ideal_bytes)))
     return sorted(chosen)
-
-
-def _split_more(parts: list[_Part], wanted: int) -> list[_Part]:
-    """Cut the largest of `parts` further by offsets until there are `wanted`."""
-    if len(parts) >= wanted:
-        return parts
-    counts = [1] * len(parts)
-    heap = [(-part.load, i) for i, part in enumerate(parts) if part.range.span > 1]
-    heapq.heapify(heap)
-    for _ in range(wanted - len(parts)):
-        if not heap:
-            break
-        _, i = heapq.heappop(heap)
-        counts[i] += 1
-        if counts[i] < parts[i].range.span:
-            heapq.heappush(heap, (-parts[i].load / counts[i], i))
-    return [piece for part, count in zip(parts, counts, strict=True) for piece in _cut_evenly(part, count)]
 
 
 def _cut_evenly(part: _Part, count: int) -> Iterator[_Part]:

@@ -59,7 +59,9 @@ def plan_batch(options: ReadOptions) -> list[Task]:
 
 def _plan(options: ReadOptions) -> list[Task]:
     with Discovery(options.bootstrap, options.reading.connection, isolation=options.reading.isolation) as discovery:
-        states = chosen_states(discovery, options.topics, _known_before(options))
+        named = (points for points in (options.bounds.starting, options.bounds.ending) if not isinstance(points, Point))
+        existed = set() if options.bounds.fails_on_data_loss else {tp for points in named for tp in points}
+        states = chosen_states(discovery, options.topics, existed)  # what has offsets has existed
         bounds = started_where_committed(options.bounds, options.group, discovery, states)
         times = discovery.offsets(starting_times(bounds.starting, states))
         resolved = resolve_ranges(states, bounds, times)
@@ -105,10 +107,3 @@ def chosen_states(
             missing = ", ".join(f"{each[0]} to {each[-1]}" if len(each) > 1 else f"{each[0]}" for each in unknown)
             raise UnknownTopicOrPartition(f"topic {topic} has the {partition_range(count)}, not {missing}")
     return discovery.states(topics, choice.includes)
-
-
-def _known_before(options: ReadOptions) -> set[TopicPartition]:
-    """Return the partitions with given offsets, which so have existed, if data loss is allowed."""
-    bounds = options.bounds
-    named = (points for points in (bounds.starting, bounds.ending) if not isinstance(points, Point))
-    return set() if bounds.fails_on_data_loss else {tp for points in named for tp in points}

@@ -1,6 +1,10 @@
-"""The ranges that one task of a load() or micro-batch reads, and reading them."""
+"""The ranges that one task of a load() or micro-batch reads, and reading them in a worker process of Spark."""
 
+import gc
+import os
+import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -8,10 +12,14 @@ from pyspark.sql.datasource import InputPartition
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog.spark.read.typed_values import TypedValues
-from warmlog.spark.read.worker_process import hide_modules_from_collector
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+
+
+_WORKER = "pyspark.worker"
+_IS_REUSED = "SPARK_REUSE_WORKER"
+"""Set by Spark if workers are reused; pyspark.daemon checks it too."""
 
 
 class RangesPartition(InputPartition):  # type: ignore[misc]
@@ -31,3 +39,17 @@ def read_partition(
     if isinstance(columns, TypedValues):
         return columns.decode(read_ranges(partition.value or (), columns.projection, settings))
     return read_ranges(partition.value or (), columns, settings)
+
+
+@cache
+def hide_modules_from_collector() -> None:
+    """Freeze all present objects, once, in a worker that Spark reuses.
+
+    Such a process, forked by pyspark.daemon, runs a full collection after each task. Nearly all objects that it visits
+    belong to the modules of pyspark, numpy and pyarrow, which stay.
+    Reference cycles among objects that exist now, also those of other tasks, will not be collected; later ones will.
+    https://docs.python.org/3/library/gc.html#gc.freeze
+    """
+    if _WORKER in sys.modules and _IS_REUSED in os.environ:
+        gc.collect()
+        gc.freeze()

@@ -7,24 +7,31 @@ micro-batch, and to wait for `minOffsetsPerTrigger`.
 """
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from warmlog.errors import LogTruncated, OffsetOutOfRange
 from warmlog.ranges.discover import Discovery, find_cuts
 from warmlog.ranges.offset_range import PartitionOffsets, Piece, sized_ranges
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
-from warmlog.spark.options.stream_options import Admission, StreamOptions
+from warmlog.spark.options.read_options import Admission, StreamOptions
 from warmlog.spark.read.group_offsets import check_no_members, commit_offsets, started_where_committed
 from warmlog.spark.read.plan import Task, plan_tasks
 from warmlog.spark.read.planning import chosen_states, retrying, size_ranges
-from warmlog.spark.stream.admission import admit_bytes, admit_offsets, is_enough
-from warmlog.spark.stream.ranges import advance, first_end, first_start, stream_ranges
+from warmlog.spark.stream.ranges import (
+    Offsets,
+    admit_bytes,
+    admit_offsets,
+    advance,
+    first_end,
+    first_start,
+    is_enough,
+    stream_ranges,
+)
 from warmlog_transport.errors import TOPIC_IS_GONE
 from warmlog_transport.responses import TopicPartition
 
 T = TypeVar("T")
-Offsets = Mapping[TopicPartition, int]
 Cut = tuple[int, int]
 """How far a stream had read, and the lower offset where the log was cut."""
 
@@ -122,11 +129,18 @@ class StreamPlanner:
         self._report(losses)
         if self._target is not None:
             available = _within(self._target, start, available)
-        elif not losses and not cuts and not self._may_go(start, available, admission):
-            return dict(start)
+        elif not losses and not cuts and admission.min_offsets is not None and self._last_batch_at_ms is not None:
+            # The first micro-batch never waits.
+            waited_ms = self._clock() - self._last_batch_at_ms
+            if waited_ms < admission.max_delay_ms and not is_enough(start, available, admission.min_offsets):
+                return dict(start)
         if not self._has_begun and start == self._initial:
             available = first_end(start, available, self._starts_at_end)
-        end = self._admit({**start, **cuts}, available, admission)
+        end, begin = available, {**start, **cuts}
+        if admission.max_offsets is not None:
+            end = admit_offsets(begin, end, admission.max_offsets)
+        if admission.max_bytes is not None:
+            end = admit_bytes(end, self._pieces(begin, end, admission.max_bytes), admission.max_bytes)
         if end != start:
             self._last_batch_at_ms = self._clock()
         if end not in self._planned_ends:
@@ -171,22 +185,6 @@ class StreamPlanner:
                 "it was planned: start the query with a new checkpoint, nothing was committed to this one"
             )
         return first_start(self._initial, end, self._starting)
-
-    def _may_go(self, start: Offsets, available: Offsets, admission: Admission) -> bool:
-        """Whether there is enough new data, or the wait was long enough; the first micro-batch never waits."""
-        if admission.min_offsets is None or self._last_batch_at_ms is None:
-            return True
-        waited_ms = self._clock() - self._last_batch_at_ms
-        return waited_ms >= admission.max_delay_ms or is_enough(start, available, admission.min_offsets)
-
-    def _admit(
-        self, start: Offsets, available: dict[TopicPartition, int], admission: Admission
-    ) -> dict[TopicPartition, int]:
-        if admission.max_offsets is not None:
-            available = admit_offsets(start, available, admission.max_offsets)
-        if admission.max_bytes is not None:
-            available = admit_bytes(available, self._pieces(start, available, admission.max_bytes), admission.max_bytes)
-        return available
 
     def _pieces(self, start: Offsets, available: Offsets, max_bytes: int) -> dict[TopicPartition, list[Piece]]:
         """Return stored batches from `start` on, of at least `max_bytes` in total if there are so many."""

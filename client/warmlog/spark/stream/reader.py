@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from warmlog.ranges.read_settings import Projection
 from warmlog.spark.options.offsets_json import OffsetsDocument, offsets_document, offsets_of
-from warmlog.spark.options.stream_options import Admission, StreamOptions
+from warmlog.spark.options.read_options import Admission, StreamOptions
 from warmlog.spark.read.range_tasks import RangesPartition, read_partition
 from warmlog.spark.read.typed_values import TypedValues
 

@@ -15,9 +15,11 @@ import random
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
+from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 from uuid import UUID
 
 import pyarrow as pa
@@ -42,6 +44,17 @@ from warmlog_transport.loop_thread import LoopThread, bulk_loop
 CHECK_TIMEOUT_MS = 10_000
 """How long the driver retries to look up the topic: enough for a restart of the broker, and not long for a wrong
 address."""
+
+ROWS = 10_000
+"""As spark.sql.execution.arrow.maxRecordsPerBatch."""
+_ARROW_TYPES = {
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "array<struct<key:string,value:binary>>": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
 
 _log = logging.getLogger("warmlog.spark")
 
@@ -217,3 +230,25 @@ def _explained(topic: str, options: WriteOptions) -> Iterator[None]:
         raise BrokerUnavailable(f"topic {topic}: {error}; is the broker running at {brokers}?") from error
     except ApiError as error:
         raise type(error)(f"topic {topic} at {brokers}: {error}") from error
+
+
+def arrow_of_rows(rows: Iterator[Any], schema: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the rows with the columns of `schema` (a StructType), of types that can be written, ROWS at a time.
+
+    For the streaming writer of Spark 4.0, which passes rows.
+    """
+    fields = [pa.field(field.name, _ARROW_TYPES[field.dataType.simpleString()]) for field in schema.fields]
+    while some := list(islice(rows, ROWS)):
+        columns = [pa.array([_plain(row[index]) for row in some], field.type) for index, field in enumerate(fields)]
+        yield pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _plain(value: Any) -> Any:
+    """Convert for Arrow: bytearray to bytes, rows of headers to dictionaries, a local time to an aware one."""
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, list):
+        return [None if item is None else {"key": item[0], "value": _plain(item[1])} for item in value]
+    if isinstance(value, datetime) and value.tzinfo is None:
+        return value.astimezone(UTC)
+    return value

@@ -9,17 +9,32 @@ micro-batch that Spark runs again writes them again.
 
 Spark creates one writer for a batch and pickles it to the tasks and back to `commit`; for a stream it creates one for
 each micro-batch and another for its commit. So a writer holds only its options, and a batch's its transaction.
+
+The columns that can be written are those of the sink of Spark's Kafka connector, and a timestamp.
+
+===========  ================================  ====================================================================
+value        string or binary                  required; null writes a tombstone
+key          string or binary                  chooses the partition, as the Python producer's keys do
+headers      array<struct<key:string,          written unless `includeHeaders` is false
+             value:binary>>
+topic        string                            the option `topic` overrides it; without that none may be null
+partition    int                               overrides the key; if null, the key decides
+timestamp    timestamp                         null, or without this column: the time of writing
+===========  ================================  ====================================================================
+
+`offset` and `timestampType`, which reading returns and the broker decides, are ignored; other columns are refused.
 """
 
+import difflib
 import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from warmlog.spark.options.schema import as_ddl
 from warmlog.spark.options.write_options import WriteOptions
-from warmlog.spark.read.worker_process import hide_modules_from_collector
-from warmlog.spark.write.columns import written_columns
+from warmlog.spark.read.range_tasks import hide_modules_from_collector
 from warmlog_protocol.errors import InvalidConfig
 
 try:
@@ -38,6 +53,17 @@ if TYPE_CHECKING:
     from warmlog.spark.write.jobs import AttemptWritten
 
 _log = logging.getLogger("warmlog.spark")
+
+WRITTEN: dict[str, tuple[str, ...]] = {
+    "value": ("string", "binary"),
+    "key": ("string", "binary"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+"""Name and types, as Spark writes them, of each column that is written."""
+LEFT_OUT = ("offset", "timestampType")
 
 STREAM_AGAIN = "Start the query again with its checkpoint: what is committed is not written twice"
 NAMED_AGAIN = "Run it again with the same txnAppId and txnVersion: what is committed is not written twice"
@@ -78,7 +104,7 @@ class WarmlogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         from warmlog.spark.write.jobs import stream_job
 
         if not HAS_STREAM_ARROW_WRITER:
-            from warmlog.spark.write.row_batches import arrow_of_rows
+            from warmlog.spark.write.task import arrow_of_rows
 
             iterator = arrow_of_rows(iterator, self._schema)
         return _write(iterator, self._columns, self._options, stream_job(self._options))
@@ -150,3 +176,35 @@ def _abort(
         where,
         written,
     )
+
+
+def written_columns(schema: Any, *, has_topic: bool, include_headers: bool) -> dict[str, int]:
+    """Return the index in `schema` (a StructType) of each column to write. InvalidConfig for an unknown one."""
+    found: dict[str, int] = {}
+    for index, field in enumerate(schema.fields):
+        name, kind = field.name, field.dataType.simpleString()
+        if name in LEFT_OUT:
+            continue
+        if name not in WRITTEN:
+            raise InvalidConfig(_unknown(name))
+        if kind not in WRITTEN[name]:
+            expected = " or ".join(map(as_ddl, WRITTEN[name]))
+            raise InvalidConfig(f"column {name} is {kind}, and only {expected} can be written: cast it")
+        if name in found:
+            raise InvalidConfig(f"there are two columns {name}: drop one")
+        found[name] = index
+    if "value" not in found:
+        raise InvalidConfig("there is no column value to write: add one, for example with to_json(…) AS value")
+    if not has_topic and "topic" not in found:
+        raise InvalidConfig("there is no topic to write to: give the option topic, or a column topic")
+    if has_topic:
+        found.pop("topic", None)
+    if not include_headers:
+        found.pop("headers", None)
+    return found
+
+
+def _unknown(name: str) -> str:
+    nearest = difflib.get_close_matches(name.lower(), WRITTEN, n=1, cutoff=0.6)
+    advice = f"did you mean {nearest[0]}?" if nearest else f"drop it, or put it into value; use {', '.join(WRITTEN)}"
+    return f"column {name} cannot be written: {advice}"

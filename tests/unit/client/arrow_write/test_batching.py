@@ -18,8 +18,12 @@ from warmlog.arrow_write.encoding import LEAST_PIECE_BYTES, encode_arrow
 from warmlog.arrow_write.key_hash import LONGEST_BYTES, crc32_of_keys
 from warmlog.arrow_write.rows import ArrowRows, BytesColumn, PreparedRows, RowSpan
 from warmlog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, UnknownTopicOrPartition
-from warmlog.producer.intake.partitioner import partition_of_key
-from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES, content_bytes
+from warmlog.producer.intake.record_input import (
+    BATCH_OVERHEAD_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    content_bytes,
+    partition_of_key,
+)
 from warmlog_protocol.batch import RecordBatch, encode_batch, read_batch
 from warmlog_protocol.codec.compression import Codec
 
@@ -63,9 +67,7 @@ def size_of(records: Iterable[tuple[bytes | None, bytes | None]]) -> int:
 
 
 @given(given_batches=st.lists(st.lists(rows, min_size=1, max_size=30), max_size=4), partitions=st.integers(3, 5))
-def test_rows_go_where_the_producer_puts_them_in_bounded_batches(
-    given_batches: list[list[Row]], partitions: int
-) -> None:
+def test_rows_go_where_the_producer_puts_them_in_batches(given_batches: list[list[Row]], partitions: int) -> None:
     batching = batches_for(partitions)
     made: list[BatchOfRows] = []
     for given_rows in given_batches:
@@ -264,9 +266,7 @@ def test_a_batch_of_arrow_columns_has_the_bytes_of_one_made_from_lists(
 
 
 @given(given_records=st.lists(records, min_size=1, max_size=12), has_garbage=st.booleans(), data=st.data())
-def test_sizes_bound_what_records_take_and_rows_can_be_taken_in_any_order(
-    given_records: list[Given], has_garbage: bool, data: st.DataObject
-) -> None:
+def test_sizes_bound_records_in_any_order(given_records: list[Given], has_garbage: bool, data: st.DataObject) -> None:
     rows = rows_of(given_records, has_garbage=has_garbage)
     sizes = [content_bytes(each.value, each.key, each.headers) + RECORD_OVERHEAD_BYTES for each in given_records]
     prepared = PreparedRows(rows)

@@ -7,23 +7,12 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pytest
 
+import warmlog
 from fake_broker import FakeBroker, Fault
 from waiting import until
 from warmlog.arrow_write.job import Job, Membership, abort_job_members, commit_job
 from warmlog.arrow_write.producer import ArrowProducer
 from warmlog.arrow_write.rows import ArrowRows, PreparedRows
-from warmlog.errors import (
-    ApiError,
-    BrokerUnavailable,
-    ConcurrentTransactions,
-    CoordinatorLoadInProgress,
-    DeliveryTimeout,
-    InvalidTxnState,
-    ProducerFenced,
-    StaleJobVersion,
-    TransactionAbortable,
-    UnknownProducerId,
-)
 from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.options import ConnectionOptions
@@ -44,7 +33,7 @@ class FakeJobs:
     requests: list[m.Message] = field(default_factory=list)
     joined: m.JoinJobResponse = m.JoinJobResponse(False, 90, 3)  # noqa: RUF009 - frozen
     committed: m.CommitJobResponse = m.CommitJobResponse(False, 5)  # noqa: RUF009 - frozen
-    refusals: list[ApiError] = field(default_factory=list)
+    refusals: list[warmlog.ApiError] = field(default_factory=list)
     """Of the next requests."""
 
     def __post_init__(self) -> None:
@@ -119,16 +108,16 @@ async def test_a_member_whose_producer_is_unknown_takes_no_other_epoch(jobs: Fak
         await producer_of(jobs, await membership.join()) as producer,
     ):
         await send(producer, b"v")
-        with pytest.raises(UnknownProducerId, match="1 records for t-0"):
+        with pytest.raises(warmlog.UnknownProducerId, match="1 records for t-0"):
             await producer.flush()
     assert jobs.broker.topics["t"][0].read_all() == []
 
 
 async def test_joining_is_retried_while_that_may_pass_and_else_says_why_not(jobs: FakeJobs, cluster: Cluster) -> None:
-    jobs.refusals += [CoordinatorLoadInProgress("loading"), ConcurrentTransactions("ending")]
+    jobs.refusals += [warmlog.CoordinatorLoadInProgress("loading"), warmlog.ConcurrentTransactions("ending")]
     async with Membership(cluster, JOB, patience_ms=PATIENCE_MS) as membership:
         assert await membership.join() == MEMBER
-    for error in (StaleJobVersion("version 9 is committed"), InvalidTxnState("version 6 is undecided")):
+    for error in (warmlog.StaleJobVersion("version 9 is committed"), warmlog.InvalidTxnState("version 6 is undecided")):
         jobs.refusals.append(error)
         async with Membership(cluster, JOB, patience_ms=PATIENCE_MS) as membership:
             with pytest.raises(type(error), match=str(error)):
@@ -160,13 +149,13 @@ async def test_heartbeats_keep_the_transaction_of_a_task_without_records_open(jo
 async def test_a_member_that_was_lost_learns_it_at_the_end(jobs: FakeJobs, cluster: Cluster) -> None:
     async with Membership(cluster, JOB._replace(timeout_ms=150), patience_ms=PATIENCE_MS) as membership:
         await membership.join()
-        jobs.refusals.append(ProducerFenced("no member"))
+        jobs.refusals.append(warmlog.ProducerFenced("no member"))
         await until(lambda: not jobs.refusals)
         count = len(jobs.requests)
         await asyncio.sleep(0.2)
         assert len(jobs.requests) == count, "a refused heartbeat is the last"
-        jobs.refusals.append(ProducerFenced("no member"))
-        with pytest.raises(ProducerFenced):
+        jobs.refusals.append(warmlog.ProducerFenced("no member"))
+        with pytest.raises(warmlog.ProducerFenced):
             await membership.confirm()
 
 
@@ -184,7 +173,7 @@ async def test_a_task_that_fails_aborts_what_it_has_written(jobs: FakeJobs, clus
 
 
 async def test_a_commit_is_retried_until_a_response(jobs: FakeJobs, cluster: Cluster) -> None:
-    jobs.refusals += [CoordinatorLoadInProgress("loading")]
+    jobs.refusals += [warmlog.CoordinatorLoadInProgress("loading")]
     other = m.JobMember(91, 0)
     assert await commit_job(cluster, JOB, [MEMBER, other], records=5, patience_ms=PATIENCE_MS) == m.CommitJobResponse(
         False, 5
@@ -194,16 +183,18 @@ async def test_a_commit_is_retried_until_a_response(jobs: FakeJobs, cluster: Clu
 
 async def test_a_commit_without_a_response_says_that_it_may_have_been_done(jobs: FakeJobs, cluster: Cluster) -> None:
     jobs.broker.is_silent = True
-    with pytest.raises(DeliveryTimeout, match=r"version 7 of job 'job' may have been committed: .* for 0.3 s: ") as e:
+    with pytest.raises(
+        warmlog.DeliveryTimeout, match=r"version 7 of job 'job' may have been committed: .* for 0.3 s: "
+    ) as e:
         await commit_job(cluster, JOB, [MEMBER], records=1, patience_ms=300)
-    assert isinstance(e.value.__cause__, BrokerUnavailable)
+    assert isinstance(e.value.__cause__, warmlog.BrokerUnavailable)
 
 
 async def test_a_commit_that_is_refused_is_not_retried(jobs: FakeJobs, cluster: Cluster) -> None:
-    jobs.refusals.append(TransactionAbortable("its timeout was over"))
-    with pytest.raises(TransactionAbortable, match="its timeout was over"):
+    jobs.refusals.append(warmlog.TransactionAbortable("its timeout was over"))
+    with pytest.raises(warmlog.TransactionAbortable, match="its timeout was over"):
         await commit_job(cluster, JOB, [MEMBER], records=1, patience_ms=PATIENCE_MS)
-    jobs.refusals.append(InvalidTxnState("version 7 is committed"))
-    with pytest.raises(InvalidTxnState):
+    jobs.refusals.append(warmlog.InvalidTxnState("version 7 is committed"))
+    with pytest.raises(warmlog.InvalidTxnState):
         await abort_job_members(cluster, JOB, [MEMBER], patience_ms=PATIENCE_MS)
     assert jobs.requests == [m.CommitJobRequest("job", 7, [MEMBER], 1), m.AbortJobMembersRequest("job", 7, [MEMBER])]

@@ -8,18 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import warmlog
 from fake_broker import FakeBroker, Fault
 from warmlog.arrow_write import producer as arrow_producer
 from warmlog.arrow_write.producer import ArrowProducer
 from warmlog.arrow_write.rows import ArrowRows, PreparedRows, RowSpan
-from warmlog.errors import (
-    BrokerUnavailable,
-    DeliveryTimeout,
-    InvalidTimestamp,
-    MessageTooLarge,
-    TooManyConnections,
-    UnknownTopicOrPartition,
-)
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import HandshakeRequest, InitProducerIdRequest, Message, MetadataRequest
 from warmlog_transport.options import ConnectionOptions
@@ -106,7 +99,7 @@ async def send_and_flush(producer: ArrowProducer, *batches: list[bytes]) -> None
 async def test_a_batch_that_is_refused_for_good_is_an_error_that_names_its_partition(broker: FakeBroker) -> None:
     broker.faults.extend([Fault.NONE, Fault.TOO_LARGE])
     async with producing(broker.address) as producer:
-        with pytest.raises(MessageTooLarge, match=r"2 records for t-0: as ordered"):
+        with pytest.raises(warmlog.MessageTooLarge, match=r"2 records for t-0: as ordered"):
             await send_and_flush(producer, *[[b"a", b"b"] for _ in range(3)])
 
 
@@ -116,7 +109,7 @@ async def test_records_that_no_batch_takes_are_named_with_their_partition(broker
     async with producing(broker.address) as producer:
         await producer.topic("t")
         await producer.send("t", 1, all_of(rows), 100, 5)
-        with pytest.raises(InvalidTimestamp, match=message):
+        with pytest.raises(warmlog.InvalidTimestamp, match=message):
             await producer.flush()
 
 
@@ -124,7 +117,7 @@ async def test_records_that_no_batch_takes_are_named_with_their_partition(broker
 async def test_refusals_that_pass_lose_nothing_and_repeat_nothing(broker: FakeBroker, refused: type[Message]) -> None:
     """As of a broker to which all tasks come back at once after an outage."""
     dice = random.Random(1)
-    busy = TooManyConnections("so many are open")
+    busy = warmlog.TooManyConnections("so many are open")
     broker.refusal = lambda message: busy if isinstance(message, refused) and dice.random() < 0.7 else None
     broker.faults.extend([Fault.NONE, Fault.LOSE_REQUEST, Fault.NONE, Fault.LOSE_ANSWER] * 4)
     assert await send_numbers(broker, 40) == stored(broker)
@@ -134,13 +127,13 @@ async def test_a_refusal_that_stays_is_given_up_in_time(broker: FakeBroker) -> N
     async with producing(broker.address, delivery_timeout_ms=100) as producer:
         await producer.topic("t")
         broker.faults.extend([Fault.STORAGE_ERROR] * 1000)
-        with pytest.raises(DeliveryTimeout, match=r"1 records for t-0 were not acknowledged .*as ordered"):
+        with pytest.raises(warmlog.DeliveryTimeout, match=r"1 records for t-0 were not acknowledged .*as ordered"):
             await send_and_flush(producer, [b"a"])
 
 
 async def test_a_topic_that_is_not_there_is_an_error_at_once(broker: FakeBroker) -> None:
     async with producing(broker.address) as producer:
-        with pytest.raises(UnknownTopicOrPartition, match="nowhere"):
+        with pytest.raises(warmlog.UnknownTopicOrPartition, match="nowhere"):
             await producer.topic("nowhere")
 
 
@@ -148,7 +141,7 @@ async def test_a_topic_that_is_gone_is_an_error_at_once(broker: FakeBroker) -> N
     async with producing(broker.address) as producer:
         await send_and_flush(producer, [b"a"])
         broker.topics["other"] = broker.topics.pop("t")
-        with pytest.raises(UnknownTopicOrPartition, match="1 records for t-0"):
+        with pytest.raises(warmlog.UnknownTopicOrPartition, match="1 records for t-0"):
             await send_and_flush(producer, [b"a"])
 
 
@@ -156,13 +149,13 @@ async def test_a_broker_that_stays_away_is_given_up_in_time(broker: FakeBroker) 
     async with producing(broker.address, delivery_timeout_ms=200) as producer:
         await send_and_flush(producer, [b"a"])
         broker.faults.extend([Fault.LOSE_REQUEST] * 1000)
-        with pytest.raises(DeliveryTimeout, match=r"1 records for t-0 were not acknowledged .*lost"):
+        with pytest.raises(warmlog.DeliveryTimeout, match=r"1 records for t-0 were not acknowledged .*lost"):
             await send_and_flush(producer, [b"b"])
 
 
 async def test_no_broker_at_all_is_given_up_in_time() -> None:
     async with producing("127.0.0.1:1", delivery_timeout_ms=50) as producer:
-        with pytest.raises(BrokerUnavailable):
+        with pytest.raises(warmlog.BrokerUnavailable):
             await producer.topic("t")
 
 
@@ -171,5 +164,5 @@ async def test_after_a_batch_that_was_refused_for_good_every_call_fails(broker: 
         await send_and_flush(producer, [b"a"])
         broker.faults.append(Fault.TOO_LARGE)
         for _ in range(3):
-            with pytest.raises(MessageTooLarge, match="1 records for t-0: as ordered"):
+            with pytest.raises(warmlog.MessageTooLarge, match="1 records for t-0: as ordered"):
                 await send_and_flush(producer, [b"b"])

@@ -62,9 +62,7 @@ async def test_partitions_come_and_go_between_two_batches(broker: FakeBroker, co
     assert calls.all[4:] == [("revoked", [0, 1])]
 
 
-async def test_a_partition_that_is_taken_away_while_on_assigned_runs_is_given_up_after_it(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_partition_is_given_up_after_on_assigned_ends(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     coordinator.initial, calls, second = FIRST, Calls(), ALL - FIRST
     runs, may_end = asyncio.Event(), asyncio.Event()
 
@@ -111,9 +109,7 @@ async def test_a_partition_that_was_not_taken_is_given_up(broker: FakeBroker, co
     assert calls.all == []
 
 
-async def test_a_partition_whose_offset_an_open_transaction_commits_is_taken_when_that_has_ended(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_partition_is_taken_after_its_transaction(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     coordinator.initial, calls = ALL, Calls()
     fetch, refused = broker.further_handlers[OffsetFetchRequest], []
 
@@ -189,9 +185,7 @@ async def test_callbacks_may_be_coroutines_that_commit(broker: FakeBroker, coord
         waiting.cancel()
 
 
-async def test_an_error_of_a_callback_reaches_the_user_and_the_partitions_are_given_up_all_the_same(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_errors_of_callbacks_reach_the_user(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     def fail(_: object) -> None:
         raise RuntimeError("in the callback")
 

@@ -35,9 +35,7 @@ async def test_all_records_are_finished_when_the_loop_waits(broker: FakeBroker, 
         waiting.cancel()
 
 
-async def test_a_partition_that_is_given_up_while_the_loop_waits_is_committed_to_its_last_record(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_a_partition_given_up_meanwhile_is_committed(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     async with consumer(broker) as client, asyncio.timeout(PATIENCE_S):
         records = client.records()
         assert [(await anext(records)).offset for _ in range(8)] == list(range(8))
@@ -48,9 +46,7 @@ async def test_a_partition_that_is_given_up_while_the_loop_waits_is_committed_to
         assert coordinator.committed[("t", 0)] == 8
 
 
-async def test_iterators_one_after_another_continue_each_other_and_commit_nothing_undelivered(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_iterators_continue_each_other(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     async with consumer(broker, commit_interval_ms=10) as client, asyncio.timeout(PATIENCE_S):
         assert place(await anext(client.batches())) == (0, 4)
         records = client.records()
@@ -70,9 +66,7 @@ async def test_iterators_one_after_another_continue_each_other_and_commit_nothin
 
 
 @pytest.mark.parametrize("reads_on", ["records", "batches", "arrow", "to_arrow"])
-async def test_an_arrow_loop_that_is_left_within_a_large_batch_skips_nothing(
-    broker: FakeBroker, coordinator: FakeCoordinator, reads_on: str
-) -> None:
+async def test_an_arrow_loop_left_skips_none(broker: FakeBroker, coordinator: FakeCoordinator, reads_on: str) -> None:
     """A stored batch of 6 MB is delivered in parts."""
     pytest.importorskip("pyarrow")
     count = 6000
@@ -95,9 +89,7 @@ async def test_an_arrow_loop_that_is_left_within_a_large_batch_skips_nothing(
         await until(lambda: coordinator.committed == {("t", 0): next_offset})
 
 
-async def test_the_parts_of_a_large_batch_are_committed_as_they_are_finished_and_the_rest_is_given_up(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_parts_of_large_batches_are_committed_singly(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     """A stored batch of 12 MB is delivered in three parts."""
     pytest.importorskip("pyarrow")
     count = 12_000
@@ -208,9 +200,7 @@ async def test_handlers_that_block_the_event_loop_are_committed_in_time(
         assert coordinator.committed["t", 0] > last - 10
 
 
-async def test_handlers_that_block_the_event_loop_are_told_within_a_batch_that_it_is_anothers(
-    broker: FakeBroker, coordinator: FakeCoordinator
-) -> None:
+async def test_handlers_that_block_are_told_within_a_batch(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
     fill(broker, 0, 10_000)
     handled = 0
 

@@ -15,7 +15,7 @@ from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator
 from group_consumer import ALL, FIRST, PATIENCE_S, Calls, consumer, fill, place, take
 from waiting import until
-from warmlog.consumer.group import start as group_start
+from warmlog.consumer import starting as group_start
 from warmlog.consumer.starting import look_up_points
 from warmlog_protocol.errors import CoordinatorLoadInProgress, GroupMaxSizeReached, UnknownMemberId
 from warmlog_protocol.messages import GroupHeartbeatRequest, Message, OffsetFetchRequest
@@ -355,9 +355,7 @@ async def test_a_consumer_closed_as_it_starts_takes_none(broker: FakeBroker, mon
 
 @pytest.mark.parametrize("turns", range(1, 9))
 @pytest.mark.parametrize("options", [{}, {"group": None}], ids=["with a group", "without"])
-async def test_a_close_that_is_cancelled_ends_all_the_same_and_another_waits_for_it(
-    broker: FakeBroker, options: dict[str, None], turns: int
-) -> None:
+async def test_a_cancelled_close_ends_and_others_wait(broker: FakeBroker, options: dict[str, None], turns: int) -> None:
     threads = threading.enumerate()
     client = await consumer(broker, **options).start()
     async with asyncio.timeout(10):

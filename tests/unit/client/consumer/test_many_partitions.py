@@ -7,10 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from warmlog.consumer.fetcher import Changes, Fetcher
+from warmlog.consumer.fetcher import Changes, Fetcher, Turns
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import PartitionReader
-from warmlog.consumer.turns import Turns
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.messages import FetchedPartition, FetchRequest, FetchResponse
 from warmlog_transport.options import ConnectionOptions

@@ -197,9 +197,7 @@ async def test_a_blocking_step_that_was_interrupted_lets_the_next_one_begin_whil
     await asyncio.to_thread(read)
 
 
-async def test_a_blocking_step_that_goes_on_after_its_caller_was_interrupted_is_ended_by_the_next_one(
-    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_orphaned_step_is_ended_by_the_next_one(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = asyncio.get_running_loop()
 
     def read() -> None:

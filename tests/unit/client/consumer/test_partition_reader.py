@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 import warmlog
 from fetched_partition import fetched_partition
-from warmlog.consumer.cursor import Cursor
+from warmlog.consumer.consumer_core import Cursor
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
 from warmlog_protocol.batch import (
     ControlType,
@@ -398,24 +398,18 @@ def test_an_iterator_that_takes_further_finds_nothing_once_the_rest_was_left() -
     assert (cursor.delivered, cursor.finished) == ((8, EPOCH), (7, EPOCH))
 
 
-def test_a_table_counts_as_one_item_of_all_its_partitions() -> None:
+@pytest.mark.parametrize("is_left", [True, False])
+def test_a_table_is_one_item_of_all_its_partitions_and_sends_them_back_if_it_is_left(is_left: bool) -> None:
     readers = [PartitionReader("t", number, b"", verify_crc=True, max_decompressed_bytes=1) for number in range(2)]
     for reader in readers:
         reader.seek(90, 2)
     table = iter(["a table"])
     cursors = [Cursor(reader, (10 * number, 1), (90, 2), table, [10 * number]) for number, reader in enumerate(readers)]
     assert [cursor.delivered for cursor in cursors] == [(0, 1), (10, 1)]
-    next(table)
-    assert [(cursor.delivered, cursor.finished) for cursor in cursors] == [((90, 2), (0, 1)), ((90, 2), (10, 1))]
-
-
-def test_a_table_that_is_left_sends_all_its_partitions_back() -> None:
-    readers = [PartitionReader("t", number, b"", verify_crc=True, max_decompressed_bytes=1) for number in range(2)]
-    for reader in readers:
-        reader.seek(90, 2)
-    table = iter(["a table"])
-    cursors = [Cursor(reader, (10 * number, 1), (90, 2), table, [10 * number]) for number, reader in enumerate(readers)]
     left = len(list(table))
-    for cursor in cursors:
-        cursor.cut(left)
-    assert [(reader.position, reader.epoch, reader.fetch_offset) for reader in readers] == [(0, 1, 0), (10, 1, 10)]
+    if is_left:
+        for cursor in cursors:
+            cursor.cut(left)
+        assert [(reader.position, reader.epoch, reader.fetch_offset) for reader in readers] == [(0, 1, 0), (10, 1, 10)]
+    else:
+        assert [(cursor.delivered, cursor.finished) for cursor in cursors] == [((90, 2), (0, 1)), ((90, 2), (10, 1))]

@@ -6,16 +6,7 @@ from functools import partial
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warmlog.errors import (
-    BrokerUnavailable,
-    DuplicateSequence,
-    InvalidProducerEpoch,
-    InvalidRecord,
-    MessageTooLarge,
-    OutOfOrderSequence,
-    StorageError,
-    UnknownProducerId,
-)
+import warmlog
 from warmlog.producer.partition_queue import PartitionQueue, Verdict, verdict
 from warmlog.producer.producer_batch import ProducerBatch, encode_rows
 from warmlog_protocol.batch import read_header
@@ -74,7 +65,7 @@ def test_after_a_disconnect_the_same_batches_go_again_under_the_same_sequences_b
     sent = send_all(queue)
     before = [data_of(batch) for batch in sent]
     for batch in sent:
-        assert queue.judge(batch, BrokerUnavailable("gone")) is Verdict.RETRY
+        assert queue.judge(batch, warmlog.BrokerUnavailable("gone")) is Verdict.RETRY
     assert send_all(queue) == batches[:5]
     assert [data_of(batch) for batch in sent] == before
 
@@ -83,18 +74,18 @@ def test_a_batch_that_failed_alone_waits_until_those_behind_it_have_come_back() 
     queue, batches = queue_of(3)
     send_all(queue)
     acknowledge(queue, batches[0])
-    assert queue.judge(batches[1], StorageError("full")) is Verdict.RETRY
+    assert queue.judge(batches[1], warmlog.StorageError("full")) is Verdict.RETRY
     assert send_all(queue) == []
-    assert queue.judge(batches[2], OutOfOrderSequence("behind")) is Verdict.REJECTED
+    assert queue.judge(batches[2], warmlog.OutOfOrderSequence("behind")) is Verdict.REJECTED
     assert send_all(queue) == batches[1:]
 
 
 def test_a_batch_that_waits_for_one_before_it_is_held_up_by_that_ones_error() -> None:
     queue, batches = queue_of(3)
     send_all(queue)
-    queue.judge(batches[0], StorageError("offline"))
+    queue.judge(batches[0], warmlog.StorageError("offline"))
     for batch in batches[1:]:
-        queue.judge(batch, OutOfOrderSequence("expected sequence 0"))
+        queue.judge(batch, warmlog.OutOfOrderSequence("expected sequence 0"))
     assert [str(batch.last_error) for batch in batches] == ["offline"] * 3
     queue.give_up(batches[0])
     send_all(queue)
@@ -104,7 +95,7 @@ def test_a_batch_that_waits_for_one_before_it_is_held_up_by_that_ones_error() ->
 def test_an_order_that_nobody_can_explain_is_the_reason_itself() -> None:
     queue, batches = queue_of(1)
     send_all(queue)
-    assert queue.judge(batches[0], OutOfOrderSequence("expected sequence 7")) is Verdict.FAILED
+    assert queue.judge(batches[0], warmlog.OutOfOrderSequence("expected sequence 7")) is Verdict.FAILED
     assert str(batches[0].last_error) == "expected sequence 7"
 
 
@@ -118,11 +109,11 @@ def test_a_pause_holds_everything_back() -> None:
 def test_when_one_is_given_up_the_rest_goes_on_under_a_new_epoch_from_sequence_zero() -> None:
     queue, batches = queue_of(4)
     send_all(queue)
-    assert queue.judge(batches[0], MessageTooLarge("too large")) is Verdict.FAILED
-    assert queue.judge(batches[1], OutOfOrderSequence("behind")) is Verdict.REJECTED
+    assert queue.judge(batches[0], warmlog.MessageTooLarge("too large")) is Verdict.FAILED
+    assert queue.judge(batches[1], warmlog.OutOfOrderSequence("behind")) is Verdict.REJECTED
     assert not queue.awaits_producer
-    assert queue.judge(batches[2], OutOfOrderSequence("behind")) is Verdict.REJECTED
-    assert queue.judge(batches[3], OutOfOrderSequence("behind")) is Verdict.REJECTED
+    assert queue.judge(batches[2], warmlog.OutOfOrderSequence("behind")) is Verdict.REJECTED
+    assert queue.judge(batches[3], warmlog.OutOfOrderSequence("behind")) is Verdict.REJECTED
     assert queue.awaits_producer
     assert send_all(queue) == []
     queue.adopt(NEXT_ID)
@@ -137,13 +128,13 @@ def test_when_one_is_given_up_the_rest_goes_on_under_a_new_epoch_from_sequence_z
 def test_before_a_new_epoch_a_batch_without_an_answer_goes_again_as_it_was() -> None:
     queue, batches = queue_of(3)
     send_all(queue)
-    queue.judge(batches[0], InvalidRecord("no"))
-    queue.judge(batches[1], OutOfOrderSequence("behind"))
-    queue.judge(batches[2], BrokerUnavailable("no answer: it may be in the log"))
+    queue.judge(batches[0], warmlog.InvalidRecord("no"))
+    queue.judge(batches[1], warmlog.OutOfOrderSequence("behind"))
+    queue.judge(batches[2], warmlog.BrokerUnavailable("no answer: it may be in the log"))
     assert not queue.awaits_producer
     assert send_all(queue) == [batches[2]]
     assert read_header(data_of(batches[2])).producer_epoch == FIRST_ID[1]
-    assert queue.judge(batches[2], OutOfOrderSequence("it is not")) is Verdict.REJECTED
+    assert queue.judge(batches[2], warmlog.OutOfOrderSequence("it is not")) is Verdict.REJECTED
     assert queue.awaits_producer
 
 
@@ -151,7 +142,7 @@ def test_a_partition_gets_a_second_batch_of_a_new_producer_only_when_it_has_take
     queue, batches = queue_of(3)
     queue.is_established = False
     assert send_all(queue) == [batches[0]]
-    queue.judge(batches[0], StorageError("full"))
+    queue.judge(batches[0], warmlog.StorageError("full"))
     assert send_all(queue) == [batches[0]]
     acknowledge(queue, batches[0])
     assert send_all(queue) == batches[1:]
@@ -160,7 +151,7 @@ def test_a_partition_gets_a_second_batch_of_a_new_producer_only_when_it_has_take
 def test_nothing_new_is_sent_while_the_next_epoch_is_awaited() -> None:
     queue, batches = queue_of(2)
     queue.mark_sent(batches[0], Codec.NONE)
-    queue.judge(batches[0], MessageTooLarge("too large"))
+    queue.judge(batches[0], warmlog.MessageTooLarge("too large"))
     assert send_all(queue) == []
     queue.adopt(NEXT_ID)
     assert send_all(queue) == [batches[1]]
@@ -179,9 +170,9 @@ def test_without_idempotence_batches_have_no_sequence_and_a_failure_resets_nothi
     queue.closed.extend([batch_of(b"a"), batch_of(b"b")])
     first, second = send_all(queue)
     assert (read_header(data_of(first)).producer_id, read_header(data_of(first)).base_sequence) == (-1, -1)
-    assert queue.judge(first, MessageTooLarge("too large")) is Verdict.FAILED
+    assert queue.judge(first, warmlog.MessageTooLarge("too large")) is Verdict.FAILED
     assert not queue.needs_reset
-    assert queue.judge(second, BrokerUnavailable("gone")) is Verdict.RETRY
+    assert queue.judge(second, warmlog.BrokerUnavailable("gone")) is Verdict.RETRY
     assert send_all(queue) == [second]
 
 
@@ -189,13 +180,13 @@ def test_verdicts() -> None:
     def of(error: Exception, *, has_predecessor: bool = False, needs_reset: bool = False) -> Verdict:
         return verdict(error, has_predecessor=has_predecessor, needs_reset=needs_reset)  # type: ignore[arg-type]
 
-    assert of(DuplicateSequence("")) is Verdict.DELIVERED
-    assert of(OutOfOrderSequence("")) is Verdict.FAILED
-    assert of(OutOfOrderSequence(""), has_predecessor=True) is Verdict.REJECTED
-    assert of(OutOfOrderSequence(""), needs_reset=True) is Verdict.REJECTED
-    assert of(UnknownProducerId("")) is Verdict.REJECTED
-    assert of(InvalidProducerEpoch("")) is Verdict.REJECTED
-    assert of(MessageTooLarge("")) is Verdict.FAILED
+    assert of(warmlog.DuplicateSequence("")) is Verdict.DELIVERED
+    assert of(warmlog.OutOfOrderSequence("")) is Verdict.FAILED
+    assert of(warmlog.OutOfOrderSequence(""), has_predecessor=True) is Verdict.REJECTED
+    assert of(warmlog.OutOfOrderSequence(""), needs_reset=True) is Verdict.REJECTED
+    assert of(warmlog.UnknownProducerId("")) is Verdict.REJECTED
+    assert of(warmlog.InvalidProducerEpoch("")) is Verdict.REJECTED
+    assert of(warmlog.MessageTooLarge("")) is Verdict.FAILED
 
 
 class LogOfOnePartition:
@@ -248,14 +239,14 @@ def test_whatever_happens_each_batch_is_in_the_log_once_and_in_order_or_was_give
             is_connection_lost = is_connection_lost or fault in ("lost request", "lost answer")
             if fault == "refuse" and not is_connection_lost:
                 given_up.append(batch)
-                assert queue.judge(batch, InvalidRecord("refused")) is Verdict.FAILED
+                assert queue.judge(batch, warmlog.InvalidRecord("refused")) is Verdict.FAILED
                 continue
             if fault == "storage" and not is_connection_lost:
-                queue.judge(batch, StorageError("full"))
+                queue.judge(batch, warmlog.StorageError("full"))
                 continue
             outcome = "" if is_connection_lost and fault != "lost answer" else log.append(batch, data_of(batch))
             if is_connection_lost:
-                queue.judge(batch, BrokerUnavailable("lost"))
+                queue.judge(batch, warmlog.BrokerUnavailable("lost"))
                 if fault == "expire":
                     queue.give_up(batch)
                     given_up.append(batch)
@@ -264,7 +255,7 @@ def test_whatever_happens_each_batch_is_in_the_log_once_and_in_order_or_was_give
                 done.append(batch)
             else:
                 assert outcome == "out of order"
-                assert queue.judge(batch, OutOfOrderSequence("")) is Verdict.REJECTED
+                assert queue.judge(batch, warmlog.OutOfOrderSequence("")) is Verdict.REJECTED
     assert _is_empty(queue)
     assert set(done) | set(given_up) == set(batches)
     assert len(log.appended) == len(set(log.appended))

@@ -37,14 +37,6 @@ async def drain(client: warmlog.Producer) -> None:
         await asyncio.sleep(0.01)
 
 
-async def flush(client: warmlog.Producer) -> None:
-    await client.flush()
-
-
-async def close(client: warmlog.Producer) -> None:
-    await client.close()
-
-
 async def leave(client: warmlog.Producer) -> None:
     await client.__aexit__(None, None, None)
 
@@ -72,22 +64,13 @@ async def assert_nothing_to_tell(client: warmlog.Producer) -> None:
     await client.close()
 
 
-@pytest.mark.parametrize("end", [drain, flush, close, leave])
-async def test_an_error_that_came_after_a_wait_timed_out_is_raised_by(end: End) -> None:
+@pytest.mark.parametrize("is_awaited", [True, False], ids=["given up", "never awaited"])
+@pytest.mark.parametrize("end", [drain, warmlog.Producer.flush, warmlog.Producer.close, leave])
+async def test_an_error_that_no_caller_received_is_raised_by(end: End, is_awaited: bool) -> None:
     async with FakeBroker(t=1) as broker, started(broker) as client:
         async with silent(broker):
-            await give_up_waiting(client.send(TOPIC, b"lost"))
-        with pytest.raises(warmlog.MessageTooLarge):
-            await end(client)
-        await client.close()
-
-
-@pytest.mark.parametrize("end", [drain, flush, close, leave])
-async def test_an_error_of_a_record_that_was_never_awaited_is_raised_by(end: End) -> None:
-    async with FakeBroker(t=1) as broker, started(broker) as client:
-        async with silent(broker):
-            client.send(TOPIC, b"lost")
-            await asyncio.sleep(0.05)
+            sent = client.send(TOPIC, b"lost")
+            await (give_up_waiting(sent) if is_awaited else asyncio.sleep(0.05))
         with pytest.raises(warmlog.MessageTooLarge):
             await end(client)
         await client.close()
@@ -215,12 +198,8 @@ async def test_the_error_of_a_topic_that_does_not_exist_is_told_once(is_awaited:
             waiting.cancel()
         broker.is_silent = False
         broker.disconnect()
-        if is_awaited:
-            with pytest.raises(warmlog.UnknownTopicOrPartition):
-                await waiting
-        else:
-            with pytest.raises(warmlog.UnknownTopicOrPartition):
-                await client.flush()
+        with pytest.raises(warmlog.UnknownTopicOrPartition):
+            await (waiting if is_awaited else client.flush())
         await assert_nothing_to_tell(client)
 
 

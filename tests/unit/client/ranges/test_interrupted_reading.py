@@ -107,9 +107,7 @@ def ranges_of(broker: ScriptedBroker, *bounds: tuple[int, int], **options: Any) 
 
 @pytest.mark.parametrize("per_batch", [10, 50])
 @pytest.mark.parametrize("failures", [[], [honest, hang_up, honest, hang_up]])
-def test_a_range_whose_reading_is_interrupted_at_any_wait_is_read_once(
-    interruptions: Interruptions, per_batch: int, failures: list[Any]
-) -> None:
+def test_an_interrupted_range_is_read_once(interruptions: Interruptions, per_batch: int, failures: list[Any]) -> None:
     with ScriptedBroker(log_of(300, per_batch=per_batch)) as broker:
         for _ in interruptions.each(12):
             broker.script = list(failures)

@@ -7,23 +7,9 @@ import pytest
 from crc32c import crc32c
 from msgspec.structs import replace as replace_fields
 
+import warmlog
 from unit.client.ranges.scripted_broker import TOPIC_ID, Answer, ScriptedBroker, Step
 from waiting import wait_until
-from warmlog.errors import (
-    ApiError,
-    BrokerUnavailable,
-    CorruptBatch,
-    InconsistentTopicId,
-    InvalidRequest,
-    InvalidTimestamp,
-    LogTruncated,
-    NotLeaderOrFollower,
-    OffsetOutOfRange,
-    StorageError,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-    UnreadableBatch,
-)
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.range_reader import read_ranges
 from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
@@ -81,7 +67,7 @@ def empty(_: FetchPartition, answer: Answer) -> Answer:
     return type(partition)(*[getattr(partition, name) for name in partition.__struct_fields__[:9]], 0), b""
 
 
-def failing(error: ApiError) -> Step:
+def failing(error: warmlog.ApiError) -> Step:
     return lambda *_: error
 
 
@@ -127,7 +113,7 @@ def test_four_fetches_are_in_flight() -> None:
 
 
 @pytest.mark.parametrize("short", [1, 3, 9])
-@pytest.mark.parametrize("failure", [honest, hang_up, empty, failing(NotLeaderOrFollower("moved"))])
+@pytest.mark.parametrize("failure", [honest, hang_up, empty, failing(warmlog.NotLeaderOrFollower("moved"))])
 def test_short_batches_that_mislead_guesses_lose_and_repeat_nothing(short: int, failure: Step) -> None:
     log, base = [], 0
     for span in [*[10] * 30, short, *[10] * 30, *[short] * 40, *[10] * 30, short, short, *[10] * 20]:
@@ -138,7 +124,7 @@ def test_short_batches_that_mislead_guesses_lose_and_repeat_nothing(short: int, 
         assert read_offsets(broker, (0, base)) == list(range(base))
 
 
-@pytest.mark.parametrize("failure", [hang_up, empty, failing(NotLeaderOrFollower("moved"))])
+@pytest.mark.parametrize("failure", [hang_up, empty, failing(warmlog.NotLeaderOrFollower("moved"))])
 @pytest.mark.parametrize("after", [0, 1, 5])
 def test_a_passing_failure_is_got_over_without_losing_or_repeating_a_record(failure: Step, after: int) -> None:
     script = [honest] * after + [failure] + [honest] * 3 + [failure, failure]
@@ -151,7 +137,7 @@ def test_a_passing_failure_is_got_over_without_losing_or_repeating_a_record(fail
 def test_a_leader_that_moves_is_found_and_reading_goes_on_there() -> None:
     log = log_of(1_000)
     with (
-        ScriptedBroker(log, [honest, honest, *[failing(NotLeaderOrFollower("moved"))] * 20]) as old,
+        ScriptedBroker(log, [honest, honest, *[failing(warmlog.NotLeaderOrFollower("moved"))] * 20]) as old,
         ScriptedBroker(log) as new,
     ):
         old.leader = new.address
@@ -178,7 +164,7 @@ def fail_reading(broker: ScriptedBroker, error: type[Exception], *bounds: tuple[
 def test_a_broker_that_stays_away_is_given_up_after_the_deadline() -> None:
     with ScriptedBroker(log_of(1_000), [honest, *[hang_up] * 1_000]) as broker:
         started = time.monotonic()
-        message = fail_reading(broker, BrokerUnavailable)
+        message = fail_reading(broker, warmlog.BrokerUnavailable)
         assert 0.1 < time.monotonic() - started < 5
     assert message.startswith("t-2 offsets 5 to 995, stopped at ")
     assert f", broker {broker.address}: connection to broker" in message
@@ -188,22 +174,22 @@ def test_a_broker_that_stays_away_is_given_up_after_the_deadline() -> None:
 def test_a_broker_that_is_not_there_is_named() -> None:
     with ScriptedBroker([]) as gone:
         pass
-    message = fail_reading(gone, BrokerUnavailable)
+    message = fail_reading(gone, warmlog.BrokerUnavailable)
     assert f"t-2 offsets 5 to 995, stopped at 5, broker {gone.address}: no connection to broker" in message
 
 
 def test_records_that_retention_removed_while_spark_was_reading_are_an_error_with_the_range() -> None:
-    with ScriptedBroker(log_of(1_000), [honest, *[failing(OffsetOutOfRange("too old"))] * 9]) as broker:
+    with ScriptedBroker(log_of(1_000), [honest, *[failing(warmlog.OffsetOutOfRange("too old"))] * 9]) as broker:
         broker.log.log_start_offset = 700
-        message = fail_reading(broker, OffsetOutOfRange)
+        message = fail_reading(broker, warmlog.OffsetOutOfRange)
     assert message.startswith("t-2 offsets 5 to 995, stopped at ")
     assert "to 699 are gone, the log starts at 700 now: retention or DeleteRecords removed them" in message
     assert message.endswith("; make a new reader with a later start")
     assert len(broker.handshakes) == 1
 
 
-def trimmed_to_700(wanted: FetchPartition, answer: Answer) -> Answer | ApiError:
-    return OffsetOutOfRange("too old") if wanted.fetch_offset < 700 else answer
+def trimmed_to_700(wanted: FetchPartition, answer: Answer) -> Answer | warmlog.ApiError:
+    return warmlog.OffsetOutOfRange("too old") if wanted.fetch_offset < 700 else answer
 
 
 def test_what_is_gone_is_skipped_with_a_warning_where_that_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
@@ -242,19 +228,19 @@ def test_a_damaged_batch_that_retention_removes_before_its_end_is_found_is_skipp
 def test_nothing_is_skipped_before_the_broker_has_said_where_the_log_starts() -> None:
     with ScriptedBroker(log_of(1_000), [honest, *[trimmed_to_700] * 1_000]) as broker:
         broker.log.log_start_offset = 700
-        broker.list_offsets_errors = [NotLeaderOrFollower("moved"), StorageError("the disk failed")]
+        broker.list_offsets_errors = [warmlog.NotLeaderOrFollower("moved"), warmlog.StorageError("the disk failed")]
         offsets = read_offsets(broker, (5, 995), settings=LENIENT)
         assert offsets[-295:] == list(range(700, 995))
         broker.script = [trimmed_to_700] * 1_000
-        broker.list_offsets_errors = [InvalidRequest("not so")]
-        with pytest.raises(InvalidRequest, match=r"t-2 offsets 5 to 995, stopped at 5, broker .*: not so"):
+        broker.list_offsets_errors = [warmlog.InvalidRequest("not so")]
+        with pytest.raises(warmlog.InvalidRequest, match=r"t-2 offsets 5 to 995, stopped at 5, broker .*: not so"):
             read_offsets(broker, (5, 995), settings=LENIENT)
 
 
-@pytest.mark.parametrize("error", [UnknownTopicId("gone"), OffsetOutOfRange("offset 9 is after the end, 3")])
-def test_the_rest_of_a_range_whose_topic_is_gone_is_skipped_with_a_warning_where_that_is_allowed(
-    error: ApiError, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize(
+    "error", [warmlog.UnknownTopicId("gone"), warmlog.OffsetOutOfRange("offset 9 is after the end, 3")]
+)
+def test_the_rest_of_a_range_of_no_topic_is_skipped(error: warmlog.ApiError, caplog: pytest.LogCaptureFixture) -> None:
     with ScriptedBroker(log_of(1_000), [honest, failing(error)]) as broker:
         bounds = ((5, 995), (10, 20))
         offsets = read_offsets(broker, *bounds, settings=LENIENT)
@@ -264,9 +250,9 @@ def test_the_rest_of_a_range_whose_topic_is_gone_is_skipped_with_a_warning_where
 
 
 def test_the_error_says_what_its_reader_can_do() -> None:
-    with ScriptedBroker(log_of(100), [failing(UnknownTopicId("gone"))]) as broker:
+    with ScriptedBroker(log_of(100), [failing(warmlog.UnknownTopicId("gone"))]) as broker:
         settings = replace(QUICK, remedies=Remedies(when_recreated="load again, or allow it"))
-        with pytest.raises(UnknownTopicId, match=r"planned: load again, or allow it$"):
+        with pytest.raises(warmlog.UnknownTopicId, match=r"planned: load again, or allow it$"):
             read_offsets(broker, (0, 100), settings=settings)
 
 
@@ -308,13 +294,15 @@ def test_only_committed_records_are_read_where_the_others_are_not_wanted() -> No
 
 
 def test_an_offset_after_the_end_of_the_log_is_an_error() -> None:
-    with ScriptedBroker(log_of(10), [failing(OffsetOutOfRange("offset 5 is after the end, 3"))]) as broker:
-        message = fail_reading(broker, OffsetOutOfRange)
+    with ScriptedBroker(log_of(10), [failing(warmlog.OffsetOutOfRange("offset 5 is after the end, 3"))]) as broker:
+        message = fail_reading(broker, warmlog.OffsetOutOfRange)
     assert "offsets 5 to 994 are not there any more: offset 5 is after the end, 3; make a new reader" in message
 
 
-@pytest.mark.parametrize("error", [UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition])
-def test_a_topic_that_was_deleted_or_made_anew_is_an_error_at_once(error: type[ApiError]) -> None:
+@pytest.mark.parametrize(
+    "error", [warmlog.UnknownTopicId, warmlog.InconsistentTopicId, warmlog.UnknownTopicOrPartition]
+)
+def test_a_topic_that_was_deleted_or_made_anew_is_an_error_at_once(error: type[warmlog.ApiError]) -> None:
     with ScriptedBroker(log_of(1_000), [honest, *[failing(error("gone"))] * 9]) as broker:
         message = fail_reading(broker, error)
         assert len(broker.handshakes) == 1
@@ -322,8 +310,8 @@ def test_a_topic_that_was_deleted_or_made_anew_is_an_error_at_once(error: type[A
 
 
 def test_a_failed_disk_is_waited_for_and_then_named() -> None:
-    with ScriptedBroker(log_of(1_000), [failing(StorageError("the disk failed"))] * 1_000) as broker:
-        message = fail_reading(broker, StorageError)
+    with ScriptedBroker(log_of(1_000), [failing(warmlog.StorageError("the disk failed"))] * 1_000) as broker:
+        message = fail_reading(broker, warmlog.StorageError)
         assert [fetch.fetch_offset for fetch in broker.fetches].count(5) > 1
     assert "the disk failed; gave up after" in message
 
@@ -332,7 +320,7 @@ def test_a_wrong_crc_is_an_error_with_partition_and_offset() -> None:
     batches = log_of(100)
     batches[6] = batches[6][:-1] + bytes([batches[6][-1] ^ 1])
     with ScriptedBroker(batches) as broker:
-        message = fail_reading(broker, CorruptBatch, (0, 100))
+        message = fail_reading(broker, warmlog.CorruptBatch, (0, 100))
         assert read_offsets(broker, (0, 60), (70, 100)) == [*range(60), *range(70, 100)]
     assert message.startswith("t-2 offsets 0 to 100, stopped at 60, broker ")
     assert "batch at offset 60: CRC" in message
@@ -349,7 +337,7 @@ def test_a_base_offset_which_no_crc_covers_is_believed_only_where_it_can_be(dama
         return fetched, payload.replace(batches[10], damaged)
 
     whole = replace(QUICK, fetch_bytes=1_000_000)
-    with ScriptedBroker(batches, [damage]) as broker, pytest.raises(CorruptBatch) as raised:
+    with ScriptedBroker(batches, [damage]) as broker, pytest.raises(warmlog.CorruptBatch) as raised:
         read_offsets(broker, (0, 300), settings=whole)
     assert "stopped at 100, " in str(raised.value)
     assert "expected and the high watermark is 300" in str(raised.value)
@@ -364,7 +352,10 @@ def test_a_gap_is_damage_where_the_broker_says_that_there_is_none() -> None:
             payload.replace(batches[4], b"")
         )
 
-    with ScriptedBroker(batches, [without_one]) as broker, pytest.raises(CorruptBatch, match="where 40 was expected"):
+    with (
+        ScriptedBroker(batches, [without_one]) as broker,
+        pytest.raises(warmlog.CorruptBatch, match="where 40 was expected"),
+    ):
         read_offsets(broker, (0, 100), settings=replace(QUICK, fetch_bytes=1_000_000))
 
 
@@ -374,7 +365,7 @@ def lost(first: int, end: int) -> Step:
     def step(wanted: FetchPartition, answer: Answer) -> Answer:
         if not first <= wanted.fetch_offset < end:
             return answer
-        code = int(CorruptBatch.code)
+        code = int(warmlog.CorruptBatch.code)
         return replace_fields(answer[0], error_code=code, error_message="gone", size_bytes=0, next_offset=end), b""
 
     return step
@@ -386,7 +377,7 @@ def without(first: int, end: int) -> list[bytes]:
 
 def test_lost_offsets_are_an_error_that_says_which() -> None:
     with ScriptedBroker(without(100, 150), [lost(100, 150)] * 1_000) as broker:
-        with pytest.raises(UnreadableBatch) as caught:
+        with pytest.raises(warmlog.UnreadableBatch) as caught:
             read_offsets(broker, (0, 300))
         error = caught.value
         assert (error.topic, error.partition, error.base_offset, error.next_offset) == ("t", 2, 100, 150)
@@ -439,9 +430,11 @@ def test_damage_that_the_reader_finds_ends_where_the_broker_or_the_batch_says() 
     whole = replace(LENIENT, fetch_bytes=1_000_000)
     with ScriptedBroker(batches, [torn] * 1_000) as broker:
         assert read_offsets(broker, (0, 300), settings=whole) == [*range(60), *range(70, 200), *range(220, 300)]
-        with pytest.raises(UnreadableBatch, match=r"stopped at 60, .*t-2, offsets 60 to 69: batch at offset 60: CRC"):
+        with pytest.raises(
+            warmlog.UnreadableBatch, match=r"stopped at 60, .*t-2, offsets 60 to 69: batch at offset 60: CRC"
+        ):
             read_offsets(broker, (0, 300))
-        with pytest.raises(UnreadableBatch, match=r"stopped at 200, .*t-2, offsets 200 to 219: gone"):
+        with pytest.raises(warmlog.UnreadableBatch, match=r"stopped at 200, .*t-2, offsets 200 to 219: gone"):
             read_offsets(broker, (70, 300), settings=replace(whole, fails_on_data_loss=True))
 
 
@@ -452,16 +445,16 @@ def test_damage_on_the_way_that_is_not_stored_is_not_skipped() -> None:
     def once(_: FetchPartition, answer: Answer) -> Answer:
         return answer[0], answer[1].replace(batches[6], damaged)
 
-    with ScriptedBroker(batches, [once]) as broker, pytest.raises(CorruptBatch) as caught:
+    with ScriptedBroker(batches, [once]) as broker, pytest.raises(warmlog.CorruptBatch) as caught:
         read_offsets(broker, (0, 100), settings=replace(LENIENT, fetch_bytes=1_000_000))
-    assert not isinstance(caught.value, UnreadableBatch)
+    assert not isinstance(caught.value, warmlog.UnreadableBatch)
 
 
 def test_checksums_are_not_looked_at_where_they_are_not_wanted() -> None:
     batches = [encode_batch([b"%099d" % n], timestamps_ms=0, base_offset=n) for n in range(3)]
     batches[1] = batches[1][:17] + b"\0\0\0\0" + batches[1][21:]
     with ScriptedBroker(batches) as broker:
-        fail_reading(broker, CorruptBatch, (0, 3))
+        fail_reading(broker, warmlog.CorruptBatch, (0, 3))
         assert read_offsets(broker, (0, 3), settings=replace(QUICK, verifies_crc=False)) == [0, 1, 2]
 
 
@@ -478,7 +471,7 @@ def test_a_body_whose_lengths_are_wrong_never_becomes_an_arrow_batch(verifies_cr
                 ranges = [OffsetRange("t", 2, 0, 10, broker.address, TOPIC_ID)]
                 for made in read_ranges(ranges, Projection(("value", "offset", "timestamp")), settings):
                     made.validate(full=True)
-            except (CorruptBatch, InvalidTimestamp):
+            except (warmlog.CorruptBatch, warmlog.InvalidTimestamp):
                 pass
 
 
@@ -531,7 +524,7 @@ def read_planned(
 
 def test_what_was_written_after_the_plan_in_place_of_what_was_there_is_an_error() -> None:
     with ScriptedBroker(log_of_epochs(3, 3, 5, 5), [leading(5)] * 20) as broker:
-        with pytest.raises(LogTruncated) as raised:
+        with pytest.raises(warmlog.LogTruncated) as raised:
             read_planned(broker, 0, 40, leader_epoch=3)
         assert (raised.value.topic, raised.value.partition) == ("t", 2)
         assert (raised.value.offset, raised.value.diverging_offset) == (40, 20)
@@ -576,10 +569,12 @@ def test_the_broker_is_asked_whether_it_holds_what_was_read_before_a_lost_connec
 
 def test_a_reader_whose_log_was_cut_before_its_position_is_told_where() -> None:
     with ScriptedBroker(log_of_epochs(3, 3, 3), [honest, hang_up, *[diverging(3, 7)] * 9]) as broker:
-        with pytest.raises(LogTruncated, match=r"the log was cut at 7 after it had been read up to \d0, ") as raised:
+        with pytest.raises(
+            warmlog.LogTruncated, match=r"the log was cut at 7 after it had been read up to \d0, "
+        ) as raised:
             read_planned(broker, 0, 30)
         assert raised.value.diverging_offset == 7
     with ScriptedBroker(log_of_epochs(3, 3, 3), [diverging(-1, -1)]) as broker:
-        with pytest.raises(LogTruncated, match="cut at an unknown offset") as raised:
+        with pytest.raises(warmlog.LogTruncated, match="cut at an unknown offset") as raised:
             read_planned(broker, 5, 30, start_epoch=9)
         assert (raised.value.offset, raised.value.diverging_offset) == (5, None)

@@ -6,21 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog.errors import (
-    BrokerUnavailable,
-    CorruptBatch,
-    InconsistentTopicId,
-    InvalidRequest,
-    LogTruncated,
-    NotLeaderOrFollower,
-    OffsetOutOfRange,
-    RemoteProtocolError,
-    StorageError,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-    UnreadableBatch,
-    WarmlogError,
-)
+import warmlog
 from warmlog.records.fetched import AbortedRanges, next_readable
 from warmlog.records.verdict import MAX_OFFSET, Action, Policy, decide
 from warmlog_protocol.batch import ControlType, EndTxnMarker, encode_batch, encode_end_txn_marker, read_batch
@@ -106,32 +92,32 @@ def test_reading_goes_on_at_the_first_offset_after_the_damage(damaged: int, exte
     assert all(damaged < offset < end for offset in asked)
 
 
-UNREADABLE = UnreadableBatch("CRC", topic="t", partition=0, base_offset=50, next_offset=60)
-TRUNCATED = LogTruncated("t", 0, 50, 40)
-TRUNCATED_SOMEWHERE = LogTruncated("t", 0, 50, -1)
+UNREADABLE = warmlog.UnreadableBatch("CRC", topic="t", partition=0, base_offset=50, next_offset=60)
+TRUNCATED = warmlog.LogTruncated("t", 0, 50, 40)
+TRUNCATED_SOMEWHERE = warmlog.LogTruncated("t", 0, 50, -1)
 CONSUMERS = (Policy.CONSUMER_RAISES, Policy.CONSUMER_RESETS, Policy.CONSUMER_RESETS_WITHIN_TOPIC)
 RANGES = (Policy.RANGE_RAISES, Policy.RANGE_SKIPS)
 
-TABLE: list[tuple[WarmlogError, str, str]] = [
+TABLE: list[tuple[warmlog.WarmlogError, str, str]] = [
     # error, what consumers do (raises, resets, resets within the topic), what ranges do (raise, skip)
-    (BrokerUnavailable("down"), "RETRY RETRY RETRY", "RETRY RETRY"),
-    (NotLeaderOrFollower("moved"), "RETRY RETRY RETRY", "RETRY RETRY"),
-    (StorageError("disk"), "RETRY RETRY RETRY", "RETRY RETRY"),
-    (UnknownTopicOrPartition("t-9"), "RETRY RETRY RETRY", "RAISE SKIP"),
-    (UnknownTopicId("gone"), "RAISE RETRY RAISE", "RAISE SKIP"),
-    (InconsistentTopicId("new"), "RAISE RESET RAISE", "RAISE SKIP"),
-    (OffsetOutOfRange("9"), "RAISE RESET RESET", "RAISE SKIP"),
+    (warmlog.BrokerUnavailable("down"), "RETRY RETRY RETRY", "RETRY RETRY"),
+    (warmlog.NotLeaderOrFollower("moved"), "RETRY RETRY RETRY", "RETRY RETRY"),
+    (warmlog.StorageError("disk"), "RETRY RETRY RETRY", "RETRY RETRY"),
+    (warmlog.UnknownTopicOrPartition("t-9"), "RETRY RETRY RETRY", "RAISE SKIP"),
+    (warmlog.UnknownTopicId("gone"), "RAISE RETRY RAISE", "RAISE SKIP"),
+    (warmlog.InconsistentTopicId("new"), "RAISE RESET RAISE", "RAISE SKIP"),
+    (warmlog.OffsetOutOfRange("9"), "RAISE RESET RESET", "RAISE SKIP"),
     (TRUNCATED, "RAISE SKIP SKIP", "RAISE SKIP"),
     (TRUNCATED_SOMEWHERE, "RAISE RESET RESET", "RAISE SKIP"),
-    (CorruptBatch("CRC"), "LOCATE LOCATE LOCATE", "RAISE RAISE"),
+    (warmlog.CorruptBatch("CRC"), "LOCATE LOCATE LOCATE", "RAISE RAISE"),
     (UNREADABLE, "RAISE_ONCE RAISE_ONCE RAISE_ONCE", "RAISE SKIP"),
-    (InvalidRequest("no"), "RAISE RAISE RAISE", "RAISE RAISE"),
-    (RemoteProtocolError("bytes"), "RAISE RAISE RAISE", "RAISE RAISE"),
+    (warmlog.InvalidRequest("no"), "RAISE RAISE RAISE", "RAISE RAISE"),
+    (warmlog.RemoteProtocolError("bytes"), "RAISE RAISE RAISE", "RAISE RAISE"),
 ]
 
 
 @pytest.mark.parametrize(("error", "consumers", "ranges"), TABLE)
-def test_every_error_has_one_action_for_each_policy(error: WarmlogError, consumers: str, ranges: str) -> None:
+def test_every_error_has_one_action_for_each_policy(error: warmlog.WarmlogError, consumers: str, ranges: str) -> None:
     assert [decide(error, policy).action.name for policy in CONSUMERS] == consumers.split()
     assert [decide(error, policy).action.name for policy in RANGES] == ranges.split()
 
@@ -152,14 +138,14 @@ def test_the_table_has_every_action_and_policy() -> None:
         (TRUNCATED, Policy.CONSUMER_RESETS, -1, 40),
         (TRUNCATED, Policy.RANGE_SKIPS, -1, 55),
         (TRUNCATED_SOMEWHERE, Policy.RANGE_SKIPS, -1, 55),
-        (UnknownTopicId("gone"), Policy.RANGE_SKIPS, -1, 55),
-        (OffsetOutOfRange("removed"), Policy.RANGE_SKIPS, 52, 52),
-        (OffsetOutOfRange("removed"), Policy.RANGE_SKIPS, 99, 55),
-        (OffsetOutOfRange("after the end"), Policy.RANGE_SKIPS, 7, 55),
+        (warmlog.UnknownTopicId("gone"), Policy.RANGE_SKIPS, -1, 55),
+        (warmlog.OffsetOutOfRange("removed"), Policy.RANGE_SKIPS, 52, 52),
+        (warmlog.OffsetOutOfRange("removed"), Policy.RANGE_SKIPS, 99, 55),
+        (warmlog.OffsetOutOfRange("after the end"), Policy.RANGE_SKIPS, 7, 55),
     ],
 )
 def test_reading_continues_after_what_is_lost_and_not_beyond_the_end_of_a_range(
-    error: WarmlogError, policy: Policy, log_start_offset: int, next_offset: int
+    error: warmlog.WarmlogError, policy: Policy, log_start_offset: int, next_offset: int
 ) -> None:
     end = 55 if policy in RANGES else MAX_OFFSET
     verdict = decide(error, policy, position=50, end=end, log_start_offset=log_start_offset)

@@ -28,7 +28,7 @@ from warmlog.ranges.offset_range import OffsetRange, Piece
 from warmlog.ranges.read_settings import Projection
 from warmlog.spark.options.read_options import parse_read_options
 from warmlog.spark.source import RangesPartition, WarmlogDataSource, WarmlogReader
-from warmlog.spark.stream.admission import admit_bytes, admit_offsets, begin_of, is_enough
+from warmlog.spark.stream.ranges import admit_bytes, admit_offsets, begin_of, is_enough
 from warmlog.spark.stream.reader import WarmlogStreamReader
 from warmlog_transport.responses import TopicPartition
 
@@ -53,9 +53,7 @@ def test_the_limit_is_shared_in_proportion_and_nobody_is_left_out(
 
 
 @given(start=starts, growth=growths, limit=st.integers(1000, 10**6))
-def test_micro_batches_come_to_the_end(
-    start: dict[TopicPartition, int], growth: dict[TopicPartition, int], limit: int
-) -> None:
+def test_micro_batches_end(start: dict[TopicPartition, int], growth: dict[TopicPartition, int], limit: int) -> None:
     available = {place: start.get(place, 0) + more for place, more in growth.items()}
     position = dict(start)
     for _ in range(sum(growth.values()) // (limit // 2) + 8 + 1):

@@ -4,15 +4,8 @@ from random import Random
 
 import pytest
 
+import warmlog
 from warmlog.consumer.group.membership import NOTHING, Membership, Owned, Partitions, Phase, messages_of, partitions_of
-from warmlog_protocol.errors import (
-    ApiError,
-    CoordinatorLoadInProgress,
-    FencedInstanceId,
-    FencedMemberEpoch,
-    GroupMaxSizeReached,
-    UnknownMemberId,
-)
 from warmlog_protocol.messages import GroupHeartbeatRequest, GroupHeartbeatResponse, TopicPartitions
 
 FIRST = GroupHeartbeatRequest("g", "m", 0, "", ["t"], "", "uniform", 1000, 2000, [], "c")
@@ -33,11 +26,11 @@ def joined(assignment: Partitions = ORDERS) -> Membership:
     return member
 
 
-def exchange(member: Membership, result: GroupHeartbeatResponse | ApiError) -> GroupHeartbeatRequest:
+def exchange(member: Membership, result: GroupHeartbeatResponse | warmlog.ApiError) -> GroupHeartbeatRequest:
     """One heartbeat, which it returns."""
     request = member.request()
     assert request is not None
-    if isinstance(result, ApiError):
+    if isinstance(result, warmlog.ApiError):
         member.failed(request, result)
     else:
         member.responded(request, result)
@@ -114,7 +107,7 @@ def test_what_it_owns_is_sent_until_a_response_confirms_it() -> None:
     member = joined()
     member.own(1, ORDERS)
     assert member.is_urgent
-    assert exchange(member, CoordinatorLoadInProgress("loading")).owned == messages_of(ORDERS)
+    assert exchange(member, warmlog.CoordinatorLoadInProgress("loading")).owned == messages_of(ORDERS)
     assert member.failures == 1
     assert exchange(member, response(1)).owned == messages_of(ORDERS)
     assert member.failures == 0
@@ -162,8 +155,11 @@ def test_an_assignment_that_is_repeated_while_the_consumer_is_busy_causes_no_fur
         assert member.assignment.partitions == CLICKS
 
 
-@pytest.mark.parametrize("error", [UnknownMemberId("expired"), FencedMemberEpoch("late"), GroupMaxSizeReached("full")])
-def test_a_member_that_was_refused_is_silent_until_it_joins_with_nothing(error: ApiError) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [warmlog.UnknownMemberId("expired"), warmlog.FencedMemberEpoch("late"), warmlog.GroupMaxSizeReached("full")],
+)
+def test_a_member_that_was_refused_is_silent_until_it_joins_with_nothing(error: warmlog.ApiError) -> None:
     member = joined()
     member.own(1, ORDERS)
     exchange(member, error)
@@ -180,7 +176,7 @@ def test_a_member_that_was_refused_is_silent_until_it_joins_with_nothing(error: 
 
 def test_a_fenced_instance_never_joins_again() -> None:
     member = joined()
-    error = FencedInstanceId("another")
+    error = warmlog.FencedInstanceId("another")
     exchange(member, error)
     member.join()
     assert member.request() is None
@@ -189,11 +185,11 @@ def test_a_fenced_instance_never_joins_again() -> None:
 
 def test_a_commit_that_was_refused_ends_the_life_that_it_belongs_to() -> None:
     member = joined()
-    member.lost(0, UnknownMemberId("of an incarnation before"))
+    member.lost(0, warmlog.UnknownMemberId("of an incarnation before"))
     assert member.assignment.phase is Phase.MEMBER
     request = member.request()
     assert request is not None
-    error = UnknownMemberId("expired")
+    error = warmlog.UnknownMemberId("expired")
     member.lost(1, error)
     assert member.assignment.reason is error
     member.join()
@@ -209,16 +205,16 @@ def test_leaving_is_repeated_until_there_is_a_response(for_a_while: bool, epoch:
     member.leave(for_a_while=for_a_while)
     member.responded(late, response(1, ORDERS))
     assert member.assignment.phase is Phase.LEAVING
-    assert exchange(member, CoordinatorLoadInProgress("loading")).member_epoch == epoch
+    assert exchange(member, warmlog.CoordinatorLoadInProgress("loading")).member_epoch == epoch
     assert exchange(member, response(epoch)) == GroupHeartbeatRequest("g", "m", epoch, left_epoch=1)
     assert member.assignment == (1, Phase.OUT, 1, NOTHING, None, False, False)
 
 
 def test_a_member_that_leaves_and_is_unknown_has_left() -> None:
     member = joined()
-    reason = UnknownMemberId("idle for too long")
+    reason = warmlog.UnknownMemberId("idle for too long")
     member.leave(reason=reason)
-    exchange(member, UnknownMemberId("expired"))
+    exchange(member, warmlog.UnknownMemberId("expired"))
     assert member.assignment.phase is Phase.OUT
     assert member.assignment.reason is reason
 
@@ -249,7 +245,7 @@ class Coordinator:
         """Another coordinator loads the group: what the member owns is not in the log."""
         self.owned = None
 
-    def heartbeat(self, request: GroupHeartbeatRequest) -> GroupHeartbeatResponse | ApiError:
+    def heartbeat(self, request: GroupHeartbeatRequest) -> GroupHeartbeatResponse | warmlog.ApiError:
         if request.member_epoch == 0:
             if not self.is_member:
                 self.expire()
@@ -257,13 +253,13 @@ class Coordinator:
                 self.change()
             self.owned = None
         elif not self.is_member:
-            return UnknownMemberId("unknown")
+            return warmlog.UnknownMemberId("unknown")
         elif request.member_epoch == -1:
             self.expire()
             return GroupHeartbeatResponse(-1, 500, 2000)
         elif request.member_epoch not in (self.epoch, self.previous_epoch):
             self.expire()
-            return FencedMemberEpoch("fenced")
+            return warmlog.FencedMemberEpoch("fenced")
         if request.owned is not None and request.member_epoch == self.epoch:
             self.owned = partitions_of(request.owned)
         has_all = self.owned == self.assigned and request.member_epoch == self.epoch
@@ -291,21 +287,21 @@ class BadNetwork:
             case 3 if self.late:
                 self.coordinator.heartbeat(self.late.pop(self.rng.randrange(len(self.late))))
             case 4 if assignment.phase is Phase.MEMBER:
-                self.member.lost(assignment.incarnation, UnknownMemberId("as a commit heard"))
+                self.member.lost(assignment.incarnation, warmlog.UnknownMemberId("as a commit heard"))
             case 5 if assignment.phase is Phase.MEMBER and self.rng.random() < 0.2:
                 self.member.leave()
 
     def carry(self, request: GroupHeartbeatRequest, fate: int) -> None:
         if fate == 0:
-            self.member.failed(request, CoordinatorLoadInProgress("lost"))
+            self.member.failed(request, warmlog.CoordinatorLoadInProgress("lost"))
             self.late.append(request)
             return
         result = self.coordinator.heartbeat(request)
         if fate == 1:
             self.coordinator.heartbeat(request)
         if fate == 2:
-            self.member.failed(request, CoordinatorLoadInProgress("the response was lost"))
-        elif isinstance(result, ApiError):
+            self.member.failed(request, warmlog.CoordinatorLoadInProgress("the response was lost"))
+        elif isinstance(result, warmlog.ApiError):
             self.member.failed(request, result)
         else:
             self.member.responded(request, result)

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from warmlog.errors import MessageTooLarge
 from warmlog.producer.intake.bulk_records import BulkRecords
-from warmlog.producer.intake.partitioner import partition_of_key
-from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES
+from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES, partition_of_key
 from warmlog_protocol.batch import encode_batch
 
 NOW_MS = 1_700_000_000_000

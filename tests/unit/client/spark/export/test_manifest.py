@@ -233,9 +233,7 @@ def log_of(times_ms: list[int], per_batch: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("has_headers", [False, True])
-def test_days_that_are_mixed_come_apart_however_many_files_may_be_open(
-    tmp_path: Path, has_headers: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mixed_days_part_with_few_files(tmp_path: Path, has_headers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_files, "MOST_OPEN_FILES", 3)
     monkeypatch.setattr(export_files, "ROW_GROUP_BYTES", 2_000)
     random = Random(1)

@@ -14,7 +14,7 @@ from warmlog.points import EARLIEST, LATEST, Point, PointKind
 from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 from warmlog.ranges.resolve import ReadBounds
 from warmlog.spark.options.offsets_json import offsets_document, offsets_of, parse_offsets
-from warmlog.spark.options.option_table import OPTIONS, Use, describe_options
+from warmlog.spark.options.option_table import OPTIONS, Use
 from warmlog.spark.options.options import Given, take_options
 from warmlog.spark.options.read_options import (
     PlanLimits,
@@ -22,9 +22,9 @@ from warmlog.spark.options.read_options import (
     Retries,
     TopicChoice,
     parse_read_options,
+    parse_stream_options,
     projection_of,
 )
-from warmlog.spark.options.stream_options import parse_stream_options
 from warmlog_protocol.messages import IsolationLevel
 from warmlog_protocol.wire.frames import MAX_HEADER_BYTES
 from warmlog_transport.responses import TopicPartition
@@ -373,6 +373,19 @@ def test_sizes_have_units(text: str, size_bytes: int) -> None:
 def test_sizes_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match="a size of at least 1 byte like 1048576, 256m or 4 MiB is expected"):
         Given({"fetch.maxBytes": text}).size_bytes("fetch.maxBytes")
+
+
+def describe_options() -> str:
+    """Return the table as Markdown."""
+    lines = ["| option | type | default | for | meaning |", "|---|---|---|---|---|"]
+    for option in OPTIONS.values():
+        uses = ", ".join(
+            use.name.lower() for use in (Use.BATCH, Use.STREAM, Use.WRITE) if use in option.use and use.name
+        )
+        names = " or ".join(f"`{name}`" for name in (option.name, *option.aliases))
+        default = f"`{option.default}`" if option.default else ""
+        lines.append(f"| {names} | {option.kind} | {default} | {uses} | {option.sentence} |")
+    return "\n".join(lines) + "\n"
 
 
 def test_the_description_names_every_option() -> None:

@@ -7,15 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warmlog.errors import (
-    BrokerUnavailable,
-    InconsistentTopicId,
-    NotLeaderOrFollower,
-    OffsetOutOfRange,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-    WarmlogError,
-)
+import warmlog
 from warmlog.ranges.offset_range import OffsetRange, Piece, SizedRange
 from warmlog.spark.options.read_options import TASK_RECORDS, PlanLimits
 from warmlog.spark.read import planning
@@ -159,8 +151,8 @@ def time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     return fake
 
 
-def failing(error: WarmlogError, times: int) -> Callable[[], str]:
-    errors: Iterator[WarmlogError] = iter([error] * times)
+def failing(error: warmlog.WarmlogError, times: int) -> Callable[[], str]:
+    errors: Iterator[warmlog.WarmlogError] = iter([error] * times)
 
     def question() -> str:
         for each in errors:
@@ -170,8 +162,8 @@ def failing(error: WarmlogError, times: int) -> Callable[[], str]:
     return question
 
 
-@pytest.mark.parametrize("error", [BrokerUnavailable("away"), NotLeaderOrFollower("moved")])
-def test_what_may_pass_is_asked_again_so_many_times(time: FakeTime, error: WarmlogError) -> None:
+@pytest.mark.parametrize("error", [warmlog.BrokerUnavailable("away"), warmlog.NotLeaderOrFollower("moved")])
+def test_what_may_pass_is_asked_again_so_many_times(time: FakeTime, error: warmlog.WarmlogError) -> None:
     assert retrying(failing(error, 3), retries=3, interval_ms=200) == "answer"
     assert len(time.pauses_ms) == 3
     with pytest.raises(type(error)):
@@ -185,23 +177,23 @@ def test_what_may_pass_is_asked_again_so_many_times(time: FakeTime, error: Warml
 @pytest.mark.parametrize(
     "error",
     [
-        UnknownTopicOrPartition("none"),
-        UnknownTopicId("none"),
-        InconsistentTopicId("another"),
-        OffsetOutOfRange("lost"),
+        warmlog.UnknownTopicOrPartition("none"),
+        warmlog.UnknownTopicId("none"),
+        warmlog.InconsistentTopicId("another"),
+        warmlog.OffsetOutOfRange("lost"),
         ValueError("wrong"),
     ],
 )
-def test_what_does_not_pass_is_raised_at_once(time: FakeTime, error: WarmlogError) -> None:
+def test_what_does_not_pass_is_raised_at_once(time: FakeTime, error: warmlog.WarmlogError) -> None:
     with pytest.raises(type(error)):
         retrying(failing(error, 1), retries=3, interval_ms=200, patience_s=60)
     assert time.pauses_ms == []
 
 
 def test_the_longer_of_retries_and_patience_decides(time: FakeTime) -> None:
-    away = BrokerUnavailable("away")
+    away = warmlog.BrokerUnavailable("away")
     assert retrying(failing(away, 8), retries=3, interval_ms=200, patience_s=2.1) == "answer"
-    with pytest.raises(BrokerUnavailable):
+    with pytest.raises(warmlog.BrokerUnavailable):
         retrying(failing(away, 15), retries=3, interval_ms=200, patience_s=2.1)
     time.pauses_ms.clear()
     assert retrying(failing(away, 20), retries=20, interval_ms=200, patience_s=2.1) == "answer"
@@ -209,7 +201,7 @@ def test_the_longer_of_retries_and_patience_decides(time: FakeTime) -> None:
 
 
 def test_plans_that_failed_at_the_same_time_are_not_retried_at_the_same_time(time: FakeTime) -> None:
-    retrying(failing(BrokerUnavailable("away"), 30), retries=30, interval_ms=1_000)
+    retrying(failing(warmlog.BrokerUnavailable("away"), 30), retries=30, interval_ms=1_000)
     assert len(set(time.pauses_ms)) > 10
     assert 800 <= min(time.pauses_ms) < 950
     assert 1_050 < max(time.pauses_ms) <= 1_200

@@ -12,8 +12,7 @@ from unit.client.spark.stream_readers import reader_of
 from warmlog.errors import NonEmptyGroup, OffsetOutOfRange, StaleMemberEpoch, UnstableOffsetCommit
 from warmlog.points import EARLIEST, LATEST, Point, PointKind
 from warmlog.ranges.resolve import ReadBounds
-from warmlog.spark.options.read_options import GroupUse
-from warmlog.spark.options.stream_options import Admission
+from warmlog.spark.options.read_options import Admission, GroupUse
 from warmlog.spark.read.group_offsets import started_where_committed
 from warmlog_protocol.errors import ErrorCode
 

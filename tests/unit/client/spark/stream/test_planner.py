@@ -10,7 +10,7 @@ import pytest
 from warmlog.errors import BrokerUnavailable, InconsistentTopicId, LogTruncated, OffsetOutOfRange, UnknownTopicId
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
-from warmlog.spark.options.stream_options import Admission, parse_stream_options
+from warmlog.spark.options.read_options import Admission, parse_stream_options
 from warmlog.spark.stream.planner import StreamPlanner
 from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.messages import FoundSplit
@@ -510,9 +510,7 @@ def test_a_log_that_was_cut_below_the_stream_is_an_error_that_says_where() -> No
 
 @pytest.mark.parametrize("latest", [12, 15, 20, 35])
 @pytest.mark.parametrize("admission", [Admission(), Admission(min_offsets=1000), Admission(max_offsets=3)])
-def test_where_it_may_lose_data_the_stream_goes_on_where_the_log_was_cut(
-    latest: int, admission: Admission, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_lenient_stream_goes_on_at_a_cut(latest: int, admission: Admission, caplog: pytest.LogCaptureFixture) -> None:
     broker = FakeDiscovery(p0=(0, 20), p1=(0, 4))
     planner = planner_of(broker, failOnDataLoss="false")
     assert planner.next_end(offsets(5, 4), Admission()) == offsets(20, 4)

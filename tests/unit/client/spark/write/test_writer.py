@@ -20,10 +20,9 @@ from pyspark.sql.types import (
 from warmlog.arrow_write.job import Job
 from warmlog.spark.options.write_options import WriteOptions, parse_write_options
 from warmlog.spark.source import WarmlogDataSource
-from warmlog.spark.write.columns import WRITTEN, written_columns
 from warmlog.spark.write.jobs import AttemptWritten
-from warmlog.spark.write.row_batches import arrow_of_rows
-from warmlog.spark.write.writer import WarmlogStreamWriter, WarmlogWriter, stream_writer
+from warmlog.spark.write.task import arrow_of_rows
+from warmlog.spark.write.writer import WRITTEN, WarmlogStreamWriter, WarmlogWriter, stream_writer, written_columns
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import InvalidConfig
 
