@@ -31,12 +31,12 @@ TESTS = Path(__file__).parent
 LONGEST_FIRST = ("kafka", "spark", "faults", "docs", "integration", "unit")
 """Folders, by how long a file takes: short ones at the end let all processes end at the same time."""
 
-SPARK_SESSIONS = {
-    "writing": ("test_attempts", "test_exactly_once", "test_export", "test_write", "test_write_stream"),
-    "streaming": ("test_groups", "test_lost_data", "test_stream", "test_tls"),
-}
-"""Files that share a session of Spark: it takes long to start and to become fast. All others share a third one. In one
-process they would take longer than all other tests together take in the others."""
+WRITING_IN_SPARK = (
+    *("test_attempts", "test_exactly_once", "test_export", "test_groups", "test_lost_data", "test_tls"),
+    *("test_write", "test_write_stream"),
+)
+"""Files that share a session of Spark, which takes long to start and to become fast. All others share a second one: in
+one process they might take longer than all other tests together take in the others."""
 
 FIGURE = "figure"
 
@@ -51,8 +51,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file = super()._split_scope(nodeid)
             if not file.startswith("tests/spark/"):
                 return str(file)
-            sessions = (name for name, files in SPARK_SESSIONS.items() if Path(file).stem in files)
-            return f"tests/spark, {next(sessions, 'reading')}"
+            return f"tests/spark, {'writing' if Path(file).stem in WRITING_IN_SPARK else 'reading'}"
 
     return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 

@@ -30,7 +30,7 @@ from warmlog_broker.metadata.metadata_log import TopicCreated
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.record.validation import check_batch
+from warmlog_broker.storage.log.validation import check_batch
 from warmlog_protocol.batch import encode_batch
 
 VALUE_BYTES = 1000

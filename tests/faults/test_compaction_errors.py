@@ -11,7 +11,7 @@ import pytest
 from broker_thread import BrokerThread
 from integration.test_compaction import fill, records_of, state_of, wait_until
 from warmlog_broker.storage.cleaner import cleaner
-from warmlog_broker.storage.record import file_records
+from warmlog_broker.storage.segment import file_records
 from wire_client import WireClient
 
 TOPIC = {"cleanup_policy": "compact", "segment_bytes": "4096", "min_cleanable_dirty_ratio": "0"}

@@ -14,7 +14,7 @@ import pytest
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from warmlog_broker.storage.io import durable_files
-from warmlog_broker.storage.record import file_records
+from warmlog_broker.storage.segment import file_records
 from warmlog_protocol.errors import StorageError
 from warmlog_protocol.messages import MetadataRequest, MetadataResponse
 from wire_client import WireClient, batch_of

@@ -12,11 +12,11 @@ import pytest
 
 from broker_thread import BrokerThread
 from warmlog import Admin, TopicDescription
-from warmlog_broker.replica import sync_strategy as disk_flush
 from warmlog_broker.server import engine
 from warmlog_broker.storage.directory.data_dir import RECOVERY_POINTS_NAME
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
-from warmlog_broker.storage.record import file_records
+from warmlog_broker.storage.log import flush_plan as disk_flush
+from warmlog_broker.storage.segment import file_records
 from warmlog_protocol.errors import ApiError, ErrorCode, RequestTimedOut, StorageError, UnknownServerError
 from warmlog_protocol.messages import (
     DeleteTopicsRequest,

@@ -19,6 +19,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -142,6 +143,7 @@ def run(program: Callable[[], object], request: dict[str, Any]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["environment"])
+    time.tzset()
     os.chdir(request["directory"])
     if request["user"] is not None:
         os.setgroups([])

@@ -80,14 +80,23 @@ def restored(backups: object, *data_dirs: Path) -> BrokerProcess:
 
 async def test_a_backup_beside_producers_has_all_that_was_acknowledged_before_it(tmp_path: Path) -> None:
     backups = tmp_path / "backups"
+    is_backed_up = asyncio.Event()
+
+    async def produce_on(partition: int) -> None:
+        first = 400
+        while not is_backed_up.is_set():
+            await produce(broker, "flights", first, 50, partition=partition)
+            first += 50
+
     with BrokerProcess(tmp_path / "data") as broker:
         await create(broker, "flights", 3)
         for partition in range(3):
             await produce(broker, "flights", 0, 400, partition=partition)
         before = await values(broker, "flights")
-        writing = [asyncio.create_task(produce(broker, "flights", 400, 1500, partition=each)) for each in range(3)]
+        writing = [asyncio.create_task(produce_on(each)) for each in range(3)]
         await asyncio.sleep(0.1)
         await asyncio.to_thread(back_up, broker, backups)
+        is_backed_up.set()
         for task in writing:
             await task
         after = await values(broker, "flights")

@@ -103,7 +103,7 @@ def test_a_trial_changes_nothing(broker: BrokerThread, admin: Admin, tmp_path: P
 def test_limits_that_parts_keep_are_changed_in_them(broker: BrokerThread, admin: Admin) -> None:
     admin.alter_broker(set={"max.connections.per.ip": 7, "group.max.size": 3, "max.partitions": 2})
     assert broker.in_loop(lambda running: running._connections.limit_per_address) == 7
-    assert broker.in_loop(lambda running: running.services.coordinators.groups._limits.max_members) == 3
+    assert broker.in_loop(lambda running: running.services.coordinators.groups._limits.config.group_max_size) == 3
     with pytest.raises(InvalidPartitions, match=r"max\.partitions is 2"):
         admin.create_topic("t", partitions=3)
 

@@ -15,7 +15,7 @@ from warmlog import Admin, Producer
 from warmlog_broker import Broker, BrokerConfig
 from warmlog_broker.data_dirs import loader as startup
 from warmlog_broker.data_dirs.directory_set import refuse_if_locked
-from warmlog_broker.data_dirs.loader import LogOpener, StartGivenUp
+from warmlog_broker.data_dirs.loader import StartGivenUp
 from warmlog_broker.maintenance import log_cleaner
 from warmlog_broker.runtime.systemd import ServiceManager
 from warmlog_broker.runtime.threads import CannotStartThreads
@@ -23,6 +23,7 @@ from warmlog_broker.server import broker as server
 from warmlog_broker.server import engine, listening
 from warmlog_broker.server.crash_count import FILE_NAME
 from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DirectoryLocked
+from warmlog_broker.storage.log.log import Log
 from warmlog_protocol.errors import StorageError
 
 DEADLINE_S = 30
@@ -123,16 +124,16 @@ class HeldLoad:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.may_go_on = threading.Event(), threading.Event()
         self.opened = 0
-        self._open = LogOpener._open
+        opened = Log.open
         held = self
 
-        def load(opener: LogOpener, *arguments: Any, **known: Any) -> Any:
+        def load(*arguments: Any, **known: Any) -> Any:
             held.opened += 1
             held.begun.set()
             assert held.may_go_on.wait(DEADLINE_S)
-            return held._open(opener, *arguments, **known)
+            return opened(*arguments, **known)
 
-        monkeypatch.setattr(LogOpener, "_open", load)
+        monkeypatch.setattr(Log, "open", load)
 
     async def wait(self) -> None:
         assert await asyncio.to_thread(self.begun.wait, DEADLINE_S)
@@ -361,7 +362,7 @@ async def test_a_failure_in_the_second_directory_leaves_the_first(room: Room, mo
 async def test_a_partition_that_fails_to_open_ends_the_start_last(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     error = ZeroDivisionError("a bug")
     with monkeypatch.context() as patch:
-        patch.setattr(LogOpener, "_open", failing(error))
+        patch.setattr(Log, "open", failing(error))
         with pytest.raises(ZeroDivisionError):
             await room.broker().start()
     await room.check_released()

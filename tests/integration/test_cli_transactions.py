@@ -16,7 +16,7 @@ from transactional_client import JobMemberClient
 from warmlog.blocking import Admin, Consumer, Producer
 from warmlog.errors import InvalidTxnState, TransactionAbortable, TransactionalIdNotFound
 from warmlog_broker.coordinator.transaction.decisions.records import IdKey
-from warmlog_broker.storage.record.validation import sealed
+from warmlog_broker.storage.log.validation import sealed
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.messages import ACKS_LEADER
 

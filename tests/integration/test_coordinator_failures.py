@@ -132,7 +132,7 @@ def test_topics_are_followed_on_although_a_partition_fails_meanwhile(tmp_path: P
             member.join().settle(1)
 
             def fail_when_followed(it: Broker) -> None:
-                targets = it.services.coordinators.groups._targets
+                targets = it.services.coordinators.groups.targets
                 consider = targets.consider
 
                 def failing(shard: GroupShard, group: str) -> None:

@@ -21,8 +21,8 @@ from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, RequestC
 from warmlog_broker.network.request_runner import Deferred, RequestRunner, Response
 from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.storage.log.bounds import LogBounds
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.log.local_log import LogBounds
+from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import columns, encode_batch, iter_batches
 from warmlog_protocol.codec import compression

@@ -112,10 +112,8 @@ def test_commands_read_from_there_and_to_there(filled: BrokerProcess, text: str,
 
 def printed(broker: BrokerProcess, *options: str) -> list[tuple[int, int]]:
     """What `warmlog consume` prints with local time an hour ahead of UTC."""
-    command = CommandLine(broker.address, TZ=LOCAL_TIME).start("consume", TOPIC, "--format", "%p %o", *options)
-    stdout, stderr = command.communicate(timeout=60)
-    assert command.returncode == 0, stderr
-    return [(int(line[:1]), int(line[2:])) for line in stdout.splitlines()]
+    lines = succeeded(CommandLine(broker.address, TZ=LOCAL_TIME)("consume", TOPIC, "--format", "%p %o", *options))
+    return [(int(line[:1]), int(line[2:])) for line in lines.splitlines()]
 
 
 def test_a_time_past_the_end_is_said_in_local_time(filled: BrokerProcess) -> None:
@@ -125,9 +123,7 @@ def test_a_time_past_the_end_is_said_in_local_time(filled: BrokerProcess) -> Non
             ("2026-01-01T02:40", "no record is at or after 2026-01-01T02:40:00.000+01:00 (local time)"),
             ("2026-01-01T02:39", ""),
         ):
-            command = local.start(*arguments, text)
-            _, stderr = command.communicate(timeout=60)
-            assert stderr.decode() == (f"warmlog: {notice}\n" if notice else "")
+            assert local(*arguments, text).stderr.decode() == (f"warmlog: {notice}\n" if notice else "")
 
 
 @pytest.mark.parametrize(

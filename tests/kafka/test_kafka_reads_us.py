@@ -21,7 +21,7 @@ from unit.broker.storage.log_room import TINY, LogRoom
 from warmlog.cli.app import build_program
 from warmlog_broker.storage.directory.leader_epochs import pack_epochs
 from warmlog_broker.storage.directory.offset_checkpoint import write_offsets
-from warmlog_broker.storage.directory.partition_metadata import pack_partition_metadata
+from warmlog_broker.storage.directory.partition_files import pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_broker.storage.verify.rebuild import rebuild_partition

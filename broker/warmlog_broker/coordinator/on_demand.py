@@ -53,13 +53,11 @@ class Coordinators:
             coordinator.close()
 
     def _begin(self) -> _Running:
-        from warmlog_broker.coordinator.framework.holdings import Holdings
         from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
         from warmlog_broker.coordinator.transaction.coordinator import TransactionCoordinator
 
-        holdings = Holdings(self._around.config)
-        groups = GroupCoordinator(self._around, holdings)
-        transactions = TransactionCoordinator(self._around, groups, holdings)
+        groups = GroupCoordinator(self._around)
+        transactions = TransactionCoordinator(self._around, groups)
         self._running = _Running(groups, transactions)
         for coordinator in self._running:
             coordinator.start()

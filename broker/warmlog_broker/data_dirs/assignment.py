@@ -31,7 +31,7 @@ from warmlog_broker.data_dirs.deletion import is_leftover, rename_to_deleted
 from warmlog_broker.data_dirs.directory_set import DirectorySet
 from warmlog_broker.metadata.metadata_log import Entry, MetadataState, PartitionsAssigned, TopicCreated
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, DataDirectory
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, stored_topic_id
+from warmlog_broker.storage.directory.partition_files import METADATA_NAME, stored_topic_id
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.durable_files import sync_directory
 

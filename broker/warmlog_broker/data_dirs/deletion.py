@@ -31,7 +31,7 @@ from msgspec import Struct, field
 
 from warmlog_broker.metadata.metadata_log import TopicDeleted
 from warmlog_broker.storage.directory.data_dir import remove_deleted_partition
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, stored_topic_id
+from warmlog_broker.storage.directory.partition_files import METADATA_NAME, stored_topic_id
 from warmlog_broker.storage.directory.topic_partition import (
     PartitionDirectoryName,
     TopicPartition,
@@ -49,13 +49,9 @@ _log = logging.getLogger(__name__)
 
 def rename_to_deleted(path: Path, key: TopicPartition) -> Path:
     """Rename the directory of a partition, durably; return the new path. OSError from the disk."""
-    target = _rename(path, key)
+    target = path.rename(path.with_name(deleted_directory_name(key)))
     sync_directory(path.parent)
     return target
-
-
-def _rename(path: Path, key: TopicPartition) -> Path:
-    return path.rename(path.with_name(deleted_directory_name(key)))
 
 
 def is_leftover(path: Path, topic_id: UUID) -> bool:
@@ -70,17 +66,16 @@ def is_leftover(path: Path, topic_id: UUID) -> bool:
 def _holds_no_record(path: Path) -> bool:
     """Whether a partition's directory has no log file but an empty first one. OSError from the disk.
 
-    `Path.glob` would treat a directory that cannot be listed as empty.
+    `Path.glob` would treat a directory that cannot be listed as empty. A preallocated file begins with zeros.
     """
-    return all(_is_first_and_empty(file) for file in path.iterdir() if ".log" in file.name)
-
-
-def _is_first_and_empty(file: Path) -> bool:
-    """A preallocated file is not empty, but has zeros at its beginning."""
-    if file.name != FIRST_LOG_NAME:
-        return False
-    with file.open("rb") as log:
-        return not any(log.read(HEADER_BYTES))
+    for file in path.iterdir():
+        if file.name == FIRST_LOG_NAME:
+            with file.open("rb") as log:
+                if any(log.read(HEADER_BYTES)):
+                    return False
+        elif ".log" in file.name:
+            return False
+    return True
 
 
 class Renamed(Struct):
@@ -108,34 +103,26 @@ def rename_deleted(data_dirs: Iterable[Path], deleted: TopicDeleted, *, is_name_
     """
     renamed = Renamed()
     for data_dir in data_dirs:
-        count_before = len(renamed.paths)
         with renamed.trying(data_dir):
             for path in sorted(data_dir.iterdir()):
                 found = parse_directory_name(path.name)
-                if found is not None and _is_named_by(found, path.name, deleted):
+                if found is not None:
                     with renamed.trying(path):
                         if _is_deleted(path, found, deleted, is_name_taken):
-                            renamed.paths.append(_rename(path, found.topic_partition))
-            if len(renamed.paths) > count_before:
-                sync_directory(data_dir)
+                            renamed.paths.append(rename_to_deleted(path, found.topic_partition))
     return renamed
-
-
-def _is_named_by(found: PartitionDirectoryName, name: str, deleted: TopicDeleted) -> bool:
-    """Return whether the topic may have had a directory of that name. The topic in a copy's name may be cut."""
-    key, mark = found
-    is_live = name == key.directory_name and key.topic == deleted.name and key.partition < deleted.partitions
-    return is_live or mark == "future"
 
 
 def _is_deleted(path: Path, found: PartitionDirectoryName, deleted: TopicDeleted, is_name_taken: bool) -> bool:
     """Return whether the directory is certainly the deleted topic's, by the table above. OSError from the disk."""
-    if not path.is_dir():
+    key, mark = found
+    is_live = path.name == key.directory_name and key.topic == deleted.name and key.partition < deleted.partitions
+    if not (is_live or mark == "future") or not path.is_dir():  # the topic in a copy's name may be cut
         return False
     stated = stored_topic_id(path / METADATA_NAME)
     if stated is not None:
         return stated.bytes == deleted.topic_id
-    if found.mark or is_name_taken:
+    if mark or is_name_taken:
         return False
     is_empty = _holds_no_record(path)
     if not is_empty:

@@ -27,12 +27,11 @@ from warmlog_broker.network.request_runner import Deferred, MessageWithSlices, R
 from warmlog_broker.replica.delayed_fetch import DelayedFetches, WantedRead
 from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.io.os_errors import storage_error
-from warmlog_broker.storage.log.bounds import ReadBound
+from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.reader import FetchData
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileSlice
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileSlice
 from warmlog_broker.storage.segment.segment_indexes import IndexRebuild, LostIndex
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.batch.header import NO_OFFSET
 from warmlog_protocol.errors import ApiError, ErrorCode, StorageError
 from warmlog_protocol.messages import (
@@ -225,9 +224,9 @@ def _read(
         partition=wanted.partition,
         error_code=ErrorCode.NONE,
         error_message="",
-        high_watermark=log.high_watermark,
+        high_watermark=log.bounds.high_watermark.offset,
         last_stable_offset=log.bounds.last_stable_offset,
-        log_start_offset=log.log_start_offset,
+        log_start_offset=log.bounds.log_start_offset,
         leader_epoch=partition.leader_epoch,
         topic_id=topic.topic_id,
         size_bytes=size_bytes,

@@ -5,7 +5,7 @@ the original of a duplicate, is below its partition's high watermark. With acks=
 is none, and an error closes the connection, as in Kafka.
 
 Two kinds of requests are appended in several turns of the event loop: those for many partitions, and those whose
-records the broker decodes (`storage/record/recompression`), in a thread. The next request of the same connection waits
+records the broker decodes (`storage/log/recompression`), in a thread. The next request of the same connection waits
 until all batches are appended, which keeps their order.
 
 A transactional batch that may be the first of its transaction in its partition waits until the coordinator has made
@@ -28,9 +28,9 @@ from warmlog_broker.network.request_runner import ConnectionEnds, Deferred
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.log.recompression import prepare_batch
+from warmlog_broker.storage.log.validation import CheckedBatch, check_batch
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
-from warmlog_broker.storage.record.recompression import prepare_batch
-from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
 from warmlog_protocol.batch import NeedsMemory
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, read_header
 from warmlog_protocol.errors import (

@@ -16,7 +16,7 @@ from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.index.warm_keeper import WarmPass, WarmTarget, keep_warm, warm_targets
-from warmlog_broker.storage.segment.delayed_deletion import run_deletions
+from warmlog_broker.storage.segment.segment_files import run_deletions
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import StorageError
 
@@ -131,13 +131,26 @@ class Housekeeping:
         now_ms = self._now_ms()
         starts: dict[Partition, int] = {}
         async for partition in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
-            start = self._raise_log_start_of(partition, now_ms)
-            if start is not None:
-                starts[partition] = start
+            with _logged(partition):
+                if partition.allows.trim:
+                    if partition.log.local.roll_if_overdue(now_ms):
+                        self.segments_changed(partition)
+                    start = partition.log.retention.raise_log_start(now_ms)
+                    if start is not None:
+                        starts[partition] = start
         self._directories.note(starts)
         await self._directories.write_checkpoints()
         async for partition in in_turns(starts, PARTITIONS_A_TURN):
-            self._delete_segments_of(partition, now_ms, starts[partition])
+            with _logged(partition):
+                # A replacement by compaction would have to be completed first, with syncs here: left to the next run.
+                if partition.allows.trim and not partition.log.compaction.is_taking_in:
+                    log = partition.log
+                    before_bytes = log.size_bytes
+                    deleted = log.retention.delete_old_segments(now_ms, below=starts[partition])
+                    self.deleted_segments += deleted
+                    self.deleted_bytes += before_bytes - log.size_bytes
+                    if deleted:
+                        self.segments_changed(partition)
 
     def keep_retention_soon(self) -> None:
         """Have `keep_retention` run now, because settings of topics have changed."""
@@ -178,29 +191,6 @@ class Housekeeping:
             taken += partition.take_restart_point()
             if taken == RESTART_POINTS_AT_ONCE:
                 return
-
-    def _raise_log_start_of(self, partition: Partition, now_ms: int) -> int | None:
-        """Raise the log start to the first record that retention keeps, and return it; None if it keeps all."""
-        with _logged(partition):
-            if partition.allows.trim:
-                if partition.log.local.roll_if_overdue(now_ms):
-                    self.segments_changed(partition)
-                return partition.log.retention.raise_log_start(now_ms)
-        return None
-
-    def _delete_segments_of(self, partition: Partition, now_ms: int, below: int) -> None:
-        with _logged(partition):
-            if not partition.allows.trim:
-                return
-            log = partition.log
-            # A replacement by compaction would have to be completed first, with syncs here: left to the next run.
-            if not log.compaction.is_taking_in:
-                before_bytes = log.size_bytes
-                deleted = log.retention.delete_old_segments(now_ms, below=below)
-                self.deleted_segments += deleted
-                self.deleted_bytes += before_bytes - log.size_bytes
-                if deleted:
-                    self.segments_changed(partition)
 
     def _begin(
         self, duty: Duty, interval_ms: int, *, first_ms: int | None = None, is_due: asyncio.Event | None = None

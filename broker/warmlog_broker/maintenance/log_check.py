@@ -12,7 +12,7 @@ from functools import partial
 
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.threads import start_threads
-from warmlog_broker.storage.cleaner.sources import CleaningAborted, CleaningPace
+from warmlog_broker.storage.cleaner.throttle import CleaningAborted, CleaningPace
 from warmlog_broker.storage.recovery.recovery import UncheckedRange
 from warmlog_broker.topics.topics import Topics
 

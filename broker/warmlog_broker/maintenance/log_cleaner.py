@@ -21,10 +21,9 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.runtime.threads import start_threads
-from warmlog_broker.storage.cleaner.cleaner import Cleaning
+from warmlog_broker.storage.cleaner.cleaner import Cleaning, CleaningStats, Rewritten
 from warmlog_broker.storage.cleaner.plan import CleanableRange
-from warmlog_broker.storage.cleaner.rewriter import CleaningStats, Rewritten
-from warmlog_broker.storage.cleaner.sources import CleaningAborted, CleaningPace
+from warmlog_broker.storage.cleaner.throttle import CleaningAborted, CleaningPace
 from warmlog_broker.storage.config import UNLIMITED
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.log.log import Log
@@ -119,8 +118,12 @@ class LogCleaner:
         now_ms = self._now_ms()
         async for each in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
             if each.config.is_compacted and each not in self._under_way and each not in self.given_up:
-                found = self._look_at(each, now_ms)
-                if found is None:
+                if not each.allows.compact:
+                    continue
+                try:
+                    found = Candidate(each, each.log, each.log.compaction.range(now_ms))
+                except (OSError, WarmlogError) as error:
+                    self._note_failure(each, error)
                     continue
                 backlog_bytes += found.range.dirty_bytes
                 is_due = found.range.is_due(each.config.min_cleanable_dirty_ratio)
@@ -132,16 +135,6 @@ class LogCleaner:
         if not chosen.partition.allows.compact or chosen.partition.log is not chosen.log:
             return None
         return chosen
-
-    def _look_at(self, partition: Partition, now_ms: int) -> Candidate | None:
-        if not partition.allows.compact:
-            return None
-        try:
-            found = partition.log.compaction.range(now_ms)
-        except (OSError, WarmlogError) as error:
-            self._note_failure(partition, error)
-            return None
-        return Candidate(partition, partition.log, found)
 
     async def _compact(self, chosen: Candidate) -> bool:
         """Run one pass; return False if it was cancelled or failed."""

@@ -19,7 +19,7 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import in_turns
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol.batch.header import HEADER_BYTES, NO_OFFSET, BatchHeader, read_header
 from warmlog_protocol.errors import CorruptBatch, WarmlogError
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.network.request_scheduler import RequestHead, StartedRequest
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import Message
 from warmlog_protocol.wire.connection import ReceivedBatch, RefusedRequest, ServerConnection

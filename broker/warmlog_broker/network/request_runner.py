@@ -26,7 +26,7 @@ from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_broker.security.authentication import SessionExpired
 from warmlog_broker.security.quotas import Quotas
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol.errors import ApiError, SaslAuthenticationFailed, TooManyConnections
 from warmlog_protocol.messages import APIS, USER_PREFIX, AuthenticateRequest, HandshakeRequest, Message
 from warmlog_protocol.wire.connection import RefusedRequest

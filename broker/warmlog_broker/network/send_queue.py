@@ -24,7 +24,7 @@ from concurrent.futures import Executor
 
 from warmlog_broker.network.memory_pool import ResponseMemory
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol.errors import WarmlogError
 
 PIECE_BYTES = 256 * 1024

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.storage.log.bounds import ReadBound
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.log.local_log import ReadBound
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.errors import ApiError
 
 ENDS_A_TURN = 64
@@ -39,9 +39,9 @@ def readable_bytes(start: LogOffsetMetadata, end: LogOffsetMetadata, limit_bytes
     """
     if end.offset <= start.offset:
         return 0
-    if not start.is_on_same_segment_as(end):
+    if start.is_message_only or start.segment_base_offset != end.segment_base_offset:
         return limit_bytes
-    return min(end.bytes_after(start), limit_bytes)
+    return min(end.position - start.position, limit_bytes)
 
 
 class DelayedFetch:

@@ -25,13 +25,12 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.replica.sync_strategy import run_plans
 from warmlog_broker.runtime.counters import COUNTS, SECONDS, Histogram
 from warmlog_broker.runtime.threads import start_threads, starting
 from warmlog_broker.storage.directory.data_dir import DataDirectory, LogOffsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
-from warmlog_broker.storage.log.flush_plan import FlushPlan
+from warmlog_broker.storage.log.flush_plan import FlushPlan, run_plans
 
 POSTPONED_MS = 100
 """The delay before a sync that never began is retried."""

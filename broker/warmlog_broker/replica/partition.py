@@ -1,29 +1,32 @@
 """One partition as the broker serves it: its state, its log, and the appends and readers that wait.
 
-`append` is the only way to append and wait. Records between the high watermark and the log end are not committed yet
-(`high_watermark`). The state says which operations are allowed (`partition_state`), and changes only here.
+`append` is the only way to append and wait. Records below the high watermark are committed, so they can be read by
+consumers and acknowledged. The log stores it and reads up to it; only `Partition._raise_high_watermark` raises it:
+flushes, starts, and appends to a topic with write.caching only change which records this broker holds for good. The
+state says which operations are allowed (`partition_state`), and changes only here.
 """
 
 import asyncio
 import logging
+import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
 from warmlog_broker.replica.disk_space import DiskRoom
-from warmlog_broker.replica.high_watermark import CommitRule, HighWatermark, OnDurable, PendingAppends, only_replica
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CleanEnd, LogOffsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.os_errors import DiskReadOnly, SyncNotBegun, is_read_only
 from warmlog_broker.storage.log.appender import AppendInfo
-from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.log.flush_plan import FlushPlan
+from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.log.validation import CheckedBatch, check_batch
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
-from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.batch.header import Buffer
 from warmlog_protocol.errors import (
@@ -39,6 +42,16 @@ from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, NO_LEADER_EPOCH, Is
 
 COMPLAINT_INTERVAL_S = 10.0
 """At most this often a partition logs why requests for it fail."""
+
+CommitRule = Callable[[int], int]
+"""Given the offset below which this broker holds the partition for good, return the offset below which it is committed.
+
+A leader with followers returns the smallest of its own and theirs, over the in-sync replicas; a follower returns the
+smaller of its own and what its leader says. Without followers, all that this broker holds is committed.
+"""
+
+OnDurable = Callable[[ApiError | None], None]
+"""Called once: with None when a batch is below the high watermark, or with the error that prevents that for good."""
 
 _log = logging.getLogger(__name__)
 
@@ -71,6 +84,40 @@ class ReadWaiter(Protocol):
         ...
 
 
+class PendingAppends:
+    """Appended batches that are not yet below the high watermark."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, OnDurable]] = deque()
+        """By end offset, in ascending order."""
+
+    def add(self, end_offset: int, on_durable: OnDurable) -> None:
+        """Call `on_durable` once the high watermark is at or above `end_offset`."""
+        waiting = self._waiting
+        if not waiting or waiting[-1][0] <= end_offset:
+            waiting.append((end_offset, on_durable))
+            return
+        # A duplicate waits for its original, after which other batches were appended.
+        position = next(i for i, (other_offset, _) in enumerate(waiting) if other_offset > end_offset)
+        waiting.insert(position, (end_offset, on_durable))
+
+    def complete(self, high_watermark: int, error: ApiError | None = None) -> None:
+        """Call back for the batches that end at or below `high_watermark`."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= high_watermark:
+            _, on_durable = waiting.popleft()
+            try:
+                on_durable(error)
+            except Exception:  # which must not stop the others
+                _log.exception("a callback of an append failed: a bug")
+
+    def fail(self, error: ApiError) -> None:
+        """Call back for all batches with `error`."""
+        self.complete(sys.maxsize, error)
+
+
 class Partition:
     """The leader's view of one partition. All methods belong to the event loop's thread unless they say otherwise."""
 
@@ -82,7 +129,7 @@ class Partition:
         leader_epoch: int,
         failure: str = "",
         *,
-        commit_rule: CommitRule = only_replica,
+        commit_rule: CommitRule | None = None,
         on_unloaded: Callable[["Partition"], None] = lambda _: None,
     ) -> None:
         """If `log` is None, since it could not be opened because of `failure`, the partition is offline.
@@ -94,7 +141,7 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.disk: Disk | None = None
         """Its data directory; None if that is unknown or missing."""
-        self.high_watermark = HighWatermark(commit_rule)
+        self._commit_rule = commit_rule
         self._log = log
         self._on_unloaded = on_unloaded
         self._reason = failure or "its log could not be opened"
@@ -110,7 +157,7 @@ class Partition:
         self._log_end_readers: dict[ReadWaiter, None] = {}
         if log is not None:
             log.local.on_failed = self._log_failed
-            self.high_watermark.advance(log)
+            self._raise_high_watermark(log)
 
     def __repr__(self) -> str:
         return f"Partition({self.key.directory_name}, {self._state.name})"
@@ -269,7 +316,7 @@ class Partition:
             self.advance()
         if on_durable is not None:
             pending = self._pending_markers if is_marker else self._pending
-            if end_offset > (_lasting_offset(log) if is_marker else log.high_watermark):
+            if end_offset > (log.bounds.lasting_offset if is_marker else log.bounds.high_watermark.offset):
                 pending.add(end_offset, on_durable)
                 disk.flush_soon(self)
                 return
@@ -301,7 +348,7 @@ class Partition:
         if error is None:
             log.flusher.mark_flushed(plan)
             if self.allows.commit:
-                self.high_watermark.advance(log)
+                self._raise_high_watermark(log)
         elif isinstance(error, SyncNotBegun):
             log.flusher.put_back(plan)
             return True
@@ -331,16 +378,26 @@ class Partition:
     # --- waking -----------------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Raise the high watermark to what is committed, and wake appends and readers that wait for it."""
+        """Raise the high watermark to what is committed, as the commit rule may return more now; wake what waits."""
         if self._log is not None and self.allows.commit:
-            self.high_watermark.advance(self._log)
+            self._raise_high_watermark(self._log)
             self.wake()
+
+    def _raise_high_watermark(self, log: Log) -> None:
+        """Raise it to what is committed; never lower it.
+
+        This broker holds records for good once they are flushed or, with write.caching, written.
+        """
+        bounds = log.bounds
+        held_offset = log.log_end_offset if self.config.write_caching else bounds.flushed.offset
+        bounds.raise_high_watermark(held_offset if self._commit_rule is None else self._commit_rule(held_offset))
 
     def wake(self) -> None:
         """Complete appends and wake readers after the high watermark may have moved."""
         if self._log is not None:
-            self._pending.complete(self._log.high_watermark)
-            self._pending_markers.complete(_lasting_offset(self._log))
+            bounds = self._log.bounds
+            self._pending.complete(bounds.high_watermark.offset)
+            self._pending_markers.complete(bounds.lasting_offset)
         if self._readers:
             self._wake(self._readers)
 
@@ -467,8 +524,3 @@ class Partition:
     def _wake(self, readers: Iterable[ReadWaiter]) -> None:
         for reader in list(readers):
             reader.partition_moved(self)
-
-
-def _lasting_offset(log: Log) -> int:
-    """Return the offset below which the log is committed and flushed: the two differ with write.caching."""
-    return min(log.high_watermark, log.recovery_point)

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.on_demand import Coordinators
-from warmlog_broker.coordinator.surroundings import Surroundings
+from warmlog_broker.coordinator.surroundings import Holdings, Surroundings
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.loader import LogOpener, Stored
 from warmlog_broker.handlers.context import Services
@@ -25,7 +25,6 @@ from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
-from warmlog_broker.replica.sync_strategy import FlushWay, choose_way, sync_file_system
 from warmlog_broker.runtime.clock import now_ms, start_clock
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
@@ -36,6 +35,7 @@ from warmlog_broker.security.quotas import Quotas
 from warmlog_broker.security.users import Users
 from warmlog_broker.storage.directory.data_dir import CleanEnd
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.storage.log.flush_plan import is_synced_at_once, sync_file_system
 from warmlog_broker.topics.broker_changes import BrokerChanges
 from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
@@ -182,6 +182,7 @@ class Engine:
                     lines=runtime.lines,
                     threads=runtime.threads.cold_readers,
                     retention_now_ms=retention_now_ms,
+                    holdings=Holdings(config),
                 )
             ),
             users=Users(self._metadata, now_ms),
@@ -237,11 +238,11 @@ def close_logs(
     Blocks on the disk: call it in a thread, once the logs are no longer in use. Raises OSError if the file system
     cannot be synced as a whole: then no end of a log may be stored.
     """
-    is_synced_at_once = choose_way(len(partitions), config.flush_syncfs_files) is FlushWay.FILE_SYSTEM
+    at_once = is_synced_at_once(len(partitions), config.flush_syncfs_files)
     with ThreadPoolExecutor(config.num_recovery_threads, "close") as threads:
-        found = threads.map(lambda partition: _close(partition, sync=not is_synced_at_once), partitions)
+        found = threads.map(lambda partition: _close(partition, sync=not at_once), partitions)
         ends = {partition.key: end for partition, end in zip(partitions, found, strict=True) if end is not None}
-    if is_synced_at_once and ends:
+    if at_once and ends:
         sync_file_system(directory)
     return ends
 

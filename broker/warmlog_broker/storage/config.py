@@ -1,12 +1,13 @@
 """Topic settings: a table of names, values and descriptions.
 
-The fields of `LogConfig` are the only definition of the settings. Users' text is checked against them, and the
-documentation is printed from them. Names and defaults are Kafka's, unless a description says otherwise.
+The fields of `LogConfig` are the only definition of the settings. Users' text is checked against them, and a test
+prints the documentation from them. Names and defaults are Kafka's, unless a description says otherwise.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from warmlog_protocol.codec.compression import Codec
@@ -97,20 +98,16 @@ class Setting:
         elif self.kind == "number":
             value = float(text) if _NUMBER.fullmatch(text) and self.minimum <= float(text) <= self.maximum else None
         else:
-            number = self._whole_number(text)
+            number = int(text) if _INTEGER.fullmatch(text) else None
+            quantity = _QUANTITY.fullmatch(text)
+            factor = quantity and _FACTORS.get(self.unit, {}).get(quantity[2].lower())
+            if quantity and factor:
+                number = int(quantity[1]) * factor
             value = number if number is not None and self.minimum <= number <= self.maximum else None
         if value is None:
             examples = _EXAMPLES.get(self.unit, "")
             raise InvalidConfig(f"{self.name}: {given!r} is not allowed, it must be {self.allowed}{examples}")
         return value
-
-    def _whole_number(self, text: str) -> int | None:
-        """`text` in the setting's unit; None if it is neither a number nor a quantity of that unit."""
-        if _INTEGER.fullmatch(text):
-            return int(text)
-        quantity = _QUANTITY.fullmatch(text)
-        factor = quantity and _FACTORS.get(self.unit, {}).get(quantity[2].lower())
-        return int(quantity[1]) * factor if quantity and factor else None
 
     def format(self, value: SettingValue) -> str:
         """Format `value` as users write it; the inverse of `parse`."""
@@ -271,6 +268,26 @@ class LogConfig:
         "flush.messages allow to be unflushed (Redpanda's setting).",
     )
 
+    # What follows from the settings, computed once: each append asks for it.
+
+    is_compacted: bool = field(init=False, repr=False, compare=False)
+    has_dense_offsets: bool = field(init=False, repr=False, compare=False)
+    """Whether new batches have no gaps between their offsets. See also `LogReader.are_offsets_dense_from`."""
+    roll_ms: int = field(init=False, repr=False, compare=False)
+    """The age at which a segment is closed, so that compaction can reach its records in time."""
+    must_decode: bool = field(init=False, repr=False, compare=False)
+    """Whether the body of a batch must be decoded before it is appended."""
+    takes_append_time: bool = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        derive = partial(object.__setattr__, self)  # the class is frozen
+        is_compacted = "compact" in self.cleanup_policy
+        derive("is_compacted", is_compacted)
+        derive("has_dense_offsets", not is_compacted)
+        derive("roll_ms", min(self.segment_ms, self.max_compaction_lag_ms) if is_compacted else self.segment_ms)
+        derive("must_decode", is_compacted or self.compression_type != PRODUCER)
+        derive("takes_append_time", self.message_timestamp_type == LOG_APPEND_TIME)
+
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], *, base: "LogConfig | None" = None) -> "LogConfig":
         """Override `base` (or the defaults) with users' `settings`; InvalidConfig for the first bad one."""
@@ -288,23 +305,9 @@ class LogConfig:
         return {setting.name: setting.format(getattr(self, setting.attribute)) for setting in TOPIC_SETTINGS}
 
     @property
-    def is_compacted(self) -> bool:
-        return "compact" in self.cleanup_policy
-
-    @property
     def deletes(self) -> bool:
         """Whether old segments are removed by time and size."""
         return "delete" in self.cleanup_policy
-
-    @property
-    def has_dense_offsets(self) -> bool:
-        """Whether new batches have no gaps between their offsets. See also `LogReader.are_offsets_dense_from`."""
-        return "compact" not in self.cleanup_policy
-
-    @property
-    def roll_ms(self) -> int:
-        """The age at which a segment is closed, so that compaction can reach its records in time."""
-        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
     def codec(self) -> Codec | None:
@@ -312,15 +315,6 @@ class LogConfig:
         if self.compression_type == PRODUCER:
             return None
         return Codec.NONE if self.compression_type == "uncompressed" else Codec.from_name(self.compression_type)
-
-    @property
-    def must_decode(self) -> bool:
-        """Whether the body of a batch must be decoded before it is appended."""
-        return self.is_compacted or self.compression_type != PRODUCER
-
-    @property
-    def takes_append_time(self) -> bool:
-        return self.message_timestamp_type == LOG_APPEND_TIME
 
 
 TOPIC_SETTINGS = settings_of(LogConfig, are_dynamic=True)
@@ -339,23 +333,3 @@ def normalized(settings: Mapping[str, str]) -> dict[str, str]:
     """The same topic settings in the form that every version reads: `7d` is `604800000`. InvalidConfig as `parse`."""
     rows = {name: setting_named(name) for name in settings}
     return {name: row.format(row.parse(settings[name])) for name, row in rows.items()}
-
-
-ABOUT_VALUES = """\
-A setting in ms takes a number of milliseconds or a duration: `250ms`, `30s`, `90m`, `12h`, `7d`. A setting in bytes
-takes a number of bytes or a size: `64KiB`, `16MiB`, `1GiB`, `2TiB`, or, with powers of ten, `kB`, `MB`, `GB`, `TB`.
-This is so everywhere: in a file, in an environment variable, on the command line and in the Python API.
-"""
-"""For the documentation, before the tables."""
-
-
-def describe_settings(table: Sequence[Setting]) -> str:
-    """The table as Markdown, for the documentation."""
-    lines = [
-        "| setting | default | allowed | unit | altered while running | what it does |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in table:
-        default, altered = row.format(row.default), "yes" if row.is_dynamic else ""
-        lines.append(f"| `{row.name}` | {default} | {row.allowed} | {row.unit} | {altered} | {row.sentence} |")
-    return "\n".join(lines) + "\n"

@@ -15,13 +15,14 @@ from warmlog_broker.storage.directory.data_dir import (
 )
 from warmlog_broker.storage.directory.dir_lock import exclusive_lock
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME
+from warmlog_broker.storage.directory.partition_files import METADATA_NAME
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.storage.segment.segment_files import base_offsets_in
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
-from warmlog_broker.storage.verify.partition import Expectations, verify_data_directory, verify_partition
+from warmlog_broker.storage.verify.partition import verify_data_directory, verify_partition
 from warmlog_broker.storage.verify.rebuild import RebuildResult, rebuild_partition
 from warmlog_broker.storage.verify.report import Report
+from warmlog_broker.storage.verify.segment import Expectations
 from warmlog_protocol.errors import InvalidConfig, StorageError
 
 Kind = Literal["data", "partition"]

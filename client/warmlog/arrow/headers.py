@@ -1,6 +1,6 @@
 """Record headers as Arrow lists of names and values, many records at a time.
 
-A record's headers are a msgpack array of pairs (see `warmlog_protocol.batch.record_headers`). Where a pair begins
+A record's headers are a msgpack array of pairs (see `warmlog_protocol.batch.column_data`). Where a pair begins
 depends on those before it in the same record, but not on other records: so the first pair of all records is read at
 once, then the second, and so on. Rare forms (more than 15 headers, a name of 256 bytes, a value of 64 KiB) and damage
 are left to the decoder that goes record by record and reports errors.
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from warmlog.arrow.columns import BatchPart, arrow_offsets, bitmap_of, joined_integers
-from warmlog_protocol.batch.record_headers import decode_headers
+from warmlog_protocol.batch.column_data import decode_headers
 from warmlog_protocol.errors import CorruptBatch
 
 HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))

@@ -25,8 +25,8 @@ from warmlog_protocol.batch import (
     Piece,
     seal_in_pieces,
 )
+from warmlog_protocol.batch.column_data import encode_headers
 from warmlog_protocol.batch.header import TRANSACTIONAL_BIT
-from warmlog_protocol.batch.record_headers import encode_headers
 from warmlog_protocol.codec.compression import Codec
 
 US_PER_MS = 1000

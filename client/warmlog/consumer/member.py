@@ -300,21 +300,17 @@ class Member(OffsetCommits):
             self._check_running()
             await self._lose(assignment.incarnation, assignment.reason)
         if transaction is not None and what is None:
-            self._check_nothing_given_up()
+            given_up, self._core.given_up = self._core.given_up, set()
+            if given_up:  # told once
+                topic, number = min(given_up)
+                raise StaleMemberEpoch(
+                    f"{topic}-{number} was given up after records of it were delivered, and its next owner handles "
+                    "them again: what was made of them must not be committed. Abort, and seek to the committed offsets"
+                )
         try:
             await super().commit(what, metadata, transaction)
         except NO_MEMBER as error:
             await self._lose(assignment.incarnation, error)
-
-    def _check_nothing_given_up(self) -> None:
-        """Raise StaleMemberEpoch, once, if a partition was given up after records of it that are not committed."""
-        given_up, self._core.given_up = self._core.given_up, set()
-        if given_up:
-            topic, number = min(given_up)
-            raise StaleMemberEpoch(
-                f"{topic}-{number} was given up after records of it were delivered, and its next owner handles them "
-                "again: what was made of them must not be committed. Abort, and seek to the committed offsets"
-            )
 
     async def rewind(self) -> None:
         self._core.given_up.clear()

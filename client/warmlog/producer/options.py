@@ -58,13 +58,6 @@ class ProducerOptions:
             )
 
 
-def check_callables(**options: object) -> None:
-    """Raise TypeError for an option that is neither a function nor None."""
-    for name, value in options.items():
-        if value is not None and not callable(value):
-            raise TypeError(f"{name}={value!r}: a function or None expected, not {type(value).__name__}")
-
-
 def parse_acks(acks: str | int) -> int:
     """The number on the wire for "all", 1 or 0."""
     number = _ACKS.get(acks) if type(acks) in (str, int) else None

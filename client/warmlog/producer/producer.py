@@ -28,7 +28,7 @@ from warmlog.producer.intake.record_input import (
     as_partition,
     serialized,
 )
-from warmlog.producer.options import Expired, ProducerOptions, check_callables, parse_acks
+from warmlog.producer.options import Expired, ProducerOptions, parse_acks
 from warmlog.producer.partition_queue import TopicQueues
 from warmlog.producer.producer_batch import NO_BATCH, NS_PER_MS
 from warmlog.producer.producer_core import ProducerCore
@@ -123,7 +123,10 @@ class Producer(Throttled, Generic[Value, Key]):
             transactional_id=transactional_id,
             transaction_timeout_ms=transaction_timeout_ms,
         )
-        check_callables(key_serializer=key_serializer, value_serializer=value_serializer, partitioner=partitioner)
+        functions = {"key_serializer": key_serializer, "value_serializer": value_serializer, "partitioner": partitioner}
+        for name, function in functions.items():
+            if function is not None and not callable(function):
+                raise TypeError(f"{name}={function!r}: a function or None expected, not {type(function).__name__}")
         wire_acks = parse_acks(acks)
         is_idempotent = wire_acks == ACKS_ALL if idempotent is None else idempotent
         if high_water_bytes is None:

@@ -253,22 +253,17 @@ class Sender:
                 if isinstance(outcome, MessageTooLarge):
                     self._on_old_metadata()  # the limit is smaller now
             else:
-                self._retry_later(queue, batch, outcome)
+                if not isinstance(outcome, OutOfOrderSequence):  # that only waits for the batches before it
+                    self._cluster.failed(batch.topic, batch.partition, outcome)
+                    self._cluster.refresh_soon([queue.topic])
+                    if not isinstance(outcome, BrokerUnavailable):
+                        pause_ms = backoff_ms(batch.attempts, self._cluster.options, random.random())  # noqa: S311
+                        queue.paused_until = self._loop.time() + pause_ms / 1000
                 continue
             self._accumulator.release(batch)
         if self._cluster.is_refresh_due():
             self._on_old_metadata()
         self._changed.set()
-
-    def _retry_later(self, queue: PartitionQueue, batch: ProducerBatch, error: WarmlogError) -> None:
-        """Look for the leader again, and pause unless the connection was lost. A batch out of order only waits."""
-        if isinstance(error, OutOfOrderSequence):
-            return
-        self._cluster.failed(batch.topic, batch.partition, error)
-        self._cluster.refresh_soon([queue.topic])
-        if not isinstance(error, BrokerUnavailable):
-            pause_ms = backoff_ms(batch.attempts, self._cluster.options, random.random())  # noqa: S311
-            queue.paused_until = self._loop.time() + pause_ms / 1000
 
     def _expire(self, batch: ProducerBatch) -> None:
         """Give up a batch whose delivery timeout is over, with the last known reason."""

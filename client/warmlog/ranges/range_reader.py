@@ -20,7 +20,7 @@ from warmlog.ranges.range_fetch import RangeFetch
 from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog.ranges.resolve import Loss
 from warmlog.records.fetched import FetchedBatches
-from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc
+from warmlog_protocol.batch import RecordBatch, check_crc
 from warmlog_protocol.messages import NO_LEADER_EPOCH
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.loop_thread import LoopThread, bulk_loop
@@ -204,10 +204,15 @@ class _Converter:
 
         After an ApiError `position` is where the batch begins that cannot be read.
         """
-        end = self._range.end
+        planned, end = self._range, self._range.end
         while self.position < end and (header := fetched.next_header(self.position)) is not None:
-            if self._is_new(header, fetched.leader_epoch):
-                raise self._truncated(max(header.base_offset, self.position))
+            # Written after the plan, although the log reached the end of the range then? No CRC covers a leader epoch:
+            # one that the partition has not had yet is damaged and proves nothing.
+            is_later = NO_LEADER_EPOCH < planned.leader_epoch < header.partition_leader_epoch <= fetched.leader_epoch
+            if is_later and header.base_offset < end:
+                cut = max(header.base_offset, self.position)
+                reason = f"the log was cut at {cut} after these ranges were planned, and the records there are new"
+                raise LogTruncated(*planned.tp, end, cut, reason)
             batch = RecordBatch(header, fetched.bytes_of(header), column_type=ArrayColumn)
             if self._verifies_crc:
                 check_crc(header, batch.buffer)
@@ -217,18 +222,3 @@ class _Converter:
             self.position, self.epoch = header.next_offset, header.partition_leader_epoch
         if self.position < fetched.next_offset:
             self.position, self.epoch = fetched.next_offset, fetched.next_epoch
-
-    def _is_new(self, header: BatchHeader, leader_epoch: int) -> bool:
-        """Whether the batch was written after the plan, although the log reached the end of the range then.
-
-        No CRC covers a leader epoch: one that the partition has not had yet is damaged and proves nothing.
-        """
-        planned = self._range
-        return (
-            NO_LEADER_EPOCH < planned.leader_epoch < header.partition_leader_epoch <= leader_epoch
-            and header.base_offset < planned.end
-        )
-
-    def _truncated(self, diverging_offset: int) -> LogTruncated:
-        reason = f"the log was cut at {diverging_offset} after these ranges were planned, and the records there are new"
-        return LogTruncated(*self._range.tp, self._range.end, diverging_offset, reason)

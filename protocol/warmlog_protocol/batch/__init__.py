@@ -43,6 +43,6 @@ from warmlog_protocol.batch.header import (
     stamp_append_time as stamp_append_time,
 )
 from warmlog_protocol.batch.int_column import IntColumn as IntColumn
-from warmlog_protocol.batch.record_headers import Header as Header
+from warmlog_protocol.batch.column_data import Header as Header
 from warmlog_protocol.batch.rows import decode_rows as decode_rows, encode_rows as encode_rows
 from warmlog_protocol.codec.memory import Piece as Piece

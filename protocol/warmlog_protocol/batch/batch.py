@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from struct import Struct
 
-from warmlog_protocol.batch.column_data import Columns, columns_of
+from warmlog_protocol.batch.column_data import Columns, Header, columns_of
 from warmlog_protocol.batch.columns import (
     columns_bytes,
     decode_columns,
@@ -46,7 +46,6 @@ from warmlog_protocol.batch.header import (
     seal_pieces,
 )
 from warmlog_protocol.batch.int_column import PIECE_VALUES, IntColumn
-from warmlog_protocol.batch.record_headers import Header
 from warmlog_protocol.batch.rows import check_row_count, check_rows, decode_rows, encode_rows, row_times
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, decompress_rows
 from warmlog_protocol.codec.memory import Piece
@@ -268,9 +267,9 @@ class RecordBatch:
             unpacked = self.unpack(self._max_decompressed_bytes)
             try:
                 if header.magic == MAGIC_COLUMNS:
-                    self._columns = decode_columns(header, body, unpacked=unpacked, column_type=self._column_type)
+                    self._columns = decode_columns(header, body, unpacked, self._column_type)
                 else:
-                    self._columns = decode_rows(header, body, unpacked=unpacked)
+                    self._columns = decode_rows(header, unpacked)
                     self._unpacked = None
             except CorruptBatch as error:
                 raise self._located(error) from error

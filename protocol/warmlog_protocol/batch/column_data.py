@@ -2,6 +2,10 @@
 
 Lengths are integer columns and data is one buffer per column, so Arrow can wrap them; the methods return Python lists
 with one item per record.
+
+The headers of one record are named values beside its key and value. In columns they are one msgpack array of
+[name, value] pairs, or no bytes if there are none; names are UTF-8 strings, values binary or nil. Order is kept and
+names may repeat, as in Kafka.
 """
 
 from collections.abc import Iterator, Sequence
@@ -9,13 +13,19 @@ from io import BytesIO
 from itertools import accumulate, compress, islice, repeat
 from operator import ge
 
+import msgspec
+
 from warmlog_protocol.batch.int_column import PIECE_VALUES, IntColumn, pack_ints
-from warmlog_protocol.batch.record_headers import Header, decode_headers, encode_headers
 from warmlog_protocol.codec.memory import LARGE_BYTES, joined
+from warmlog_protocol.codec.msgpack import encode
+from warmlog_protocol.errors import CorruptBatch
+
+Header = tuple[str, bytes | None]
 
 _MIN_I64 = -(1 << 63)
 _MAX_I64 = (1 << 63) - 1
 _NOTHING = memoryview(b"")
+_decode = msgspec.msgpack.Decoder(tuple[Header, ...]).decode
 
 
 class Columns:
@@ -281,3 +291,23 @@ def _select_data(data: memoryview, lengths: IntColumn, keep: Sequence[object]) -
         return memoryview(b"".join(compress(map(BytesIO(data).read, sizes), keep)))
     ends = list(accumulate(sizes))
     return memoryview(joined(data[end - size : end] for size, end in compress(zip(sizes, ends, strict=True), keep)))
+
+
+def encode_headers(headers: Sequence[Header] | None) -> bytes:
+    """Encode `headers`, as no bytes if there are none. TypeError for a name or value of another type."""
+    if not headers:
+        return b""
+    for name, value in headers:
+        if not isinstance(name, str) or not (value is None or isinstance(value, bytes | bytearray | memoryview)):
+            raise TypeError(f"a header is a str and bytes or None, not {name!r:.40} and {value!r:.40}")
+    return encode(headers)
+
+
+def decode_headers(data: bytes) -> tuple[Header, ...]:
+    """Decode the headers in `data`; CorruptBatch if it is not an array of pairs of a name and a value."""
+    if not data:
+        return ()
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, ValueError) as error:  # ValueError: a name that is not UTF-8
+        raise CorruptBatch(f"record headers: {error}") from error

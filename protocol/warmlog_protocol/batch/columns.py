@@ -13,7 +13,7 @@ Everything is little-endian; n is the record count of the batch's header::
         key lengths + 1      0 means a null key             (absent when no record has a key)
         value lengths + 1    0 means a null value (a tombstone)
         header lengths       bytes of the record's msgpack array, 0 for none (absent when no record has headers)
-      data: all keys, then all values, then all headers (see `record_headers`), each concatenated without gaps
+      data: all keys, then all values, then all headers (see `column_data`), each concatenated without gaps
 
 A writer uses the least width that holds a column; a reader accepts any. With attributes bit 3 (append time), readers
 ignore the timestamp deltas: every record has maxTimestamp. A batch that compaction emptied has n = 0 and no body.
@@ -29,21 +29,9 @@ from struct import Struct
 from warmlog_protocol.batch.column_data import Columns, data_bytes, empty_columns
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.batch.int_column import IntColumn, pack_ints, read_column
-from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress, repack
+from warmlog_protocol.codec.compression import Codec, compress, decompress, repack
 from warmlog_protocol.codec.memory import Piece, joined
 from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
-
-__all__ = [
-    "Columns",
-    "IntColumn",
-    "columns_bytes",
-    "decode_columns",
-    "encode_columns",
-    "encode_columns_in_pieces",
-    "read_times",
-    "repack_columns",
-    "unpack_columns",
-]
 
 HAS_KEYS = 1 << 0
 HAS_HEADERS = 1 << 1
@@ -127,35 +115,26 @@ def unpack_columns(header: BatchHeader, body: memoryview) -> memoryview:
     """Return the decompressed integer columns and data of a `body` that `columns_bytes` has checked."""
     _, size = _PREFIX.unpack_from(body)
     rest = body[_rest_position(header) :]
-    if header.codec is not Codec.NONE:
-        return decompress(header.codec, rest, size=size)
-    if len(rest) != size:
-        raise CorruptBatch(f"columns: {size} bytes expected, {len(rest)} found")
-    return rest
+    return decompress(header.codec, rest, size=size)
 
 
 def decode_columns(
-    header: BatchHeader,
-    body: memoryview,
-    *,
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-    column_type: type[IntColumn] = IntColumn,
-    unpacked: memoryview | None = None,
+    header: BatchHeader, body: memoryview, unpacked: memoryview, column_type: type[IntColumn] = IntColumn
 ) -> Columns:
-    """Return the columns in `body`, all of it checked, and read in place if it is not compressed.
+    """Return the columns in `body`, which `unpack_columns` has unpacked: all of it checked, and read in place.
 
-    Integers become columns of `column_type`; a subclass may check them faster. `unpacked` is the result of
-    `unpack_columns`, if it was called before. CorruptBatch for anything but the format above, and for a size or a
-    record count over the limit.
+    Integers become columns of `column_type`; a subclass may check them faster. CorruptBatch for anything but the format
+    above.
     """
     if not header.record_count:
         if len(body):
             raise CorruptBatch(f"no records, but a body of {len(body)} bytes")
         return empty_columns(header.base_timestamp_ms)
-    if unpacked is None:
-        columns_bytes(header, body, max_decompressed_bytes)
-        unpacked = unpack_columns(header, body)
-    delete_horizon_ms = _delete_horizon_ms(header, body)
+    delete_horizon_ms = None
+    if header.has_delete_horizon:
+        (delete_horizon_ms,) = _HORIZON.unpack_from(body, _PREFIX.size)
+        if delete_horizon_ms > _MAX_I64:
+            raise CorruptBatch(f"delete horizon {delete_horizon_ms} is no timestamp")
     columns, position = _read_int_columns(header, body[0], unpacked, column_type)
     columns.delete_horizon_ms = delete_horizon_ms
     _take_data(columns, unpacked, position)
@@ -180,15 +159,6 @@ def _add_column(parts: list[Piece], column: IntColumn) -> None:
 def _rest_position(header: BatchHeader) -> int:
     """The position at which the compressed part of a body begins."""
     return _PREFIX.size + (_HORIZON.size if header.has_delete_horizon else 0)
-
-
-def _delete_horizon_ms(header: BatchHeader, body: memoryview) -> int | None:
-    if not header.has_delete_horizon:
-        return None
-    (delete_horizon_ms,) = _HORIZON.unpack_from(body, _PREFIX.size)
-    if delete_horizon_ms > _MAX_I64:
-        raise CorruptBatch(f"delete horizon {delete_horizon_ms} is no timestamp")
-    return int(delete_horizon_ms)
 
 
 def _read_times(

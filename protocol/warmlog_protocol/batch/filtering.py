@@ -13,13 +13,11 @@ import sys
 from collections.abc import Sequence
 
 from warmlog_protocol.batch.batch import RecordBatch, empty_batch, seal_columns, seal_rows
-from warmlog_protocol.batch.column_data import Columns
 from warmlog_protocol.batch.columns import repack_columns
 from warmlog_protocol.batch.header import (
     CODEC_BITS,
     HEADER_BYTES,
     MAGIC_COLUMNS,
-    BatchHeader,
     seal_pieces,
 )
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, repack
@@ -43,7 +41,9 @@ def filter_batch(batch: RecordBatch, keep: Sequence[object], *, delete_horizon_m
     kept = columns if keeps_all else columns.select(keep)
     if delete_horizon_ms is not None:
         kept = kept.with_delete_horizon(delete_horizon_ms)
-    header = header._replace(max_timestamp_ms=_max_timestamp_ms(header, kept))
+    if not header.is_log_append_time:
+        largest_ms = kept.base_timestamp_ms + kept.timestamp_deltas_ms.largest()
+        header = header._replace(max_timestamp_ms=largest_ms)
     return seal_columns(header, kept) if header.magic == MAGIC_COLUMNS else seal_rows(header, kept)
 
 
@@ -71,10 +71,3 @@ def recompress_batch(
     if size_bytes > max_bytes:
         raise MessageTooLarge(f"a batch of {size_bytes} bytes after compression by {codec.label}")
     return b"".join(seal_pieces(header._replace(attributes=header.attributes & ~CODEC_BITS | codec), pieces))
-
-
-def _max_timestamp_ms(header: BatchHeader, kept: Columns) -> int:
-    """The largest timestamp; with append time the header's, which is every record's."""
-    if header.is_log_append_time:
-        return header.max_timestamp_ms
-    return kept.base_timestamp_ms + kept.timestamp_deltas_ms.largest()

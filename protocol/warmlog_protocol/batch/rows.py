@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from warmlog_protocol.batch.column_data import Columns, columns_of, empty_columns
 from warmlog_protocol.batch.header import BatchHeader
-from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress_rows, decompress_rows
+from warmlog_protocol.codec.compression import Codec, compress_rows
 from warmlog_protocol.codec.memory import LARGE_BYTES
 from warmlog_protocol.errors import CorruptBatch
 
@@ -75,25 +75,15 @@ def check_row_count(header: BatchHeader, max_decompressed_bytes: int) -> None:
         raise CorruptBatch(f"{header.record_count} records: too many for {max_decompressed_bytes} bytes")
 
 
-def decode_rows(
-    header: BatchHeader,
-    body: memoryview,
-    *,
-    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
-    unpacked: memoryview | None = None,
-) -> Columns:
-    """Return the records in `body` as columns, all of it checked, headers included.
+def decode_rows(header: BatchHeader, unpacked: memoryview) -> Columns:
+    """Return the records in a body, which was decompressed, as columns: all of it checked, headers included.
 
-    `unpacked` is the decompressed `body`, if known. CorruptBatch for anything but the format above, for offset deltas
-    that do not increase or exceed the last one, and for a body that is larger than the limit.
+    CorruptBatch for anything but the format above, and for offset deltas that do not increase or exceed the last one.
     """
     if not header.record_count:
-        if len(body):
-            raise CorruptBatch(f"no records, but a body of {len(body)} bytes")
+        if len(unpacked):
+            raise CorruptBatch(f"no records, but a body of {len(unpacked)} bytes")
         return empty_columns(header.base_timestamp_ms)
-    if unpacked is None:
-        check_row_count(header, max_decompressed_bytes)
-        unpacked = decompress_rows(header.codec, body, limit_bytes=max_decompressed_bytes)
     has_large_rows = len(unpacked) > max(LARGE_BYTES, header.record_count * LARGE_ROW_BYTES)
     rows: Iterator[Row[Any]] = read_rows(header, unpacked) if has_large_rows else read_rows(header, bytes(unpacked))
     timestamp_deltas, offset_deltas, keys, values, headers = zip(*rows, strict=True)

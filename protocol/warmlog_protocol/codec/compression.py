@@ -79,12 +79,12 @@ class Codec(IntEnum):
 
 def compress(codec: Codec, data: Buffer) -> bytes:
     """`data` compressed for columns; with NONE, `data` itself."""
-    return bytes(data if codec is Codec.NONE else _COMPRESS[codec](data))
+    return bytes(repack(codec, data, is_rows=False))
 
 
 def compress_rows(codec: Codec, data: bytes) -> bytes:
     """`data` compressed for rows. Differs from `compress` for snappy only, which Kafka frames."""
-    return data if codec is Codec.NONE else bytes(repack(codec, data, is_rows=True))
+    return bytes(repack(codec, data, is_rows=True))
 
 
 def repack(codec: Codec, data: Buffer, *, is_rows: bool) -> Buffer:
@@ -145,7 +145,10 @@ def _decompress_at_most(codec: Codec, data: Buffer, size: int) -> memoryview:
 def _decompress_snappy(data: memoryview, limit_bytes: int) -> memoryview:
     """The raw blocks of `data`, one after another, each of which begins with its decompressed size."""
     blocks = _xerial_blocks(data) if data[:8] == _XERIAL_MAGIC else [data]
-    sizes = [_raw_snappy_size(block) for block in blocks]
+    try:
+        sizes = [int(cramjam.snappy.decompress_raw_len(block)) for block in blocks]
+    except Exception as error:  # see _decompress_into
+        raise CorruptBatch(f"snappy body: {error}") from error
     size = sum(sizes)
     if size > limit_bytes:
         raise CorruptBatch(f"snappy body: {size - limit_bytes} bytes over the limit")
@@ -178,13 +181,6 @@ def _xerial_blocks(data: memoryview) -> list[memoryview]:
     if position != len(data):
         raise CorruptBatch("snappy body: stream header cut off")
     return blocks
-
-
-def _raw_snappy_size(block: memoryview) -> int:
-    try:
-        return int(cramjam.snappy.decompress_raw_len(block))
-    except Exception as error:  # see _decompress_into
-        raise CorruptBatch(f"snappy body: {error}") from error
 
 
 def _decompress_into(codec: Codec, data: Buffer, output: memoryview) -> int:

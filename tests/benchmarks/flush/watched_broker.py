@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from broker_process import BrokerProcess
 from warmlog_broker.__main__ import main
 from warmlog_broker.replica import flusher
-from warmlog_broker.replica import sync_strategy as disk_flush
+from warmlog_broker.storage.log import flush_plan as disk_flush
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 
 NOTES = "WATCH_NOTES"

@@ -7,9 +7,9 @@ from random import Random
 from benchmarks.storage.figures import Figure, timed
 from benchmarks.storage.logs import MAX_BATCH_BYTES, MIB, NOW_MS, drop, open_log
 from warmlog_broker.storage.cleaner.cleaner import Cleaning
-from warmlog_broker.storage.cleaner.sources import CleaningPace
+from warmlog_broker.storage.cleaner.throttle import CleaningPace
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.record.validation import check_batch
+from warmlog_broker.storage.log.validation import check_batch
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
 from warmlog_protocol.codec.compression import Codec
 

@@ -16,8 +16,8 @@ from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
+from warmlog_broker.storage.log.validation import CheckedBatch, check_batch
+from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_protocol.batch import HEADER_BYTES, encode_batch, placement_prefix
 from warmlog_protocol.batch.header import CRC_START
 

@@ -8,8 +8,7 @@ from uuid import UUID
 import pytest
 
 from warmlog_broker.replica.disk_space import DiskRoom
-from warmlog_broker.replica.high_watermark import CommitRule, only_replica
-from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replica.partition import CommitRule, Partition
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
@@ -63,7 +62,7 @@ def make_partition(tmp_path: Path) -> MakePartition:
         number: int = 0,
         leader_epoch: int = 0,
         *,
-        commit_rule: CommitRule = only_replica,
+        commit_rule: CommitRule | None = None,
         on_unloaded: Callable[[Partition], None] = lambda _: None,
         **settings: str,
     ) -> Partition:

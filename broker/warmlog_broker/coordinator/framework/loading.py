@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 from warmlog_broker.coordinator.framework.decision import Record, State
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.tasks import in_turns
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_broker.storage.segment.segment_indexes import LostIndex
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.batch.header import NO_OFFSET

@@ -27,7 +27,7 @@ from warmlog_broker.coordinator.framework.decision import Decision, State
 from warmlog_broker.coordinator.framework.key_order import KeyOrder
 from warmlog_broker.coordinator.framework.loading import load
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.storage.record.validation import sealed
+from warmlog_broker.storage.log.validation import sealed
 from warmlog_broker.topics.topics import InternalTopic, Topics
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import (

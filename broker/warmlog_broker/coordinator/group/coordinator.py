@@ -16,7 +16,6 @@ from functools import partial
 from msgspec.structs import replace
 
 from warmlog_broker.coordinator.framework.decision import Decision, PartitionId
-from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.framework.shard import Coordinator, ShardSurroundings
 from warmlog_broker.coordinator.group.decisions import membership, offsets
 from warmlog_broker.coordinator.group.decisions.records import KnownTopic
@@ -91,12 +90,12 @@ def _known(topic: Topic | None) -> KnownTopic | None:
 class GroupCoordinator:
     """The consumer groups of one broker."""
 
-    def __init__(self, around: Surroundings, holdings: Holdings) -> None:
+    def __init__(self, around: Surroundings) -> None:
         loop = asyncio.get_running_loop()
         config, topics, authorizer = around.config, around.topics, around.authorizer
         self._retention_now_ms = around.retention_now_ms
         self._config = config
-        self._limits = Limits(config, holdings.check)
+        self._limits = Limits(config, around.holdings.check)
         self._asks_for_rights = authorizer.is_on
         self.tasks = Tasks()
         self._topics_changed = asyncio.Event()
@@ -111,7 +110,7 @@ class GroupCoordinator:
         self._sessions = Sessions(
             around.timers, now_ms=self._steady_ms, now_s=loop.time, lines=around.lines, tasks=self.tasks
         )
-        self.targets = Targets(config, self._subscriptions, slices, self.tasks, holdings.check)
+        self.targets = Targets(config, self._subscriptions, slices, self.tasks, around.holdings.check)
         self._commits: dict[tuple[str, str], deque[int]] = {}
         """By group and member id: the numbers of the commits that are not decided or not durable yet, rising."""
         self.waits = Waits()
@@ -119,7 +118,7 @@ class GroupCoordinator:
         self._coordinator = Coordinator(
             TOPIC, config.group_coordinator_partitions, topics, ShardSurroundings(Groups, self, around.threads, now_ms)
         )
-        holdings.add_source(lambda: (shard.state.held for shard in self._coordinator.active))
+        around.holdings.add_source(lambda: (shard.state.held for shard in self._coordinator.active))
 
     def start(self) -> None:
         """Load what is there, and begin the duties."""

@@ -16,7 +16,6 @@ from functools import partial
 from typing import Concatenate, ParamSpec, TypeVar
 
 from warmlog_broker.coordinator.framework.decision import Decision, PartitionId
-from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.framework.shard import Coordinator, Shard, ShardSurroundings
 from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
 from warmlog_broker.coordinator.surroundings import Surroundings
@@ -60,12 +59,12 @@ _log = logging.getLogger(__name__)
 class TransactionCoordinator:
     """The transactional ids of one broker."""
 
-    def __init__(self, around: Surroundings, groups: GroupCoordinator, holdings: Holdings) -> None:
+    def __init__(self, around: Surroundings, groups: GroupCoordinator) -> None:
         self._topics = around.topics
         self._groups = groups
         self._producer_ids = around.producer_ids
         self._config = around.config
-        self._may_hold = holdings.check
+        self._may_hold = around.holdings.check
         self._timers = around.timers
         self.tasks = Tasks()
         self._deadlines: dict[str, tuple[TransactionShard, Timer]] = {}
@@ -83,7 +82,7 @@ class TransactionCoordinator:
             around.topics,
             ShardSurroundings(Transactions, self, around.threads, now_ms),
         )
-        holdings.add_source(lambda: (shard.state.held for shard in self._coordinator.active))
+        around.holdings.add_source(lambda: (shard.state.held for shard in self._coordinator.active))
 
     def start(self) -> None:
         """Load what is there, finish what was decided, and begin the duties."""

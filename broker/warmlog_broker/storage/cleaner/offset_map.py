@@ -13,7 +13,8 @@ from hashlib import blake2b
 from itertools import repeat
 
 from warmlog_broker.storage.cleaner.aborted_data import TransactionWalk
-from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment
+from warmlog_broker.storage.cleaner.sources import SourceSegment
+from warmlog_broker.storage.cleaner.throttle import CleaningPace
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_protocol.batch import Columns, RecordBatch
 from warmlog_protocol.batch.header import NO_OFFSET
@@ -55,10 +56,6 @@ class OffsetMap:
         """The last offset of each key, -1 for one that was not put."""
         return list(map(self._offsets.get, _short(keys), repeat(NO_OFFSET)))
 
-    def update_latest_offset(self, offset: int) -> None:
-        """The log is reflected up to `offset`: no record with a key came since the last one that was put."""
-        self.latest_offset = offset
-
 
 def _short(keys: Sequence[bytes]) -> Iterable[bytes]:
     if max(map(len, keys), default=0) < _DIGEST_BYTES:
@@ -80,7 +77,7 @@ def fill_map(
     is left out: it overwrites nothing. CorruptBatch if a batch is damaged.
     """
     transactions = TransactionWalk(aborted)
-    offsets.update_latest_offset(first_dirty_offset - 1)
+    offsets.latest_offset = first_dirty_offset - 1
     for source in sources:
         for batch in source.batches(pace, max_decompressed_bytes):
             if batch.header.is_control:
@@ -88,9 +85,9 @@ def fill_map(
             elif not transactions.is_aborted(batch.header) and not _put(batch, first_dirty_offset, offsets):
                 return offsets.latest_offset + 1
             if batch.last_offset >= first_dirty_offset:
-                offsets.update_latest_offset(batch.last_offset)
+                offsets.latest_offset = batch.last_offset
             pace.after(batch.size_bytes)
-        offsets.update_latest_offset(source.next_base_offset - 1)
+        offsets.latest_offset = source.next_base_offset - 1
     return offsets.latest_offset + 1
 
 

@@ -12,7 +12,7 @@ restored checkpoint), the whole log is dirty (KAFKA-9826: otherwise the same log
 effect).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -20,6 +20,7 @@ from warmlog_broker.storage.cleaner.sources import SourceSegment
 from warmlog_broker.storage.config import MAX_INT64, LogConfig
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_broker.storage.segment.segment_files import OFFSET_INDEX_KIND, TIME_INDEX_KIND
 
 
 class CleanableRange(Struct, frozen=True):
@@ -68,23 +69,23 @@ def cleanable_range(
     was_reset = not log_start_offset <= known_dirty_offset <= max(active_base, log_start_offset)
     first_dirty = log_start_offset if was_reset else known_dirty_offset
     closed = segments[:-1]
-    dirty_from = _floor(segments, first_dirty)
+    dirty_from = max(sum(segment.base_offset <= first_dirty for segment in segments) - 1, 0)
     first_uncleanable = _first_uncleanable(closed[dirty_from:], active_base, stable_offset, config, now_ms)
     first_uncleanable = max(first_uncleanable, first_dirty)
     dirty = [segment for segment in closed[dirty_from:] if segment.base_offset < first_uncleanable]
+    is_overdue = False
+    if config.max_compaction_lag_ms != MAX_INT64:
+        firsts = [segment.first_batch_timestamp_ms() for segment in dirty]
+        oldest_ms = min((first for first in firsts if first is not None and first > 0), default=now_ms)
+        is_overdue = oldest_ms < now_ms - config.max_compaction_lag_ms
     return CleanableRange(
         first_dirty_offset=first_dirty,
         first_uncleanable_offset=first_uncleanable,
         clean_bytes=sum(segment.size_bytes for segment in closed[:dirty_from]),
         dirty_bytes=sum(segment.size_bytes for segment in dirty),
-        is_overdue=_is_overdue(dirty, config, now_ms),
+        is_overdue=is_overdue,
         was_reset=was_reset,
     )
-
-
-def _floor(segments: Sequence[LogSegment], offset: int) -> int:
-    """The index of the segment that holds `offset`; 0 if it is below all."""
-    return max(sum(segment.base_offset <= offset for segment in segments) - 1, 0)
 
 
 def _first_uncleanable(
@@ -99,15 +100,6 @@ def _first_uncleanable(
         if lag_ms > 0 and segment.largest_timestamp_ms > now_ms - lag_ms:
             return segment.base_offset
     return active_base
-
-
-def _is_overdue(dirty: Iterable[LogSegment], config: LogConfig, now_ms: int) -> bool:
-    if config.max_compaction_lag_ms == MAX_INT64:
-        return False
-    firsts = [segment.first_batch_timestamp_ms() for segment in dirty]
-    return min((first for first in firsts if first is not None and first > 0), default=now_ms) < (
-        now_ms - config.max_compaction_lag_ms
-    )
 
 
 def group_segments(
@@ -131,7 +123,7 @@ def group_segments(
 def _fits(group: Sequence[SourceSegment], source: SourceSegment, max_bytes: int, max_index_bytes: int) -> bool:
     return (
         sum(one.size_bytes for one in group) + source.size_bytes <= max_bytes
-        and sum(one.offset_index_bytes for one in group) + source.offset_index_bytes <= max_index_bytes
-        and sum(one.time_index_bytes for one in group) + source.time_index_bytes <= max_index_bytes
+        and sum(one.index_bytes(OFFSET_INDEX_KIND) for one in (*group, source)) <= max_index_bytes
+        and sum(one.index_bytes(TIME_INDEX_KIND) for one in (*group, source)) <= max_index_bytes
         and (not source.size_bytes or source.next_base_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET)
     )

@@ -86,7 +86,8 @@ class CompactionRules:
         if not kept_records:
             return self._emptied(batch)._replace(dropped_without_key=without_key)
         horizon_ms = None
-        if columns.delete_horizon_ms is None and _keeps_tombstone(columns, keep):
+        tombstones = zip(keep, columns.value_lengths, strict=True) if columns.value_lengths.zeros() else ()
+        if columns.delete_horizon_ms is None and any(kept and not length for kept, length in tombstones):
             horizon_ms = self._new_horizon_ms
         if kept_records == columns.count and horizon_ms is None:
             return RetainedBatch(batch.buffer, kept_records)
@@ -159,9 +160,3 @@ def _count_dropped_without_key(columns: Columns, keep: list[bool]) -> int:
     if not key_lengths.zeros():
         return 0
     return sum(not kept and not length for kept, length in zip(keep, key_lengths, strict=True))
-
-
-def _keeps_tombstone(columns: Columns, keep: list[bool]) -> bool:
-    if not columns.value_lengths.zeros():
-        return False
-    return any(kept and not length for kept, length in zip(keep, columns.value_lengths, strict=True))

@@ -1,4 +1,4 @@
-"""The segments that a compaction reads, and the pace at which it does.
+"""The segments that a compaction reads.
 
 They are closed segments, which are no longer written to. The compacting thread opens each by its path when its turn
 comes, and uses none of the log's own objects, which belong to another thread. A segment that is gone was deleted or cut
@@ -8,51 +8,14 @@ off meanwhile: then the compaction is cancelled.
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from threading import Event
 
 from msgspec import Struct
 
-from warmlog_broker.storage.cleaner.throttle import Throttle, Turns
-from warmlog_broker.storage.config import UNLIMITED
+from warmlog_broker.storage.cleaner.throttle import CleaningAborted, CleaningPace
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
-from warmlog_broker.storage.record.batch_chain import chain, pread_exactly
+from warmlog_broker.storage.segment.file_records import chain, pread_exactly
 from warmlog_protocol.batch import RecordBatch, read_batch
-from warmlog_protocol.errors import WarmlogError
-
-
-class CleaningAborted(WarmlogError):
-    """The log was deleted, cut, closed or changed while it was compacted. No file is left over."""
-
-
-class CleaningPace:
-    """How fast a compaction may go, and whether it continues."""
-
-    def __init__(self, bytes_per_second: int = UNLIMITED) -> None:
-        self.bytes = 0
-        """Read and written."""
-        self._stop = Event()
-        self._throttle = Throttle(bytes_per_second)
-        self._turns = Turns()
-
-    @property
-    def is_stopped(self) -> bool:
-        return self._stop.is_set()
-
-    def stop(self) -> None:
-        """Cancel the compaction, from any thread: it ends at its next batch."""
-        self._stop.set()
-
-    def after(self, size_bytes: int) -> None:
-        """Note what was read or written, and wait if that was too fast. CleaningAborted if it is cancelled."""
-        self.check()
-        self.bytes += size_bytes
-        self._throttle.note(size_bytes, self.check)
-        self._turns.rest()
-
-    def check(self) -> None:
-        if self._stop.is_set():
-            raise CleaningAborted("the compaction was cancelled")
 
 
 class SourceSegment(Struct, frozen=True):
@@ -64,13 +27,12 @@ class SourceSegment(Struct, frozen=True):
     next_base_offset: int
     size_bytes: int
 
-    @property
-    def offset_index_bytes(self) -> int:
-        return _size_of(self.path.with_suffix(".index"))
-
-    @property
-    def time_index_bytes(self) -> int:
-        return _size_of(self.path.with_suffix(".timeindex"))
+    def index_bytes(self, kind: str) -> int:
+        """The size of its index of that kind, 0 without one."""
+        try:
+            return self.path.with_suffix(kind).stat().st_size
+        except FileNotFoundError:
+            return 0
 
     @property
     def modified_ns(self) -> int:
@@ -102,10 +64,3 @@ def read_aborted(paths: Iterable[Path], open_files: OpenFiles) -> list[AbortedTx
         finally:
             index.close_handles()
     return aborted
-
-
-def _size_of(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0

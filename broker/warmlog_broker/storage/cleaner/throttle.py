@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable
+from threading import Event
 
 from warmlog_broker.storage.config import UNLIMITED
+from warmlog_protocol.errors import WarmlogError
 
 LONGEST_SLEEP_S = 0.1
 """Sleeps are cut into pieces, so that a waiting compaction can be cancelled."""
@@ -11,33 +13,57 @@ TURN_S = 0.0005
 LONGEST_REST_S = 0.005
 
 
-class Throttle:
-    """A budget that grows with time. Unused time is no credit: a pause is not followed by a burst."""
+class CleaningAborted(WarmlogError):
+    """The log was deleted, cut, closed or changed while it was compacted. No file is left over."""
+
+
+class CleaningPace:
+    """How fast a compaction may go, and whether it continues.
+
+    Its budget of bytes grows with time. Unused time is no credit: a pause is not followed by a burst.
+    """
 
     def __init__(
         self,
-        bytes_per_second: int,
+        bytes_per_second: int = UNLIMITED,
         *,
         now_s: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """-1 for no limit."""
+        self.bytes = 0
+        """Read and written."""
         self._rate = bytes_per_second
         self._now_s = now_s
         self._sleep = sleep
         self._free_s = now_s()
         """When the rate allows what was noted so far."""
+        self._stop = Event()
+        self._turns = Turns()
 
-    def note(self, size_bytes: int, check: Callable[[], None]) -> None:
-        """Note what was read or written, and wait until the rate allows it. `check` is called between sleeps."""
-        if self._rate == UNLIMITED:
-            return
-        now_s = self._now_s()
-        self._free_s = max(self._free_s, now_s) + size_bytes / self._rate
-        while (wait_s := self._free_s - now_s) > 0:
-            self._sleep(min(wait_s, LONGEST_SLEEP_S))
-            check()
+    @property
+    def is_stopped(self) -> bool:
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Cancel the compaction, from any thread: it ends at its next batch."""
+        self._stop.set()
+
+    def after(self, size_bytes: int) -> None:
+        """Note what was read or written, and wait if that was too fast. CleaningAborted if it is cancelled."""
+        self.check()
+        self.bytes += size_bytes
+        if self._rate != UNLIMITED:
             now_s = self._now_s()
+            self._free_s = max(self._free_s, now_s) + size_bytes / self._rate
+            while (wait_s := self._free_s - now_s) > 0:
+                self._sleep(min(wait_s, LONGEST_SLEEP_S))
+                self.check()
+                now_s = self._now_s()
+        self._turns.rest()
+
+    def check(self) -> None:
+        if self._stop.is_set():
+            raise CleaningAborted("the compaction was cancelled")
 
 
 class Turns:

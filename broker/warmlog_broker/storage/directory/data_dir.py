@@ -23,7 +23,6 @@ A broker may have several data directories, each with its own set of these files
 the partitions on it.
 """
 
-import json
 import logging
 import os
 from collections.abc import Iterator, Mapping
@@ -32,6 +31,8 @@ from errno import ENOSPC, EROFS, ESTALE
 from pathlib import Path
 from typing import NamedTuple, Self
 from uuid import UUID, uuid4
+
+import msgspec
 
 from warmlog_broker.storage.directory.dir_lock import LOCK_NAME, DirectoryLocked, lock_for_broker
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets, write_offsets
@@ -73,6 +74,13 @@ RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
+CHECKPOINTS = {
+    RECOVERY_POINTS_NAME: "every log is checked from its beginning",
+    LOG_STARTS_NAME: "logs begin with their first segment",
+    HIGH_WATERMARKS_NAME: "high watermarks begin at the log start",
+    CLEANER_OFFSETS_NAME: "compaction begins at the log starts",
+}
+"""The file of each of `LogOffsets`, and what follows if it is damaged."""
 
 PROBE_NAME = ".probe"
 KAFKA_PROPERTIES_NAME = "meta.properties"
@@ -90,6 +98,11 @@ class LogOffsets(NamedTuple):
 class CleanEnd(NamedTuple):
     end_offset: int
     active_segment_bytes: int
+
+
+class _CleanMarker(msgspec.Struct):
+    version: int
+    logs: dict[str, CleanEnd]
 
 
 class StoredState(NamedTuple):
@@ -116,10 +129,8 @@ class DataDirectory:
         self._lock_descriptor = lock_descriptor
         self._format: DirectoryFormat | None = None
         self._clean_ends: dict[TopicPartition, CleanEnd] | None = None
-        self._recovery_points: dict[TopicPartition, int] = {}
-        self._log_starts: dict[TopicPartition, int] = {}
-        self._high_watermarks: dict[TopicPartition, int] = {}
-        self._cleaner_offsets: dict[TopicPartition, int] = {}
+        self._stored: list[dict[TopicPartition, int]] = [{} for _ in CHECKPOINTS]
+        """The content of each checkpoint."""
         self.last_written_ms: int | None = None
         """Wall-clock time of the last checkpoint or clean stop; None without any."""
 
@@ -151,15 +162,10 @@ class DataDirectory:
     def take_over(self, cluster_id: str | None, known_id: UUID | None = None) -> None:
         """Assign the directory to the cluster (None: leave it), read its state and delete the clean-shutdown marker.
 
-        A directory without an id gets `known_id`, or a new one. ForeignDirectory if it belongs to another cluster,
+        The caller has checked that it belongs to no other one. A directory without an id gets `known_id`, or a new one.
         DataDirectoryError from the disk.
         """
         found = self.format
-        if cluster_id is not None and found.cluster_id not in (None, cluster_id):
-            raise ForeignDirectory(
-                f"{self.path} belongs to the cluster {found.cluster_id}, but this broker to the cluster {cluster_id}: "
-                f"check that it is the right disk. Nothing was changed"
-            )
         with _as_directory_error(self.path):
             wanted = DirectoryFormat(cluster_id or found.cluster_id, found.directory_id or known_id or uuid4())
             if self._format != wanted:
@@ -215,12 +221,7 @@ class DataDirectory:
 
     def stored_state(self, key: TopicPartition) -> StoredState:
         """The state of one log by the checkpoints and the marker that `take_over` has read."""
-        offsets = LogOffsets(
-            self._recovery_points.get(key, 0),
-            self._log_starts.get(key, 0),
-            self._high_watermarks.get(key, 0),
-            self._cleaner_offsets.get(key, 0),
-        )
+        offsets = LogOffsets(*(stored.get(key, 0) for stored in self._stored))
         clean_end = (self._clean_ends or {}).get(key)
         if clean_end is not None and clean_end.end_offset != offsets.recovery_point:
             logger.warning(
@@ -231,11 +232,11 @@ class DataDirectory:
 
     def knows_start(self, key: TopicPartition) -> bool:
         """Whether a checkpoint has the log start: a first segment above it means that earlier ones are lost."""
-        return key in self._log_starts
+        return key in self._stored[1]
 
     def stored_offsets(self) -> dict[TopicPartition, LogOffsets]:
         """The checkpointed offsets of the partitions whose directories exist."""
-        known = self._recovery_points.keys() | self._log_starts.keys() | self._high_watermarks.keys()
+        known = set[TopicPartition]().union(*self._stored[:3])
         if not known:
             return {}
         return {key: self.stored_state(key).offsets for key in self.partitions() if key in known}
@@ -262,13 +263,12 @@ class DataDirectory:
         or is another one now.
         """
         self.check()
-        write_offsets(self.path / RECOVERY_POINTS_NAME, {key: log.recovery_point for key, log in logs.items()})
-        write_offsets(self.path / LOG_STARTS_NAME, {key: log.log_start_offset for key, log in logs.items()})
-        write_offsets(self.path / HIGH_WATERMARKS_NAME, {key: log.high_watermark for key, log in logs.items()})
+        for number, name in enumerate([RECOVERY_POINTS_NAME, LOG_STARTS_NAME, HIGH_WATERMARKS_NAME]):
+            write_offsets(self.path / name, {key: log[number] for key, log in logs.items()})
         cleaned = {key: log.first_dirty_offset for key, log in logs.items() if log.first_dirty_offset}
-        if cleaned != self._cleaner_offsets:
+        if cleaned != self._stored[3]:
             write_offsets(self.path / CLEANER_OFFSETS_NAME, cleaned)
-            self._cleaner_offsets = cleaned
+            self._stored[3] = cleaned
 
     def mark_clean(self, ends: Mapping[TopicPartition, CleanEnd]) -> None:
         """Write the clean-shutdown marker: the last step of a clean stop, after `write_checkpoints`.
@@ -277,9 +277,8 @@ class DataDirectory:
         the disk refuses, or is another one now.
         """
         self.check()
-        logs = {key.directory_name: list(end) for key, end in ends.items()}
-        marker = json.dumps({"version": _MARKER_VERSION, "logs": logs})
-        replace_file(self.path / CLEAN_MARKER_NAME, marker.encode())
+        marker = _CleanMarker(_MARKER_VERSION, {key.directory_name: end for key, end in ends.items()})
+        replace_file(self.path / CLEAN_MARKER_NAME, msgspec.json.encode(marker))
 
     def close(self) -> None:
         """Release the lock. Another process may use the directory afterwards."""
@@ -298,23 +297,14 @@ class DataDirectory:
                 yield name, path
 
     def _read_state(self) -> None:
-        self.last_written_ms = self._find_last_written()
-        self._clean_ends = self._take_clean_marker()
-        self._recovery_points = self._read_checkpoint(RECOVERY_POINTS_NAME, "every log is checked from its beginning")
-        self._log_starts = self._read_checkpoint(LOG_STARTS_NAME, "logs begin with their first segment")
-        self._high_watermarks = self._read_checkpoint(HIGH_WATERMARKS_NAME, "high watermarks begin at the log start")
-        self._cleaner_offsets = self._read_checkpoint(CLEANER_OFFSETS_NAME, "compaction begins at the log starts")
-
-    def _find_last_written(self) -> int | None:
         files = [path for name in (CLEAN_MARKER_NAME, RECOVERY_POINTS_NAME) if (path := self.path / name).exists()]
-        return max((path.stat().st_mtime_ns // 1_000_000 for path in files), default=None)
-
-    def _read_checkpoint(self, name: str, consequence: str) -> dict[TopicPartition, int]:
-        try:
-            return read_offsets(self.path / name)
-        except StorageError as error:
-            logger.warning("checkpoint damaged, %s: %s", consequence, error)
-            return {}
+        self.last_written_ms = max((path.stat().st_mtime_ns // 1_000_000 for path in files), default=None)
+        self._clean_ends = self._take_clean_marker()
+        for number, (name, consequence) in enumerate(CHECKPOINTS.items()):
+            try:
+                self._stored[number] = read_offsets(self.path / name)
+            except StorageError as error:
+                logger.warning("checkpoint damaged, %s: %s", consequence, error)
 
     def _take_clean_marker(self) -> dict[TopicPartition, CleanEnd] | None:
         """Read the marker, then delete it; None if there is none or it is damaged."""
@@ -325,11 +315,20 @@ class DataDirectory:
             return None
         path.unlink()
         sync_directory(self.path)
+        ends = {}
         try:
-            return _parse_marker(content)
-        except (ValueError, TypeError, AttributeError) as error:
+            marker = msgspec.json.decode(content, type=_CleanMarker)
+            if marker.version != _MARKER_VERSION:
+                raise ValueError(f"expected version {_MARKER_VERSION}, found {marker.version!r}")
+            for directory_name, end in marker.logs.items():
+                name = parse_directory_name(directory_name)
+                if name is None:
+                    raise ValueError(f"{directory_name!r} is not the name of a partition's directory")
+                ends[name.topic_partition] = end
+        except (ValueError, msgspec.MsgspecError) as error:
             logger.warning("%s is damaged, logs are checked as after a crash: %s", path, error)
             return None
+        return ends
 
 
 def remove_deleted_partition(path: Path) -> None:
@@ -340,19 +339,6 @@ def remove_deleted_partition(path: Path) -> None:
     import shutil  # slow to import
 
     shutil.rmtree(path)
-
-
-def _parse_marker(content: bytes) -> dict[TopicPartition, CleanEnd]:
-    marker = json.loads(content)
-    if marker.get("version") != _MARKER_VERSION:
-        raise ValueError(f"expected version {_MARKER_VERSION}, found {marker.get('version')!r}")
-    ends = {}
-    for directory_name, (end_offset, active_segment_bytes) in marker.get("logs", {}).items():
-        name = parse_directory_name(directory_name)
-        if name is None:
-            raise ValueError(f"{directory_name!r} is not the name of a partition's directory")
-        ends[name.topic_partition] = CleanEnd(int(end_offset), int(active_segment_bytes))
-    return ends
 
 
 @contextmanager

@@ -26,15 +26,14 @@ import mmap
 import os
 from abc import abstractmethod
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from struct import Struct
 from typing import ClassVar, Generic, NamedTuple, NoReturn, Self, TypeVar
 
 from warmlog_broker.storage.index.search import Probe, warm_cold_search
-from warmlog_broker.storage.io.managed_file import ManagedFile
-from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.io.open_files import ManagedFile, OpenFiles
 from warmlog_protocol.errors import WarmlogError
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
@@ -449,14 +448,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         if self.entries == 1:
             return
         self.is_padded = True
-        low, high = 0, self.entries - 1
-        while low < high:
-            middle = (low + high) // 2
-            if self._is_zero(middle):
-                high = middle
-            else:
-                low = middle + 1
-        self.entries = self._written = low
+        self.entries = self._written = bisect_left(range(self.entries), True, key=self._is_zero)
 
     def _is_zero(self, slot: int) -> bool:
         return self._unpack(self._mapped(), slot * self.entry_bytes) == (0, 0)

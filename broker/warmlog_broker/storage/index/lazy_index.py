@@ -7,14 +7,12 @@ tens of minutes. Until `get` is called there is only a path, and renaming, delet
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from warmlog_broker.storage.index.abstract_index import AbstractIndex
-from warmlog_broker.storage.io.managed_file import HasPath
-from warmlog_broker.storage.io.open_files import ClosedFile
+from warmlog_broker.storage.io.open_files import ClosedFile, NamedFile
 
 Index = TypeVar("Index", bound=AbstractIndex[Any])
 
@@ -22,7 +20,7 @@ _OPENING = threading.Lock()
 """Held while any index is opened: two threads that ask for one get the same object (KAFKA-9156)."""
 
 
-class LazyIndex(HasPath, Generic[Index]):
+class LazyIndex(NamedFile, Generic[Index]):
     """A path, and from the first `get` on the index there."""
 
     __slots__ = ("_open_index", "entry_bytes", "is_closed", "loaded")
@@ -57,11 +55,6 @@ class LazyIndex(HasPath, Generic[Index]):
         except FileNotFoundError:
             return 0
 
-    def rename_to(self, path: Path) -> None:
-        with suppress(FileNotFoundError):
-            self.path.replace(path)
-        self.moved_to(path)
-
     def moved_to(self, path: Path) -> None:
         self._path = path
         if self.loaded is not None:
@@ -72,17 +65,6 @@ class LazyIndex(HasPath, Generic[Index]):
         index, self.loaded = self.loaded, None
         if index is not None:
             index.close_handles()
-
-    def delete(self) -> bool:
-        """Unmap and unlink; False if there was no file."""
-        self.is_closed = True
-        if self.loaded is not None:
-            return self.loaded.delete()
-        try:
-            self.path.unlink()
-        except FileNotFoundError:
-            return False
-        return True
 
     def close(self) -> None:
         """Trim and unmap an open index; it is not opened for this. Closing again is harmless."""

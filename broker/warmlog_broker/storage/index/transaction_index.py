@@ -27,6 +27,7 @@ leaves the file as it was.
 
 import errno
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -35,8 +36,7 @@ from typing import NamedTuple, Self
 
 from warmlog_broker.storage.index.abstract_index import CorruptIndex, InvalidIndexOffset
 from warmlog_broker.storage.io.durable_files import replace_file
-from warmlog_broker.storage.io.managed_file import ManagedFile
-from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
+from warmlog_broker.storage.io.open_files import ManagedFile, OpenFile, OpenFiles
 
 VERSION = 0
 
@@ -104,7 +104,12 @@ class TransactionIndex(ManagedFile):
     @property
     def entries(self) -> int:
         if self._entries < 0:
-            self._look_at_file()
+            try:
+                size_bytes = self.open_file().size_bytes
+            except FileNotFoundError:
+                size_bytes = 0
+            self._entries, torn_bytes = divmod(size_bytes, ENTRY_BYTES)
+            self._has_torn_tail = torn_bytes > 0
         return self._entries
 
     @property
@@ -196,6 +201,7 @@ class TransactionIndex(ManagedFile):
         self._last = None
         if self.file_exists():
             self._remove()
+        self._synced_writes = self.writes
 
     def replace(self, aborted: Iterable[AbortedTxn]) -> None:
         """Replace all entries, durably, and mark the index as verified; a crash leaves the old entries or these."""
@@ -231,10 +237,6 @@ class TransactionIndex(ManagedFile):
 
     # Flushing
 
-    @property
-    def has_unsynced_writes(self) -> bool:
-        return self.writes != self._synced_writes and self.entries > 0
-
     def flush(self) -> None:
         """Make the entries durable; the name of a new file needs a sync of the directory."""
         writes = self.writes
@@ -244,34 +246,14 @@ class TransactionIndex(ManagedFile):
 
     # The file
 
-    def rename_to(self, path: Path) -> None:
-        with suppress(FileNotFoundError):
-            self.path.replace(path)
-        self._path = path
-
     def close(self) -> None:
         """Close; nothing is synced. Closing again is harmless, and an append opens it again."""
         self._open_files.discard(self)
         self.let_go()
 
-    def _look_at_file(self) -> None:
-        try:
-            size_bytes = self.open_file().size_bytes
-        except FileNotFoundError:
-            size_bytes = 0
-        self._entries, torn_bytes = divmod(size_bytes, ENTRY_BYTES)
-        self._has_torn_tail = torn_bytes > 0
-
     def _first_slot_from(self, offset: int) -> int:
         """The first entry whose last offset is `offset` or greater; the number of entries if there is none."""
-        low, high = 0, self.entries
-        while low < high:
-            middle = (low + high) // 2
-            if self.entry(middle).last_offset < offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return bisect_left(range(self.entries), offset, key=lambda slot: self.entry(slot).last_offset)
 
     def _read(self, slot: int, end: int) -> Iterator[AbortedTxn]:
         position, end_position = slot * ENTRY_BYTES, end * ENTRY_BYTES
@@ -333,4 +315,4 @@ class TransactionIndex(ManagedFile):
         self.close()
         self.path.unlink(missing_ok=True)
         self._has_torn_tail = False
-        self.writes += 1
+        self._synced_writes = self.writes  # there is no file to sync

@@ -9,7 +9,7 @@ EROFS                            disk is read-only        read as before, refuse
 any other: EIO, ENODEV, EACCES … disk has failed          offline if it was a write; StorageError
 ===============================  =======================  ===========================================================
 
-EINTR is missing because Python retries its calls (PEP 475) and `sync_strategy` retries `syncfs`. A sync that fails ends
+EINTR is missing because Python retries its calls (PEP 475) and `flush_plan` retries `syncfs`. A sync that fails ends
 the log whatever the errno, because the kernel then marks the pages as clean. Only a sync that never began, because its
 file could not be opened, is retried (SyncNotBegun).
 """

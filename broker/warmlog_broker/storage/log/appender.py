@@ -1,20 +1,38 @@
 """Appending to one log: what is decided before a batch is written, and what is known after.
 
-Offsets are assigned here, so a refused batch leaves no trace: every check comes before `LocalLog.write`, and the log
-end moves right after it.
+A leader assigns offsets, so a refused batch leaves no trace: every check comes before `LocalLog.write`, and the log end
+moves right after it.
+
+A follower copies its leader's batches as they come, several in one buffer, with their offsets and leader epochs. The
+leader has checked sequences, timestamps, max.message.bytes and segment.bytes, perhaps with other settings
+(KAFKA-17375); they are not checked again. The checks are for what keeps the copy a log: whole batches with a correct
+CRC, offsets that rise and begin at or after the log end, leader epochs that do not fall. Offsets may have gaps, as in a
+compacted log (`partition_files`). A partial batch at the end of the buffer, which a fetch with a size limit returns, is
+left out.
 """
 
+from contextlib import suppress
 from typing import NamedTuple
 
-from warmlog_broker.storage.log.bounds import LogBounds
+from warmlog_broker.storage.directory.partition_files import note_gaps
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.producer.duplicates import find_duplicate
-from warmlog_broker.storage.producer.producer_state import RememberedBatch
+from warmlog_broker.storage.log.validation import CheckedBatch, check_fits_segment, check_timestamps, sealed, stamp
+from warmlog_broker.storage.producer.duplicates import find_forgotten
+from warmlog_broker.storage.producer.producer_state import ForgottenSequence
+from warmlog_broker.storage.producer.replay import read_marker
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
-from warmlog_broker.storage.record.validation import CheckedBatch, check_fits_segment, check_timestamps, sealed, stamp
 from warmlog_protocol.batch import ControlType, EndTxnMarker, encode_end_txn_marker
-from warmlog_protocol.batch.header import CRC_START, NO_TIMESTAMP, placement_prefix
-from warmlog_protocol.errors import CorruptBatch
+from warmlog_protocol.batch.header import (
+    CRC_START,
+    HEADER_BYTES,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    placement_prefix,
+    read_header,
+)
+from warmlog_protocol.codec.crc32c import crc32c
+from warmlog_protocol.errors import CorruptBatch, FencedLeaderEpoch, WarmlogError
 
 _new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at each append
 
@@ -34,15 +52,11 @@ class LogAppender:
 
     __slots__ = ("_bounds", "_local", "_producers", "last_append_time_ms")
 
-    def __init__(self, local: LocalLog, bounds: LogBounds) -> None:
+    def __init__(self, local: LocalLog) -> None:
         self._local = local
-        self._bounds = bounds
+        self._bounds = local.bounds
         self._producers = local.producers
         self.last_append_time_ms = NO_TIMESTAMP
-
-    def take_over(self, original: "LogAppender") -> None:
-        """Take over the last time of appending of `original`, of whose log this one is a copy."""
-        self.last_append_time_ms = original.last_append_time_ms
 
     def append_as_leader(
         self, batch: CheckedBatch, *, leader_epoch: int, now_ms: int, guard: VerificationGuard = NO_GUARD
@@ -62,16 +76,16 @@ class LogAppender:
         header = batch.header
         has_producer = header.producer_id >= 0
         if has_producer:
-            duplicate = find_duplicate(
-                self._producers,
-                header,
-                local.segments,
-                self._bounds.log_start_offset,
-                guard,
-                may_have_gaps=local.may_have_gaps,
-            )
+            try:
+                duplicate = self._producers.check(header, guard)
+            except ForgottenSequence as error:
+                duplicate = find_forgotten(
+                    error, header, local.segments, self._bounds.log_start_offset, may_have_gaps=local.may_have_gaps
+                )
             if duplicate is not None:
-                return self._original(duplicate)
+                stored_ms = duplicate.timestamp_ms if config.takes_append_time else NO_TIMESTAMP
+                log_start_offset = self._bounds.log_start_offset
+                return AppendInfo(duplicate.first_offset, duplicate.last_offset, stored_ms, log_start_offset, True)
         append_time_ms = NO_TIMESTAMP
         if config.takes_append_time:
             append_time_ms = self._take_append_time(now_ms)
@@ -126,23 +140,121 @@ class LogAppender:
         return AppendInfo(first_offset, first_offset, NO_TIMESTAMP, self._bounds.log_start_offset, is_duplicate=False)
 
     def _take_append_time(self, now_ms: int) -> int:
-        """The time to stamp a batch with: the clock's, or the last batch's if the clock has gone back since then."""
+        """The time to stamp a batch with: the clock's, or the last batch's if the clock has gone back since then.
+
+        That of a log that was opened is the largest timestamp of its last segment that has records, if it is known.
+        """
         if self.last_append_time_ms == NO_TIMESTAMP:
-            self.last_append_time_ms = self._latest_timestamp_ms()
+            local = self._local
+            segment = local.active if local.active.size_bytes else local.segments.lower(local.active.base_offset)
+            try:
+                with suppress(CorruptBatch):
+                    self.last_append_time_ms = NO_TIMESTAMP if segment is None else segment.max_timestamp_ms
+            except OSError as error:
+                raise local.write_error("append", error) from error
         self.last_append_time_ms = max(now_ms, self.last_append_time_ms)
         return self.last_append_time_ms
 
-    def _latest_timestamp_ms(self) -> int:
-        """The largest timestamp of the last segment that has records; -1 if there is none, or it is unknown."""
-        local = self._local
-        segment = local.active if local.active.size_bytes else local.segments.lower(local.active.base_offset)
-        try:
-            return NO_TIMESTAMP if segment is None else segment.max_timestamp_ms
-        except CorruptBatch:
-            return NO_TIMESTAMP
-        except OSError as error:
-            raise local.write_error("append", error) from error
 
-    def _original(self, batch: RememberedBatch) -> AppendInfo:
-        append_time_ms = batch.timestamp_ms if self._local.factory.config.takes_append_time else NO_TIMESTAMP
-        return AppendInfo(batch.first_offset, batch.last_offset, append_time_ms, self._bounds.log_start_offset, True)
+class OffsetsOutOfOrder(WarmlogError):
+    """The offsets of batches in one buffer do not rise."""
+
+
+class UnexpectedAppendOffset(WarmlogError):
+    """The batches begin below the log end: they were appended before, or the logs have diverged."""
+
+    def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
+        super().__init__(message)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+class CopiedBatch(NamedTuple):
+    """A batch as it is in another log: its first 21 bytes and the rest."""
+
+    header: BatchHeader
+    prefix: bytes
+    covered: memoryview
+
+
+def read_copied(batches: Buffer, log_end_offset: int, *, name: str) -> list[CopiedBatch]:
+    """Return the whole batches in a buffer, checked. CorruptBatch, OffsetsOutOfOrder or UnexpectedAppendOffset."""
+    view = memoryview(batches)
+    found: list[CopiedBatch] = []
+    position, previous_offset = 0, -1
+    while len(view) - position >= HEADER_BYTES:
+        header = read_header(view[position : position + HEADER_BYTES])
+        end = position + header.size_bytes
+        if end > len(view):
+            break
+        what = f"{name}: the batch at offset {header.base_offset}"
+        covered = view[position + CRC_START : end]
+        crc = crc32c(covered)
+        if crc != header.crc:
+            raise CorruptBatch(f"{what}: CRC {header.crc:#010x} expected, {crc:#010x} found")
+        if header.base_offset <= previous_offset or header.last_offset_delta < 0:
+            raise OffsetsOutOfOrder(f"{what}, up to {header.last_offset}, follows offset {previous_offset}")
+        found.append(CopiedBatch(header, bytes(view[position : position + CRC_START]), covered))
+        position, previous_offset = end, header.last_offset
+    if found and found[0].header.base_offset < log_end_offset:
+        first, last = found[0].header.base_offset, previous_offset
+        raise UnexpectedAppendOffset(
+            f"{name}: offsets {first} to {last}, expected from the log end {log_end_offset} on", first, last
+        )
+    return found
+
+
+class FollowerAppender:
+    """The appends to one log that is a copy."""
+
+    __slots__ = ("_bounds", "_epochs", "_local", "_producers")
+
+    def __init__(self, local: LocalLog) -> None:
+        self._local = local
+        self._bounds = local.bounds
+        self._epochs = local.epochs
+        self._producers = local.producers
+
+    def append(self, batches: Buffer, *, now_ms: int) -> AppendInfo:
+        """Append what another log has, unchanged: whole batches with their offsets and leader epochs.
+
+        Not durable on return; the high watermark stays. Raises CorruptBatch, OffsetsOutOfOrder (within the buffer),
+        UnexpectedAppendOffset (below the log end) or FencedLeaderEpoch, and nothing was appended; or StorageError, and
+        then batches may have been appended: the log end says which.
+        """
+        local = self._local
+        local.check_online()
+        copied = read_copied(batches, local.log_end_offset, name=local.key.directory_name)
+        latest = self._epochs.latest_epoch
+        for header, _, _ in copied:
+            if header.partition_leader_epoch < latest:  # recovery would take what follows for damage
+                raise FencedLeaderEpoch(
+                    f"{local.key.directory_name}: the batch at offset {header.base_offset} has leader epoch "
+                    f"{header.partition_leader_epoch}, expected {latest} or a newer one"
+                )
+            latest = header.partition_leader_epoch
+        first_offset = copied[0].header.base_offset if copied else local.log_end_offset
+        for batch in copied:
+            self._append(batch, now_ms)
+        last_offset, log_start_offset = local.log_end_offset - 1, self._bounds.log_start_offset
+        return AppendInfo(first_offset, last_offset, NO_TIMESTAMP, log_start_offset, is_duplicate=False)
+
+    def _append(self, batch: CopiedBatch, now_ms: int) -> None:
+        local, (header, prefix, covered) = self._local, batch
+        if header.base_offset > local.log_end_offset and not local.has_gaps:
+            try:
+                note_gaps(local.directory)
+            except OSError as error:
+                raise local.write_error("append", error) from error
+            local.has_gaps = True
+        first_offset, leader_epoch = header.base_offset, header.partition_leader_epoch
+        marker = read_marker(header, lambda: b"".join((prefix, covered)))
+        if marker is not None:
+            local.write_marker(header, marker, prefix, covered, leader_epoch, now_ms)
+            return
+        local.write(header, prefix, covered, first_offset, leader_epoch, now_ms)
+        if not header.is_control:
+            try:
+                self._producers.replay(header, now_ms)
+            except MemoryError as error:
+                raise local.cannot_remember() from error

@@ -8,34 +8,27 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_broker.storage.segment.segment_files import TRANSACTION_INDEX_KIND
 from warmlog_broker.storage.segment.segment_swap import Replacement
 
 if TYPE_CHECKING:
-    from warmlog_broker.storage.cleaner.cleaner import CleaningTask
+    from warmlog_broker.storage.cleaner.cleaner import CleaningTask, Rewritten
     from warmlog_broker.storage.cleaner.plan import CleanableRange
-    from warmlog_broker.storage.cleaner.rewriter import Rewritten
-    from warmlog_broker.storage.cleaner.sources import CleaningPace
+    from warmlog_broker.storage.cleaner.throttle import CleaningPace
 
 
 class LogCompaction:
     """What one log offers to the cleaner."""
 
-    def __init__(self, local: LocalLog, bounds: LogBounds, first_dirty_offset: int) -> None:
+    def __init__(self, local: LocalLog, first_dirty_offset: int) -> None:
         self.first_dirty_offset = first_dirty_offset
         """Where the last compaction ended, for the checkpoint; 0 before the first."""
         self.compacted_below = first_dirty_offset
         """There may be gaps between offsets below this."""
         self._local = local
-        self._bounds = bounds
+        self._bounds = local.bounds
         self._pace: CleaningPace | None = None
-
-    def take_over(self, original: "LogCompaction") -> None:
-        """Take over where `original`, of whose log this one is a copy, may have left gaps."""
-        self.compacted_below = original.compacted_below
 
     def range(self, now_ms: int) -> "CleanableRange":
         """What may be compacted now. May read a header or two."""
@@ -59,7 +52,7 @@ class LogCompaction:
         OSError from the disk if a transaction index must be rebuilt.
         """
         from warmlog_broker.storage.cleaner.cleaner import CleaningTask
-        from warmlog_broker.storage.cleaner.rules import LastRecord
+        from warmlog_broker.storage.cleaner.rules import NO_DATA, UNKNOWN_DATA, LastRecord
         from warmlog_broker.storage.cleaner.sources import SourceSegment
 
         local = self._local
@@ -69,6 +62,11 @@ class LogCompaction:
         for segment in segments:
             local.load_transaction_index(segment, now_ms)
         self._pace = pace
+        last_records = {}
+        for entry in local.producers.entries:
+            flushed = [each.last_offset for each in entry.batches if each.last_offset < self._bounds.flushed.offset]
+            last_offset = flushed[-1] if flushed else UNKNOWN_DATA if entry.batches else NO_DATA
+            last_records[entry.producer_id] = LastRecord(last_offset, entry.epoch)
         return CleaningTask(
             range=found,
             sources=tuple(
@@ -77,10 +75,7 @@ class LogCompaction:
                 if segment.base_offset < found.first_uncleanable_offset
             ),
             transaction_indexes=tuple(segment.path_of(TRANSACTION_INDEX_KIND) for segment in segments),
-            last_records={
-                entry.producer_id: LastRecord(_last_flushed(entry, self._bounds.flushed.offset), entry.epoch)
-                for entry in local.producers.entries
-            },
+            last_records=last_records,
             config=local.factory.config,
             open_files=local.factory.open_files,
         )
@@ -134,19 +129,8 @@ class LogCompaction:
             (source.base_offset, source.size_bytes) for source in rewritten.sources
         ]:
             rewritten.segment.delete()
-            from warmlog_broker.storage.cleaner.sources import CleaningAborted
+            from warmlog_broker.storage.cleaner.throttle import CleaningAborted
 
             raise CleaningAborted(f"{self._local.directory} has changed while it was compacted")
         self.compacted_below = max(self.compacted_below, rewritten.sources[-1].next_base_offset)
         return self._local.begin_replacement([rewritten.segment], found)
-
-
-def _last_flushed(entry: ProducerEntry, flushed_offset: int) -> int:
-    """The last offset of the producer's newest batch below `flushed_offset`; NO_DATA or UNKNOWN_DATA without one."""
-    from warmlog_broker.storage.cleaner.rules import NO_DATA, UNKNOWN_DATA
-
-    if not entry.batches:
-        return NO_DATA
-    return next(
-        (batch.last_offset for batch in reversed(entry.batches) if batch.last_offset < flushed_offset), UNKNOWN_DATA
-    )

@@ -5,23 +5,32 @@ on; `LogFlusher.mark_flushed` takes note. A plan that raised must never be run a
 marked the pages clean, so a second one would report success for data that is lost. The log is failed instead. The one
 exception is SyncNotBegun: there was no descriptor to sync with, so `LogFlusher.put_back` has the next plan do it.
 
-If many logs are flushed together, one `syncfs` may replace `sync_files` and `sync_directories` of all plans, after
-`stage_side_files` of each; if there are side files, `place_side_files` of each and another `syncfs` follow.
+`run_plans` carries out those of one group commit: in several threads, or, from a number of files on, by one `syncfs(2)`
+in place of `sync_files` and `sync_directories` of all plans, after `stage_side_files` of each; if there are side files,
+`place_side_files` of each and another `syncfs` follow. `syncfs` does not say which file failed: then each file is
+synced by itself, which reports an error that the kernel still holds for it; if no file reports one, every plan of the
+flush has failed.
 """
 
+import ctypes
+import errno
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, EpochStart, pack_epochs
-from warmlog_broker.storage.directory.restart_point import RESTART_POINT_NAME, RestartPoint, pack_restart_point
+from warmlog_broker.storage.directory.partition_files import RESTART_POINT_NAME, RestartPoint, pack_restart_point
 from warmlog_broker.storage.io.durable_files import commit_file, open_to_sync, replace_file, stage_file, sync_directory
-from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.io.os_errors import SyncNotBegun, is_resource_exhaustion
 from warmlog_broker.storage.segment.segment import LogSegment, Unflushed
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata
+
+Outcome = OSError | None
+"""Of a plan: None, or the error because of which it is not durable."""
 
 
 class FlushPlan(Struct):
@@ -43,10 +52,6 @@ class FlushPlan(Struct):
     """Why the leader epochs could not be written (out of space or descriptors); the next flush writes them."""
     restart_point: RestartPoint | None = None
     """To be written once everything else is on disk; None after that if the disk was too full for it."""
-
-    @property
-    def end_offset(self) -> int:
-        return self.end.offset
 
     @property
     def file_count(self) -> int:
@@ -205,3 +210,72 @@ def _sync_file_if_there(path: Path) -> None:
         os.fdatasync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_synced_at_once(file_count: int, syncfs_files: int) -> bool:
+    """Whether so many files are best synced with the whole file system: from `syncfs_files` on, never with 0.
+
+    Fewer are synced in threads: syncs that run at once share a commit of the file system's journal, for which each of
+    them waits (`make bench-flush`).
+    """
+    return 0 < syncfs_files <= file_count
+
+
+def run_plans(
+    plans: Sequence[FlushPlan], *, data_dir: Path, syncfs_files: int, threads: Executor, thread_count: int
+) -> list[Outcome]:
+    """Make `plans` durable, in this thread and in `threads`; return the outcome of each, in order."""
+    if len(plans) == 1:
+        return [_attempt(plans[0].run)]
+    if is_synced_at_once(sum([plan.file_count for plan in plans]), syncfs_files):
+        return _run_by_file_system(plans, data_dir)
+    step = -(-len(plans) // thread_count)
+    shares = [plans[start : start + step] for start in range(0, len(plans), step)]
+    others = [threads.submit(_run_all, share) for share in shares[1:]]
+    outcomes = _run_all(shares[0])
+    for other in others:
+        outcomes += other.result()
+    return outcomes
+
+
+def sync_file_system(path: Path) -> None:
+    """Make everything written to the file system of `path` durable."""
+    descriptor = open_to_sync(path, os.O_DIRECTORY)
+    try:
+        while _libc.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            if number != errno.EINTR:  # PEP 475 covers Python's own calls only
+                raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(descriptor)
+
+
+def _run_by_file_system(plans: Sequence[FlushPlan], data_dir: Path) -> list[Outcome]:
+    outcomes = [_attempt(plan.stage_side_files) for plan in plans]
+    try:
+        sync_file_system(data_dir)
+        if any(plan.has_side_files for plan in plans):
+            renamed = [_attempt(plan.place_side_files) for plan in plans]
+            outcomes = [outcome or error for outcome, error in zip(outcomes, renamed, strict=True)]
+            sync_file_system(data_dir)
+    except OSError as error:
+        outcomes = [outcome or _attempt(plan.run) for plan, outcome in zip(plans, outcomes, strict=True)]
+        is_told = any(outcome is not None and not isinstance(outcome, SyncNotBegun) for outcome in outcomes)
+        if not is_told and not isinstance(error, SyncNotBegun):
+            return [error] * len(plans)
+    return outcomes
+
+
+def _run_all(plans: Sequence[FlushPlan]) -> list[Outcome]:
+    return [_attempt(plan.run) for plan in plans]
+
+
+def _attempt(step: Callable[[], None]) -> Outcome:
+    try:
+        step()
+    except OSError as error:
+        return error
+    return None
+
+
+_libc = ctypes.CDLL(None, use_errno=True)

@@ -9,10 +9,9 @@ import logging
 from typing import NamedTuple
 
 from warmlog_broker.storage.directory.data_dir import CleanEnd
-from warmlog_broker.storage.directory.restart_point import RestartPoint
+from warmlog_broker.storage.directory.partition_files import RestartPoint
 from warmlog_broker.storage.index.abstract_index import CorruptIndex
 from warmlog_broker.storage.io.os_errors import is_read_only, is_resource_exhaustion
-from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.segment.segment import LogSegment
@@ -64,10 +63,10 @@ class LogFlusher:
         "_truncations",
     )
 
-    def __init__(self, local: LocalLog, bounds: LogBounds, *, has_restart_point: bool) -> None:
+    def __init__(self, local: LocalLog, *, has_restart_point: bool) -> None:
         """`has_restart_point`: whether there is one at the end of the log."""
         self._local = local
-        self._bounds = bounds
+        self._bounds = local.bounds
         self._epochs = local.epochs
         self._are_epochs_missing = False
         self._last_point = self._place_at_end() if has_restart_point else _Place.at(local.active, 0, 0, 0)
@@ -98,7 +97,7 @@ class LogFlusher:
         is_due = records.size_bytes > last.due_position or records.writes > last.due_writes
         if self._is_point_wanted or (is_due and self._pending_point is None):
             self._take_restart_point()
-        epochs = self._epochs.take_changes()
+        epochs = self._epochs.take_changes() if self._epochs.has_unwritten_changes else None
         try:
             plan = local.unsynced.plan(local.directory, local.active, epochs, local.end, local.truncations)
         except OSError:  # perhaps out of descriptors: the next plan has them
@@ -114,22 +113,17 @@ class LogFlusher:
         local, bounds = self._local, self._bounds
         local.unsynced.mark_synced(plan)
         if plan.epochs is not None:
-            self._note_epochs(plan)
+            if plan.epochs_error:  # one warning; the next flush tries again
+                self._epochs.has_unwritten_changes = True
+                if not self._are_epochs_missing:
+                    logger.warning("%s: leader epochs were not written: %s", local.directory, plan.epochs_error)
+            self._are_epochs_missing = bool(plan.epochs_error)
         if plan.truncations == local.truncations and plan.end.offset >= bounds.flushed.offset:
             bounds.flushed = plan.end
         if plan.restart_point is not None:
             points = [point.offset for point in (plan.restart_point, self._pending_point) if point is not None]
             local.snapshots.remove_strays([*local.segments.base_offsets, *points])
         return bounds.flushed.offset
-
-    def _note_epochs(self, plan: FlushPlan) -> None:
-        """Note whether they are on disk, with one warning if they are not; the next flush tries again."""
-        error = plan.epochs_error
-        if error:
-            self._epochs.has_unwritten_changes = True
-            if not self._are_epochs_missing:
-                logger.warning("%s: leader epochs were not written: %s", self._local.directory, error)
-        self._are_epochs_missing = bool(error)
 
     def put_back(self, plan: FlushPlan) -> None:
         """Merge a plan that has raised SyncNotBegun into the next one."""
@@ -183,7 +177,7 @@ class LogFlusher:
             self._truncations = local.truncations
             self._pending_point = self._point_to_write = None
         try:
-            local.take_snapshot(sync=False)
+            local.take_snapshot(local.log_end_offset)
             self._pending_point = local.active.begin_restart_point(local.log_end_offset)
         except CorruptIndex as error:
             logger.info("%s: no restart point: %s", local.directory, error)

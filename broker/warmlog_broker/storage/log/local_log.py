@@ -1,7 +1,7 @@
 """The segments of one log in one directory, and the disk under them: rolling, removing segments, failing.
 
-This knows files: which segments there are, where the log ends, what is not synced, which files wait to be unlinked.
-`LogBounds` knows what of it may be read, `LogAppender` what clients may append.
+`LocalLog` knows files: which segments there are, where the log ends, what is not synced, which files wait to be
+unlinked. `LogBounds` knows what of it may be read, `LogAppender` what clients may append.
 
 A failed write or flush ends the log: `fail` notes the first reason, and everything after raises StorageError until a
 restart has checked what the disk holds. A disk that is merely full is no such failure.
@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -26,22 +27,143 @@ from warmlog_broker.storage.io.os_errors import (
 )
 from warmlog_broker.storage.log.flush_plan import Unsynced, sync_directory_if_there
 from warmlog_broker.storage.producer.txn_index_recovery import verify_transaction_index
-from warmlog_broker.storage.record.scan import Damage
 from warmlog_broker.storage.recovery.loader import LoadedLog, SegmentFactory
 from warmlog_broker.storage.recovery.recovery import UncheckedRange
-from warmlog_broker.storage.segment.delayed_deletion import DelayedDeletions
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
-from warmlog_broker.storage.segment.rolling import is_overdue, should_roll
+from warmlog_broker.storage.segment.scan import Damage
 from warmlog_broker.storage.segment.segment import LogSegment
-from warmlog_broker.storage.segment.segment_files import KINDS, segment_file_name
+from warmlog_broker.storage.segment.segment_files import KINDS, DelayedDeletions, segment_file_name
 from warmlog_broker.storage.segment.segment_swap import DELETED_SUFFIX, Replacement
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.batch import ControlType, EndTxnMarker
 from warmlog_protocol.batch.header import BatchHeader
-from warmlog_protocol.errors import FencedLeaderEpoch, StorageError
+from warmlog_protocol.errors import FencedLeaderEpoch, OffsetOutOfRange, StorageError
 
 logger = logging.getLogger(__name__)
 
 _new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at each flush
+
+
+ReadBound = Literal["log_end", "high_watermark", "committed"]
+
+
+class LogBounds:
+    """What of a log may be read, and what of it is durable. All but the log start are exclusive ends::
+
+        log start offset <= high watermark <= log end offset
+        log start offset <= last stable offset <= high watermark
+        log start offset <= recovery point <= log end offset      (with write.caching the log start may be ahead of it)
+
+    The high watermark and the flushed offset, which is the recovery point, never go back while nothing is truncated.
+    Both are kept with their position in the files, which bounds a read without a search.
+    """
+
+    __slots__ = ("_local", "flushed", "high_watermark", "log_start_offset")
+
+    def __init__(self, local: "LocalLog", log_start_offset: int, high_watermark: int) -> None:
+        """All that the log holds is durable. `high_watermark` is as it was stored."""
+        self._local = local
+        self.log_start_offset = log_start_offset
+        """The first offset that may be read."""
+        self.flushed = local.end
+        """All below it is on disk."""
+        self.high_watermark = LogOffsetMetadata(max(log_start_offset, min(high_watermark, local.log_end_offset)))
+        """Consumers may read below it. See `located_high_watermark` for its position."""
+
+    @property
+    def located_high_watermark(self) -> LogOffsetMetadata:
+        """The high watermark with its position; message-only if that cannot be found."""
+        if self.high_watermark.is_message_only:
+            self.high_watermark = self._local.locate(self.high_watermark.offset)
+        return self.high_watermark
+
+    @property
+    def lasting_offset(self) -> int:
+        """Below it the log is committed and flushed: the two differ with write.caching."""
+        return min(self.high_watermark.offset, self.flushed.offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end (exclusive) of what a read_committed reader may read.
+
+        Each transaction that began below it has ended with a marker below the high watermark. Raising the log start
+        raises it too.
+        """
+        unstable = self._local.producers.transactions.first_unstable_offset(self.high_watermark.offset)
+        if unstable is None:
+            return self.high_watermark.offset
+        return min(self.high_watermark.offset, max(unstable, self.log_start_offset))
+
+    @property
+    def last_stable(self) -> LogOffsetMetadata:
+        """The last stable offset with its position."""
+        offset = self.last_stable_offset
+        return self.located_high_watermark if offset == self.high_watermark.offset else self._local.locate(offset)
+
+    def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
+        """Where reading ends."""
+        if bound == "high_watermark":
+            return self.located_high_watermark
+        return self._local.end if bound == "log_end" else self.last_stable
+
+    def raise_high_watermark(self, offset: int) -> int:
+        """Raises the high watermark to `offset`, at most to the log end offset, and returns what it is then.
+
+        It never goes back: a lower offset changes nothing.
+        """
+        if offset > self.high_watermark.offset:
+            if offset == self.flushed.offset:
+                self.high_watermark = self.flushed
+            elif offset >= self._local.log_end_offset:
+                self.high_watermark = self._local.end
+            else:
+                self.high_watermark = LogOffsetMetadata(offset)
+        return self.high_watermark.offset
+
+    def raise_log_start(self, offset: int) -> bool:
+        """Remove the records below `offset`; False if they are gone already. Retention removes their files.
+
+        OffsetOutOfRange above the high watermark.
+        """
+        if offset > self.high_watermark.offset:
+            raise OffsetOutOfRange(
+                f"{self._local.key.directory_name}: {offset} is above the high watermark {self.high_watermark.offset}"
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self._local.epochs.truncate_from_start(offset)
+        return True
+
+    def copied_up_to(self, end_offset: int) -> None:
+        """Note that a copy which was taken over is on disk up to `end_offset`."""
+        if end_offset > self.flushed.offset:
+            self.flushed = LogOffsetMetadata(end_offset)
+
+    def truncated(self) -> None:
+        """The log ends earlier than it did: lower what is above its end."""
+        end = self._local.end
+        if self.high_watermark.offset >= end.offset:
+            self.high_watermark = end
+        if self.flushed.offset >= end.offset:
+            self.flushed = end
+        self.log_start_offset = min(self.log_start_offset, end.offset)
+
+    def emptied(self, log_start_offset: int) -> None:
+        """The log is empty: everything is at its end, except a log start that batches to come will reach."""
+        self.high_watermark = self.flushed = self._local.end
+        self.log_start_offset = log_start_offset
+
+    def rolled(self) -> None:
+        """A new segment has begun: a high watermark at the log end offset is in that one."""
+        if self.high_watermark.offset >= self._local.log_end_offset:
+            self.high_watermark = self._local.end
+
+    def forget_positions(self, base_offsets: Collection[int]) -> None:
+        """Segments were replaced: offsets that were found in one of them must be found again."""
+        if self.high_watermark.segment_base_offset in base_offsets:
+            self.high_watermark = LogOffsetMetadata(self.high_watermark.offset)
+        if self.flushed.segment_base_offset in base_offsets:
+            self.flushed = LogOffsetMetadata(self.flushed.offset)
 
 
 class LocalLog:
@@ -50,6 +172,7 @@ class LocalLog:
     __slots__ = (
         "_deletions",
         "active",
+        "bounds",
         "damage",
         "directory",
         "epochs",
@@ -60,8 +183,6 @@ class LocalLog:
         "log_end_offset",
         "may_have_gaps",
         "on_failed",
-        "on_replaced",
-        "on_rolled",
         "producers",
         "replacement",
         "segments",
@@ -90,7 +211,7 @@ class LocalLog:
         self.unchecked = loaded.unchecked
         """What recovery has left to a check in the background; see `note_checked`."""
         self.has_gaps = loaded.has_gaps
-        """Whether batches need not follow one another: see `gap_marker`."""
+        """Whether batches need not follow one another: see `partition_files`."""
         self.truncations = 0
         """How often the log was cut: a flush plan from before a cut says nothing about the log after it."""
         self.failure = ""
@@ -99,17 +220,17 @@ class LocalLog:
         """Whether a batch that the log does not hold may have been compacted away."""
         self.replacement: Replacement | None = None
         """One that is under way; see `finish_replacement`."""
-        self.on_rolled: Callable[[], None] = lambda: None
-        self.on_replaced: Callable[[Collection[int]], None] = lambda _: None
-        """Called with the base offsets of segments that were replaced."""
         self.on_failed: Callable[[], None] = lambda: None
         """Called when `failure` is set for an error."""
         self._deletions = DelayedDeletions()
+        self.bounds = LogBounds(self, loaded.log_start_offset, loaded.high_watermark)
 
     def take_over(self, original: "LocalLog") -> None:
-        """Take over what is known of the files of `original`, of which these are copies."""
+        """Take over what is known of the files of `original`, of which these are copies, not on disk yet."""
         self.damage = _found_in(self.directory, original.damage)
         self.may_have_gaps = original.may_have_gaps
+        self.bounds.flushed = LogOffsetMetadata(original.bounds.flushed.offset)
+        self.bounds.raise_high_watermark(original.bounds.high_watermark.offset)
 
     @property
     def config(self) -> LogConfig:
@@ -194,7 +315,16 @@ class LocalLog:
         last_offset = first_offset + header.last_offset_delta
         max_timestamp_ms = header.max_timestamp_ms
         size_bytes = len(prefix) + len(covered)
-        segment = self.segment_for(first_offset, last_offset, max_timestamp_ms, size_bytes, now_ms)
+        segment, config = self.active, self.factory.config
+        if segment.must_roll(
+            last_offset,
+            max_timestamp_ms,
+            size_bytes,
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.roll_ms,
+            now_ms=now_ms,
+        ):
+            segment = self.roll(now_ms, first_offset)
         try:
             segment.append(last_offset, max_timestamp_ms, last_offset, prefix, covered)
         except OSError as error:
@@ -263,26 +393,9 @@ class LocalLog:
 
     # Rolling
 
-    def segment_for(
-        self, first_offset: int, last_offset: int, max_timestamp_ms: int, size_bytes: int, now_ms: int
-    ) -> LogSegment:
-        """Return the active segment for a batch at `first_offset`, a new one if the last one cannot take the batch."""
-        config = self.factory.config
-        if should_roll(
-            self.active,
-            incoming_bytes=size_bytes,
-            incoming_last_offset=last_offset,
-            incoming_max_timestamp_ms=max_timestamp_ms,
-            segment_bytes=config.segment_bytes,
-            segment_ms=config.roll_ms,
-            now_ms=now_ms,
-        ):
-            self.roll(now_ms, first_offset)
-        return self.active
-
     def roll_if_overdue(self, now_ms: int) -> bool:
         """Roll an active segment that has data and has been active for longer than `segment.ms` by the clock."""
-        if not is_overdue(self.active, segment_ms=self.config.roll_ms, now_ms=now_ms):
+        if not self.active.is_overdue(self.config.roll_ms, now_ms):
             return False
         self.roll(now_ms)
         return True
@@ -303,9 +416,10 @@ class LocalLog:
             if is_replaced:
                 self.retire(old)
             else:
-                self.take_snapshot(sync=False, offset=base_offset)
+                self.take_snapshot(base_offset)
                 old.on_become_inactive()
-                self._remove_leftovers(base_offset)
+                for kind in KINDS:  # an attempt to roll may have left them
+                    (self.directory / segment_file_name(base_offset, kind)).unlink(missing_ok=True)
             new = self.factory.open(base_offset, now_ms)
         except OSError as error:
             raise self.write_error("roll", error, is_fatal=is_replaced) from error
@@ -314,27 +428,15 @@ class LocalLog:
         self.active = new
         self.segments.add(new)
         self.log_end_offset = base_offset
-        self.on_rolled()
+        self.bounds.rolled()
         return new
 
-    def take_snapshot(self, *, sync: bool, offset: int | None = None) -> None:
-        """Write the producer state at the log end, or at `offset`, if no batches are between the two.
-
-        Without `sync` the next flush makes it durable.
-        """
-        self.producers.end_offset = self.log_end_offset if offset is None else offset
-        path = self.snapshots.take(self.producers, sync=sync)
+    def take_snapshot(self, offset: int) -> None:
+        """Write the producer state at the log end; no batch is between that and `offset`. The next flush syncs it."""
+        self.producers.end_offset = offset
+        path = self.snapshots.take(self.producers)
         self.unsynced.add_directory(self.directory)
-        if not sync:
-            self.unsynced.add_snapshot(path)
-
-    def _remove_leftovers(self, base_offset: int) -> None:
-        """Unlink files of a segment that begins at `base_offset`, which an attempt to roll may have left."""
-        for kind in KINDS:
-            path = self.directory / segment_file_name(base_offset, kind)
-            if path.exists():
-                logger.warning("%s is left over and removed", path)
-                path.unlink()
+        self.unsynced.add_snapshot(path)
 
     # Removing and replacing segments
 
@@ -374,7 +476,7 @@ class LocalLog:
         except OSError as error:
             raise self.write_error("a replacement", error, is_fatal=True) from error
         self.unsynced.add_directory(self.directory)
-        self.on_replaced(replacement.old_base_offsets)
+        self.bounds.forget_positions(replacement.old_base_offsets)
         if is_done and self.replacement is replacement:
             self.replacement = None
         return is_done

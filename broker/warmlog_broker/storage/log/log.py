@@ -26,15 +26,13 @@ from msgspec.structs import replace
 
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, CleanEnd, LogOffsets, StoredState
+from warmlog_broker.storage.directory.partition_files import cap_at_truncation
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.directory.truncation_marker import cap_at_truncation
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.io.os_errors import storage_error
-from warmlog_broker.storage.log.appender import LogAppender
-from warmlog_broker.storage.log.bounds import LogBounds
+from warmlog_broker.storage.log.appender import FollowerAppender, LogAppender
 from warmlog_broker.storage.log.compaction import LogCompaction
 from warmlog_broker.storage.log.flusher import LogFlusher
-from warmlog_broker.storage.log.follower_appender import FollowerAppender
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.log.reader import LogReader
 from warmlog_broker.storage.log.retention import LogRetention
@@ -55,14 +53,14 @@ class Log:
         self.producers = loaded.producers
         self.local = LocalLog(key, factory, loaded)
         """The segments, the disk under them, and whether the log works."""
-        self.bounds = LogBounds(self.local, loaded.log_start_offset, loaded.high_watermark)
-        self.appender = LogAppender(self.local, self.bounds)
-        self.follower = FollowerAppender(self.local, self.bounds)
-        self.flusher = LogFlusher(self.local, self.bounds, has_restart_point=loaded.has_restart_point)
-        self.compaction = LogCompaction(self.local, self.bounds, loaded.first_dirty_offset)
-        self.reader = LogReader(self.local, self.bounds, self.compaction)
-        self.retention = LogRetention(self.local, self.bounds)
-        self.truncation = LogTruncation(self.local, self.bounds, self.compaction, loaded.truncation)
+        self.bounds = self.local.bounds
+        self.appender = LogAppender(self.local)
+        self.follower = FollowerAppender(self.local)
+        self.flusher = LogFlusher(self.local, has_restart_point=loaded.has_restart_point)
+        self.compaction = LogCompaction(self.local, loaded.first_dirty_offset)
+        self.reader = LogReader(self.local, self.compaction)
+        self.retention = LogRetention(self.local)
+        self.truncation = LogTruncation(self.local, self.compaction, loaded.truncation)
 
     @classmethod
     def open(
@@ -102,7 +100,12 @@ class Log:
                 after_bytes=after_bytes,
             )
             log = cls(key, factory, load_log(request))
-            log._after_load()
+            report = log.recovery_report
+            if not report.is_uneventful:
+                logger.warning("%s: %s", key.directory_name, report)
+            if not report.was_clean:
+                log.flusher.after_recovery()
+            log.truncation.finished()
         except OSError as error:
             raise storage_error(f"{directory}: the log cannot be opened: {error}", error) from error
         return log
@@ -125,19 +128,9 @@ class Log:
         loaded.epochs.has_unwritten_changes = True
         log = cls(source.key, factory, loaded)
         log.local.take_over(local)
-        log.bounds.take_over(source.bounds)
-        log.appender.take_over(source.appender)
-        log.compaction.take_over(source.compaction)
+        log.appender.last_append_time_ms = source.appender.last_append_time_ms
+        log.compaction.compacted_below = source.compaction.compacted_below
         return log
-
-    def _after_load(self) -> None:
-        """Make durable what loading has changed. The log may be used only after this."""
-        report = self.recovery_report
-        if not report.is_uneventful:
-            logger.warning("%s: %s", self.key.directory_name, report)
-        if not report.was_clean:
-            self.flusher.after_recovery()
-        self.truncation.finished()
 
     @property
     def size_bytes(self) -> int:

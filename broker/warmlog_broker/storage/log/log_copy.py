@@ -22,11 +22,14 @@ from uuid import uuid4
 
 from msgspec import Struct, field
 
-from warmlog_broker.storage.directory.gap_marker import GAPS_NAME
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, pack_epochs
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, pack_partition_metadata
+from warmlog_broker.storage.directory.partition_files import (
+    GAPS_NAME,
+    METADATA_NAME,
+    TRUNCATION_NAME,
+    pack_partition_metadata,
+)
 from warmlog_broker.storage.directory.topic_partition import future_directory_name
-from warmlog_broker.storage.directory.truncation_marker import TRUNCATION_NAME
 from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.io.copy_bytes import copy_bytes
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory, write_file
@@ -192,7 +195,7 @@ class LogCopy(Struct):
                 self._unsynced.append(self.directory / name)
         source.producers.end_offset = source.log_end_offset
         snapshots = ProducerSnapshots(self.directory, ())
-        self._unsynced.append(snapshots.take(source.producers, sync=False))
+        self._unsynced.append(snapshots.take(source.producers))
         write_file(self.directory / EPOCHS_NAME, pack_epochs(source.epochs.entries), sync=False)
         self._unsynced.append(self.directory / EPOCHS_NAME)
         return Log.take_over(source, self.directory, now_ms)

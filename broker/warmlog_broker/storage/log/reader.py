@@ -12,15 +12,12 @@ from warmlog_broker.storage.directory.leader_epochs import EpochEnd
 from warmlog_broker.storage.index.abstract_index import CorruptIndex
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, CollectedAborted
 from warmlog_broker.storage.io.open_files import ClosedFile
-from warmlog_broker.storage.log.bounds import LogBounds, ReadBound
 from warmlog_broker.storage.log.compaction import LogCompaction
-from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileSlice
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.log.local_log import LocalLog, ReadBound
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileSlice
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead
 from warmlog_broker.storage.segment.segment_lookup import TimeSearch, TimestampAndOffset
-from warmlog_broker.storage.segment.segments import LogSegments
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata, LogSegments
 from warmlog_broker.storage.segment.splits import Extent, find_extents
 from warmlog_protocol.batch.header import MAGIC_COLUMNS, MAGIC_ROWS, NO_OFFSET, NO_TIMESTAMP
 from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange
@@ -41,13 +38,6 @@ class FetchData(NamedTuple):
     """Of a read of committed data: the aborted transactions that may have records in it, in the order of their ends."""
     next_offset: int = NO_OFFSET
     """Of a read that found nothing although it began before its end: where to continue."""
-
-
-def _lost_end(segments: LogSegments, start_offset: int, end: LogOffsetMetadata) -> DamagedLog:
-    """The error of a read from `start_offset` on if the log has no batch after that."""
-    segment = segments.floor(start_offset) or segments.active
-    reason = f"offset {start_offset} expected, nothing found before offset {end.offset}"
-    return DamagedLog(segment.path, segment.size_bytes, reason, end.offset)
 
 
 def _follows_rows(segments: LogSegments, offset: int) -> bool:
@@ -72,9 +62,9 @@ class LogReader:
 
     __slots__ = ("_bounds", "_compaction", "_local")
 
-    def __init__(self, local: LocalLog, bounds: LogBounds, compaction: LogCompaction) -> None:
+    def __init__(self, local: LocalLog, compaction: LogCompaction) -> None:
         self._local = local
-        self._bounds = bounds
+        self._bounds = local.bounds
         self._compaction = compaction
 
     def read(
@@ -145,7 +135,9 @@ class LogReader:
                 return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else NO_OFFSET)
             segment = segments.higher(segment.base_offset)
         if start_offset < end.offset and not _follows_rows(segments, start_offset):
-            raise _lost_end(segments, start_offset, end)
+            last = segments.floor(start_offset) or segments.active
+            reason = f"offset {start_offset} expected, nothing found before offset {end.offset}"
+            raise DamagedLog(last.path, last.size_bytes, reason, end.offset)
         return FetchData(end, [], 0, False, next_offset=end.offset)
 
     def _check_gap(self, segment: LogSegment, found: SegmentRead, start_offset: int) -> None:
@@ -277,6 +269,8 @@ class LogReader:
 
         (-1, -1) if the epochs do not say where. Also None below the log start: a read there is out of range.
         """
+        if epoch < 0:
+            return None
         found = self._local.epochs.divergence(offset, epoch, self._local.log_end_offset)
         if found is None or offset < self._bounds.log_start_offset or self._is_of_epoch(offset - 1, epoch):
             return None

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 from warmlog_broker.storage.config import MAX_INT64, UNLIMITED, LogConfig
-from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_protocol.errors import OffsetOutOfRange, PolicyViolation
@@ -36,12 +35,14 @@ def deletable_segments(
     now_ms: int,
 ) -> list[tuple[LogSegment, Reason]]:
     """The segments, oldest first, to delete, with the reason for each. `segments` are all segments in order."""
-    candidates = _below_high_watermark(segments, log_end_offset, high_watermark)
+    ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
+    candidates = [segment for segment, end_offset in zip(segments, ends, strict=True) if end_offset <= high_watermark]
+    if len(candidates) == len(segments) and segments[-1].size_bytes == 0:
+        candidates.pop()
     reasons: list[Reason] = []
 
-    next_bases = [segment.base_offset for segment in segments[1:]]
-    for next_base in next_bases[: len(candidates)]:
-        if next_base > log_start_offset:
+    for end_offset in ends[:-1][: len(candidates)]:
+        if end_offset > log_start_offset:
             break
         reasons.append("log start")
 
@@ -75,23 +76,14 @@ def newest_record_ms(segments: Sequence[LogSegment], index: int, now_ms: int) ->
     return next((later.modified_ms for later in segments[index:] if later.modified_ms <= now_ms), now_ms)
 
 
-def _below_high_watermark(segments: Sequence[LogSegment], log_end_offset: int, high_watermark: int) -> list[LogSegment]:
-    """The oldest segments that end at or below the high watermark, without an empty active one."""
-    ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
-    candidates = [segment for segment, end_offset in zip(segments, ends, strict=True) if end_offset <= high_watermark]
-    if len(candidates) == len(segments) and segments[-1].size_bytes == 0:
-        candidates.pop()
-    return candidates
-
-
 class LogRetention:
     """Removes records and segments of one log."""
 
     __slots__ = ("_bounds", "_local")
 
-    def __init__(self, local: LocalLog, bounds: LogBounds) -> None:
+    def __init__(self, local: LocalLog) -> None:
         self._local = local
-        self._bounds = bounds
+        self._bounds = local.bounds
 
     def delete_records(self, offset: int) -> int:
         """Remove the records below `offset`, or below the high watermark for -1; return the log start offset.

@@ -3,7 +3,7 @@
 The order of steps, so that a crash at any moment leaves a log that opens as it was before, or as it is after:
 
 1. Find the place to cut. A damaged log is refused here, and nothing has happened.
-2. Write the file `truncation` (`truncation_marker`), durably: from here on the log counts as truncated.
+2. Write the file `truncation` (`partition_files`), durably: from here on the log counts as truncated.
 3. Take whole segments out, the newest first (renamed, unlinked later), then cut the one that holds the offset: its
    indexes before its log, so that no entry ever points past the end.
 4. Lower everything in memory: the end, the high watermark, the flushed offset, the log start; leader epochs that began
@@ -23,14 +23,16 @@ DamagedLog when it is read, also after other batches have been appended there, o
 """
 
 import logging
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from warmlog_broker.storage.directory.data_dir import LogOffsets
-from warmlog_broker.storage.directory.restart_point import remove_restart_point
-from warmlog_broker.storage.directory.truncation_marker import Truncation, remove_truncation, write_truncation
-from warmlog_broker.storage.log.bounds import LogBounds
+from warmlog_broker.storage.directory.partition_files import (
+    Truncation,
+    remove_restart_point,
+    remove_truncation,
+    write_truncation,
+)
 from warmlog_broker.storage.log.compaction import LogCompaction
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.producer.replay import restore_producers
@@ -43,11 +45,9 @@ class LogTruncation:
 
     __slots__ = ("_bounds", "_compaction", "_epochs", "_local", "pending")
 
-    def __init__(
-        self, local: LocalLog, bounds: LogBounds, compaction: LogCompaction, pending: Truncation | None
-    ) -> None:
+    def __init__(self, local: LocalLog, compaction: LogCompaction, pending: Truncation | None) -> None:
         self._local = local
-        self._bounds = bounds
+        self._bounds = local.bounds
         self._compaction = compaction
         self._epochs = local.epochs
         self.pending = pending
@@ -126,9 +126,11 @@ class LogTruncation:
         self.pending = None
 
     def finished(self) -> None:
-        """Note that loading the log has finished what a crash interrupted, durably."""
+        """Note, durably, that the work of a truncation is done: now, or at a start after a crash."""
         if self.pending is not None and not self.pending.is_done:
-            self._note_done(self._local.directory, self.pending)
+            done = self.pending._replace(is_done=True)
+            write_truncation(self._local.directory, done)
+            self.pending = done
 
     def _begin(self, truncation: Truncation) -> None:
         """Write down the truncation: from here on a crash finishes it."""
@@ -168,10 +170,4 @@ class LogTruncation:
         local.unsynced.mark_synced(plan)
         self._epochs.has_unwritten_changes = True  # a flush that is under way may write the old ones after this
         self._bounds.flushed = local.end
-        assert self.pending is not None
-        self._note_done(local.directory, self.pending)
-
-    def _note_done(self, directory: Path, truncation: Truncation) -> None:
-        done = truncation._replace(is_done=True)
-        write_truncation(directory, done)
-        self.pending = done
+        self.finished()

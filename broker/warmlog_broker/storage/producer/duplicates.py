@@ -1,4 +1,4 @@
-"""Whether a producer's batch was appended before: among the five remembered batches, or further back in the log.
+"""Whether a producer's batch, older than the five remembered ones, was appended before: a search in the log.
 
 A producer numbers its records without gaps. If the remembered batch with sequence s is at offset o, the batch with
 sequence s - n is at offset o - n or below: exactly there if no other producer wrote in between. The search starts there
@@ -7,8 +7,7 @@ and goes back in growing steps.
 
 from typing import NamedTuple
 
-from warmlog_broker.storage.producer.producer_state import ForgottenSequence, ProducerStates, RememberedBatch
-from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
+from warmlog_broker.storage.producer.producer_state import ForgottenSequence, RememberedBatch
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.errors import CorruptBatch, DuplicateSequence, OutOfOrderSequence
@@ -19,32 +18,25 @@ SEARCH_LIMIT_BATCHES = 10_000
 _FIRST_STEP_OFFSETS = 1024
 
 
-def find_duplicate(
-    producers: ProducerStates,
+def find_forgotten(
+    error: ForgottenSequence,
     header: BatchHeader,
     segments: LogSegments,
     log_start_offset: int,
-    guard: VerificationGuard = NO_GUARD,
     *,
-    may_have_gaps: bool = False,
-) -> RememberedBatch | None:
-    """The batch that `header` repeats; None if it may be appended. Raises what `ProducerStates.check` raises.
+    may_have_gaps: bool,
+) -> RememberedBatch:
+    """Return the batch of the log that `header` repeats, which `ProducerStates.check` has refused with `error`.
 
-    If a forgotten batch is not in the log, retention may have removed it, or compaction if there may be gaps: then
-    DuplicateSequence, which producers take as success. If it cannot have been appended, that would lose it: then
-    OutOfOrderSequence.
+    If it is not in the log, retention may have removed it, or compaction if there may be gaps: then DuplicateSequence,
+    which producers take as success. If it cannot have been appended, that would lose it: then OutOfOrderSequence.
     """
-    try:
-        return producers.check(header, guard)
-    except ForgottenSequence as error:
-        found, is_exhaustive = find_appended(segments, header, error.newest_first_offset, log_start_offset)
-        if found is not None:
-            return RememberedBatch(
-                found.last_sequence, found.last_offset, found.last_offset_delta, found.max_timestamp_ms
-            )
-        holds_everything = log_start_offset == 0 and not may_have_gaps
-        was_never_here = is_exhaustive and (error.is_new_to_producer or holds_everything)
-        raise (OutOfOrderSequence if was_never_here else DuplicateSequence)(str(error)) from None
+    found, is_exhaustive = find_appended(segments, header, error.newest_first_offset, log_start_offset)
+    if found is not None:
+        return RememberedBatch(found.last_sequence, found.last_offset, found.last_offset_delta, found.max_timestamp_ms)
+    holds_everything = log_start_offset == 0 and not may_have_gaps
+    was_never_here = is_exhaustive and (error.is_new_to_producer or holds_everything)
+    raise (OutOfOrderSequence if was_never_here else DuplicateSequence)(str(error)) from None
 
 
 class SearchResult(NamedTuple):

@@ -13,7 +13,7 @@ from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
-from warmlog_broker.storage.record.scan import Damage, scan
+from warmlog_broker.storage.segment.scan import Damage, scan
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import place_in_segment
 from warmlog_broker.storage.segment.segments import LogSegments
@@ -107,7 +107,7 @@ def _take_snapshots_before(
         base_offset = base_offsets.pop(0)
         if base_offset > states.end_offset:
             states.end_offset = base_offset
-            snapshots.take(states, sync=False)
+            snapshots.take(states)
 
 
 def _rebuild_transaction_indexes(segments: LogSegments, entries: dict[int, list[AbortedTxn]]) -> None:
@@ -122,28 +122,6 @@ def _rebuild_transaction_indexes(segments: LogSegments, entries: dict[int, list[
                 raise
             logger.warning("%s was not written: %s", segment.transactions.path, error)
             segment.transactions.leave_empty()
-
-
-def aborted_in_segment(
-    segment: LogSegment,
-    segments: LogSegments,
-    snapshots: ProducerSnapshots,
-    *,
-    damage: Sequence[Damage] = (),
-    now_ms: int,
-) -> list[AbortedTxn]:
-    """The entries that the transaction index of one segment should have, by the log alone."""
-    states = ProducerStates()
-    first_offset = segments.base_offsets[0]
-    snapshots.load_newest(states, first_offset=first_offset, at_most=segment.base_offset, now_ms=now_ms)
-    following = segments.higher(segment.base_offset)
-    end_offset = segment.read_next_offset() if following is None else following.base_offset
-    found = []
-    for batch in walk_batches(segments, states.end_offset, end_offset - 1, damage):
-        aborted = replay(states, batch, now_ms)
-        if aborted is not None and batch.segment is segment:
-            found.append(aborted)
-    return found
 
 
 def replay(states: ProducerStates, batch: WalkedBatch, now_ms: int) -> AbortedTxn | None:

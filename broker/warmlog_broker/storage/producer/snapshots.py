@@ -88,14 +88,6 @@ def _entry(fields: tuple[int, ...], now_ms: int) -> ProducerEntry:
     return entry
 
 
-def _has_data_from(entry: ProducerEntry, first_offset: int) -> bool:
-    return (
-        entry.transaction_first_offset != NO_OFFSET
-        or not entry.batches
-        or entry.batches[-1].last_offset >= first_offset
-    )
-
-
 class ProducerSnapshots:
     """The snapshot files of one partition's directory."""
 
@@ -114,12 +106,12 @@ class ProducerSnapshots:
     def path(self, offset: int) -> Path:
         return self.directory / segment_file_name(offset, SUFFIX)
 
-    def take(self, states: ProducerStates, *, sync: bool) -> Path:
-        """Write the snapshot of `states`; without `sync` the next flush makes it durable."""
+    def take(self, states: ProducerStates) -> Path:
+        """Write the snapshot of `states`; it is not synced."""
         path = self.path(states.end_offset)
         self._offsets.add(states.end_offset)
         try:
-            write_file(path, pack_snapshot(states), sync=sync)
+            write_file(path, pack_snapshot(states), sync=False)
         except OSError:
             self.remove(states.end_offset)
             raise
@@ -143,7 +135,8 @@ class ProducerSnapshots:
                 self.remove(offset)
                 continue
             for entry in entries:
-                if _has_data_from(entry, first_offset):
+                is_older = entry.batches and entry.batches[-1].last_offset < first_offset
+                if entry.transaction_first_offset != NO_OFFSET or not is_older:
                     states.restore(entry)
             states.end_offset = offset
             return True

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 
 from warmlog_broker.storage.index.abstract_index import CorruptIndex
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
-from warmlog_broker.storage.producer.replay import aborted_in_segment
+from warmlog_broker.storage.producer.producer_state import ProducerStates
+from warmlog_broker.storage.producer.replay import replay, walk_batches
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
-from warmlog_broker.storage.record.scan import Damage
+from warmlog_broker.storage.segment.scan import Damage
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import IndexState
 from warmlog_broker.storage.segment.segments import LogSegments
@@ -46,7 +47,17 @@ def verify_transaction_index(
         index.is_verified = True
         return
     logger.warning("%s: rebuilding it from the log: %s", index.path, fault)
-    index.replace(aborted_in_segment(segment, segments, snapshots, damage=damage, now_ms=now_ms))
+    states = ProducerStates()
+    first_offset = segments.base_offsets[0]
+    snapshots.load_newest(states, first_offset=first_offset, at_most=segment.base_offset, now_ms=now_ms)
+    following = segments.higher(segment.base_offset)
+    end_offset = segment.read_next_offset() if following is None else following.base_offset
+    found = []
+    for batch in walk_batches(segments, states.end_offset, end_offset - 1, damage):
+        aborted = replay(states, batch, now_ms)
+        if aborted is not None and batch.segment is segment:
+            found.append(aborted)
+    index.replace(found)
 
 
 def find_fault(segment: LogSegment) -> str:

@@ -22,18 +22,23 @@ from msgspec import Struct, field
 
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CleanEnd, StoredState
-from warmlog_broker.storage.directory.gap_marker import has_gaps
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, LeaderEpochs, read_epochs
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, pack_partition_metadata, stored_topic_id
-from warmlog_broker.storage.directory.restart_point import RESTART_POINT_NAME, RestartPoint, read_restart_point
-from warmlog_broker.storage.directory.truncation_marker import Truncation
+from warmlog_broker.storage.directory.partition_files import (
+    METADATA_NAME,
+    RESTART_POINT_NAME,
+    RestartPoint,
+    Truncation,
+    has_gaps,
+    pack_partition_metadata,
+    read_restart_point,
+    stored_topic_id,
+)
 from warmlog_broker.storage.io.durable_files import replace_file
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.replay import restore_producers, walk_batches
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
-from warmlog_broker.storage.record.file_records import PRIVATE_SUFFIX
 from warmlog_broker.storage.recovery.recovery import (
     Recovered,
     RecoveryReport,
@@ -42,6 +47,7 @@ from warmlog_broker.storage.recovery.recovery import (
     recover_segments,
     set_aside,
 )
+from warmlog_broker.storage.segment.file_records import PRIVATE_SUFFIX
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
 from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX, SegmentConfig
@@ -101,10 +107,6 @@ class LoadRequest(Struct, frozen=True):
     def directory(self) -> Path:
         return self.factory.directory
 
-    @property
-    def unfinished_truncation(self) -> Truncation | None:
-        return None if self.truncation is None or self.truncation.is_done else self.truncation
-
     def open_segment(self, base_offset: int) -> LogSegment:
         return self.factory.open(base_offset, self.now_ms)
 
@@ -131,7 +133,7 @@ class LoadedLog(Struct):
     unsynced_segments: list[LogSegment] = field(default_factory=list)
     """Segments, the active one apart, that recovery has changed: the first flush syncs them."""
     has_gaps: bool = False
-    """See `gap_marker`."""
+    """See `partition_files`."""
     truncation: Truncation | None = None
 
 
@@ -158,7 +160,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
     report = RecoveryReport(was_clean=request.stored.clean_end is not None)
     segments = [request.open_segment(base_offset) for base_offset in listing.base_offsets]
     epochs, are_epochs_lost = _read_epochs(request, report)
-    unfinished = request.unfinished_truncation
+    unfinished = None if request.truncation is None or request.truncation.is_done else request.truncation
     if unfinished is not None:
         segments = _resume_truncation(request, unfinished, segments, listing, epochs, report)
     if not segments:
@@ -171,6 +173,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
     if unfinished is not None and found.end_offset > unfinished.offset:
         found.segments[-1].truncate_to(unfinished.offset, request.now_ms)
         found = found._replace(end_offset=unfinished.offset)
+    has_point = listing.has_restart_point if report.was_clean else found.restart_offset == found.end_offset
     loaded = LoadedLog(
         segments=LogSegments(found.segments),
         log_start_offset=_log_start(request, found.segments[0].base_offset, listing, report),
@@ -186,14 +189,20 @@ def load_log(request: LoadRequest) -> LoadedLog:
         unsynced_segments=[] if report.was_clean else found.segments[:-1],
         truncation=request.truncation,
         unchecked=found.unchecked,
+        has_restart_point=has_point,
         has_gaps=has_gaps(request.directory),
     )
-    if report.was_clean:
-        loaded.has_restart_point = listing.has_restart_point
-    else:
-        loaded.has_restart_point = found.restart_offset == found.end_offset
     _restore_epochs(loaded, are_epochs_lost, request.max_leader_epoch)
-    _restore_producers(loaded, request.now_ms)
+    end_offset = loaded.log_end_offset
+    was_replayed = restore_producers(
+        loaded.producers, loaded.snapshots, loaded.segments, end_offset, damage=report.damage, now_ms=request.now_ms
+    )
+    if was_replayed and report.was_clean:
+        reason = (
+            f"the producer snapshot at {end_offset} was missing or damaged: producers were collected from the batches"
+        )
+        report.rebuilt.append(reason)
+        logger.warning("%s: %s", request.directory, reason)
     return loaded
 
 
@@ -412,17 +421,3 @@ def _restore_epochs(loaded: LoadedLog, are_lost: bool, max_epoch: int | None) ->
             epochs.learn(*entry, max_epoch)
     epochs.truncate_from_start(loaded.log_start_offset)
     epochs.truncate_from_end(loaded.log_end_offset)
-
-
-def _restore_producers(loaded: LoadedLog, now_ms: int) -> None:
-    """Producer state at the log end offset."""
-    snapshots, end_offset = loaded.snapshots, loaded.log_end_offset
-    was_replayed = restore_producers(
-        loaded.producers, snapshots, loaded.segments, end_offset, damage=loaded.report.damage, now_ms=now_ms
-    )
-    if was_replayed and loaded.report.was_clean:
-        reason = (
-            f"the producer snapshot at {end_offset} was missing or damaged: producers were collected from the batches"
-        )
-        loaded.report.rebuilt.append(reason)
-        logger.warning("%s: %s", snapshots.directory, reason)

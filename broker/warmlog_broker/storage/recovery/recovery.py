@@ -1,6 +1,6 @@
 """Checking a log after an unclean stop, and cutting off what the stop left half written.
 
-The check begins at the restart point (`restart_point`), or without one at the beginning of the segment that has the
+The check begins at the restart point (`partition_files`), or without one at the beginning of the segment that has the
 recovery point. What it leaves out of that segment is an `UncheckedRange`, which is checked in the background once the
 broker serves.
 
@@ -24,13 +24,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
-from warmlog_broker.storage.directory.restart_point import RestartPoint
+from warmlog_broker.storage.directory.partition_files import RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
-from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
+from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_broker.storage.record.scan import Damage, Place, header_at, scan
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
+from warmlog_broker.storage.segment.scan import Damage, Place, header_at, scan
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import IndexBuilder
 from warmlog_protocol.batch.header import MAGIC_COLUMNS, NO_OFFSET, BatchHeader
@@ -118,7 +117,13 @@ class RecoveryPlace(Place):
             if not self._follows_hole(records, header, position):
                 return reason
             self._report.damage.append(Damage(records.path, position, position, expected, base_offset, reason))
-        return self._why_epoch_impossible(header.partition_leader_epoch) if self.is_above_recovery_point else ""
+        if self.is_above_recovery_point:
+            epoch, latest, most = header.partition_leader_epoch, self._epochs.latest_epoch, self.rules.max_leader_epoch
+            if epoch < latest:
+                return f"leader epoch {epoch} after {latest}"
+            if most is not None and epoch > most:
+                return f"leader epoch {epoch}, the partition's newest is {most}"
+        return ""
 
     def accept(self, header: BatchHeader) -> None:
         self._epochs.learn(header.partition_leader_epoch, header.base_offset, self.rules.max_leader_epoch)
@@ -144,14 +149,6 @@ class RecoveryPlace(Place):
             return False
         following = header_at(records, position + header.size_bytes)
         return following is not None and following.base_offset == header.next_offset
-
-    def _why_epoch_impossible(self, epoch: int) -> str:
-        latest, most = self._epochs.latest_epoch, self.rules.max_leader_epoch
-        if epoch < latest:
-            return f"leader epoch {epoch} after {latest}"
-        if most is not None and epoch > most:
-            return f"leader epoch {epoch}, the partition's newest is {most}"
-        return ""
 
 
 class UncheckedRange(Struct, frozen=True):
@@ -233,22 +230,18 @@ class Resumed(NamedTuple):
 
 
 def _resume(segment: LogSegment, point: RestartPoint) -> Resumed | None:
-    """Return where to resume, if the log and its indexes are as `point` says."""
+    """Return where to resume; None unless indexes and batches are as `point` says."""
     builder = segment.indexes.resume(point)
-    if builder is None or not _leads_to(segment.records, point):
+    if builder is None:
         return None
-    return Resumed(point.offset, point.position, builder)
-
-
-def _leads_to(records: FileRecords, point: RestartPoint) -> bool:
-    """Whether the batches from the last index entry on end at `point`."""
     end_position, next_offset = point.index_position, point.segment
     try:
-        for header, position in records.batches(point.index_position, point.position):
+        for header, position in segment.records.batches(point.index_position, point.position):
             end_position, next_offset = position + header.size_bytes, header.next_offset
     except DamagedLog:
-        return False
-    return (end_position, next_offset) == (point.position, point.offset)
+        return None
+    is_there = (end_position, next_offset) == (point.position, point.offset)
+    return Resumed(point.offset, point.position, builder) if is_there else None
 
 
 def _recover_in_order(
@@ -343,7 +336,7 @@ def recover_segment(
     kept_in = None
     if reason and keep_cut_bytes_in is not None:
         try:
-            kept_in = keep_bytes(records.open_file(), valid_bytes, records.size_bytes, keep_cut_bytes_in)
+            kept_in = keep_bytes(records, valid_bytes, keep_cut_bytes_in)
         except OSError as error:
             if not is_resource_exhaustion(error):
                 raise
@@ -354,36 +347,20 @@ def recover_segment(
     return SegmentRecovery(valid_bytes, cut_bytes, reason, kept_in)
 
 
-def keep_bytes(file: OpenFile, start: int, end: int, copy: Path) -> Path | None:
-    """Copy `[start, end)` of `file`, without zeros at its end, to the new file `copy`, and sync that.
+def keep_bytes(records: FileRecords, start: int, copy: Path) -> Path | None:
+    """Copy the bytes from `start` on, without zeros at their end, to the new file `copy`, and sync that.
 
     None, and no file, if there are only zeros. FileExistsError if `copy` exists.
     """
-    end = _without_zeros(file, start, end)
+    end = records.end_without_zeros(start)
     if end == start:
         return None
     with copy.open("xb") as target:
-        while start < end:
-            piece = os.pread(file.fd, min(_COPY_BYTES, end - start), start)
-            if not piece:
-                break
-            target.write(piece)
-            start += len(piece)
+        for position in range(start, end, _COPY_BYTES):
+            target.write(records.read(position, min(_COPY_BYTES, end - position)))
         target.flush()
         os.fsync(target.fileno())
     return copy
-
-
-def _without_zeros(file: OpenFile, start: int, end: int) -> int:
-    """The end of the last byte in `[start, end)` that is not zero."""
-    while end > start:
-        piece_start = max(start, end - _COPY_BYTES)
-        piece = os.pread(file.fd, end - piece_start, piece_start)
-        rest = piece.rstrip(b"\0")
-        if rest:
-            return piece_start + len(rest)
-        end = piece_start
-    return start
 
 
 def set_aside(segments: list[LogSegment], reason: str, report: RecoveryReport) -> None:

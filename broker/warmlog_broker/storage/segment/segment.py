@@ -1,6 +1,6 @@
 """One segment of a log: a `.log` file, its offset, time and transaction index, under one base offset.
 
-`segment_files` has the names of the files, `rolling` decides when the next segment begins.
+`segment_files` has the names of the files; `must_roll` says when the next segment begins.
 
 **Order of writing.** The batch goes to the `.log` first, then the index entries. If these fail, the append succeeds all
 the same, because everything but the `.log` can be rebuilt from it.
@@ -22,7 +22,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from warmlog_broker.storage.directory.restart_point import RestartPoint
+from warmlog_broker.storage.directory.partition_files import RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.index.lazy_index import LazyIndex
 from warmlog_broker.storage.index.offset_index import OffsetIndex
@@ -30,11 +30,10 @@ from warmlog_broker.storage.index.time_index import TimeIndex, TimestampOffset
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
-from warmlog_broker.storage.record.batch_chain import BatchPosition, DamagedLog
-from warmlog_broker.storage.record.file_records import FileRecords, FileSlice
-from warmlog_broker.storage.segment.delayed_deletion import run_deletions
+from warmlog_broker.storage.segment.file_records import BatchPosition, DamagedLog, FileRecords, FileSlice
 from warmlog_broker.storage.segment.segment_files import (
     KINDS,
+    run_deletions,
     segment_file_name,
 )
 from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, IndexState, SegmentConfig, SegmentIndexes
@@ -173,7 +172,9 @@ class LogSegment:
         if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             raise SegmentOffsetOverflow(f"{self.path}: offset {last_offset} does not fit")
         if not self._is_ready_for_appends:
-            self._prepare_for_appends()
+            self.indexes.make_room()
+            self._largest = self.max_timestamp
+            self._is_ready_for_appends = True
         position = self.records.append(prefix, covered)
         largest = self._largest
         if largest is None or max_timestamp_ms > largest[0]:
@@ -181,9 +182,55 @@ class LogSegment:
         if position == 0:
             self._first_batch_timestamp_ms = max_timestamp_ms
         if self.bytes_since_last_index_entry > self._index_interval_bytes:
-            self._add_index_entries(last_offset, position, largest)
+            try:
+                self.indexes.add(last_offset, position, largest)
+                self.bytes_since_last_index_entry = 0
+            except OSError as error:
+                logger.warning("%s: no index entry for offset %d: %s", self.path, last_offset, error)
         self.bytes_since_last_index_entry += len(prefix) + len(covered)
         return position
+
+    def must_roll(
+        self,
+        last_offset: int,
+        max_timestamp_ms: int,
+        size_bytes: int,
+        *,
+        segment_bytes: int,
+        segment_ms: int,
+        now_ms: int,
+    ) -> bool:
+        """Whether a batch of `size_bytes` that ends with `last_offset` needs a new segment.
+
+        It does if this one would grow too large, is too old, has a full index, or if the offset is too far from the
+        base offset. An empty segment is never too large or too old: another would be no better.
+        """
+        present_bytes = self.records.size_bytes
+        return (
+            present_bytes > max(segment_bytes - size_bytes, 0)
+            or not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
+            or self.indexes.are_full()
+            or (
+                present_bytes > 0
+                and self.time_waited_for_roll_ms(now_ms, max_timestamp_ms) > segment_ms - self.roll_jitter_ms
+            )
+        )
+
+    def time_waited_for_roll_ms(self, now_ms: int, max_timestamp_ms: int) -> int:
+        """The age that segment.ms limits: from the first batch's timestamp to the incoming one's.
+
+        So a stream of old records never rolls by time (KAFKA-4099). If the first batch has no timestamp, it is the time
+        since the segment was created or opened.
+        """
+        first_ms = self.first_batch_timestamp_ms()
+        return now_ms - self.created_ms if first_ms is None or first_ms < 0 else max_timestamp_ms - first_ms
+
+    def is_overdue(self, segment_ms: int, now_ms: int) -> bool:
+        """Whether a segment that has data has been active for longer than `segment_ms` by the clock.
+
+        Appends roll by the records' timestamps; this is for logs without appends.
+        """
+        return self.size_bytes > 0 and now_ms - self.created_ms > segment_ms - self.roll_jitter_ms
 
     def add_aborted(self, aborted: AbortedTxn) -> None:
         """Add an entry to the transaction index, for a marker that was appended; OSError if the disk refuses."""
@@ -211,19 +258,6 @@ class LogSegment:
         """
         self._finish_indexes()
         self.records.trim()
-
-    def _prepare_for_appends(self) -> None:
-        self.indexes.make_room()
-        self._largest = self.max_timestamp
-        self._is_ready_for_appends = True
-
-    def _add_index_entries(self, last_offset: int, position: int, largest: TimestampOffset) -> None:
-        try:
-            self.indexes.add(last_offset, position, largest)
-        except OSError as error:
-            logger.warning("%s: no index entry for offset %d: %s", self.path, last_offset, error)
-        else:
-            self.bytes_since_last_index_entry = 0
 
     def _finish_indexes(self) -> None:
         if self.indexes.state is not IndexState.CLOSED:

@@ -18,15 +18,14 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from warmlog_broker.storage.directory.restart_point import RestartPoint
+from warmlog_broker.storage.directory.partition_files import RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET, CorruptIndex
 from warmlog_broker.storage.index.lazy_index import LazyIndex
 from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex, TimestampOffset
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_broker.storage.record.scan import Damage, Place, scan
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
+from warmlog_broker.storage.segment.scan import Damage, Place, scan
 from warmlog_protocol.batch.header import NO_TIMESTAMP, BatchHeader
 from warmlog_protocol.errors import StorageError
 
@@ -142,7 +141,11 @@ class SegmentIndexes:
             try:
                 self._offset_index = self._verified(self.offset, index, self._check_last_entry)
             except CorruptIndex as error:
-                self._rebuild_or_defer(str(error), defers_rebuild)
+                if defers_rebuild and self._records.size_bytes > REBUILT_AT_ONCE_BYTES:
+                    self.rebuilding = self.rebuilding or IndexRebuild(self, self._records, str(error))
+                    reason = f"{self._records.path}: its indexes are being rebuilt: {error}"
+                    raise LostIndex(self.rebuilding, reason) from None
+                self.rebuild(str(error))
         return self._offset_index
 
     def for_times(self) -> TimeIndex | None:
@@ -352,13 +355,6 @@ class SegmentIndexes:
         self.time.forget()
         self._offset_index = self._time_index = None
         self._entries_left = 0
-
-    def _rebuild_or_defer(self, reason: str, defers_rebuild: bool) -> None:
-        if defers_rebuild and self._records.size_bytes > REBUILT_AT_ONCE_BYTES:
-            if self.rebuilding is None:
-                self.rebuilding = IndexRebuild(self, self._records, reason)
-            raise LostIndex(self.rebuilding, f"{self._records.path}: its indexes are being rebuilt: {reason}")
-        self.rebuild(reason)
 
     def _verified(self, lazy: LazyIndex[Index], verified: Index | None, check: Callable[[Index], None]) -> Index | None:
         """Open and verify the index of `lazy` unless it is `verified` already; CorruptIndex if it must be rebuilt."""

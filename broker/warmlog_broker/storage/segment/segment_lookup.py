@@ -13,9 +13,8 @@ from typing import NamedTuple
 
 from warmlog_broker.storage.index.offset_index import OffsetIndex, OffsetPosition
 from warmlog_broker.storage.index.time_index import TimestampOffset
-from warmlog_broker.storage.record.batch_chain import BatchPosition, DamagedLog, chain
-from warmlog_broker.storage.record.file_records import FileRecords, FileSlice
-from warmlog_broker.storage.record.scan import Damage, is_intact, scan
+from warmlog_broker.storage.segment.file_records import BatchPosition, DamagedLog, FileRecords, FileSlice, chain
+from warmlog_broker.storage.segment.scan import Damage, is_intact, scan
 from warmlog_broker.storage.segment.segment_indexes import SegmentIndexes, place_in_segment
 from warmlog_protocol.batch import BatchHeader, NeedsMemory, RecordBatch, read_batch
 from warmlog_protocol.batch.header import NO_TIMESTAMP
@@ -218,14 +217,12 @@ class SegmentLookup:
         if index is None:
             return TimestampOffset(NO_TIMESTAMP, self._base_offset)
         entry = index.lookup(timestamp_ms)
-        if entry.timestamp_ms == NO_TIMESTAMP or self._max_timestamp_at(entry.offset) == entry.timestamp_ms:
+        if entry.timestamp_ms == NO_TIMESTAMP:
             return entry
+        found = self.find_batch(entry.offset)
+        if found is not None:
+            header, _ = next(self._records.batches(found.position))
+            if header.max_timestamp_ms == entry.timestamp_ms:
+                return entry
         self._indexes.rebuild(f"{index.path} has {entry}, but that batch has another max timestamp")
         return self._indexes.time.get().lookup(timestamp_ms)
-
-    def _max_timestamp_at(self, offset: int) -> int | None:
-        found = self.find_batch(offset)
-        if found is None:
-            return None
-        header, _ = next(self._records.batches(found.position))
-        return header.max_timestamp_ms

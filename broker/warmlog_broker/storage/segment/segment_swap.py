@@ -21,8 +21,7 @@ from pathlib import Path
 
 from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND
 from warmlog_broker.storage.segment.segments import LogSegments
@@ -124,7 +123,11 @@ def finish_swaps(directory: Path, names: Sequence[str], open_files: OpenFiles) -
         return False
     if cleaned:
         unfinished = [name for name in swaps if _base_offset(name) >= _base_offset(cleaned[0])]
-        _remove_unfinished(directory, unfinished, cleaned)
+        for removed in (unfinished, cleaned):  # the .swap before the .cleaned, which mark them as unfinished
+            for name in removed:
+                logger.warning("%s belongs to an unfinished compaction and is removed", directory / name)
+                (directory / name).unlink()
+            sync_directory(directory)
         swaps = [name for name in swaps if name not in unfinished]
     if swaps:
         for name in swaps:
@@ -140,15 +143,6 @@ def finish_swaps(directory: Path, names: Sequence[str], open_files: OpenFiles) -
         (directory / name).unlink(missing_ok=True)
     sync_directory(directory)
     return True
-
-
-def _remove_unfinished(directory: Path, swaps: Sequence[str], cleaned: Sequence[str]) -> None:
-    """Remove the `.swap` files before the `.cleaned`, which mark them as unfinished."""
-    for names in (swaps, cleaned):
-        for name in names:
-            logger.warning("%s belongs to an unfinished compaction and is removed", directory / name)
-            (directory / name).unlink()
-        sync_directory(directory)
 
 
 def _remove_replaced(directory: Path, swap_name: str, names: Sequence[str], open_files: OpenFiles) -> None:

@@ -2,15 +2,30 @@
 
 A segment holds the offsets from its base offset to the next one's; the last segment is the active one. Lookups are by
 bisection over a list of base offsets, which changes only at rolls and deletions.
+
+An offset with its position (`LogOffsetMetadata`) bounds a read, and lets unread bytes be counted, without a lookup.
 """
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.segment.file_records import DamagedLog
 from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_protocol.batch.header import NO_OFFSET
+
+
+class LogOffsetMetadata(NamedTuple):
+    """`position` is in the file of the segment with that base offset; both are -1 if unknown."""
+
+    offset: int
+    segment_base_offset: int = NO_OFFSET
+    position: int = -1
+
+    @property
+    def is_message_only(self) -> bool:
+        return self.segment_base_offset == NO_OFFSET
 
 
 class LogSegments:

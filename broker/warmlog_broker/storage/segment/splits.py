@@ -17,15 +17,14 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from warmlog_broker.storage.io.open_files import ClosedFile
-from warmlog_broker.storage.record.batch_chain import chain
-from warmlog_broker.storage.record.file_records import FileSlice
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.segment.file_records import FileSlice, chain
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import LostIndex
-from warmlog_broker.storage.segment.segments import LogSegments
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata, LogSegments
 from warmlog_protocol.batch.header import HEADER_BYTES, MAGIC_COLUMNS, read_header
 from warmlog_protocol.errors import CorruptBatch
 
@@ -78,26 +77,18 @@ def find_extents(
         first_offset = max(start_offset, segment.base_offset)
         try:
             segment.indexes.for_offsets(defers_rebuild=True)
-            start = _position(segment, start_offset) if segment.base_offset < start_offset else 0
-            is_last = segment.base_offset == end.segment_base_offset
-            stop = end.position if is_last else _end_position(segment, end.offset)
+            start, stop = 0, end.position
+            if segment.base_offset < start_offset:  # where the batch begins that holds it
+                following = segment.translate_offset(start_offset)
+                start = segment.size_bytes if following is None else following.position
+            if segment.base_offset != end.segment_base_offset:  # where the batch with the last offset before it ends
+                following = segment.translate_offset(end.offset)
+                stop = segment.size_bytes
+                if following is not None:
+                    stop = following.position + (following.size_bytes if following.base_offset < end.offset else 0)
             yield _extents(segment, first_offset, start, stop, target_bytes), end_offset
         except (ClosedFile, CorruptBatch, LostIndex, OSError):
             yield [Extent(None, segment.size_bytes, first_offset)], end_offset
-
-
-def _position(segment: LogSegment, offset: int) -> int:
-    """Where the batch that holds `offset` begins; the segment's end if all batches are before it."""
-    following = segment.translate_offset(offset)
-    return segment.size_bytes if following is None else following.position
-
-
-def _end_position(segment: LogSegment, end_offset: int) -> int:
-    """Where the batch with the last offset before `end_offset` ends; the segment's end if all batches do."""
-    following = segment.translate_offset(end_offset)
-    if following is None:
-        return segment.size_bytes
-    return following.position + (following.size_bytes if following.base_offset < end_offset else 0)
 
 
 def _extents(segment: LogSegment, first_offset: int, start: int, end: int, target_bytes: int) -> list[Extent]:
@@ -171,8 +162,9 @@ def measure(extents: Sequence[Extent], end_offset: int, cache: TimestampCache | 
         following = kept[i + 1].first_offset if i + 1 < len(kept) else end_offset
         assert following is not None
         timestamps = UNKNOWN_TIMESTAMPS
-        if cache is not None and time.monotonic() < deadline_s:
-            timestamps = _timestamps_of(extent, cache)
+        if cache is not None and extent.slice is not None and time.monotonic() < deadline_s:
+            with suppress(CorruptBatch, OSError):
+                timestamps = cache.of(extent.slice)
         splits.append(Split(following, extent.size_bytes, *timestamps))
     return splits
 
@@ -193,10 +185,3 @@ def _joined(before: Extent, after: Extent) -> Extent:
     if before.slice is None or after.slice is None:
         return Extent(None, size_bytes, before.first_offset)
     return Extent(FileSlice(before.slice.file, before.slice.position, size_bytes), size_bytes, before.first_offset)
-
-
-def _timestamps_of(extent: Extent, cache: TimestampCache) -> TimestampRange:
-    try:
-        return UNKNOWN_TIMESTAMPS if extent.slice is None else cache.of(extent.slice)
-    except (CorruptBatch, OSError):
-        return UNKNOWN_TIMESTAMPS

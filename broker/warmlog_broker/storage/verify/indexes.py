@@ -18,46 +18,68 @@ Entry = TypeVar("Entry", OffsetPosition, TimestampOffset)
 
 
 class _IndexCheck(Generic[Entry]):
+    """The entries in order. Their value, a position or an offset, says to which batch each belongs."""
+
     def __init__(self, path: Path, entries: Iterable[Entry], report: Report) -> None:
         self.last: Entry | None = None
         """The last entry that was compared: the log after it is scanned by lookups."""
         self._path = path
-        self._entries: Iterator[Entry] = _rising(path, entries, report)
         self._report = report
+        self._entries: Iterator[Entry] = self._rising(entries)
         self._next: Entry | None = next(self._entries, None)
+
+    def _rising(self, entries: Iterable[Entry]) -> Iterator[Entry]:
+        """Yield the entries whose key is above the previous one's and whose value is not below; report the others."""
+        previous: Entry | None = None
+        for entry in entries:
+            if previous is not None and (entry[0] <= previous[0] or entry[1] < previous[1]):
+                self._find(f"an entry after {previous}", f"{entry}", entry.offset)
+                continue
+            previous = entry
+            yield entry
 
     def _take(self) -> None:
         self.last = self._next
         self._report.counts.index_entries += 1
         self._next = next(self._entries, None)
 
+    def _take_below(self, value: float, fault: str = "") -> None:
+        """Take the entries with a lower value; report each if they have that fault."""
+        while self._next is not None and self._next[1] < value:
+            self._judge(self._next, fault)
+
+    def _judge(self, entry: Entry, fault: str) -> None:
+        """Take `entry`, and report it if it has a fault."""
+        if fault:
+            self._find(self._expected(entry), fault, entry.offset)
+        self._take()
+
+    def _expected(self, entry: Entry) -> str:
+        raise NotImplementedError
+
+    def _find(self, expected: str, found: str, offset: int | None = None) -> None:
+        self._report.find(self._path, offset=offset, expected=expected, found=found)
+
 
 class OffsetIndexCheck(_IndexCheck[OffsetPosition]):
     """Every entry leads to the batch that ends with its offset; offsets and positions rise."""
 
     def on_batch(self, header: BatchHeader, position: int) -> None:
-        while self._next is not None and self._next.position < position:
-            self._miss(self._next, "none begins there")
+        self._take_below(position, "none begins there")
         if self._next is not None and self._next.position == position:
-            if self._next.offset != header.last_offset:
-                self._miss(self._next, f"one that ends with offset {header.last_offset}")
-            else:
-                self._take()
+            is_right = self._next.offset == header.last_offset
+            self._judge(self._next, "" if is_right else f"one that ends with offset {header.last_offset}")
 
-    def skip_to(self, position: int) -> None:
+    def skip_to(self, position: int, _offset: int) -> None:
         """The log is damaged up to `position`."""
-        while self._next is not None and self._next.position < position:
-            self._take()
+        self._take_below(position)
 
     def finish(self, log_bytes: int) -> None:
         """The log ended after `log_bytes`."""
-        while self._next is not None:
-            self._miss(self._next, f"the end of the log at {log_bytes}")
+        self._take_below(float("inf"), f"the end of the log at {log_bytes}")
 
-    def _miss(self, entry: OffsetPosition, found: str) -> None:
-        expected = f"a batch at position {entry.position} that ends with offset {entry.offset}"
-        self._report.find(self._path, offset=entry.offset, expected=expected, found=found)
-        self._take()
+    def _expected(self, entry: OffsetPosition) -> str:
+        return f"a batch at position {entry.position} that ends with offset {entry.offset}"
 
 
 class TimeIndexCheck(_IndexCheck[TimestampOffset]):
@@ -65,42 +87,35 @@ class TimeIndexCheck(_IndexCheck[TimestampOffset]):
 
     _largest_ms = NO_TIMESTAMP
 
-    def on_batch(self, header: BatchHeader) -> None:
+    def on_batch(self, header: BatchHeader, _position: int) -> None:
         self._largest_ms = max(self._largest_ms, header.max_timestamp_ms)
-        while self._next is not None and self._next.offset < header.base_offset:
-            self._miss(self._next, "no batch has that offset")
-        if self._next is None or self._next.offset > header.last_offset:
+        self._take_below(header.base_offset, "no batch has that offset")
+        entry, fault = self._next, ""
+        if entry is None or entry.offset > header.last_offset:
             return
-        if self._next.offset != header.last_offset:
-            self._miss(self._next, f"a batch that ends with offset {header.last_offset}")
-        elif not self._next.timestamp_ms == header.max_timestamp_ms == self._largest_ms:
-            self._miss(self._next, f"{header.max_timestamp_ms} there, {self._largest_ms} up to there")
-        else:
-            self._take()
+        if entry.offset != header.last_offset:
+            fault = f"a batch that ends with offset {header.last_offset}"
+        elif not entry.timestamp_ms == header.max_timestamp_ms == self._largest_ms:
+            fault = f"{header.max_timestamp_ms} there, {self._largest_ms} up to there"
+        self._judge(entry, fault)
 
-    def skip_to(self, offset: int) -> None:
+    def skip_to(self, _position: int, offset: int) -> None:
         """The log is damaged up to `offset`, so the largest timestamp of that range is known only from entries."""
-        while self._next is not None and self._next.offset < offset:
-            self._take()
+        self._take_below(offset)
         self._largest_ms = max(self._largest_ms, self._last_ms)
 
     def finish(self, *, must_end_with_largest: bool) -> None:
         """The log has ended. The last entry of an inactive segment is its largest timestamp."""
-        while self._next is not None:
-            self._miss(self._next, "the log ends before it")
+        self._take_below(float("inf"), "the log ends before it")
         if must_end_with_largest and self._last_ms < self._largest_ms:
-            self._report.find(
-                self._path, expected=f"a last entry with timestamp {self._largest_ms}", found=str(self._last_ms)
-            )
+            self._find(f"a last entry with timestamp {self._largest_ms}", str(self._last_ms))
 
     @property
     def _last_ms(self) -> int:
         return NO_TIMESTAMP if self.last is None else self.last.timestamp_ms
 
-    def _miss(self, entry: TimestampOffset, found: str) -> None:
-        expected = f"timestamp {entry.timestamp_ms} in the batch that ends with offset {entry.offset}"
-        self._report.find(self._path, offset=entry.offset, expected=expected, found=found)
-        self._take()
+    def _expected(self, entry: TimestampOffset) -> str:
+        return f"timestamp {entry.timestamp_ms} in the batch that ends with offset {entry.offset}"
 
 
 class TransactionIndexCheck:
@@ -114,29 +129,33 @@ class TransactionIndexCheck:
 
     def on_abort(
         self,
-        producer_id: int,
-        last_offset: int,
+        header: BatchHeader,
         derived: AbortedTxn | None,
         *,
         is_thinned: bool,
         may_be_missing: bool,
     ) -> None:
-        """The log has an ABORT marker at `last_offset`; `derived` is the entry that the log implies.
+        """The log has an ABORT marker, in the batch with `header`; `derived` is the entry that the log implies.
 
         None if the transaction had no data, or compaction has removed all of it; an entry is then optional. With
-        `is_thinned` batches are missing, so transactions may have begun earlier than the log tells. An entry that
-        `may_be_missing` is of an abort above the recovery point: the next start adds it.
+        `is_thinned` batches are missing, so transactions may have begun earlier than the log tells: entries keep their
+        offsets. An entry that `may_be_missing` is of an abort above the recovery point: the next start adds it.
         """
+        producer_id, last_offset = header.producer_id, header.last_offset
         entry = self._entries.pop(last_offset, None)
         if entry is None:
             if derived is not None and not may_be_missing:
                 self._find(last_offset, f"{derived}", "no entry: its records would be read as committed")
         elif entry.producer_id != producer_id:
             self._find(last_offset, f"an aborted transaction of producer {producer_id}", f"{entry}")
-        elif derived is not None and not _agree(entry, derived, is_thinned=is_thinned):
-            self._find(last_offset, f"{derived}", f"{entry}")
+        elif derived is not None and entry != derived:
+            is_earlier = (
+                entry.first_offset <= derived.first_offset and entry.last_stable_offset <= derived.last_stable_offset
+            )
+            if not (is_thinned and is_earlier):
+                self._find(last_offset, f"{derived}", f"{entry}")
 
-    def skip_to(self, offset: int) -> None:
+    def skip_to(self, _position: int, offset: int) -> None:
         """The log is damaged up to `offset`."""
         self._entries = {last: entry for last, entry in self._entries.items() if last >= offset}
 
@@ -147,21 +166,3 @@ class TransactionIndexCheck:
 
     def _find(self, offset: int, expected: str, found: str) -> None:
         self._report.find(self._path, offset=offset, expected=expected, found=found)
-
-
-def _agree(entry: AbortedTxn, derived: AbortedTxn, *, is_thinned: bool) -> bool:
-    """Entries keep their offsets even if compaction has removed the first records of transactions."""
-    if not is_thinned:
-        return entry == derived
-    return entry.first_offset <= derived.first_offset and entry.last_stable_offset <= derived.last_stable_offset
-
-
-def _rising(path: Path, entries: Iterable[Entry], report: Report) -> Iterator[Entry]:
-    """Yield the entries whose key is above the previous one's and whose value is not below; report the others."""
-    previous: Entry | None = None
-    for entry in entries:
-        if previous is not None and (entry[0] <= previous[0] or entry[1] < previous[1]):
-            report.find(path, offset=entry.offset, expected=f"an entry after {previous}", found=f"{entry}")
-            continue
-        previous = entry
-        yield entry

@@ -9,59 +9,34 @@ by itself, since everything but the `.log` files can be rebuilt.
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
-from uuid import UUID
 
 from warmlog_broker.storage.directory.data_dir import HIGH_WATERMARKS_NAME, LOG_STARTS_NAME, RECOVERY_POINTS_NAME
-from warmlog_broker.storage.directory.gap_marker import GAPS_NAME, has_gaps
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, LeaderEpochs, read_epochs
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, read_partition_metadata
-from warmlog_broker.storage.directory.restart_point import RESTART_POINT_NAME, read_restart_point
+from warmlog_broker.storage.directory.partition_files import (
+    GAPS_NAME,
+    METADATA_NAME,
+    RESTART_POINT_NAME,
+    TRUNCATION_NAME,
+    has_gaps,
+    read_partition_metadata,
+    read_restart_point,
+    read_truncation,
+)
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
-from warmlog_broker.storage.directory.truncation_marker import TRUNCATION_NAME, read_truncation
 from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
 from warmlog_broker.storage.verify.producers import read_snapshot
 from warmlog_broker.storage.verify.report import Report, summarize
-from warmlog_broker.storage.verify.segment import LogWalk, RecordCheck, SegmentVerification, pause
-from warmlog_protocol.batch.header import NO_LEADER_EPOCH
+from warmlog_broker.storage.verify.segment import Expectations, LogWalk, SegmentVerification, pause
 from warmlog_protocol.errors import StorageError
 
 SEGMENT_ATTEMPTS = 4
 """How often a segment is read if its files are replaced meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Expectations:
-    """What is known of a log from elsewhere. None: unknown."""
-
-    recovery_point: int | None = None
-    log_start_offset: int | None = None
-    high_watermark: int | None = None
-    topic_id: UUID | None = None
-    has_dense_offsets: bool = False
-    """Whether a gap between offsets is damage."""
-    index_interval_bytes: int | None = None
-    check_record: RecordCheck | None = None
-
-
-@dataclass(slots=True)
-class PartitionSummary:
-    """What the log of a partition holds."""
-
-    directory: Path
-    base_offsets: list[int] = field(default_factory=list)
-    next_offset: int = 0
-    """Where the log ends."""
-    is_end_known: bool = True
-    """False if the newest log file cannot be read."""
-    max_leader_epoch: int = NO_LEADER_EPOCH
-    max_producer_id: int = -1
-    open_transactions: dict[int, int] = field(default_factory=dict)
-    """The first offset of each open transaction, by producer id."""
 
 
 @dataclass(slots=True)
@@ -74,62 +49,51 @@ class _Listing:
 
 def verify_partition(
     directory: Path, expectations: Expectations, report: Report, *, pause: Callable[[], None] = pause
-) -> PartitionSummary:
-    """Check a partition's directory and add to `report`. FileNotFoundError if it does not exist (any more)."""
-    summary = PartitionSummary(directory)
+) -> LogWalk:
+    """Check a partition's directory, add to `report`, and return what its log holds.
+
+    FileNotFoundError if it does not exist (any more).
+    """
+    walk = LogWalk(report, expectations, pause)
     try:
         os.close(os.open(directory, os.O_RDONLY | os.O_CLOEXEC))  # an unreadable directory is a single finding
-        _verify_files(summary, expectations, report, pause)
+        _verify_files(directory, walk)
     except FileNotFoundError:
         raise
     except OSError as error:
         report.find_unreadable(directory, error, expected="a directory that can be read")
-        summary.is_end_known = False
+        walk.is_end_known = False
     report.counts.partitions += 1
     report.on_progress(report)
-    return summary
+    return walk
 
 
-def _verify_files(
-    summary: PartitionSummary, expectations: Expectations, report: Report, pause: Callable[[], None]
-) -> None:
-    directory = summary.directory
-    epochs = _read_epochs(directory, report)
-    _check_topic_id(directory, expectations, report)
+def _verify_files(directory: Path, walk: LogWalk) -> None:
+    report = walk.report
+    walk.epochs = _read_epochs(directory, report)
+    _check_topic_id(directory, walk.expected, report)
     with report.reading(directory / TRUNCATION_NAME, expected="a truncation"):
         read_truncation(directory)
-    _check_restart_point(directory, report)
+    path = directory / RESTART_POINT_NAME
+    if path.exists() and read_restart_point(directory) is None:
+        report.find(path, expected="a restart point", found="a damaged file")
     listing = _list_files(directory)
-    summary.base_offsets = listing.base_offsets
     if listing.orphans:
-        pause()  # a broker removes the files of a segment one by one
+        walk.pause()  # a broker removes the files of a segment one by one
     for path in filter(Path.exists, listing.orphans):
         report.find(path, expected="a log file with the same base offset", found="none")
     if listing.others:
         report.note(f"{directory}: not checked: {summarize(listing.others)}")
-    walk = LogWalk(
-        report,
-        epochs,
-        expectations.recovery_point,
-        index_interval_bytes=expectations.index_interval_bytes,
-        check_record=expectations.check_record,
-        wants_dense_offsets=expectations.has_dense_offsets and not has_gaps(directory),
-        pause=pause,
-    )
+    walk.base_offsets = listing.base_offsets
+    walk.wants_dense_offsets = walk.expected.has_dense_offsets and not has_gaps(directory)
     walk.next_offset = listing.base_offsets[0] if listing.base_offsets else 0
     snapshots = _Snapshots(directory, listing.snapshot_offsets, walk)
     walk.before_batch = snapshots.compare_up_to
-    for number, base_offset in enumerate(listing.base_offsets):
-        following = listing.base_offsets[number + 1 :]
-        _verify_segment(directory, base_offset, following[0] if following else None, walk, snapshots)
+    for base_offset, end_offset in zip_longest(listing.base_offsets, listing.base_offsets[1:]):
+        _verify_segment(directory, base_offset, end_offset, walk, snapshots)
     snapshots.compare_up_to(walk.next_offset)
-    summary.is_end_known = walk.is_end_known
     if walk.is_end_known:
         snapshots.find_after_end()
-    summary.next_offset = walk.next_offset
-    summary.max_leader_epoch = max(walk.last_epoch, NO_LEADER_EPOCH if epochs is None else epochs.latest_epoch)
-    summary.max_producer_id = walk.producers.max_producer_id
-    summary.open_transactions = walk.producers.open_transactions
 
 
 def verify_data_directory(
@@ -163,29 +127,28 @@ def verify_data_directory(
             high_watermark=high_watermarks.get(key),
         )
         try:
-            summary = verify_partition(directory, expectations, report, pause=pause)
+            walk = verify_partition(directory, expectations, report, pause=pause)
         except FileNotFoundError:
             report.note(f"{directory}: removed meanwhile")
             continue
-        _check_offsets(path, key, expectations, summary, report)
+        _check_offsets(path, key, walk)
     if unused:
         report.note(f"{path}: not checked, as no partitions in use: {summarize(unused)}")
 
 
-def _check_offsets(
-    data_directory: Path, key: TopicPartition, expected: Expectations, summary: PartitionSummary, report: Report
-) -> None:
+def _check_offsets(data_directory: Path, key: TopicPartition, walk: LogWalk) -> None:
     """Find offsets in the checkpoints of `data_directory` that are outside of the log."""
+    expected = walk.expected
     for name, offset, what in (
         (RECOVERY_POINTS_NAME, expected.recovery_point, "up to which it was on disk"),
         (LOG_STARTS_NAME, expected.log_start_offset, "from which it may be read"),
         (HIGH_WATERMARKS_NAME, expected.high_watermark, "up to which it was committed"),
     ):
-        if summary.is_end_known and offset is not None and offset > summary.next_offset:
-            report.find(
+        if walk.is_end_known and offset is not None and offset > walk.next_offset:
+            walk.report.find(
                 data_directory / name,
                 offset=offset,
-                expected=f"an offset of {key.directory_name}, which ends at {summary.next_offset}",
+                expected=f"an offset of {key.directory_name}, which ends at {walk.next_offset}",
                 found=f"{offset}, {what}",
             )
 
@@ -215,12 +178,6 @@ def _check_topic_id(directory: Path, expectations: Expectations, report: Report)
                 report.find(path, expected=f"topic id {expectations.topic_id}", found=str(topic_id))
     except FileNotFoundError:
         report.find(path, expected="the topic's id", found="no file")
-
-
-def _check_restart_point(directory: Path, report: Report) -> None:
-    path = directory / RESTART_POINT_NAME
-    if path.exists() and read_restart_point(directory) is None:
-        report.find(path, expected="a restart point", found="a damaged file")
 
 
 def _list_files(directory: Path) -> _Listing:
@@ -263,11 +220,12 @@ def _verify_segment(
         except FileNotFoundError:
             walk.report.discard_findings_in(segment.paths)
             walk.report.note(f"{segment.path(LOG_KIND)}: removed meanwhile")
-            walk.is_after_damage = True
-            walk.producers.lose_track()
+            walk.lose_track()
             return
         except OSError as error:
-            walk.lose_segment(segment.path(LOG_KIND), error, is_newest=end_offset is None)
+            walk.report.find_unreadable(segment.path(LOG_KIND), error, expected="a log file that can be read")
+            walk.lose_track()
+            walk.is_end_known = end_offset is not None
             if end_offset is not None:
                 snapshots.compare_up_to(end_offset)  # the producers are unknown: snapshots are only read
             return

@@ -15,8 +15,7 @@ from warmlog_broker.storage.producer.snapshots import unpack_snapshot
 from warmlog_broker.storage.verify.report import Report
 from warmlog_protocol.batch import RecordBatch
 from warmlog_protocol.batch.control import ControlType
-from warmlog_protocol.batch.header import NO_OFFSET, BatchHeader
-from warmlog_protocol.errors import CorruptBatch
+from warmlog_protocol.batch.header import NO_OFFSET
 
 _NO_CLOCK_MS = 0
 
@@ -84,7 +83,10 @@ class ProducerReplay:
             in_snapshot.add(entry.producer_id)
             in_log = self.states.get(entry.producer_id)
             if in_log is not None:
-                _compare_entry(path, entry, in_log, report, is_thinned=self.is_thinned)
+                if not (_is_ahead if self.is_thinned else _is_same)(entry, in_log):
+                    report.find(
+                        path, expected=f"producer {in_log.producer_id}: {_describe(in_log)}", found=_describe(entry)
+                    )
             elif entry.batches and entry.batches[-1].last_offset >= log_start_offset and not self.is_thinned:
                 found = f"producer {entry.producer_id} with last offset {entry.batches[-1].last_offset}"
                 report.find(path, expected="producers of which the log has batches", found=found)
@@ -99,27 +101,10 @@ def read_snapshot(path: Path) -> list[ProducerEntry]:
     return unpack_snapshot(path.read_bytes(), _NO_CLOCK_MS)
 
 
-def marker_error(header: BatchHeader, error: CorruptBatch) -> str:
-    return f"{error} (a control batch of producer {header.producer_id})"
-
-
-def _compare_entry(
-    path: Path, found: ProducerEntry, in_log: ProducerEntry, report: Report, *, is_thinned: bool
-) -> None:
-    if _is_ahead(found, in_log) if is_thinned else _is_same(found, in_log):
-        return
-    report.find(
-        path,
-        expected=f"producer {in_log.producer_id}: {_describe(in_log)}, coordinator epoch {in_log.coordinator_epoch}",
-        found=f"{_describe(found)}, coordinator epoch {found.coordinator_epoch}",
-    )
-
-
 def _is_same(found: ProducerEntry, in_log: ProducerEntry) -> bool:
-    knows_coordinator = NO_COORDINATOR_EPOCH not in (found.coordinator_epoch, in_log.coordinator_epoch)
-    if knows_coordinator and found.coordinator_epoch != in_log.coordinator_epoch:
-        return False
-    return _describe(found) == _describe(in_log)
+    """Whether a snapshot has the state of the log, of which it may not know the coordinator, nor the log it."""
+    is_unknown = NO_COORDINATOR_EPOCH in (found.coordinator_epoch, in_log.coordinator_epoch)
+    return _describe(found, with_coordinator=not is_unknown) == _describe(in_log, with_coordinator=not is_unknown)
 
 
 def _is_ahead(found: ProducerEntry, in_log: ProducerEntry) -> bool:
@@ -134,9 +119,9 @@ def _is_ahead(found: ProducerEntry, in_log: ProducerEntry) -> bool:
     return last_found >= last_in_log
 
 
-def _describe(entry: ProducerEntry) -> str:
+def _describe(entry: ProducerEntry, *, with_coordinator: bool = True) -> str:
     text = f"epoch {entry.epoch}, transaction from {entry.transaction_first_offset}, time {entry.last_timestamp_ms}"
     if entry.batches:
         last = entry.batches[-1]
         text += f", last sequence {last.last_sequence} at offset {last.last_offset}, delta {last.offset_delta}"
-    return text
+    return f"{text}, coordinator epoch {entry.coordinator_epoch}" if with_coordinator else text

@@ -18,8 +18,8 @@ from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.producer.snapshots import pack_snapshot
-from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_broker.storage.record.scan import Damage, scan
+from warmlog_broker.storage.segment.file_records import FileRecords
+from warmlog_broker.storage.segment.scan import Damage, scan
 from warmlog_broker.storage.segment.segment_files import (
     LOG_KIND,
     OFFSET_INDEX_KIND,
@@ -36,7 +36,6 @@ from warmlog_broker.storage.segment.segment_indexes import (
     place_in_segment,
 )
 from warmlog_broker.storage.verify.producers import ProducerReplay, read_snapshot
-from warmlog_broker.storage.verify.segment import is_zero_from
 from warmlog_protocol.batch import read_batch
 from warmlog_protocol.errors import CorruptBatch, StorageError
 
@@ -151,7 +150,7 @@ class _SegmentRebuild:
     def _index_batches(self, records: FileRecords, builder: IndexBuilder) -> None:
         for found in scan(records, 0, place_in_segment(self.base_offset), checks_crc=True):
             if isinstance(found, Damage):
-                if self.is_newest and is_zero_from(records, found.position):
+                if self.is_newest and records.end_without_zeros(found.position) == found.position:
                     return  # preallocated by a broker
                 self._find_damage(str(found.cause()))
                 self.producers.lose_track()
@@ -159,19 +158,15 @@ class _SegmentRebuild:
                 continue
             header, position = found
             builder.add(header, position)
-            self._follow_producers(records.read(position, header.size_bytes))
+            batch = read_batch(records.read(position, header.size_bytes), verify_crc=False)
+            try:
+                _, aborted = self.producers.on_batch(batch)
+            except CorruptBatch as error:
+                self._find_damage(f"{self.path(LOG_KIND)}: {error}")
+            else:
+                self.aborted += () if aborted is None else (aborted,)
             self.next_offset = header.next_offset
             self.result.batches += 1
-
-    def _follow_producers(self, data: bytes) -> None:
-        batch = read_batch(data, verify_crc=False)
-        try:
-            _, aborted = self.producers.on_batch(batch)
-        except CorruptBatch as error:
-            self._find_damage(f"{self.path(LOG_KIND)}: {error}")
-            return
-        if aborted is not None:
-            self.aborted.append(aborted)
 
     def _find_damage(self, text: str) -> None:
         self.result.remarks.append(text)

@@ -16,6 +16,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
+from uuid import UUID
 
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
@@ -23,9 +24,8 @@ from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.index.transaction_index import TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_broker.storage.record.scan import Damage, Place, scan
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
+from warmlog_broker.storage.segment.scan import Damage, Place, scan
 from warmlog_broker.storage.segment.segment_files import (
     KINDS,
     LOG_KIND,
@@ -36,7 +36,7 @@ from warmlog_broker.storage.segment.segment_files import (
 )
 from warmlog_broker.storage.segment.segment_indexes import LEAST_STALE_BYTES
 from warmlog_broker.storage.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
-from warmlog_broker.storage.verify.producers import ProducerReplay, marker_error
+from warmlog_broker.storage.verify.producers import ProducerReplay
 from warmlog_broker.storage.verify.report import Report
 from warmlog_protocol.batch import MAGIC_COLUMNS, BatchHeader, RecordBatch, read_batch
 from warmlog_protocol.batch.control import ControlType
@@ -60,38 +60,54 @@ def pause() -> None:
     time.sleep(PAUSE_S)
 
 
+@dataclass(frozen=True, slots=True)
+class Expectations:
+    """What is known of a log from elsewhere. None: unknown."""
+
+    recovery_point: int | None = None
+    """Side files cover the log up to here."""
+    log_start_offset: int | None = None
+    high_watermark: int | None = None
+    topic_id: UUID | None = None
+    has_dense_offsets: bool = False
+    """Whether a gap between offsets is damage."""
+    index_interval_bytes: int | None = None
+    """How dense the index entries are."""
+    check_record: RecordCheck | None = None
+
+
 @dataclass(slots=True)
 class LogWalk:
-    """State that a walk through all segments of a log carries from one to the next."""
+    """What the log of a partition holds, as far as a walk through its segments has come."""
 
     report: Report
-    epochs: LeaderEpochs | None
+    expected: Expectations
+    pause: Callable[[], None] = pause
+    base_offsets: list[int] = field(default_factory=list)
+    epochs: LeaderEpochs | None = None
     """The content of leader-epoch-checkpoint; None if it cannot be read."""
-    recovery_point: int | None
-    """If known: side files cover the log up to here."""
-    index_interval_bytes: int | None = None
-    """How dense the index entries are, if known."""
     wants_dense_offsets: bool = False
     """Whether a gap between two columnar batches is damage: not so once a log is compacted."""
-    check_record: RecordCheck | None = None
     producers: ProducerReplay = field(default_factory=ProducerReplay)
     next_offset: int = 0
+    """Where the log ends."""
     last_epoch: int = NO_LEADER_EPOCH
     last_magic: int = MAGIC_COLUMNS
     is_after_damage: bool = False
     """Whether the next offset is unknown."""
     is_end_known: bool = True
     """False if the newest log file cannot be read."""
-    pause: Callable[[], None] = pause
     before_batch: Callable[[int], None] = lambda _base_offset: None
     """Called with the base offset of each batch before its checks."""
 
-    def lose_segment(self, path: Path, error: OSError, *, is_newest: bool) -> None:
-        """Report a log file that cannot be read; the walk continues without it."""
-        self.report.find_unreadable(path, error, expected="a log file that can be read")
+    @property
+    def max_leader_epoch(self) -> int:
+        return max(self.last_epoch, NO_LEADER_EPOCH if self.epochs is None else self.epochs.latest_epoch)
+
+    def lose_track(self) -> None:
+        """Batches are missing: the next offset and the producers are unknown from here on."""
         self.producers.lose_track()
         self.is_after_damage = True
-        self.is_end_known = not is_newest
 
 
 class _AnyPlace(Place):
@@ -117,9 +133,6 @@ class SegmentVerification:
         if end_offset is not None:
             self._end_offset = min(end_offset, self._end_offset)
         self._reported_bytes = self._largest_batch_bytes = 0
-        self._offsets: OffsetIndexCheck | None = None
-        self._times: TimeIndexCheck | None = None
-        self._transactions: TransactionIndexCheck | None = None
 
     def path(self, kind: str) -> Path:
         return self.directory / segment_file_name(self.base_offset, kind)
@@ -130,18 +143,27 @@ class SegmentVerification:
 
     def run(self) -> None:
         """Check everything. FileNotFoundError if there is no log file (any more)."""
+        offsets_path, times_path = self.path(OFFSET_INDEX_KIND), self.path(TIME_INDEX_KIND)
         with ExitStack() as stack:
-            offset_index = self._open_index(OffsetIndex, OFFSET_INDEX_KIND, stack)
-            time_index = self._open_index(TimeIndex, TIME_INDEX_KIND, stack)
+            offsets = self._open_index(OffsetIndex, OFFSET_INDEX_KIND, stack)
+            times = self._open_index(TimeIndex, TIME_INDEX_KIND, stack)
             aborted = self._read_transaction_index()
             records = stack.enter_context(closing(self._open_log()))
-            self._begin_checks(records, offset_index, time_index)
+            if records.size_bytes > (LEAST_STALE_BYTES if self.is_newest else 0):
+                for index, path in ((offsets, offsets_path), (times, times_path)):
+                    if index is None and not path.exists():
+                        self.report.find(path, expected="an index of the log beside it", found="no file")
+            self._offsets = None if offsets is None else OffsetIndexCheck(offsets_path, offsets, self.report)
+            self._times = None if times is None else TimeIndexCheck(times_path, times, self.report)
             self._transactions = TransactionIndexCheck(self.path(TRANSACTION_INDEX_KIND), aborted, self.report)
             log_bytes = self._walk_log(records)
-            self._finish_checks(log_bytes)
+            if self._offsets is not None:
+                self._offsets.finish(log_bytes)
+                self._find_stale_index(self._offsets, log_bytes)
+            if self._times is not None:
+                self._times.finish(must_end_with_largest=not self.is_newest)
+            self._transactions.finish()
         self.report.counts.segments += 1
-
-    # Opening
 
     def _open_log(self) -> FileRecords:
         return FileRecords.open_read_only(self.path(LOG_KIND), OpenFiles())
@@ -163,18 +185,6 @@ class SegmentVerification:
             index.sanity_check()
             return index
         return ()
-
-    def _begin_checks(
-        self, records: FileRecords, offset_index: OffsetIndex | None, time_index: TimeIndex | None
-    ) -> None:
-        may_be_missing = records.size_bytes <= (LEAST_STALE_BYTES if self.is_newest else 0)
-        for index, kind in ((offset_index, OFFSET_INDEX_KIND), (time_index, TIME_INDEX_KIND)):
-            if index is None and not may_be_missing and not self.path(kind).exists():
-                self.report.find(self.path(kind), expected="an index of the log beside it", found="no file")
-        if offset_index is not None:
-            self._offsets = OffsetIndexCheck(self.path(OFFSET_INDEX_KIND), offset_index, self.report)
-        if time_index is not None:
-            self._times = TimeIndexCheck(self.path(TIME_INDEX_KIND), time_index, self.report)
 
     # Walking
 
@@ -202,7 +212,7 @@ class SegmentVerification:
             if attempt:
                 self.walk.pause()
             with closing(self._open_log()) as records:
-                if is_zero_from(records, position):
+                if records.end_without_zeros(position) == position:
                     return True
                 try:
                     next(records.batches(position, checks_crc=True))
@@ -212,7 +222,6 @@ class SegmentVerification:
         return False
 
     def _find_damage(self, damage: Damage, *, is_at_end: bool) -> None:
-        walk = self.walk
         self.report.find(
             damage.path,
             position=damage.position,
@@ -220,18 +229,11 @@ class SegmentVerification:
             expected="a valid batch",
             found=f"{damage.reason} ({damage.end_position - damage.position} bytes cannot be read)",
         )
-        walk.producers.lose_track()
-        walk.is_after_damage = True
+        self.walk.lose_track()
         if not is_at_end:
-            self._skip_indexes(damage.end_position, damage.next_offset)
-
-    def _skip_indexes(self, position: int, offset: int) -> None:
-        if self._offsets is not None:
-            self._offsets.skip_to(position)
-        if self._times is not None:
-            self._times.skip_to(offset)
-        if self._transactions is not None:
-            self._transactions.skip_to(offset)
+            for check in (self._offsets, self._times, self._transactions):
+                if check is not None:
+                    check.skip_to(damage.end_position, damage.next_offset)
 
     def _on_batch(self, records: FileRecords, header: BatchHeader, position: int) -> None:
         self._check_offsets(header, position)
@@ -240,13 +242,9 @@ class SegmentVerification:
         batch = read_batch(records.read(position, header.size_bytes), verify_crc=False)
         self._check_body(batch, position)
         self._follow_producers(batch, position)
-        if self._offsets is not None:
-            self._offsets.on_batch(header, position)
-        if self._times is not None:
-            self._times.on_batch(header)
-        self._count(header, position)
-
-    def _count(self, header: BatchHeader, position: int) -> None:
+        for check in (self._offsets, self._times):
+            if check is not None:
+                check.on_batch(header, position)
         walk, counts = self.walk, self.report.counts
         walk.next_offset = max(walk.next_offset, header.next_offset)
         walk.last_epoch = max(walk.last_epoch, header.partition_leader_epoch)
@@ -289,15 +287,13 @@ class SegmentVerification:
             return
         if walk.epochs is None or not walk.epochs.entries:
             return
-        if header.base_offset < walk.epochs.entries[0].start_offset or not self._is_covered(header):
+        recovery_point = walk.expected.recovery_point
+        is_covered = not self.is_newest if recovery_point is None else header.next_offset <= recovery_point
+        if header.base_offset < walk.epochs.entries[0].start_offset or not is_covered:
             return
         known = walk.epochs.epoch_at(header.base_offset)
         if known != epoch:
             self._find(header, position, f"leader epoch {known}, as leader-epoch-checkpoint says", str(epoch))
-
-    def _is_covered(self, header: BatchHeader) -> bool:
-        recovery_point = self.walk.recovery_point
-        return not self.is_newest if recovery_point is None else header.next_offset <= recovery_point
 
     def _check_body(self, batch: RecordBatch, position: int) -> None:
         header = batch.header
@@ -310,8 +306,8 @@ class SegmentVerification:
         except CorruptBatch as error:
             self._find(header, position, f"{header.record_count} records", str(error))
             return
-        if self.walk.check_record is not None and not header.is_control:
-            self._check_records(batch, position, self.walk.check_record)
+        if self.walk.expected.check_record is not None and not header.is_control:
+            self._check_records(batch, position, self.walk.expected.check_record)
         if header.is_log_append_time:
             return
         deltas = columns.timestamp_deltas_ms
@@ -335,32 +331,21 @@ class SegmentVerification:
         try:
             control_type, derived = self.walk.producers.on_batch(batch)
         except CorruptBatch as error:
-            self._find(header, position, "a control record", marker_error(header, error))
+            found = f"{error} (a control batch of producer {header.producer_id})"
+            self._find(header, position, "a control record", found)
             return
-        if control_type is ControlType.ABORT and self._transactions is not None:
-            recovery_point = self.walk.recovery_point
+        if control_type is ControlType.ABORT:
+            recovery_point = self.walk.expected.recovery_point
             self._transactions.on_abort(
-                header.producer_id,
-                header.last_offset,
+                header,
                 derived,
                 is_thinned=self.walk.producers.is_thinned,
                 may_be_missing=recovery_point is not None and header.next_offset > recovery_point,
             )
 
-    # The end
-
-    def _finish_checks(self, log_bytes: int) -> None:
-        if self._offsets is not None:
-            self._offsets.finish(log_bytes)
-            self._find_stale_index(self._offsets, log_bytes)
-        if self._times is not None:
-            self._times.finish(must_end_with_largest=not self.is_newest)
-        if self._transactions is not None:
-            self._transactions.finish()
-
     def _find_stale_index(self, offsets: OffsetIndexCheck, log_bytes: int) -> None:
         """Report an index that ends long before its log: it has lost entries, so lookups there are slow."""
-        interval_bytes = self.walk.index_interval_bytes
+        interval_bytes = self.walk.expected.index_interval_bytes
         if interval_bytes is None:
             return
         position = 0 if offsets.last is None else offsets.last.position
@@ -371,13 +356,3 @@ class SegmentVerification:
                 expected=f"entries after position {position}",
                 found=f"none up to the end of the log at {log_bytes}",
             )
-
-
-def is_zero_from(records: FileRecords, position: int) -> bool:
-    end = records.size_bytes
-    while position < end:
-        piece = records.read(position, min(PROGRESS_BYTES, end - position))
-        if any(piece):
-            return False
-        position += len(piece)
-    return True

@@ -44,7 +44,7 @@ from warmlog_broker.storage.directory.data_dir import (
 )
 from warmlog_broker.storage.directory.dir_lock import shared_lock
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets, write_offsets
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, stored_topic_id
+from warmlog_broker.storage.directory.partition_files import METADATA_NAME, stored_topic_id
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.tools.adoption.partition import check_partition, copy_partition
 from warmlog_broker.tools.adoption.plan import (
@@ -193,7 +193,7 @@ def _entries(adoption: Adoption, options: AdoptionOptions, state: MetadataState)
     for topic in adoption.topics:
         summaries = [log.summary for log in topic.logs.values()]
         max_epoch = max(summary.max_leader_epoch for summary in summaries)
-        max_producer_id = max([max_producer_id, *(summary.max_producer_id for summary in summaries)])
+        max_producer_id = max([max_producer_id, *(summary.producers.max_producer_id for summary in summaries)])
         settings = {**KEEPS_EVERYTHING, **options.configs.known.get(topic.name, {})}
         entries.append(TopicCreated(topic.name, topic.topic_id.bytes, topic.partitions, settings, max_epoch + 1))
     entries.append(ProducerIdsReserved(max_producer_id + 1))

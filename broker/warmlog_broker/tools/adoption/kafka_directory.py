@@ -22,7 +22,7 @@ from warmlog_broker.storage.directory.data_dir import (
     RECOVERY_POINTS_NAME,
 )
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, read_partition_metadata
+from warmlog_broker.storage.directory.partition_files import METADATA_NAME, read_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
 from warmlog_protocol.errors import WarmlogError
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, pack_partition_metadata
+from warmlog_broker.storage.directory.partition_files import METADATA_NAME, pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.copy_bytes import copy_bytes
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
@@ -25,9 +25,10 @@ from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, base_offsets_in, segment_file_name
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
-from warmlog_broker.storage.verify.partition import Expectations, PartitionSummary, verify_partition
+from warmlog_broker.storage.verify.partition import verify_partition
 from warmlog_broker.storage.verify.rebuild import rebuild_partition
 from warmlog_broker.storage.verify.report import Finding, Report
+from warmlog_broker.storage.verify.segment import Expectations, LogWalk
 from warmlog_broker.tools.adoption.kafka_directory import KafkaPartition
 from warmlog_protocol.errors import WarmlogError
 
@@ -43,7 +44,7 @@ class AdoptedLog:
     key: TopicPartition
     offsets: LogOffsets
     """For the checkpoints: all of the log is on disk, and may be read."""
-    summary: PartitionSummary
+    summary: LogWalk
     log_bytes: int
     linked_files: int
     remarks: tuple[str, ...]
@@ -132,7 +133,7 @@ def _is_of_log(finding: Finding) -> bool:
     return finding.path.endswith(LOG_KIND)
 
 
-def _refuse(source: KafkaPartition, findings: list[Finding], summary: PartitionSummary) -> None:
+def _refuse(source: KafkaPartition, findings: list[Finding], summary: LogWalk) -> None:
     """Refuse a log that is damaged, has an open transaction, which nothing here could end, or is too short."""
     name = source.key.directory_name
     if findings:
@@ -140,10 +141,10 @@ def _refuse(source: KafkaPartition, findings: list[Finding], summary: PartitionS
         raise AdoptionRefused(f"{name} is damaged: {findings[0]}{more}")
     if not summary.base_offsets:
         raise AdoptionRefused(f"{source.path} has no log file")
-    if summary.open_transactions:
+    if summary.producers.open_transactions:
         listed = ", ".join(
             f"of producer {producer_id} from offset {offset} on"
-            for producer_id, offset in sorted(summary.open_transactions.items())
+            for producer_id, offset in sorted(summary.producers.open_transactions.items())
         )
         raise AdoptionRefused(
             f"{name} has a transaction open: {listed}. Let Kafka run until it is committed, aborted or timed out, and "

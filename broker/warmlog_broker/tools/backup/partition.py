@@ -13,10 +13,8 @@ from contextlib import suppress
 from itertools import zip_longest
 from pathlib import Path
 
-from warmlog_broker.storage.directory.gap_marker import GAPS_NAME
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME
-from warmlog_broker.storage.directory.truncation_marker import TRUNCATION_NAME
+from warmlog_broker.storage.directory.partition_files import GAPS_NAME, METADATA_NAME, TRUNCATION_NAME
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.recovery.recovery import CUT_SUFFIX
 from warmlog_broker.storage.segment.segment_files import (

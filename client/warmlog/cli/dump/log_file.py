@@ -8,8 +8,7 @@ from warmlog.cli.dump.findings import NON_CONSECUTIVE, Findings
 from warmlog.cli.dump.view import View
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
 from warmlog_protocol.batch import (
     HEADER_BYTES,
     MAGIC_ROWS,

@@ -19,14 +19,14 @@ from warmlog.cli.dump.log_file import LOG_SUFFIX, base_offset_of, batch_at, head
 from warmlog.cli.dump.view import View
 from warmlog_broker.storage.directory.leader_epochs import read_epochs
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
-from warmlog_broker.storage.directory.partition_metadata import read_partition_metadata
+from warmlog_broker.storage.directory.partition_files import read_partition_metadata
 from warmlog_broker.storage.index.offset_index import OffsetIndex, OffsetPosition
 from warmlog_broker.storage.index.time_index import TimeIndex, TimestampOffset
 from warmlog_broker.storage.index.transaction_index import VERSION, TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_broker.storage.producer.snapshots import unpack_snapshot
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_protocol.batch.header import NO_OFFSET, NO_TIMESTAMP
 from warmlog_protocol.errors import CorruptBatch, StorageError
 

@@ -79,7 +79,11 @@ class _Files:
         if file is None:
             if len(self._open) >= MOST_OPEN_FILES:
                 self._done.append(self._open.pop(next(iter(self._open))).close())
-            name = f"date={_day_name(day)}/part-{uuid.uuid4().hex}.parquet"
+            try:
+                date_name = (_FIRST_DAY + timedelta(days=day)).isoformat()
+            except OverflowError:  # outside of the calendar
+                date_name = f"day{day}"
+            name = f"date={date_name}/part-{uuid.uuid4().hex}.parquet"
             file = _File(self._staging, name, self._schema, self._compression)
         self._open[day] = file  # the most recently used file is closed last
         file.add(batch)
@@ -142,11 +146,3 @@ class _File:
     def abandon(self) -> None:
         self._writer.close()
         self._path.unlink(missing_ok=True)
-
-
-def _day_name(day: int) -> str:
-    """Return the day as ISO 8601, or its number if it is outside the calendar."""
-    try:
-        return (_FIRST_DAY + timedelta(days=day)).isoformat()
-    except OverflowError:
-        return f"day{day}"

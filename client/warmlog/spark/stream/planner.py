@@ -157,7 +157,14 @@ class StreamPlanner:
             self._planned_ends = [end]
         else:
             self._discover_unchanged()
-            start = self._first_start(end) if start == self._initial else start
+            if self._initial is not None and start == self._initial:  # the first micro-batch was not committed
+                if self._options.is_start_counted:
+                    raise OffsetOutOfRange(
+                        "the first micro-batch of this stream was not committed, and its start was relative to the "
+                        "time when it was planned: start the query with a new checkpoint, nothing was committed to "
+                        "this one"
+                    )
+                start = first_start(self._initial, end, self._starting)
         self._has_begun = True
         try:
             return self._tasks(start, end)
@@ -175,16 +182,6 @@ class StreamPlanner:
         self._report(losses)
         limits = self._options.limits
         return plan_tasks(self._ask(lambda: size_ranges(self._discovery, ranges, limits)), limits)
-
-    def _first_start(self, end: Offsets) -> dict[TopicPartition, int]:
-        """Return where the first micro-batch, which ends at `end` and was not committed, had started."""
-        assert self._initial is not None
-        if self._options.is_start_counted:
-            raise OffsetOutOfRange(
-                "the first micro-batch of this stream was not committed, and its start was relative to the time when "
-                "it was planned: start the query with a new checkpoint, nothing was committed to this one"
-            )
-        return first_start(self._initial, end, self._starting)
 
     def _pieces(self, start: Offsets, available: Offsets, max_bytes: int) -> dict[TopicPartition, list[Piece]]:
         """Return stored batches from `start` on, of at least `max_bytes` in total if there are so many."""

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from settings_page import describe_settings
 from unit.broker.data_directories import open_directory
 from warmlog_broker.config.broker_config import BROKER_SETTINGS, BrokerConfig
 from warmlog_broker.config.sources import _KUBERNETES, _variable, load_settings
-from warmlog_broker.storage.config import TOPIC_SETTINGS, describe_settings
+from warmlog_broker.storage.config import TOPIC_SETTINGS
 from warmlog_broker.storage.directory.data_dir import DataDirectoryError
 from warmlog_protocol.errors import InvalidConfig
 

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from settings_page import ABOUT_VALUES, describe_settings
 from warmlog_broker.config.broker_config import BROKER_SETTINGS
-from warmlog_broker.storage.config import ABOUT_VALUES, TOPIC_SETTINGS, describe_settings
+from warmlog_broker.storage.config import TOPIC_SETTINGS
 
 PAGE = Path(__file__).parents[4] / "docs" / "settings.md"
 

@@ -20,7 +20,7 @@ from warmlog_broker.metadata.metadata_log import (
     TopicCreated,
 )
 from warmlog_broker.storage.directory.data_dir import DataDirectory
-from warmlog_broker.storage.directory.partition_metadata import pack_partition_metadata
+from warmlog_broker.storage.directory.partition_files import pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import (
     TopicPartition,
     deleted_directory_name,

@@ -12,7 +12,7 @@ import pytest
 
 from unit.broker.data_dirs.test_loader import TOPIC, Opened, append, write_entries
 from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted
-from warmlog_broker.storage.directory.partition_metadata import pack_partition_metadata, read_partition_metadata
+from warmlog_broker.storage.directory.partition_files import pack_partition_metadata, read_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, future_directory_name
 from warmlog_protocol.errors import StorageError
 

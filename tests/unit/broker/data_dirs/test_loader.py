@@ -16,7 +16,7 @@ from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DataDir
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.record.validation import check_batch
+from warmlog_broker.storage.log.validation import check_batch
 from wire_client import batch_of
 
 TOPIC = TopicCreated("t", bytes(15) + b"\x07", 2, {})

@@ -23,7 +23,7 @@ from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.record.validation import check_batch
+from warmlog_broker.storage.log.validation import check_batch
 
 
 def open_log(directory: Path, number: int, stored: StoredState = NEVER_STORED) -> Log:

@@ -12,7 +12,7 @@ from warmlog_broker.coordinator.group.decisions.records import OffsetValue
 from warmlog_broker.coordinator.group.decisions.state import Group
 from warmlog_broker.metrics import group_families
 from warmlog_broker.metrics.group_families import LOOKUPS_A_TURN, OTHER_GROUPS, GroupMetrics, Lags, Unread
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.file_records import FileSlice
 
 TOPIC_ID = b"t" * 16
 PARTITIONS = LOOKUPS_A_TURN + 5

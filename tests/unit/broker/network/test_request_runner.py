@@ -29,7 +29,7 @@ from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.quotas import Quotas
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (
     APIS,

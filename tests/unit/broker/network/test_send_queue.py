@@ -15,7 +15,7 @@ from warmlog_broker.network.memory_pool import ResponseMemory
 from warmlog_broker.network.send_queue import PAUSE_ABOVE_BYTES, PIECE_BYTES, SendQueue
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.storage.io.open_files import OpenFile
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.file_records import FileSlice
 
 
 class Sender(asyncio.Protocol):

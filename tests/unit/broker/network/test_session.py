@@ -32,7 +32,7 @@ from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_broker.storage.io.open_files import OpenFile
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol.errors import ApiError, InvalidRequest, TooManyConnections
 from warmlog_protocol.messages import (
     APIS,

@@ -8,8 +8,8 @@ import pytest
 
 from warmlog_broker.replica.delayed_fetch import ENDS_A_TURN, DelayedFetches, WantedRead, readable_bytes
 from warmlog_broker.replica.partition import Partition, ReadWaiter
-from warmlog_broker.storage.log.bounds import ReadBound
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.log.local_log import ReadBound
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.errors import ApiError, StorageError, UnknownTopicOrPartition
 
 

@@ -6,11 +6,10 @@ import errno
 import pytest
 
 from unit.broker.conftest import NOW_MS, MakePartition, flush
-from warmlog_broker.replica.high_watermark import OnDurable
-from warmlog_broker.replica.partition import Partition, read_bound
+from warmlog_broker.replica.partition import OnDurable, Partition, read_bound
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
-from warmlog_broker.storage.record import file_records
+from warmlog_broker.storage.segment import file_records
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.errors import (
     ApiError,

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from warmlog_broker.replica import sync_strategy as disk_flush
-from warmlog_broker.replica.sync_strategy import FlushWay, Outcome, choose_way, run_plans, sync_file_system
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, EpochStart, read_epochs
 from warmlog_broker.storage.io.os_errors import SyncNotBegun
-from warmlog_broker.storage.log.flush_plan import FlushPlan
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.log import flush_plan as disk_flush
+from warmlog_broker.storage.log.flush_plan import FlushPlan, Outcome, is_synced_at_once, run_plans, sync_file_system
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 
 
 @pytest.fixture
@@ -38,17 +37,11 @@ def run(plans: list[FlushPlan], directory: Path, threads: ThreadPoolExecutor, sy
 
 
 @pytest.mark.parametrize(
-    ("file_count", "syncfs_files", "way"),
-    [
-        (1, 24, FlushWay.ONE_BY_ONE),
-        (2, 24, FlushWay.IN_THREADS),
-        (23, 24, FlushWay.IN_THREADS),
-        (24, 24, FlushWay.FILE_SYSTEM),
-        (1000, 0, FlushWay.IN_THREADS),
-    ],
+    ("file_count", "syncfs_files", "expected"),
+    [(1, 24, False), (2, 24, False), (23, 24, False), (24, 24, True), (1000, 0, False)],
 )
-def test_the_way_goes_by_the_number_of_files(file_count: int, syncfs_files: int, way: FlushWay) -> None:
-    assert choose_way(file_count, syncfs_files) is way
+def test_the_file_system_is_synced_for_many_files(file_count: int, syncfs_files: int, expected: bool) -> None:
+    assert is_synced_at_once(file_count, syncfs_files) is expected
 
 
 @pytest.mark.parametrize("syncfs_files", [0, 4], ids=["threads", "syncfs"])

@@ -8,8 +8,7 @@ from resource import RLIMIT_FSIZE, getrlimit, setrlimit
 from unittest.mock import patch
 
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_broker.storage.segment.rolling import should_roll
+from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_protocol.batch import encode_batch, iter_batches, placement_prefix, read_header
@@ -129,13 +128,13 @@ def full_disk_for_indexes() -> Iterator[None]:
 
 
 def rolls(segment: LogSegment, **changes: int) -> bool:
-    """should_roll for a harmless batch, except for `changes`."""
+    """must_roll for a harmless batch, except for `changes`."""
     arguments = {
-        "incoming_bytes": 100,
-        "incoming_last_offset": segment.base_offset + 1000,
-        "incoming_max_timestamp_ms": -1,
+        "size_bytes": 100,
+        "last_offset": segment.base_offset + 1000,
+        "max_timestamp_ms": -1,
         "segment_bytes": 10_000,
         "segment_ms": HOUR_MS,
         "now_ms": segment.created_ms,
     }
-    return should_roll(segment, **(arguments | changes))
+    return segment.must_roll(**(arguments | changes))

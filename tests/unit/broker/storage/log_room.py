@@ -10,8 +10,8 @@ from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.appender import AppendInfo
 from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.log.validation import check_batch
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
-from warmlog_broker.storage.record.validation import check_batch
 from warmlog_protocol.batch import (
     ControlType,
     EndTxnMarker,

@@ -2,7 +2,7 @@
 
 from unit.broker.storage.log_room import START_MS, LogRoom, make_batch
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
-from warmlog_broker.storage.directory.restart_point import RestartPoint, read_restart_point
+from warmlog_broker.storage.directory.partition_files import RestartPoint, read_restart_point
 
 ONE_SEGMENT = LogConfig(retention_ms=UNLIMITED, index_interval_bytes=100)
 BATCH = len(make_batch(b"value-0"))

@@ -68,7 +68,7 @@ def test_the_crc_is_checked_unless_it_was_before() -> None:
 def test_a_malformed_body_names_its_offsets() -> None:
     malformed = seal_batch(read_header(COLUMNS), COLUMNS[HEADER_BYTES:] + b"more")
     batch = read_batch(malformed)
-    with pytest.raises(CorruptBatch, match="batch at offsets 100 to 101: columns: 17 bytes expected, 21 found"):
+    with pytest.raises(CorruptBatch, match="batch at offsets 100 to 101: body: 17 bytes expected, 21 found"):
         batch.values()
     assert batch.next_offset == 102
 

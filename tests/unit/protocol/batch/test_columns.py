@@ -25,6 +25,7 @@ from warmlog_protocol.batch import (
     read_header,
     seal_batch,
 )
+from warmlog_protocol.batch.columns import columns_bytes, unpack_columns
 from warmlog_protocol.batch.int_column import pack_ints
 from warmlog_protocol.codec.compression import Codec, compress, decompress
 from warmlog_protocol.errors import CorruptBatch
@@ -39,7 +40,10 @@ def header_of(count: int, **fields: int) -> BatchHeader:
 
 
 def decode(header: BatchHeader, body: bytes, limit_bytes: int = LIMIT_BYTES) -> Columns:
-    return decode_columns(header, memoryview(body), max_decompressed_bytes=limit_bytes)
+    view = memoryview(body)
+    if header.record_count:
+        columns_bytes(header, view, limit_bytes)
+    return decode_columns(header, view, unpack_columns(header, view) if header.record_count else view)
 
 
 def same(value: int) -> bytes:

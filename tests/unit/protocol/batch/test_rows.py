@@ -291,7 +291,7 @@ FIRST = row(0, 0, -1, 1, b"a", 0)
 )
 def test_malformed_rows_are_a_corrupt_batch(header: BatchHeader, body: bytes, message: str) -> None:
     with pytest.raises(CorruptBatch, match=message):
-        decode_rows(header, memoryview(body), max_decompressed_bytes=LIMIT_BYTES)
+        _ = RecordBatch(header, memoryview(bytes(HEADER_BYTES) + body), LIMIT_BYTES).columns
 
 
 def test_the_last_records_may_be_gone() -> None:

@@ -15,7 +15,7 @@ from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.framework.loading import RECORDS_A_TURN
 from warmlog_broker.coordinator.framework.shard import Shard, ShardStatus
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.storage.record import file_records
+from warmlog_broker.storage.segment import file_records
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import (
     CoordinatorLoadInProgress,

@@ -559,13 +559,25 @@ RULES: list[Patch] = [
 ]
 
 
+FOUND_LATE: dict[Patch, int] = {
+    zombies_of_the_group_commit: 38,
+    a_replaced_producer_may_continue: 12,
+    other_members_are_aborted_too: 10,
+    a_repeated_commit_decides_again: 9,
+    open_transactions_expire: 8,
+    a_marker_leaves_the_guard: 6,
+    any_guard_verifies: 5,
+}
+"""The first seed that finds what is missing, of rules that the first few do not find: the search begins there."""
+
+
 @pytest.mark.parametrize("take_out", RULES, ids=lambda rule: rule.__name__)
 def test_a_missing_rule_is_found(take_out: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     take_out(monkeypatch)
     with pytest.raises((Violation, AssertionError, KeyError, WarmlogError)):
-        simulate_seeds(SEEDS_TO_FIND_A_MISSING_RULE)
+        simulate_seeds(FOUND_LATE.get(take_out, 1))
 
 
-def simulate_seeds(count: int) -> None:
-    for seed in range(1, count + 1):
+def simulate_seeds(first: int) -> None:
+    for seed in (*range(first, SEEDS_TO_FIND_A_MISSING_RULE + 1), *range(1, first)):
         simulate(seed, EVENTS)

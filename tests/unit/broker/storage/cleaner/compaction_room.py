@@ -4,9 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from unit.broker.storage.log_room import LogRoom, read_batches
-from warmlog_broker.storage.cleaner.cleaner import Cleaning
-from warmlog_broker.storage.cleaner.rewriter import CleaningStats
-from warmlog_broker.storage.cleaner.sources import CleaningPace
+from warmlog_broker.storage.cleaner.cleaner import Cleaning, CleaningStats
+from warmlog_broker.storage.cleaner.throttle import CleaningPace
 from warmlog_broker.storage.config import MAX_INT64, UNLIMITED, LogConfig
 from warmlog_broker.storage.log.appender import AppendInfo
 from warmlog_protocol.batch import ControlType, encode_batch, iter_batches, read_batch, to_rows

@@ -10,9 +10,9 @@ from unit.broker.storage.cleaner.compaction_room import CompactionRoom, pair
 from unit.broker.storage.log_files import overwrite
 from unit.broker.storage.log_room import START_MS, read_batches
 from warmlog_broker.storage.cleaner.offset_map import ENTRY_BYTES
-from warmlog_broker.storage.cleaner.sources import CleaningAborted
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.segment.delayed_deletion import run_deletions
+from warmlog_broker.storage.cleaner.throttle import CleaningAborted
+from warmlog_broker.storage.segment.file_records import DamagedLog
+from warmlog_broker.storage.segment.segment_files import run_deletions
 from warmlog_protocol.batch.int_column import PIECE_VALUES
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import CorruptBatch, DuplicateSequence

@@ -21,7 +21,7 @@ def test_a_full_map_knows_what_it_has_and_how_full_it_is() -> None:
     assert not offsets.has_room_for(1)
     assert (offsets.offsets_of([b"missing", b"3"]), offsets.latest_offset) == ([-1, 3], 3)
     assert len(offsets) == offsets.capacity
-    offsets.update_latest_offset(40)
+    offsets.latest_offset = 40
     assert offsets.latest_offset == 40
 
 

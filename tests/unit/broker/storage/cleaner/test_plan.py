@@ -20,11 +20,12 @@ class Facts:
     size_bytes: int = 100
     largest_timestamp_ms: int = NOW - 1000
     first_ms: int | None = NOW - 2000
-    offset_index_bytes: int = 10
-    time_index_bytes: int = 10
 
     def first_batch_timestamp_ms(self) -> int | None:
         return self.first_ms
+
+    def index_bytes(self, _kind: str) -> int:
+        return 10
 
 
 LOG = [Facts(0), Facts(10), Facts(20), Facts(30)]

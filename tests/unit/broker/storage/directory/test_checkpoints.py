@@ -8,7 +8,7 @@ import pytest
 from kafka_sample import SAMPLE
 from warmlog_broker.storage.directory.leader_epochs import pack_epochs, read_epochs
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets, write_offsets
-from warmlog_broker.storage.directory.partition_metadata import (
+from warmlog_broker.storage.directory.partition_files import (
     pack_partition_metadata,
     read_partition_metadata,
     stored_topic_id,

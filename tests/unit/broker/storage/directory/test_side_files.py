@@ -22,7 +22,7 @@ from warmlog_broker.storage.directory.data_dir import (
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.record.validation import check_batch
+from warmlog_broker.storage.log.validation import check_batch
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.errors import InconsistentTopicId
 

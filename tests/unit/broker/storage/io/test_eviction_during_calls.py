@@ -9,7 +9,7 @@ import pytest
 
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.batch.header import CRC_START
 
@@ -31,7 +31,7 @@ def test_a_base_offset_is_read_from_a_file_that_is_evicted(tmp_path: Path, monke
     records = FileRecords.open(tmp_path / "00000000000000000000.log", OpenFiles())
     records.append(BATCH[:CRC_START], BATCH[CRC_START:])
     records.mark_synced(records.writes)
-    monkeypatch.setattr("warmlog_broker.storage.record.file_records._pread", evicting(records.let_go, os.pread))
+    monkeypatch.setattr("warmlog_broker.storage.segment.file_records._pread", evicting(records.let_go, os.pread))
     assert records.base_offset_at(0) == 0
     records.close()
 

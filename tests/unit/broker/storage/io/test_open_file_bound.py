@@ -8,7 +8,7 @@ from unit.broker.storage.log_room import START_MS, TINY, make_batch, read_values
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.record.validation import check_batch
+from warmlog_broker.storage.log.validation import check_batch
 
 LIMIT = 20
 LOGS = 6

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from warmlog_broker.storage.io.durable_files import write_all, write_file
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record import batch_chain, file_records
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment import file_records
+from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.batch.header import CRC_START
 
@@ -90,7 +90,7 @@ def test_reads_that_give_less_than_there_is_find_no_damage(
     batches = [encode_batch([b"v"] * 3, timestamps_ms=1, base_offset=3 * number) for number in range(5)]
     path.write_bytes(b"".join(batches))
     monkeypatch.setattr(
-        batch_chain, "_pread", lambda fd, size, position: real_pread(fd, min(size, size_bytes), position)
+        file_records, "_pread", lambda fd, size, position: real_pread(fd, min(size, size_bytes), position)
     )
     records = FileRecords.open_read_only(path, OpenFiles())
     assert [header.base_offset for header, _ in records.batches()] == [0, 3, 6, 9, 12]

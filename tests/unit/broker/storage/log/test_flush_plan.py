@@ -72,11 +72,11 @@ def test_a_plan_covers_what_was_appended_before_it_was_made(room: LogRoom) -> No
     plan = plan_of(room)
     room.append()
     plan.run()
-    assert plan.end_offset == 1
+    assert plan.end.offset == 1
     assert room.log.flusher.mark_flushed(plan) == 1
     assert room.log.bounds.raise_high_watermark(1) == 1
     assert room.log.bounds.end_of("high_watermark") == plan.end
-    assert plan_of(room).end_offset == 2
+    assert plan_of(room).end.offset == 2
 
 
 def test_after_a_roll_the_old_segment_its_indexes_and_the_snapshot_are_synced(

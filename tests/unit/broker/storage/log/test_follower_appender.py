@@ -11,8 +11,8 @@ from unit.broker.storage.log_files import batch_of
 from unit.broker.storage.log_room import START_MS, TINY, LogRoom, read_batches, read_values
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.index.transaction_index import TransactionIndex
-from warmlog_broker.storage.log.follower_appender import OffsetsOutOfOrder, UnexpectedAppendOffset
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.log.appender import OffsetsOutOfOrder, UnexpectedAppendOffset
+from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_protocol.errors import CorruptBatch, DiskFull, FencedLeaderEpoch, OutOfResources, StorageError
 
 FAR_OFFSET = 2**31 + 1
@@ -138,7 +138,7 @@ class TestLimits:
                 raise result
             return os.pwritev(fd, parts, position)
 
-        with patch("warmlog_broker.storage.record.file_records._pwritev", write), pytest.raises(StorageError):
+        with patch("warmlog_broker.storage.segment.file_records._pwritev", write), pytest.raises(StorageError):
             append(room, at(1, 2, 3))
         assert room.log.log_end_offset == 2
         assert room.log.local.failure == ""

@@ -9,9 +9,9 @@ from unit.broker.storage.log_room import KEY, START_MS, LogRoom, make_batch, rea
 from unit.broker.storage.time_lookups import latest_record, record_at
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
-from warmlog_broker.storage.directory.partition_metadata import read_partition_metadata
+from warmlog_broker.storage.directory.partition_files import read_partition_metadata
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.segment.delayed_deletion import run_deletions
+from warmlog_broker.storage.segment.segment_files import run_deletions
 from warmlog_protocol.errors import (
     ApiError,
     CorruptBatch,

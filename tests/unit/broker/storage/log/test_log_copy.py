@@ -14,7 +14,7 @@ from unit.broker.storage.cleaner.compaction_room import CompactionRoom
 from unit.broker.storage.log_room import QUICK, LogRoom, read_batches, read_values
 from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.directory.data_dir import CleanEnd, StoredState
-from warmlog_broker.storage.directory.gap_marker import GAPS_NAME, note_gaps
+from warmlog_broker.storage.directory.partition_files import GAPS_NAME, note_gaps
 from warmlog_broker.storage.directory.topic_partition import parse_directory_name
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.log_copy import LogCopy, make_directory

@@ -14,8 +14,8 @@ from warmlog_broker.storage.directory.data_dir import LogOffsets
 from warmlog_broker.storage.directory.leader_epochs import read_epochs
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.producer.producer_state import ProducerStates
-from warmlog_broker.storage.record import file_records
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment import file_records
+from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_protocol.errors import (
     OutOfResources,
     StorageError,

@@ -9,9 +9,9 @@ import pytest
 
 from unit.broker.storage.log_room import LogRoom, make_batch, read_batches
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
-from warmlog_broker.storage.log.bounds import ReadBound
+from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.reader import FetchData
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 from warmlog_protocol.errors import OffsetOutOfRange
 
 BATCH = len(make_batch(b"v"))

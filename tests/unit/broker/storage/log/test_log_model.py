@@ -14,7 +14,7 @@ from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.data_dir import StoredState
 from warmlog_broker.storage.log.flush_plan import FlushPlan
-from warmlog_broker.storage.segment.delayed_deletion import run_deletions
+from warmlog_broker.storage.segment.segment_files import run_deletions
 from warmlog_protocol.errors import OffsetOutOfRange
 
 PRODUCER = 7

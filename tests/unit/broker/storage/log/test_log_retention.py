@@ -8,7 +8,7 @@ import pytest
 from unit.broker.storage.log_room import START_MS, LogRoom, make_batch, read_values
 from warmlog_broker.runtime.clock import TrustedClock
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
-from warmlog_broker.storage.segment.delayed_deletion import run_deletions
+from warmlog_broker.storage.segment.segment_files import run_deletions
 
 BATCH = len(make_batch(b"v"))
 FIVE_A_SEGMENT = LogConfig(segment_bytes=5 * BATCH, retention_ms=UNLIMITED, file_delete_delay_ms=1000)

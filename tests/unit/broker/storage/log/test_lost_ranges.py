@@ -10,8 +10,8 @@ import pytest
 from unit.broker.storage.log_room import LogRoom, make_batch, read_batches
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.data_dir import StoredState
-from warmlog_broker.storage.log.bounds import ReadBound
-from warmlog_broker.storage.record.batch_chain import DamagedLog
+from warmlog_broker.storage.log.local_log import ReadBound
+from warmlog_broker.storage.segment.file_records import DamagedLog
 
 BATCH = len(make_batch(b"v"))
 FIVE_A_SEGMENT = LogConfig(segment_bytes=5 * BATCH, index_interval_bytes=BATCH, retention_ms=UNLIMITED)

@@ -18,7 +18,7 @@ from unit.broker.storage.restart_room import BATCH, ONE_SEGMENT, fill, take_poin
 from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.data_dir import StoredState
-from warmlog_broker.storage.directory.restart_point import RESTART_POINT_NAME, pack_restart_point, read_restart_point
+from warmlog_broker.storage.directory.partition_files import RESTART_POINT_NAME, pack_restart_point, read_restart_point
 from warmlog_broker.storage.log import flusher
 from warmlog_broker.storage.log.log import Log
 from warmlog_protocol.errors import CorruptBatch

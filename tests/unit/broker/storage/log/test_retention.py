@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.log.retention import deletable_segments
-from warmlog_broker.storage.segment.delayed_deletion import DelayedDeletions, run_deletions
+from warmlog_broker.storage.segment.segment_files import DelayedDeletions, run_deletions
 
 KEEP = replace(LogConfig(), retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
 NOW = 10_000

@@ -13,7 +13,7 @@ import pytest
 from unit.broker.storage.log_room import START_MS, LogRoom, read_batches, read_values
 from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
-from warmlog_broker.storage.directory.truncation_marker import (
+from warmlog_broker.storage.directory.partition_files import (
     TRUNCATION_NAME,
     Truncation,
     read_truncation,
@@ -21,8 +21,7 @@ from warmlog_broker.storage.directory.truncation_marker import (
 )
 from warmlog_broker.storage.io import durable_files
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
 from warmlog_protocol.errors import CorruptBatch, StorageError
 
 NOW_MS = START_MS

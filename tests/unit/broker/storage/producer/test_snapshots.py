@@ -89,7 +89,7 @@ def test_damage_anywhere_is_noticed(data: st.DataObject) -> None:
 def take(directory: Path, *offsets: int) -> ProducerSnapshots:
     snapshots = ProducerSnapshots(directory, [])
     for offset in offsets:
-        snapshots.take(states_of(entry_of(1, offset - 1, offset - 1), end_offset=offset), sync=False)
+        snapshots.take(states_of(entry_of(1, offset - 1, offset - 1), end_offset=offset))
     return snapshots
 
 
@@ -127,7 +127,7 @@ def test_without_a_snapshot_the_state_is_that_of_an_empty_log(tmp_path: Path) ->
 
 def test_producers_with_nothing_left_in_the_log_are_not_taken_over(tmp_path: Path) -> None:
     snapshots = ProducerSnapshots(tmp_path, [])
-    snapshots.take(states_of(entry_of(1, 0, 39), entry_of(2, 0, 40), end_offset=50), sync=True)
+    snapshots.take(states_of(entry_of(1, 0, 39), entry_of(2, 0, 40), end_offset=50))
     states = ProducerStates()
     snapshots.load_newest(states, first_offset=40, at_most=50, now_ms=0)
     assert [entry.producer_id for entry in states.entries] == [2]

@@ -10,8 +10,7 @@ import kafka_sample
 from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.batch_chain import DamagedLog, chain, find_batch
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords, chain, find_batch
 
 KAFKA_FILES = kafka_sample.SAMPLE
 KAFKA_LOGS = sorted(KAFKA_FILES.glob("*/*.log"))

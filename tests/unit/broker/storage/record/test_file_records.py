@@ -9,8 +9,7 @@ import pytest
 
 from unit.broker.storage.log_files import batch_of, no_file_grows_beyond, offsets_in, overwrite
 from warmlog_broker.storage.io.open_files import ClosedFile, OpenFiles
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileRecords, FileSlice
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords, FileSlice
 from warmlog_protocol.batch import encode_batch, iter_batches
 
 MAX_LOG_BYTES = 2**31 - 1

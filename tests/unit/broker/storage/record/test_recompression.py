@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from unit.protocol.batch_strategies import CODECS, Records, lists_of, records
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.record.recompression import prepare_batch
-from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
+from warmlog_broker.storage.log.recompression import prepare_batch
+from warmlog_broker.storage.log.validation import CheckedBatch, check_batch
 from warmlog_protocol.batch import NeedsMemory, encode_batch, pack_header, read_batch, read_header, seal_batch, to_rows
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import InvalidRecord, MessageTooLarge

@@ -6,9 +6,9 @@ import pytest
 
 from unit.broker.storage.log_room import make_batch
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record import scan as scanning
-from warmlog_broker.storage.record.file_records import FileRecords
-from warmlog_broker.storage.record.scan import Damage, Place, find_after_damage, scan
+from warmlog_broker.storage.segment import scan as scanning
+from warmlog_broker.storage.segment.file_records import FileRecords
+from warmlog_broker.storage.segment.scan import Damage, Place, find_after_damage, scan
 from warmlog_protocol.batch import placement_prefix, read_header
 
 SIZE = len(make_batch(b"v"))

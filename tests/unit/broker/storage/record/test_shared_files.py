@@ -10,7 +10,7 @@ import pytest
 from unit.broker.storage.log_files import batch_of, no_file_grows_beyond, offsets_in, overwrite
 from unit.broker.storage.log_room import TINY, LogRoom, read_values
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_protocol.batch import iter_batches
 
 BATCHES = [batch_of([value], offset=offset) for offset, value in enumerate(("abcd", "efgh!", "ijkl!!"))]

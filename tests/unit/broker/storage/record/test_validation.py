@@ -8,7 +8,7 @@ import pytest
 from unit.broker.storage.log_room import START_MS, make_batch
 from unit.protocol.batch.golden_batches import D_COMMIT, E_EMPTIED
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.record.validation import check_batch, check_fits_segment, check_timestamps, stamp
+from warmlog_broker.storage.log.validation import check_batch, check_fits_segment, check_timestamps, stamp
 from warmlog_protocol.batch import BatchHeader, read_batch, read_header, seal_batch
 from warmlog_protocol.errors import (
     ApiError,

@@ -11,8 +11,8 @@ from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.data_dir import CleanEnd, LogOffsets, StoredState
 from warmlog_broker.storage.index.abstract_index import AbstractIndex
-from warmlog_broker.storage.record import batch_chain
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment import file_records
+from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_protocol.batch import read_header
 from warmlog_protocol.errors import OutOfOrderSequence
 
@@ -47,7 +47,7 @@ def test_after_a_clean_stop_no_log_is_read_and_no_index_opened(room: LogRoom, mo
     with monkeypatch.context() as strict:
         strict.setattr(AbstractIndex, "__init__", refuse)
         strict.setattr(FileRecords, "_opened", refuse)
-        strict.setattr(batch_chain, "_pread", refuse)
+        strict.setattr(file_records, "_pread", refuse)
         log = room.open()
         assert (log.log_end_offset, log.recovery_point, log.high_watermark) == (40, 40, 40)
         assert log.recovery_report.was_clean

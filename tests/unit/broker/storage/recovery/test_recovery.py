@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from unit.broker.storage.log_room import QUICK, TINY, LogRoom, make_batch, read_batches, read_values
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
-from warmlog_broker.storage.record.batch_chain import DamagedLog
+from warmlog_broker.storage.segment.file_records import DamagedLog
 from warmlog_protocol.batch import RecordBatch
 from warmlog_protocol.errors import CorruptBatch, StorageError
 
@@ -184,7 +184,7 @@ class TestAboveTheRecoveryPoint:
 
         monkeypatch.setattr(os, "fdatasync", note_sync)
         monkeypatch.setattr(os, "posix_fadvise", note_drop)
-        monkeypatch.setattr("warmlog_broker.storage.record.batch_chain._pread", note_read)
+        monkeypatch.setattr("warmlog_broker.storage.segment.file_records._pread", note_read)
         room.crash()
         assert calls[:3] == ["sync", f"drop 0 0 {os.POSIX_FADV_DONTNEED}", "read"]
 
@@ -198,7 +198,7 @@ class TestAboveTheRecoveryPoint:
             raise OSError(errno.EIO, "Input/output error")
 
         with monkeypatch.context() as failing:
-            failing.setattr("warmlog_broker.storage.record.batch_chain._pread", refuse)
+            failing.setattr("warmlog_broker.storage.segment.file_records._pread", refuse)
             with pytest.raises(StorageError, match="Input/output error"):
                 room.crash()
         assert room.segment_path(0).read_bytes() == content

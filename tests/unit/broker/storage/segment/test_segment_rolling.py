@@ -5,23 +5,22 @@ from pathlib import Path
 import pytest
 
 from unit.broker.storage.log_files import HOUR_MS, append, open_segment, overwrite, read_offsets, reopened, rolls
-from warmlog_broker.storage.segment.rolling import time_waited_for_roll_ms
 
 
 def test_an_empty_segment_rolls_for_no_time_or_size_but_for_offsets_too_far_away(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
     assert not rolls(segment, now_ms=HOUR_MS + 1)
-    assert not rolls(segment, now_ms=HOUR_MS + 1, incoming_max_timestamp_ms=10**13)
-    assert not rolls(segment, incoming_last_offset=2**31 - 1)
-    assert rolls(segment, incoming_last_offset=2**31)
-    assert rolls(segment, incoming_last_offset=-1)
-    assert not rolls(segment, incoming_bytes=10_001)
+    assert not rolls(segment, now_ms=HOUR_MS + 1, max_timestamp_ms=10**13)
+    assert not rolls(segment, last_offset=2**31 - 1)
+    assert rolls(segment, last_offset=2**31)
+    assert rolls(segment, last_offset=-1)
+    assert not rolls(segment, size_bytes=10_001)
 
 
 def test_records_without_timestamps_roll_by_the_clock_since_the_segment_was_made(tmp_path: Path) -> None:
     segment = open_segment(tmp_path, now_ms=500)
     append(segment, 0, timestamp_ms=-1)
-    assert time_waited_for_roll_ms(segment, 1000, 10**13) == 500
+    assert segment.time_waited_for_roll_ms(1000, 10**13) == 500
     assert not rolls(segment, now_ms=500 + HOUR_MS)
     assert rolls(segment, now_ms=501 + HOUR_MS)
 
@@ -33,7 +32,7 @@ def test_the_first_batch_timestamp_is_read_from_the_file_after_a_restart(tmp_pat
     append(segment, 1, timestamp_ms=2000)
     again = reopened(segment)
     assert again.first_batch_timestamp_ms() == 1000
-    assert rolls(again, incoming_max_timestamp_ms=1001 + HOUR_MS)
+    assert rolls(again, max_timestamp_ms=1001 + HOUR_MS)
 
 
 def test_a_damaged_first_batch_does_not_stand_in_the_way_of_appends(tmp_path: Path) -> None:
@@ -41,7 +40,7 @@ def test_a_damaged_first_batch_does_not_stand_in_the_way_of_appends(tmp_path: Pa
     append(segment, *range(20))
     segment = reopened(segment)
     overwrite(segment.path, 0, b"\xff" * 61)
-    assert not rolls(segment, incoming_max_timestamp_ms=10**13)
+    assert not rolls(segment, max_timestamp_ms=10**13)
     assert rolls(segment, now_ms=HOUR_MS + 1)
     append(segment, 20)
     assert read_offsets(segment, 20) == [20]

@@ -6,7 +6,6 @@ import pytest
 
 from unit.broker.storage.log_files import append, append_batch, batch_of, open_segment, read_offsets, reopened, rolls
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
-from warmlog_broker.storage.segment.rolling import time_waited_for_roll_ms
 
 ABORTED = AbortedTxn(7, 0, 1, 2)
 
@@ -35,9 +34,9 @@ def test_truncation_says_how_many_bytes_went(tmp_path: Path) -> None:
 def test_a_segment_truncated_to_nothing_is_as_new(tmp_path: Path) -> None:
     segment = open_segment(tmp_path, 40)
     append(segment, 40, 41, timestamp_ms=-1)
-    assert time_waited_for_roll_ms(segment, 500, -1) == 500
+    assert segment.time_waited_for_roll_ms(500, -1) == 500
     segment.truncate_to(0, 500)
-    assert time_waited_for_roll_ms(segment, 500, -1) == 0
+    assert segment.time_waited_for_roll_ms(500, -1) == 0
     assert segment.max_timestamp == (-1, 40)
     assert not rolls(segment)
     assert read_offsets(segment, 0, 1024) is None
@@ -85,10 +84,10 @@ def test_an_empty_segment_that_was_closed_may_be_truncated_and_rolls_only_for_fa
     segment.indexes.reset()
     segment = reopened(segment)
     segment.truncate_to(57, 500)
-    assert time_waited_for_roll_ms(segment, 500, -1) == 0
+    assert segment.time_waited_for_roll_ms(500, -1) == 0
     assert not segment.indexes.are_full()
-    arguments = {"segment_ms": 300_000, "incoming_last_offset": 100, "incoming_bytes": 1024}
+    arguments = {"segment_ms": 300_000, "last_offset": 100, "size_bytes": 1024}
     assert not rolls(segment, now_ms=500, **arguments)
     assert not rolls(segment, now_ms=300_501, **arguments)
-    assert time_waited_for_roll_ms(segment, 300_501, -1) == 300_001
-    assert rolls(segment, now_ms=300_501, **(arguments | {"incoming_last_offset": 2**31 + 199}))
+    assert segment.time_waited_for_roll_ms(300_501, -1) == 300_001
+    assert rolls(segment, now_ms=300_501, **(arguments | {"last_offset": 2**31 + 199}))

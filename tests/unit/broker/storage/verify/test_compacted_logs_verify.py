@@ -9,9 +9,10 @@ from uuid import UUID
 import pytest
 
 from unit.broker.storage.cleaner.compaction_room import CompactionRoom
-from warmlog_broker.storage.directory.partition_metadata import pack_partition_metadata
-from warmlog_broker.storage.verify.partition import Expectations, verify_partition
+from warmlog_broker.storage.directory.partition_files import pack_partition_metadata
+from warmlog_broker.storage.verify.partition import verify_partition
 from warmlog_broker.storage.verify.report import Report
+from warmlog_broker.storage.verify.segment import Expectations
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
 
 

@@ -24,9 +24,9 @@ from unit.broker.storage.verify.verification_room import (
     verify,
 )
 from warmlog_broker.storage.verify import partition as verification
-from warmlog_broker.storage.verify.partition import Expectations, verify_data_directory, verify_partition
+from warmlog_broker.storage.verify.partition import verify_data_directory, verify_partition
 from warmlog_broker.storage.verify.report import MAX_FINDINGS_A_FILE, Report
-from warmlog_broker.storage.verify.segment import SegmentVerification
+from warmlog_broker.storage.verify.segment import Expectations, SegmentVerification
 from warmlog_protocol.batch import read_header, seal_batch
 from warmlog_protocol.batch.header import HEADER_BYTES
 
@@ -40,7 +40,7 @@ def test_what_kafka_left_is_clean(sample: Path) -> None:
     assert (report.counts.partitions, report.counts.segments, report.counts.snapshots) == (2, 3, 4)
     assert report.counts.records == 8532 + 375
     summary = verify(sample / TRANSFERS)[1]
-    assert (summary.next_offset, summary.open_transactions, summary.max_producer_id) == (375, {}, 6)
+    assert (summary.next_offset, summary.producers.open_transactions, summary.producers.max_producer_id) == (375, {}, 6)
 
 
 def test_a_log_that_was_closed_is_clean(room: LogRoom) -> None:
@@ -110,7 +110,7 @@ def test_whatever_transactions_do_verifies(steps: list[tuple[int, str]]) -> None
         for _ in range(2):
             report, summary = verify(room.directory)
             assert texts(report) == []
-            assert summary.open_transactions == is_open
+            assert summary.producers.open_transactions == is_open
             room.restart()
 
 

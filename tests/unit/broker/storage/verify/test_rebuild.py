@@ -11,9 +11,10 @@ from kafka_sample import SAMPLE
 from unit.broker.storage.log_files import overwrite
 from unit.broker.storage.log_room import TINY, LogRoom, read_values
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
-from warmlog_broker.storage.verify.partition import Expectations, verify_partition
+from warmlog_broker.storage.verify.partition import verify_partition
 from warmlog_broker.storage.verify.rebuild import rebuild_partition
 from warmlog_broker.storage.verify.report import Report
+from warmlog_broker.storage.verify.segment import Expectations
 
 INDEXES = (".index", ".timeindex", ".txnindex")
 SIDES = (*INDEXES, ".snapshot")

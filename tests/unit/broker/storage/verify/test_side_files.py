@@ -19,8 +19,9 @@ from unit.broker.storage.verify.verification_room import (
 )
 from warmlog_broker.storage.directory.offset_checkpoint import write_offsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.verify.partition import Expectations, verify_data_directory
+from warmlog_broker.storage.verify.partition import verify_data_directory
 from warmlog_broker.storage.verify.report import Report
+from warmlog_broker.storage.verify.segment import Expectations
 from warmlog_protocol.batch import CRC_START, encode_batch, placement_prefix, read_header
 
 
@@ -184,8 +185,8 @@ def test_an_open_transaction_is_told(sample: Path) -> None:
         position += header.size_bytes
     os.truncate(path, position)
     summary = verify(directory)[1]
-    assert summary.open_transactions
-    assert all(offset < summary.next_offset for offset in summary.open_transactions.values())
+    assert summary.producers.open_transactions
+    assert all(offset < summary.next_offset for offset in summary.producers.open_transactions.values())
 
 
 def test_a_truncation_is_known_and_one_that_cannot_be_understood_is_found(room: LogRoom) -> None:

@@ -7,10 +7,10 @@ from uuid import UUID
 
 from kafka_sample import SAMPLE
 from unit.broker.storage.log_room import LogRoom
-from warmlog_broker.storage.directory.partition_metadata import pack_partition_metadata
-from warmlog_broker.storage.verify.partition import Expectations, PartitionSummary, verify_partition
+from warmlog_broker.storage.directory.partition_files import pack_partition_metadata
+from warmlog_broker.storage.verify.partition import verify_partition
 from warmlog_broker.storage.verify.report import Report
-from warmlog_broker.storage.verify.segment import pause
+from warmlog_broker.storage.verify.segment import Expectations, LogWalk, pause
 
 FLIGHTS, TRANSFERS = "flights-0", "transfers-0"
 FIRST = "00000000000000000000"
@@ -19,7 +19,7 @@ PATIENT = pause
 
 def verify(
     directory: Path, expectations: Expectations | None = None, *, pause: Callable[[], None] = lambda: None
-) -> tuple[Report, PartitionSummary]:
+) -> tuple[Report, LogWalk]:
     report = Report()
     summary = verify_partition(directory, expectations or Expectations(), report, pause=pause)
     return report, summary

@@ -22,7 +22,7 @@ from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, load_par
 from warmlog_broker.metadata.metadata_log import MetadataLog, MetadataState, TopicCreated, TopicDeleted, pack_file
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
-from warmlog_broker.storage.directory.partition_metadata import pack_partition_metadata
+from warmlog_broker.storage.directory.partition_files import pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.verify.report import Report

@@ -29,7 +29,7 @@ from warmlog_broker.metadata.metadata_log import (
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.directory.dir_lock import exclusive_lock, shared_lock
 from warmlog_broker.storage.directory.offset_checkpoint import write_offsets
-from warmlog_broker.storage.directory.partition_metadata import pack_partition_metadata
+from warmlog_broker.storage.directory.partition_files import pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 
 LOG = "00000000000000000000.log"

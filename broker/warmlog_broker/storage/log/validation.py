@@ -1,7 +1,7 @@
 """Checks of a client's batch before it is appended.
 
 `check_batch` needs only the bytes: size, header, CRC, and the rules for batches that clients write. It may run in any
-thread. `check_timestamps` and `check_fits_segment` need the topic's settings and the time, and belong to the append.
+thread. `check_timestamps` needs the topic's settings and the time, and belongs to the append.
 
 Bodies are not decoded: a body that is malformed under a valid CRC is stored as it came.
 """

@@ -9,11 +9,11 @@ from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import Topics, run_steps
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import Decision, PartitionId
-from warmlog_broker.coordinator.framework.holdings import Holdings
 from warmlog_broker.coordinator.group.decisions import target
 from warmlog_broker.coordinator.group.decisions.membership import heartbeat
 from warmlog_broker.coordinator.group.decisions.offsets import commit, delete_offsets
 from warmlog_broker.coordinator.group.decisions.state import GROUP_BYTES, Groups, Limits
+from warmlog_broker.coordinator.surroundings import Holdings
 from warmlog_broker.coordinator.transaction.decisions import jobs, producers
 from warmlog_broker.coordinator.transaction.decisions.state import (
     ID_BYTES,

@@ -1,6 +1,6 @@
 """The one walk of a log file: its batches, and the damage between them.
 
-Headers form a chain (`batch_chain`): each gives the position of the next one. After a damaged header the chain
+Headers form a chain (`file_records`): each gives the position of the next one. After a damaged header the chain
 continues directly after the batch, if its length is plausible, or at the next bytes that are an intact batch (header
 and CRC).
 
@@ -17,8 +17,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from warmlog_broker.storage.record.batch_chain import DamagedLog
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
 from warmlog_protocol.batch.header import HEADER_BYTES, BatchHeader, check_crc, read_header
 from warmlog_protocol.errors import CorruptBatch
 

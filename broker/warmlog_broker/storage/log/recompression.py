@@ -8,7 +8,7 @@ topic's codec. Offsets, sequences, timestamps and magic stay. It takes up to som
 import sys
 
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.record.validation import CheckedBatch, sealed
+from warmlog_broker.storage.log.validation import CheckedBatch, sealed
 from warmlog_protocol.batch import NeedsMemory, RecordBatch, pack_header, recompress_batch
 from warmlog_protocol.batch.header import CRC_START, HEADER_BYTES
 from warmlog_protocol.batch.rows import BYTES_A_ROW
@@ -37,7 +37,11 @@ def prepare_batch(
     codec = config.codec
     is_repacked = codec is not None and codec is not batch.header.codec
     try:
-        _unpack(record_batch, memory_bytes, copies=2 if is_repacked else 1)
+        copies = 2 if is_repacked else 1
+        try:
+            record_batch.unpack(memory_bytes // copies)
+        except NeedsMemory as error:
+            raise NeedsMemory(copies * error.size_bytes) from None
         count, first = record_batch.null_keys(MAX_NAMED_RECORDS)
         if config.is_compacted:
             _check_compactable(batch.header.record_count, count, first, max_decompressed_bytes)
@@ -52,13 +56,6 @@ def prepare_batch(
             f"{config.max_message_bytes}"
         ) from None
     return sealed(packed)
-
-
-def _unpack(batch: RecordBatch, memory_bytes: int, copies: int) -> None:
-    try:
-        batch.unpack(memory_bytes // copies)
-    except NeedsMemory as error:
-        raise NeedsMemory(copies * error.size_bytes) from None
 
 
 def _check_compactable(records: int, without_key: int, first: list[int], max_decompressed_bytes: int) -> None:

@@ -1,1 +1,0 @@
-"""One `.log` file as batches: append, scan, validate, skip damage."""
