@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo, fields
 
+from warmlog_broker.handlers import TRAITS
 from warmlog_protocol import errors
 from warmlog_protocol.messages import APIS, ErrorResponse, Message
 from warmlog_protocol.messages.base import Int32
@@ -28,7 +29,7 @@ def describe_messages() -> str:
     parts = [_table(ErrorResponse)]
     for api in sorted(APIS.values(), key=lambda api: api.key):
         name = api.request.__name__.removesuffix("Request")
-        order = ", pipelined" if api.is_pipelined else ""
+        order = ", pipelined" if TRAITS.get(api.request, {}).get("is_pipelined") else ""
         parts.append(f"### {name}\n\nAPI {api.key.value}, versions {api.min_version} to {api.max_version}{order}.\n")
         parts += [_table(message) for message in _with_inner(api.request, api.response) if message not in described]
         described.update(_with_inner(api.request, api.response))
@@ -103,6 +104,8 @@ def _default(field: FieldInfo) -> str:
         return "nil"
     if isinstance(field.default, bool):
         return str(field.default).lower()
+    if isinstance(field.default, bytes):
+        return f"{len(field.default)} zeros"
     return "empty" if field.default == "" else str(int(field.default))
 
 

@@ -20,7 +20,7 @@ from warmlog_broker.maintenance import log_cleaner
 from warmlog_broker.runtime.systemd import ServiceManager
 from warmlog_broker.runtime.threads import CannotStartThreads
 from warmlog_broker.server import broker as server
-from warmlog_broker.server import engine, listening
+from warmlog_broker.server import engine
 from warmlog_broker.server.crash_count import FILE_NAME
 from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DirectoryLocked
 from warmlog_broker.storage.log.log import Log
@@ -327,14 +327,14 @@ IN_WORDS, NO_THREADS, RAW = StorageError("in words"), CannotStartThreads("none l
     ("module", "name", "error"),
     [
         (server, "raise_file_limit", RAW),
-        (listening, "bind_all", IN_WORDS),
+        (server, "bind_all", IN_WORDS),
         (server, "lock_and_read", IN_WORDS),
         (startup, "find_assignments", RAW),
         (startup, "_reserve_adopted_producers", IN_WORDS),
         (engine, "Metadata", RAW),
         (log_cleaner, "LogCleaner", NO_THREADS),
         (engine, "ProducerIds", RAW),
-        (server, "bind_handlers", NO_THREADS),
+        (server, "bind_endpoints", NO_THREADS),
     ],
 )
 async def test_whatever_fails_in_a_start_it_holds_nothing_then(

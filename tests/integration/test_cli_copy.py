@@ -71,15 +71,6 @@ def source(broker: BrokerProcess) -> str:
     return name
 
 
-def test_json_through_a_pipe_is_a_copy_without_loss(warmlog: CommandLine, broker: BrokerProcess, source: str) -> None:
-    target = created(warmlog, "piped", 3)
-    lines = succeeded(warmlog("consume", source, "--to", "latest", "--format", "json"))
-    produced = warmlog("produce", target, "--format", "json", given=lines)
-    assert succeeded(produced) == b""
-    assert f"{len(ROWS)} records".encode() in produced.stderr
-    assert content(broker.address, target) == in_order(ROWS)
-
-
 def test_copy_creates_a_whole_and_equal_target(warmlog: CommandLine, broker: BrokerProcess, source: str) -> None:
     copied = warmlog("topic", "copy", source, "made")
     assert succeeded(copied) == b""

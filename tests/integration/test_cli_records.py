@@ -88,14 +88,6 @@ def test_places_and_counts_choose_what_is_printed(warmlog: CommandLine, made: st
     assert "9" in error_line(warmlog("consume", made, "--from", "9", "--to", "latest"))
 
 
-def test_one_partition_can_be_asked_for(warmlog: CommandLine) -> None:
-    succeeded(warmlog("topic", "create", "parted", "--partitions", "2"))
-    succeeded(warmlog("produce", "parted", "--partition", "0", given=b"zero\n"))
-    succeeded(warmlog("produce", "parted", "--partition", "1", given=b"one\n"))
-    assert consumed(warmlog, "parted", "--partition", "1") == b"one\n"
-    assert sorted(consumed(warmlog, "parted").splitlines()) == [b"one", b"zero"]
-
-
 def test_json_is_the_format_json(warmlog: CommandLine, made: str) -> None:
     succeeded(warmlog("produce", made, "--key-separator", "=", given=b"k=v\nother=\xff\n"))
     lines = consumed(warmlog, made, "--format", "json")

@@ -78,17 +78,6 @@ def test_deleting_asks_at_terminal(warmlog: CommandLine) -> None:
     assert b"dear" not in succeeded(warmlog("topic", "list"))
 
 
-def test_people_see_tables_and_scripts_see_lines(warmlog: CommandLine) -> None:
-    succeeded(warmlog("topic", "create", "shown", "--partitions", "2"))
-    exit_code, lines = at_terminal(warmlog, "topic", "list")
-    assert exit_code == 0
-    shown = "\n".join(lines)
-    assert "topic" in shown
-    assert "partitions" in shown
-    assert "─" in shown
-    assert succeeded(warmlog("topic", "list")).decode().count("─") == 0
-
-
 def test_offsets_are_those_of_the_edges_and_of_times(warmlog: CommandLine) -> None:
     succeeded(warmlog("topic", "create", "places", "--partitions", "2"))
     succeeded(warmlog("produce", "places", "--partition", "1", given=b"a\nb\nc\n"))

@@ -99,12 +99,6 @@ async def test_a_table_that_nobody_waits_for_is_not_asked_of_a_broker_that_is_go
             await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), WAIT_S)
 
 
-async def test_a_table_up_to_an_offset_of_another_partition_is_refused(broker: BrokerProcess, topic: str) -> None:
-    async with warmlog.Consumer(broker.address, topics=[topic]) as consumer:
-        with pytest.raises(ValueError, match="until names other-0, which is not read"):
-            await consumer.to_arrow({("other", 0): 9})
-
-
 async def test_a_table_that_cannot_be_read_says_what_the_consumer_can_do(broker: BrokerProcess, topic: str) -> None:
     async with warmlog.Consumer(broker.address, topics=[topic]) as consumer, warmlog.Admin(broker.address) as admin:
         consumer.seek(topic, 0, 5)

@@ -13,13 +13,19 @@ import pytest
 from broker_thread import BrokerThread
 from warmlog_broker import Broker
 from warmlog_broker.config.listeners import DEFAULT_LISTENER
-from warmlog_broker.handlers import bind_handlers
+from warmlog_broker.handlers import bind_endpoints
 from warmlog_broker.handlers.produce import PARTITIONS_A_TURN, PendingProduce
 from warmlog_broker.network.body_threads import BodyThreads
-from warmlog_broker.network.codec import Pieces, ProtocolCodec, Slices
-from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, RequestContext
-from warmlog_broker.network.request_runner import Deferred, RequestRunner, Response
-from warmlog_broker.network.request_scheduler import StartedRequest
+from warmlog_broker.network.codec import Pieces, ProtocolCodec
+from warmlog_broker.network.request import (
+    ANONYMOUS_PRINCIPAL,
+    Deferred,
+    RequestContext,
+    Response,
+    Slices,
+    StartedRequest,
+)
+from warmlog_broker.network.request_runner import RequestRunner
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.log.local_log import LogBounds
 from warmlog_broker.storage.segment.file_records import FileSlice
@@ -96,14 +102,13 @@ def fetch_as(broker: BrokerThread, peer: Peer, *wanted: m.FetchPartition, max_wa
         runner = RequestRunner(
             peer,
             cast("ProtocolCodec", peer),
-            bind_handlers(inside.services),
             tasks=inside._tasks,
             timers=inside._timers,
             counters=inside._counters,
             quotas=inside.services.quotas,
             context=peer.context,
         )
-        runner.start(request, StartedRequest(request.api, request.api_version, request.correlation_id))
+        runner.start(request, StartedRequest(bind_endpoints(inside.services)[m.FetchRequest], request.correlation_id))
 
     broker.in_loop(start)
     return peer

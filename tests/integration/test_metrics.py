@@ -85,8 +85,8 @@ def test_what_is_produced_and_fetched_is_counted(broker: BrokerProcess, port: in
     assert metrics.of("warmlog_topic_partitions", topic="a") == 3
     assert metrics.of("warmlog_partitions", state="online") == 3
     assert metrics.of("warmlog_connections") == 1
-    assert metrics.of("warmlog_request_seconds_count", api="Produce") == 1
-    assert metrics.of("warmlog_request_seconds_bucket", api="Produce", le="+Inf") == 1
+    assert metrics.of("warmlog_request_seconds_count", protocol="warmlog", api="Produce") == 1
+    assert metrics.of("warmlog_request_seconds_bucket", protocol="warmlog", api="Produce", le="+Inf") == 1
     directory = str(tmp_path / "data")
     assert metrics.of("warmlog_flush_seconds_count", directory=directory) >= 1
     assert metrics.of("warmlog_directory_up", directory=directory) == 1
@@ -96,7 +96,12 @@ def test_what_is_produced_and_fetched_is_counted(broker: BrokerProcess, port: in
 def test_errors_are_counted_by_api_and_kind(broker: BrokerProcess, port: int) -> None:
     with WireClient(broker.address) as client, pytest.raises(UnknownTopicOrPartition):
         client.produce("missing", batch_of(VALUES))
-    assert Metrics(port).of("warmlog_request_errors_total", api="Produce", error="UnknownTopicOrPartition") == 1
+    assert (
+        Metrics(port).of(
+            "warmlog_request_errors_total", protocol="warmlog", api="Produce", error="UnknownTopicOrPartition"
+        )
+        == 1
+    )
 
 
 def test_what_is_refused_is_counted_by_api_and_reason(tmp_path: Path, port: int) -> None:
@@ -108,9 +113,12 @@ def test_what_is_refused_is_counted_by_api_and_reason(tmp_path: Path, port: int)
             with pytest.raises(TopicAuthorizationFailed):
                 client.produce(topic, batch_of(VALUES))
         metrics = Metrics(port)
-    assert metrics.of("warmlog_requests_denied_total", api="Produce", reason="no rule") == 2
-    assert metrics.of("warmlog_requests_denied_total", api="Produce", reason="denied") == 1
-    assert metrics.of("warmlog_request_errors_total", api="Produce", error="TopicAuthorizationFailed") == 3
+    assert metrics.of("warmlog_requests_denied_total", protocol="warmlog", api="Produce", reason="no rule") == 2
+    assert metrics.of("warmlog_requests_denied_total", protocol="warmlog", api="Produce", reason="denied") == 1
+    assert (
+        metrics.of("warmlog_request_errors_total", protocol="warmlog", api="Produce", error="TopicAuthorizationFailed")
+        == 3
+    )
 
 
 def test_what_exceeds_a_quota_is_counted_by_user_and_limit(broker: BrokerProcess, port: int) -> None:
@@ -254,7 +262,7 @@ def test_the_lag_of_groups_is_counted_in_records_and_in_seconds(broker: BrokerPr
         assert metrics.of("warmlog_group_lag_records", **labels) == 0
         assert metrics.of("warmlog_group_lag_seconds", **labels) == 0
         assert metrics.of("warmlog_groups", state="empty") == 1
-        assert metrics.of("warmlog_request_seconds_count", api="OffsetCommit") == 4
+        assert metrics.of("warmlog_request_seconds_count", protocol="warmlog", api="OffsetCommit") == 4
         client.call(m.DeleteTopicsRequest(["orders"]))
         assert ("warmlog_group_lag_records", tuple(labels.items())) not in Metrics(port)
 

@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 import warmlog
 from broker_thread import BrokerThread
 from warmlog_broker.gate.table import RIGHTS
-from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL
+from warmlog_broker.network.request import ANONYMOUS_PRINCIPAL
 from warmlog_protocol import messages as m
 from wire_client import WireClient, batch_of
 
@@ -214,9 +214,9 @@ def is_refused(broker: BrokerThread, case: Case) -> bool:
 
 
 def test_every_api_is_in_the_table_and_in_these_tests() -> None:
-    assert RIGHTS.keys() == m.APIS.keys()
+    assert RIGHTS.keys() == m.API_OF_REQUEST.keys()
     assert {type(case.request) for case in CASES} | FREE | LISTS == set(m.API_OF_REQUEST)
-    assert {key for key, rules in RIGHTS.items() if not rules} == {m.ApiKey.HANDSHAKE, m.ApiKey.AUTHENTICATE}
+    assert {request for request, rules in RIGHTS.items() if not rules} == {m.HandshakeRequest, m.AuthenticateRequest}
 
 
 @pytest.mark.parametrize("case", CASES, ids=name_of)
@@ -514,7 +514,7 @@ def test_a_pattern_of_a_group_finds_no_topic_that_may_not_be_described(broker: B
 
 
 def test_the_operator_sees_why_and_the_client_only_that(broker: BrokerThread, caplog: pytest.LogCaptureFixture) -> None:
-    def denied() -> dict[tuple[str, str], int]:
+    def denied() -> dict[tuple[str, str, str], int]:
         return broker.in_loop(lambda b: dict(b.services.counters.denied))
 
     broker.in_loop(lambda b: b.services.counters.denied.clear())
@@ -525,7 +525,7 @@ def test_the_operator_sees_why_and_the_client_only_that(broker: BrokerThread, ca
         response: Any = ask(broker, Case(fetch_of(SECRET), ()))
         texts.append(response.partitions[0].error_message)
     assert texts[0] == texts[1]
-    assert denied() == {("Fetch", "no rule"): 1, ("Fetch", "denied"): 1}
+    assert denied() == {("warmlog", "Fetch", "no rule"): 1, ("warmlog", "Fetch", "denied"): 1}
     lines = [record.getMessage() for record in caplog.records if "Fetch" in record.getMessage()]
     assert "no rule allows it" in lines[0]
     assert "a rule denies it" in lines[1]
@@ -551,7 +551,7 @@ def test_many_refusals_have_one_line_and_all_count(broker: BrokerThread, caplog:
     response: Any = ask(broker, Case(m.MetadataRequest(names), ()))
     assert [topic.name for topic in response.topics] == names
     assert len([record for record in caplog.records if "was refused" in record.getMessage()]) == 1
-    assert broker.in_loop(lambda b: dict(b.services.counters.denied)) == {("Metadata", "no rule"): 500}
+    assert broker.in_loop(lambda b: dict(b.services.counters.denied)) == {("warmlog", "Metadata", "no rule"): 500}
 
 
 def test_transactional_ids_have_rights_of_their_own(broker: BrokerThread) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from broker_thread import BrokerThread
 from integration.test_rights import ALL_RULES, BATCH, CASES, SECRET, Op, T, give, is_refused, on_topic
-from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL
+from warmlog_broker.network.request import ANONYMOUS_PRINCIPAL
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import AuthorizationFailed
 from wire_client import WireClient

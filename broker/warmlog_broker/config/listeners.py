@@ -27,6 +27,12 @@ class SecurityProtocol(StrEnum):
     SASL_SSL = "sasl_ssl"
 
 
+class Wire(StrEnum):
+    """The protocol in which requests come, as metrics name it."""
+
+    WARMLOG = "warmlog"
+
+
 class Listener(Struct, frozen=True):
     """One address, and what connections to it are like."""
 
@@ -37,6 +43,7 @@ class Listener(Struct, frozen=True):
     """0: the system chooses one."""
     advertised: tuple[str, int] | None = None
     """Host and port that clients are told to connect to; None: those that they connected to."""
+    wire: Wire = Wire.WARMLOG
 
     @property
     def uses_tls(self) -> bool:

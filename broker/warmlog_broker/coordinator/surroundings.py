@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.store import ProducerIds
-from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL
+from warmlog_broker.network.request import ANONYMOUS_PRINCIPAL
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authorizer import Authorizer

@@ -1,113 +1,49 @@
 """The gate between the connections and the handlers: requests are checked here if `authorization` is set."""
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from warmlog_broker.gate.asker import Asker
 from warmlog_broker.gate.rules import Revise, Rule
 from warmlog_broker.gate.table import RIGHTS
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.codec import ReceivedRequest
-from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import Deferred, Handler, MessageWithSlices, Response
-from warmlog_protocol.messages import APIS, Api, Message, ProduceRequest
+from warmlog_broker.network.request import BatchSource, Endpoint, RequestContext, Response, then
+from warmlog_protocol.messages import Message, ProduceRequest
 from warmlog_protocol.wire.connection import ReceivedBatch
 
 
-def guarded(services: Services, handlers: Mapping[int, Handler]) -> Mapping[int, Handler]:
-    """Return the handlers as connections call them. KeyError for an API that the table of rights does not have."""
-    return {key: _guarded(services, APIS[key], RIGHTS[key], handler) for key, handler in handlers.items()}
+def guarded(services: Services, endpoints: Mapping[type[Message], Endpoint]) -> dict[type[Message], Endpoint]:
+    """Return the endpoints as connections use them. KeyError for one that the table of rights does not have."""
+    return {request: _guarded(services, endpoint, RIGHTS[request]) for request, endpoint in endpoints.items()}
 
 
-def _guarded(services: Services, api: Api, rules: tuple[Rule, ...], handler: Handler) -> Handler:
-    def handle(context: RequestContext, request: ReceivedRequest) -> Response:
-        asker = Asker(services, context, api)
-        message: Message | None = request.message
-        revisions: tuple[Revise, ...] = ()
+def _guarded(services: Services, endpoint: Endpoint, rules: tuple[Rule, ...]) -> Endpoint:
+    def handle(context: RequestContext, request: Message, *batches: BatchSource) -> Response:
+        asker = Asker(services, context, endpoint.name)
+        message: Any = request
+        revisions: list[Revise] = []
         for rule in rules:
             message, revise = rule(asker, message)
             if revise is not None:
-                revisions = (revise, *revisions)
+                revisions.insert(0, revise)
             if message is None:
                 break
         response: Response = None
         if message is not None:
-            response = handler(context, request if message is request.message else _ReducedRequest(request, message))
+            if endpoint.takes_batches and message is not request:
+                batches = (partial(_left, message, *batches),)
+            response = endpoint.handle(context, message, *batches)
         for revise in revisions:
-            response = _revised(response, revise)
+            response = then(response, revise)
         return response
 
-    return handle if rules else handler
+    return replace(endpoint, handle=handle) if rules else endpoint
 
 
-class _ReducedRequest:
-    """A request of which some topics are refused."""
-
-    __slots__ = ("_request", "message")
-
-    def __init__(self, request: ReceivedRequest, message: Message) -> None:
-        self._request = request
-        self.message = message
-
-    @property
-    def api(self) -> Api:
-        return self._request.api
-
-    @property
-    def api_version(self) -> int:
-        return self._request.api_version
-
-    @property
-    def correlation_id(self) -> int:
-        return self._request.correlation_id
-
-    @property
-    def payload_bytes(self) -> int:
-        return self._request.payload_bytes
-
-    def batches(self) -> list[ReceivedBatch]:
-        """The batches of the topics that are left: all of a topic, or none."""
-        assert isinstance(self.message, ProduceRequest)
-        topics = {part.topic for part in self.message.partitions}
-        return [batch for batch in self._request.batches() if batch.topic in topics]
-
-
-def _revised(response: Response, revise: Revise) -> Response:
-    """Return the response, or what will be it, with the changes of `revise`."""
-    if isinstance(response, Message) or response is None:
-        return revise(response, ())[0]
-    if isinstance(response, MessageWithSlices):
-        return MessageWithSlices(*revise(response.message, response.slices))
-    if isinstance(response, Deferred):
-        return _RevisedDeferred(response, revise)
-    return _revised_when_done(response, revise)
-
-
-async def _revised_when_done(response: Coroutine[Any, Any, Response], revise: Revise) -> Response:
-    return _revised(await response, revise)
-
-
-class _RevisedDeferred(Deferred):
-    """A response that comes later, and is changed then. It owns the one that the handler has returned."""
-
-    __slots__ = ("_inner", "_revise")
-
-    def __init__(self, inner: Deferred, revise: Revise) -> None:
-        super().__init__(inner.deadline_s)
-        self._inner = inner
-        self._revise = revise
-
-    def begin(self, owner: Any) -> None:
-        super().begin(owner)
-        self._inner.begin(self)
-
-    def end(self, deferred: Deferred, work: Any) -> None:
-        """As `DeferredOwner`."""
-        assert deferred is self._inner
-        self.run(lambda: _revised(work(), self._revise))
-
-    def expire(self) -> None:
-        self._inner.expire()
-
-    def drop(self) -> bool:
-        return self._inner.drop()
+def _left(message: ProduceRequest, batches: BatchSource) -> list[ReceivedBatch]:
+    """Return the batches of the topics that are left: all of a topic, or none."""
+    topics = {part.topic for part in message.partitions}
+    return [batch for batch in batches() if batch.topic in topics]

@@ -12,20 +12,18 @@ from msgspec.structs import replace
 
 from warmlog_broker.gate.asker import Asker
 from warmlog_broker.handlers.items import PartitionItem
-from warmlog_broker.network.codec import Slices
+from warmlog_broker.network.request import MessageWithSlices, Ready
 from warmlog_protocol.errors import AuthorizationFailed
 from warmlog_protocol.messages import (
+    API_OF_REQUEST,
     CLUSTER_NAME,
-    AlteredTopic,
     Message,
-    NewPartitions,
-    NewTopic,
     Operation,
     ResourceType,
 )
 
-Revise = Callable[[Message | None, Slices], tuple[Message, Slices]]
-"""Changes a response and its batches. It is given None if no handler has run."""
+Revise = Callable[[Any], Ready]
+"""Changes a response. It is given None if no handler has run."""
 Admitted = tuple[Message | None, Revise | None]
 """What the handler gets, None for nothing at all; and how its response is changed, None for not at all."""
 Rule = Callable[[Asker, Any], Admitted]
@@ -59,9 +57,10 @@ def topic_of(_asker: Asker, item: PartitionItem) -> str:
     return item.topic
 
 
-def name_of(_asker: Asker, item: NewTopic | AlteredTopic | NewPartitions) -> str:
+def name_of(_asker: Asker, item: Any) -> str:
     """The name of an item."""
-    return item.name
+    name: str = item.name
+    return name
 
 
 def identified_topic_of(asker: Asker, item: Any) -> str:
@@ -82,8 +81,8 @@ class Each:
     """The field of the request, a list."""
     results: str
     """The field of the response."""
-    refused: Callable[[Any, AuthorizationFailed], list[Any]]
-    """Return the results of a refused item."""
+    refused: Callable[[Any, AuthorizationFailed], Any]
+    """Return the result of a refused item, or a list of them."""
     named: Callable[[Asker, Any], str] = _itself
     result_count: Callable[[Any], int] = lambda _: 1
     """Return how many results an item has."""
@@ -120,27 +119,34 @@ class Each:
                 asker.count(error)
         kept = [item for item, error in verdicts if error is None]
         reduced = replace(message, **{self.items: kept}, **self.changes) if kept or self.runs_without else None
-        return reduced, lambda response, slices: self._merged(asker, verdicts, response, slices)
+        return reduced, lambda response: self._merged(API_OF_REQUEST[type(message)].response, verdicts, response)
 
     def _merged(
         self,
-        asker: Asker,
+        kind: type[Message],
         verdicts: Sequence[tuple[Any, AuthorizationFailed | None]],
-        response: Message | None,
-        slices: Slices,
-    ) -> tuple[Message, Slices]:
-        done = iter(() if response is None else getattr(response, self.results))
+        response: Message | MessageWithSlices | None,
+    ) -> Ready:
+        """Return a response of this kind with the results of the handler and the refused ones."""
+        slices = response.slices if isinstance(response, MessageWithSlices) else ()
+        done_message = response.message if isinstance(response, MessageWithSlices) else response
+        done = iter(() if done_message is None else getattr(done_message, self.results))
         done_slices = iter(slices)
         results: list[Any] = []
         all_slices: list[Any] = []
         for item, error in verdicts:
-            own = [next(done) for _ in range(self.result_count(item))] if error is None else self.refused(item, error)
+            if error is None:
+                own = [next(done) for _ in range(self.result_count(item))]
+            else:
+                refused = self.refused(item, error)
+                own = refused if isinstance(refused, list) else [refused]
             results += own
             if slices:
                 all_slices += [next(done_slices) if error is None else [] for _ in own]
-        if response is None:
-            return asker.api.response(**{self.results: results}), ()
-        return replace(response, **{self.results: results}), all_slices
+        if done_message is None:
+            return kind(**{self.results: results})
+        merged = replace(done_message, **{self.results: results})
+        return MessageWithSlices(merged, all_slices) if slices else merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,15 +155,15 @@ class Listed:
 
     resource_type: ResourceType
     results: str
-    named: Callable[[Any], str]
+    named: Callable[[Asker, Any], str]
 
     def __call__(self, asker: Asker, message: Message) -> Admitted:
-        return message, lambda response, slices: (self._without_hidden(asker, response), slices)
+        def revise(response: Any) -> Any:
+            shown = [
+                each
+                for each in getattr(response, self.results)
+                if asker.may(Operation.DESCRIBE, self.resource_type, self.named(asker, each))
+            ]
+            return replace(response, **{self.results: shown})
 
-    def _without_hidden(self, asker: Asker, response: Any) -> Any:
-        shown = [
-            each
-            for each in getattr(response, self.results)
-            if asker.may(Operation.DESCRIBE, self.resource_type, self.named(each))
-        ]
-        return replace(response, **{self.results: shown})
+        return message, revise

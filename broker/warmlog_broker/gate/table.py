@@ -1,7 +1,6 @@
 """Which rights each API needs. The operations are Kafka's."""
 
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -19,64 +18,30 @@ from warmlog_broker.gate.rules import (
     topic_of,
 )
 from warmlog_broker.handlers.fetch import failed
-from warmlog_broker.handlers.metadata import NO_TOPIC_ID
-from warmlog_broker.handlers.offsets import NOT_FOUND
-from warmlog_broker.network.request_runner import ConnectionEnds
-from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET
+from warmlog_broker.handlers.items import failed_name, failed_partition
+from warmlog_broker.handlers.metadata import not_described
+from warmlog_broker.network.request import ConnectionEnds
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import AuthorizationFailed
-from warmlog_protocol.messages import (
-    ACKS_NONE,
-    APIS,
-    CLUSTER_NAME,
-    CONSUMER_REPLICA_ID,
-    DEBUGGING_REPLICA_ID,
-    AlterTopicResult,
-    ApiKey,
-    CommittedPartition,
-    CreatedPartitions,
-    CreatedTopic,
-    DeletedGroup,
-    DeletedOffset,
-    DeletedRecords,
-    DeletedTopic,
-    DescribeConfigsRequest,
-    DescribedConfigs,
-    DescribedGroup,
-    EpochEndOffset,
-    FetchRequest,
-    FoundSplits,
-    InitProducerIdRequest,
-    ListedOffset,
-    ListedTransaction,
-    ListGroupsRequest,
-    ListOffsetsRequest,
-    MetadataRequest,
-    OffsetFetchRequest,
-    Operation,
-    ProducedPartition,
-    ProduceRequest,
-    ResourceType,
-    TopicMetadata,
-)
+from warmlog_protocol.messages import CLUSTER_NAME, Message, Operation, ResourceType
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 CLUSTER, TRANSACTIONAL_ID = ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
 
 
-def _each_partition(
-    operation: Operation, refused: Callable[[Any, AuthorizationFailed], list[Any]], **more: Any
-) -> Each:
+def _each_partition(operation: Operation, refused: Callable[[Any, AuthorizationFailed], Any], **more: Any) -> Each:
     """Each partition of a request needs `operation` on its topic."""
     return Each((operation,), TOPIC, "partitions", "partitions", refused, **{"named": topic_of, **more})
 
 
-def _each_topic(operation: Operation, refused: Callable[[Any, AuthorizationFailed], list[Any]]) -> Each:
+def _each_topic(operation: Operation, result: Callable[[int, str, str], Any]) -> Each:
     """Each topic that a request names with more about it needs `operation`."""
-    return Each((operation,), TOPIC, "topics", "topics", refused, name_of)
+    failed = failed_name(result)
+    return Each((operation,), TOPIC, "topics", "topics", lambda item, error: failed(item.name, error), name_of)
 
 
-def _each_group(operation: Operation, result: type[DeletedGroup | DescribedGroup]) -> Each:
-    return Each((operation,), GROUP, "groups", "groups", lambda name, error: [result(error.code, str(error), name)])
+def _each_group(operation: Operation, result: Callable[[int, str, str], Any]) -> Each:
+    return Each((operation,), GROUP, "groups", "groups", failed_name(result))
 
 
 def _in_group(operation: Operation) -> Whole:
@@ -88,33 +53,30 @@ _DESCRIBED_TOPICS = Each(
     TOPIC,
     "topics",
     "topics",
-    lambda name, error: [TopicMetadata(error.code, name, NO_TOPIC_ID, [], str(error))],
+    not_described,
     is_distinct=True,
     runs_without=True,
 )
-_ALL_TOPICS = Listed(TOPIC, "topics", attrgetter("name"))
-_CREATED_TOPICS = _each_topic(
-    Operation.CREATE, lambda new, error: [CreatedTopic(error.code, str(error), new.name, NO_TOPIC_ID, 0)]
-)
+_ALL_TOPICS = Listed(TOPIC, "topics", name_of)
+_CREATED_TOPICS = _each_topic(Operation.CREATE, m.CreatedTopic)
 _DESCRIBED_CONFIGS = Each(
     (Operation.DESCRIBE_CONFIGS, Operation.WRITE),  # a producer needs the limits of batches
     TOPIC,
     "topics",
     "resources",
-    lambda name, error: [DescribedConfigs(error.code, str(error), name, [])],
+    failed_name(m.DescribedConfigs),
 )
-_PRODUCED = _each_partition(
-    Operation.WRITE, lambda part, error: [ProducedPartition(part.topic, part.partition, error.code, str(error))]
-)
+_PRODUCED = _each_partition(Operation.WRITE, failed_partition(m.ProducedPartition))
 _COMMITTED = _each_partition(
     Operation.READ,
-    lambda part, error: [CommittedPartition(part.topic_id, part.topic, part.partition, error.code, str(error))],
+    lambda part, error: m.CommittedPartition(part.topic_id, part.topic, part.partition, error.code, str(error)),
     named=identified_topic_of,
 )
-_GROUPS = Listed(GROUP, "groups", attrgetter("name"))
+_ALL_OFFSETS = Listed(TOPIC, "partitions", identified_topic_of)
+_GROUPS = Listed(GROUP, "groups", name_of)
 
 
-def _metadata(asker: Asker, message: MetadataRequest) -> Admitted:
+def _metadata(asker: Asker, message: m.MetadataRequest) -> Admitted:
     return (_ALL_TOPICS if message.topics is None else _DESCRIBED_TOPICS)(asker, message)
 
 
@@ -122,21 +84,21 @@ def _create_topics(asker: Asker, message: Any) -> Admitted:
     return (message, None) if asker.may_in_cluster(Operation.CREATE) else _CREATED_TOPICS(asker, message)
 
 
-def _describe_configs(asker: Asker, message: DescribeConfigsRequest) -> Admitted:
+def _describe_configs(asker: Asker, message: m.DescribeConfigsRequest) -> Admitted:
     """Without topics it asks for the settings of the broker."""
     return (_DESCRIBED_CONFIGS if message.topics else on_cluster(Operation.DESCRIBE_CONFIGS))(asker, message)
 
 
-def _produce(asker: Asker, message: ProduceRequest) -> Admitted:
+def _produce(asker: Asker, message: m.ProduceRequest) -> Admitted:
     if message.transactional_id is not None:
         asker.require(Operation.WRITE, TRANSACTIONAL_ID, message.transactional_id)
     admitted = _PRODUCED(asker, message)
-    if admitted[1] is not None and message.acks == ACKS_NONE:
+    if admitted[1] is not None and message.acks == m.ACKS_NONE:
         raise ConnectionEnds("acks=0, and a topic may not be written to")
     return admitted
 
 
-def _init_producer_id(asker: Asker, message: InitProducerIdRequest) -> Admitted:
+def _init_producer_id(asker: Asker, message: m.InitProducerIdRequest) -> Admitted:
     """An idempotent producer needs a right to write, to whatever topic."""
     if message.transactional_id is not None:
         asker.require(Operation.WRITE, TRANSACTIONAL_ID, message.transactional_id)
@@ -145,55 +107,42 @@ def _init_producer_id(asker: Asker, message: InitProducerIdRequest) -> Admitted:
     return message, None
 
 
-def _fetch(asker: Asker, message: FetchRequest) -> Admitted:
+def _fetch(asker: Asker, message: m.FetchRequest) -> Admitted:
     """What replicas tell with a fetch is not for clients."""
-    is_replica = message.replica_id not in (CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID)
+    is_replica = message.replica_id not in (m.CONSUMER_REPLICA_ID, m.DEBUGGING_REPLICA_ID)
     for part in message.partitions:
         if is_replica or part.flushed_offset >= 0 or part.log_start_offset >= 0:
             asker.require(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
     return message, None
 
 
-def _list_offsets(asker: Asker, message: ListOffsetsRequest) -> Admitted:
-    if message.replica_id not in (CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID):
+def _list_offsets(asker: Asker, message: m.ListOffsetsRequest) -> Admitted:
+    if message.replica_id not in (m.CONSUMER_REPLICA_ID, m.DEBUGGING_REPLICA_ID):
         asker.require(Operation.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME)
     return message, None
 
 
-def _offset_fetch(asker: Asker, message: OffsetFetchRequest) -> Admitted:
+def _offset_fetch(asker: Asker, message: m.OffsetFetchRequest) -> Admitted:
     """A result has no error of its own, and without an offset a reader would begin at the start: all is refused."""
     if message.partitions is None:
-        return message, lambda response, slices: (_described_offsets(asker, response), slices)
+        return _ALL_OFFSETS(asker, message)
     for name in {identified_topic_of(asker, each) for each in message.partitions}:
         asker.require(Operation.DESCRIBE, TOPIC, name)
     return message, None
 
 
-def _described_offsets(asker: Asker, response: Any) -> Any:
-    return replace(
-        response,
-        partitions=[
-            each
-            for each in response.partitions
-            if asker.may(Operation.DESCRIBE, TOPIC, identified_topic_of(asker, each))
-        ],
-    )
-
-
-def _list_groups(asker: Asker, message: ListGroupsRequest) -> Admitted:
+def _list_groups(asker: Asker, message: m.ListGroupsRequest) -> Admitted:
     return (message, None) if asker.may_in_cluster(Operation.DESCRIBE) else _GROUPS(asker, message)
 
 
 def _members_topics(asker: Asker, message: Any) -> Admitted:
     """A group is described only to a principal that may describe the topics of its members."""
-    return message, lambda response, slices: (_with_known_topics(asker, response), slices)
+    return message, lambda response: replace(
+        response, groups=[_known_or_refused(asker, group) for group in response.groups]
+    )
 
 
-def _with_known_topics(asker: Asker, response: Any) -> Any:
-    return replace(response, groups=[_known_or_refused(asker, group) for group in response.groups])
-
-
-def _known_or_refused(asker: Asker, group: DescribedGroup) -> DescribedGroup:
+def _known_or_refused(asker: Asker, group: m.DescribedGroup) -> m.DescribedGroup:
     names: set[str] = set()
     for member in group.members:
         names.update(member.topics)
@@ -205,16 +154,13 @@ def _known_or_refused(asker: Asker, group: DescribedGroup) -> DescribedGroup:
     error = asker.refusal(Operation.DESCRIBE, TOPIC, hidden)
     asker.count(error)
     text = f"members of group {group.group!r} read topics that you may not describe"
-    return DescribedGroup(error.code, text, group.group)
+    return m.DescribedGroup(error.code, text, group.group)
 
 
 def _parts_of_transactions(asker: Asker, message: Any) -> Admitted:
     """Of a transaction, only the topics and groups are shown that the principal may describe."""
-    return message, lambda response, slices: (_with_known_parts(asker, response), slices)
 
-
-def _with_known_parts(asker: Asker, response: Any) -> Any:
-    def shown(transaction: ListedTransaction) -> ListedTransaction:
+    def shown(transaction: m.ListedTransaction) -> m.ListedTransaction:
         partitions = [
             each
             for each in transaction.partitions
@@ -223,112 +169,79 @@ def _with_known_parts(asker: Asker, response: Any) -> Any:
         groups = [name for name in transaction.groups if asker.may(Operation.DESCRIBE, GROUP, name)]
         return replace(transaction, partitions=partitions, groups=groups)
 
-    return replace(response, transactions=[shown(each) for each in response.transactions])
+    return message, lambda response: replace(response, transactions=[shown(each) for each in response.transactions])
 
 
 _WRITE_TRANSACTIONS = Whole(Operation.WRITE, TRANSACTIONAL_ID, lambda message: (message.transactional_id,))
 
-RIGHTS: dict[int, tuple[Rule, ...]] = {
-    ApiKey.HANDSHAKE: (),
-    ApiKey.AUTHENTICATE: (),
-    ApiKey.METADATA: (_metadata,),
-    ApiKey.CREATE_TOPICS: (_create_topics,),
-    ApiKey.DELETE_TOPICS: (
-        Each(
-            (Operation.DELETE,),
-            TOPIC,
-            "names",
-            "topics",
-            lambda name, error: [DeletedTopic(error.code, str(error), name)],
-        ),
-    ),
-    ApiKey.ALTER_TOPICS: (
-        _each_topic(Operation.ALTER_CONFIGS, lambda each, error: [AlterTopicResult(error.code, str(error), each.name)]),
-    ),
-    ApiKey.CREATE_PARTITIONS: (
-        _each_topic(Operation.ALTER, lambda each, error: [CreatedPartitions(error.code, str(error), each.name)]),
-    ),
-    ApiKey.DESCRIBE_CONFIGS: (_describe_configs,),
-    ApiKey.ALTER_REPLICA_LOG_DIRS: (on_cluster(Operation.ALTER),),
-    ApiKey.DESCRIBE_LOG_DIRS: (on_cluster(Operation.DESCRIBE),),
-    ApiKey.INIT_PRODUCER_ID: (_init_producer_id,),
-    ApiKey.PRODUCE: (_produce,),
-    ApiKey.FETCH: (
+RIGHTS: dict[type[Message], tuple[Rule, ...]] = {
+    m.HandshakeRequest: (),
+    m.AuthenticateRequest: (),
+    m.MetadataRequest: (_metadata,),
+    m.CreateTopicsRequest: (_create_topics,),
+    m.DeleteTopicsRequest: (Each((Operation.DELETE,), TOPIC, "names", "topics", failed_name(m.DeletedTopic)),),
+    m.AlterTopicsRequest: (_each_topic(Operation.ALTER_CONFIGS, m.AlterTopicResult),),
+    m.CreatePartitionsRequest: (_each_topic(Operation.ALTER, m.CreatedPartitions),),
+    m.DescribeConfigsRequest: (_describe_configs,),
+    m.AlterReplicaLogDirsRequest: (on_cluster(Operation.ALTER),),
+    m.DescribeLogDirsRequest: (on_cluster(Operation.DESCRIBE),),
+    m.InitProducerIdRequest: (_init_producer_id,),
+    m.ProduceRequest: (_produce,),
+    m.FetchRequest: (
         _fetch,
-        _each_partition(Operation.READ, lambda part, error: [failed(part, error)], changes={"max_wait_ms": 0}),
+        _each_partition(Operation.READ, failed, changes={"max_wait_ms": 0}),
     ),
-    ApiKey.LIST_OFFSETS: (
+    m.ListOffsetsRequest: (
         _list_offsets,
-        _each_partition(
-            Operation.DESCRIBE,
-            lambda part, error: [ListedOffset(part.topic, part.partition, error.code, str(error), *NOT_FOUND)],
-        ),
+        _each_partition(Operation.DESCRIBE, failed_partition(m.ListedOffset)),
     ),
-    ApiKey.DELETE_RECORDS: (
-        _each_partition(
-            Operation.DELETE,
-            lambda part, error: [DeletedRecords(part.topic, part.partition, error.code, str(error), NO_OFFSET)],
-        ),
-    ),
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: (
-        _each_partition(
-            Operation.DESCRIBE,
-            lambda part, error: [
-                EpochEndOffset(
-                    part.topic, part.partition, error.code, str(error), NO_LEADER_EPOCH, NO_OFFSET, NO_OFFSET
-                )
-            ],
-        ),
-    ),
-    ApiKey.OFFSET_COMMIT: (_in_group(Operation.READ), _COMMITTED),
-    ApiKey.OFFSET_FETCH: (_in_group(Operation.DESCRIBE), _offset_fetch),
-    ApiKey.GROUP_HEARTBEAT: (
+    m.DeleteRecordsRequest: (_each_partition(Operation.DELETE, failed_partition(m.DeletedRecords)),),
+    m.OffsetForLeaderEpochRequest: (_each_partition(Operation.DESCRIBE, failed_partition(m.EpochEndOffset)),),
+    m.OffsetCommitRequest: (_in_group(Operation.READ), _COMMITTED),
+    m.OffsetFetchRequest: (_in_group(Operation.DESCRIBE), _offset_fetch),
+    m.GroupHeartbeatRequest: (
         _in_group(Operation.READ),
         Whole(Operation.DESCRIBE, TOPIC, lambda message: message.topics or ()),
     ),
-    ApiKey.LIST_GROUPS: (_list_groups,),
-    ApiKey.DESCRIBE_GROUPS: (
-        _each_group(Operation.DESCRIBE, DescribedGroup),
+    m.ListGroupsRequest: (_list_groups,),
+    m.DescribeGroupsRequest: (
+        _each_group(Operation.DESCRIBE, m.DescribedGroup),
         _members_topics,
     ),
-    ApiKey.DELETE_GROUPS: (_each_group(Operation.DELETE, DeletedGroup),),
-    ApiKey.DELETE_OFFSETS: (
+    m.DeleteGroupsRequest: (_each_group(Operation.DELETE, m.DeletedGroup),),
+    m.DeleteOffsetsRequest: (
         _in_group(Operation.DELETE),
         _each_partition(
             Operation.READ,
             lambda each, error: [
-                DeletedOffset(each.topic_id, each.topic, number, error.code, str(error)) for number in each.partitions
+                m.DeletedOffset(each.topic_id, each.topic, number, error.code, str(error)) for number in each.partitions
             ],
             named=identified_topic_of,
             result_count=lambda each: len(each.partitions),
         ),
     ),
-    ApiKey.END_TRANSACTION: (_WRITE_TRANSACTIONS,),
-    ApiKey.JOIN_JOB: (_WRITE_TRANSACTIONS,),
-    ApiKey.JOB_HEARTBEAT: (_WRITE_TRANSACTIONS,),
-    ApiKey.COMMIT_JOB: (_WRITE_TRANSACTIONS,),
-    ApiKey.ABORT_JOB_MEMBERS: (_WRITE_TRANSACTIONS,),
-    ApiKey.TXN_OFFSET_COMMIT: (_WRITE_TRANSACTIONS, _in_group(Operation.READ), _COMMITTED),
-    ApiKey.LIST_TRANSACTIONS: (
+    m.EndTransactionRequest: (_WRITE_TRANSACTIONS,),
+    m.JoinJobRequest: (_WRITE_TRANSACTIONS,),
+    m.JobHeartbeatRequest: (_WRITE_TRANSACTIONS,),
+    m.CommitJobRequest: (_WRITE_TRANSACTIONS,),
+    m.AbortJobMembersRequest: (_WRITE_TRANSACTIONS,),
+    m.TxnOffsetCommitRequest: (_WRITE_TRANSACTIONS, _in_group(Operation.READ), _COMMITTED),
+    m.ListTransactionsRequest: (
         _parts_of_transactions,
-        Listed(TRANSACTIONAL_ID, "transactions", attrgetter("transactional_id")),
+        Listed(TRANSACTIONAL_ID, "transactions", lambda _, each: each.transactional_id),
     ),
-    ApiKey.ABORT_TRANSACTION: (on_cluster(Operation.ALTER),),
-    ApiKey.LIST_USERS: (on_cluster(Operation.DESCRIBE),),
-    ApiKey.ALTER_USERS: (on_cluster(Operation.ALTER),),
-    ApiKey.CREATE_ACLS: (on_cluster(Operation.ALTER),),
-    ApiKey.DELETE_ACLS: (on_cluster(Operation.ALTER),),
-    ApiKey.DESCRIBE_ACLS: (on_cluster(Operation.DESCRIBE),),
-    ApiKey.CHECK_ACL: (on_cluster(Operation.DESCRIBE),),
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: (on_cluster(Operation.DESCRIBE_CONFIGS),),
-    ApiKey.ALTER_CLIENT_QUOTAS: (on_cluster(Operation.ALTER_CONFIGS),),
-    ApiKey.ALTER_BROKER_CONFIG: (on_cluster(Operation.ALTER_CONFIGS),),
-    ApiKey.FIND_SPLITS: (
-        _each_partition(
-            Operation.READ, lambda part, error: [FoundSplits(part.topic, part.partition, error.code, str(error))]
-        ),
-    ),
+    m.AbortTransactionRequest: (on_cluster(Operation.ALTER),),
+    m.ListUsersRequest: (on_cluster(Operation.DESCRIBE),),
+    m.AlterUsersRequest: (on_cluster(Operation.ALTER),),
+    m.CreateAclsRequest: (on_cluster(Operation.ALTER),),
+    m.DeleteAclsRequest: (on_cluster(Operation.ALTER),),
+    m.DescribeAclsRequest: (on_cluster(Operation.DESCRIBE),),
+    m.CheckAclRequest: (on_cluster(Operation.DESCRIBE),),
+    m.DescribeClientQuotasRequest: (on_cluster(Operation.DESCRIBE_CONFIGS),),
+    m.AlterClientQuotasRequest: (on_cluster(Operation.ALTER_CONFIGS),),
+    m.AlterBrokerConfigRequest: (on_cluster(Operation.ALTER_CONFIGS),),
+    m.FindSplitsRequest: (_each_partition(Operation.READ, failed_partition(m.FoundSplits)),),
 }
-"""The rules of each API, which are asked in order."""
+"""The rules of each kind of request, which are asked in order."""
 
-assert RIGHTS.keys() == APIS.keys()
+assert RIGHTS.keys() == m.API_OF_REQUEST.keys()

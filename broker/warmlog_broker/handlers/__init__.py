@@ -1,91 +1,92 @@
-"""Request handlers: one file per API family, and the table that joins API and handler.
+"""Request handlers: one file for each family of requests, and the table of endpoints, which no wire protocol numbers.
 
 A family is imported by the first request for it, so that a broker starts without those that nothing asks for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
+from typing import Any
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.codec import ReceivedRequest
-from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import Handler, Response
-from warmlog_protocol.messages import APIS, ApiKey
+from warmlog_broker.network.request import Endpoint, Response
+from warmlog_protocol import messages as m
+from warmlog_protocol.messages import API_OF_REQUEST, Message
 
-_FAMILIES: dict[str, tuple[ApiKey, ...]] = {
-    "metadata": (ApiKey.HANDSHAKE, ApiKey.METADATA),
+FAMILIES: dict[str, tuple[type[Message], ...]] = {
+    "metadata": (m.HandshakeRequest, m.MetadataRequest),
     "access": (
-        ApiKey.AUTHENTICATE,
-        ApiKey.LIST_USERS,
-        ApiKey.ALTER_USERS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.DELETE_ACLS,
-        ApiKey.DESCRIBE_ACLS,
-        ApiKey.CHECK_ACL,
-        ApiKey.DESCRIBE_CLIENT_QUOTAS,
-        ApiKey.ALTER_CLIENT_QUOTAS,
+        m.AuthenticateRequest,
+        m.ListUsersRequest,
+        m.AlterUsersRequest,
+        m.CreateAclsRequest,
+        m.DeleteAclsRequest,
+        m.DescribeAclsRequest,
+        m.CheckAclRequest,
+        m.DescribeClientQuotasRequest,
+        m.AlterClientQuotasRequest,
     ),
     "topics": (
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.ALTER_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.DESCRIBE_CONFIGS,
-        ApiKey.ALTER_BROKER_CONFIG,
+        m.CreateTopicsRequest,
+        m.DeleteTopicsRequest,
+        m.AlterTopicsRequest,
+        m.CreatePartitionsRequest,
+        m.DescribeConfigsRequest,
+        m.AlterBrokerConfigRequest,
     ),
-    "log_dirs": (ApiKey.ALTER_REPLICA_LOG_DIRS, ApiKey.DESCRIBE_LOG_DIRS),
-    "produce": (ApiKey.INIT_PRODUCER_ID, ApiKey.PRODUCE),
-    "fetch": (ApiKey.FETCH,),
-    "offsets": (ApiKey.LIST_OFFSETS, ApiKey.DELETE_RECORDS, ApiKey.OFFSET_FOR_LEADER_EPOCH),
+    "log_dirs": (m.AlterReplicaLogDirsRequest, m.DescribeLogDirsRequest),
+    "produce": (m.InitProducerIdRequest, m.ProduceRequest),
+    "fetch": (m.FetchRequest,),
+    "offsets": (m.ListOffsetsRequest, m.DeleteRecordsRequest, m.OffsetForLeaderEpochRequest),
     "groups": (
-        ApiKey.OFFSET_COMMIT,
-        ApiKey.OFFSET_FETCH,
-        ApiKey.GROUP_HEARTBEAT,
-        ApiKey.LIST_GROUPS,
-        ApiKey.DESCRIBE_GROUPS,
-        ApiKey.DELETE_GROUPS,
-        ApiKey.DELETE_OFFSETS,
+        m.OffsetCommitRequest,
+        m.OffsetFetchRequest,
+        m.GroupHeartbeatRequest,
+        m.ListGroupsRequest,
+        m.DescribeGroupsRequest,
+        m.DeleteGroupsRequest,
+        m.DeleteOffsetsRequest,
     ),
     "transactions": (
-        ApiKey.END_TRANSACTION,
-        ApiKey.TXN_OFFSET_COMMIT,
-        ApiKey.LIST_TRANSACTIONS,
-        ApiKey.ABORT_TRANSACTION,
-        ApiKey.JOIN_JOB,
-        ApiKey.JOB_HEARTBEAT,
-        ApiKey.COMMIT_JOB,
-        ApiKey.ABORT_JOB_MEMBERS,
+        m.EndTransactionRequest,
+        m.TxnOffsetCommitRequest,
+        m.ListTransactionsRequest,
+        m.AbortTransactionRequest,
+        m.JoinJobRequest,
+        m.JobHeartbeatRequest,
+        m.CommitJobRequest,
+        m.AbortJobMembersRequest,
     ),
-    "splits": (ApiKey.FIND_SPLITS,),
+    "splits": (m.FindSplitsRequest,),
 }
 """The module of each handler, which has the name of its API: `handler(services, context, request)`. Produce has the
-batches of the request as a further argument. For results and exceptions see network/request_runner. While a Produce is
-a coroutine, the next request of its connection waits, so that batches keep their order."""
+source of its batches as a further argument."""
+TRAITS: Mapping[type[Message], Mapping[str, bool]] = {
+    m.HandshakeRequest: {"comes_first": True},
+    m.AuthenticateRequest: {"comes_first": True},
+    m.ProduceRequest: {"takes_batches": True, "is_pipelined": True, "finishes_first": True},
+    m.FetchRequest: {"is_pipelined": True},
+    m.GroupHeartbeatRequest: {"is_pipelined": True, "is_heartbeat": True},
+}
+"""The fields of `Endpoint` that are set."""
 
-assert sorted(key for keys in _FAMILIES.values() for key in keys) == sorted(APIS)
 
-
-def handler_of(key: ApiKey, family: str) -> Callable[..., Response]:
-    """Import a family, and return its handler for the API `key`."""
-    handler: Callable[..., Response] = getattr(import_module(f"{__name__}.{family}"), key.name.lower())
+def handler_of(request: type[Message], family: str) -> Callable[..., Response]:
+    """Import a family, and return its handler for a kind of request."""
+    name = API_OF_REQUEST[request].key.name.lower()
+    handler: Callable[..., Response] = getattr(import_module(f"{__name__}.{family}"), name)
     return handler
 
 
-def bind_handlers(services: Services) -> dict[int, Handler]:
-    """Return the handlers of one broker, by API key."""
-    return {key: _bound(services, key, family) for family, keys in _FAMILIES.items() for key in keys}
+def bind_endpoints(services: Services) -> dict[type[Message], Endpoint]:
+    """Return the endpoints of one broker, by the type of the request."""
+    return {request: _bound(services, request, family) for family, kinds in FAMILIES.items() for request in kinds}
 
 
-def _bound(services: Services, key: ApiKey, family: str) -> Handler:
-    handler: Callable[..., Response] | None = None
-    takes_batches = key is ApiKey.PRODUCE
+def _bound(services: Services, request: type[Message], family: str) -> Endpoint:
+    def handle_first(*arguments: Any) -> Response:
+        endpoint.handle = partial(handler_of(request, family), services)
+        return endpoint.handle(*arguments)
 
-    def handle(context: RequestContext, request: ReceivedRequest) -> Response:
-        nonlocal handler
-        if handler is None:
-            handler = handler_of(key, family)
-        if takes_batches:
-            return handler(services, context, request.message, request.batches())
-        return handler(services, context, request.message)
-
-    return handle
+    endpoint = Endpoint(API_OF_REQUEST[request].name, handle_first, **TRAITS.get(request, {}))
+    return endpoint

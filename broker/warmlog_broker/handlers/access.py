@@ -3,38 +3,16 @@
 import logging
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import Items
-from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import Deferred, Response
+from warmlog_broker.handlers.items import failed_name, handle_all
+from warmlog_broker.network.request import Deferred, RequestContext, Response
 from warmlog_broker.security.authentication import FAILED, AuthenticationFailed
 from warmlog_broker.security.quota_rules import QuotaEntity
 from warmlog_broker.security.users import altered_user_error
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, ErrorCode, IllegalSaslState, InvalidRequest, SaslAuthenticationFailed
-from warmlog_protocol.messages import (
-    AlterClientQuotasRequest,
-    AlterClientQuotasResponse,
-    AlteredClientQuota,
-    AlterUserResult,
-    AlterUsersRequest,
-    AlterUsersResponse,
-    AuthenticateRequest,
-    CheckAclRequest,
-    CheckAclResponse,
-    CreateAclsRequest,
-    CreateAclsResponse,
-    CreatedAcl,
-    DeleteAclsRequest,
-    DeleteAclsResponse,
-    DescribeAclsRequest,
-    DescribeAclsResponse,
-    DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse,
-    ListUsersRequest,
-    ListUsersResponse,
-)
 
 
-def authenticate(services: Services, context: RequestContext, request: AuthenticateRequest) -> Response:
+def authenticate(services: Services, context: RequestContext, request: m.AuthenticateRequest) -> Response:
     if context.authentication is None:
         raise IllegalSaslState("this listener does not authenticate: leave out `username` and `password`")
     try:
@@ -63,46 +41,53 @@ def _refuse() -> Response:
     raise SaslAuthenticationFailed(FAILED)
 
 
-def list_users(services: Services, _context: RequestContext, _request: ListUsersRequest) -> ListUsersResponse:
-    return ListUsersResponse(services.users.listed())
+def list_users(services: Services, _context: RequestContext, _request: m.ListUsersRequest) -> m.ListUsersResponse:
+    return m.ListUsersResponse(services.users.listed())
 
 
-async def alter_users(services: Services, context: RequestContext, request: AlterUsersRequest) -> AlterUsersResponse:
+async def alter_users(
+    services: Services, context: RequestContext, request: m.AlterUsersRequest
+) -> m.AlterUsersResponse:
     """Change each user independently."""
     error = altered_user_error(request.users)
     if error is not None:
         raise error
     by_name = {user.name: user for user in request.users}
 
-    async def alter(name: str) -> AlterUserResult:
+    async def alter(name: str) -> m.AlterUserResult:
         await services.users.alter(by_name[name], context.principal)
-        return AlterUserResult(ErrorCode.NONE, "", name)
+        return m.AlterUserResult(ErrorCode.NONE, "", name)
 
-    def failed(name: str, error: ApiError) -> AlterUserResult:
-        return AlterUserResult(error.code, str(error), name)
-
-    items = Items(services, context, "AlterUsers")
-    return AlterUsersResponse(await items.handle_all(by_name, alter, failed))
+    return m.AlterUsersResponse(await handle_all(services, by_name, alter, failed_name(m.AlterUserResult)))
 
 
-async def create_acls(services: Services, context: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+async def create_acls(
+    services: Services, context: RequestContext, request: m.CreateAclsRequest
+) -> m.CreateAclsResponse:
     """Add those of the rules that are valid, at once."""
     errors = await services.authorizer.create(request.acls, context.principal)
-    return CreateAclsResponse(
-        [CreatedAcl(ErrorCode.NONE, "") if error is None else CreatedAcl(error.code, str(error)) for error in errors]
+    return m.CreateAclsResponse(
+        [
+            m.CreatedAcl(ErrorCode.NONE, "") if error is None else m.CreatedAcl(error.code, str(error))
+            for error in errors
+        ]
     )
 
 
-async def delete_acls(services: Services, context: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+async def delete_acls(
+    services: Services, context: RequestContext, request: m.DeleteAclsRequest
+) -> m.DeleteAclsResponse:
     """Remove rules, at once."""
-    return DeleteAclsResponse(await services.authorizer.delete(request.filters, context.principal))
+    return m.DeleteAclsResponse(await services.authorizer.delete(request.filters, context.principal))
 
 
-def describe_acls(services: Services, _context: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
-    return DescribeAclsResponse(services.authorizer.described(request.filter))
+def describe_acls(
+    services: Services, _context: RequestContext, request: m.DescribeAclsRequest
+) -> m.DescribeAclsResponse:
+    return m.DescribeAclsResponse(services.authorizer.described(request.filter))
 
 
-def check_acl(services: Services, _context: RequestContext, request: CheckAclRequest) -> CheckAclResponse:
+def check_acl(services: Services, _context: RequestContext, request: m.CheckAclRequest) -> m.CheckAclResponse:
     return services.authorizer.check(request)
 
 
@@ -111,14 +96,14 @@ MAX_CHANGES = 100
 
 
 def describe_client_quotas(
-    services: Services, _context: RequestContext, _request: DescribeClientQuotasRequest
-) -> DescribeClientQuotasResponse:
-    return DescribeClientQuotasResponse(services.quotas.listed())
+    services: Services, _context: RequestContext, _request: m.DescribeClientQuotasRequest
+) -> m.DescribeClientQuotasResponse:
+    return m.DescribeClientQuotasResponse(services.quotas.listed())
 
 
 async def alter_client_quotas(
-    services: Services, context: RequestContext, request: AlterClientQuotasRequest
-) -> AlterClientQuotasResponse:
+    services: Services, context: RequestContext, request: m.AlterClientQuotasRequest
+) -> m.AlterClientQuotasResponse:
     """Change each quota independently, in the order of the request."""
     if len(request.quotas) > MAX_CHANGES:
         raise InvalidRequest(f"{len(request.quotas)} quotas to change in one request, {MAX_CHANGES} are allowed")
@@ -126,12 +111,11 @@ async def alter_client_quotas(
         f"{number}, {QuotaEntity(quota.user, quota.client_id)}": quota for number, quota in enumerate(request.quotas)
     }
 
-    async def alter(name: str) -> AlteredClientQuota:
+    async def alter(name: str) -> m.AlteredClientQuota:
         await services.quotas.alter(by_name[name], context.principal)
-        return AlteredClientQuota(ErrorCode.NONE, "")
+        return m.AlteredClientQuota(ErrorCode.NONE, "")
 
-    def failed(_name: str, error: ApiError) -> AlteredClientQuota:
-        return AlteredClientQuota(error.code, str(error))
+    def failed(_name: str, error: ApiError) -> m.AlteredClientQuota:
+        return m.AlteredClientQuota(error.code, str(error))
 
-    items = Items(services, context, "AlterClientQuotas")
-    return AlterClientQuotasResponse(await items.handle_all(by_name, alter, failed))
+    return m.AlterClientQuotasResponse(await handle_all(services, by_name, alter, failed))

@@ -20,10 +20,9 @@ from functools import partial
 from msgspec import Struct
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import Items
+from warmlog_broker.handlers.items import handle
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
-from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import Deferred, MessageWithSlices, Response
+from warmlog_broker.network.request import Deferred, MessageWithSlices, RequestContext, Response
 from warmlog_broker.replica.delayed_fetch import DelayedFetches, WantedRead
 from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.io.os_errors import storage_error
@@ -32,16 +31,9 @@ from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.segment.file_records import DamagedLog, FileSlice
 from warmlog_broker.storage.segment.segment_indexes import IndexRebuild, LostIndex
 from warmlog_broker.storage.segment.segments import LogOffsetMetadata
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch.header import NO_OFFSET
 from warmlog_protocol.errors import ApiError, ErrorCode, StorageError
-from warmlog_protocol.messages import (
-    AbortedTransaction,
-    DivergingEpoch,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-)
 
 MANY_ITEMS = 128
 """A fetch of more partitions is read in several turns of the event loop."""
@@ -52,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class ReadPartition(Struct, frozen=True, gc=False):
-    fetched: FetchedPartition
+    fetched: m.FetchedPartition
     slices: list[FileSlice]
 
 
@@ -71,14 +63,14 @@ class FetchResult:
     rebuilds: list[IndexRebuild] = field(default_factory=list)
     """Rebuilds of missing indexes that are needed to read partitions."""
 
-    def failed(self, request: FetchPartition, error: ApiError) -> ReadPartition:
+    def failed(self, request: m.FetchPartition, error: ApiError) -> ReadPartition:
         self.has_error = True
         if isinstance(error, LostIndex):
             self.rebuilds.append(error.rebuild)
         return ReadPartition(failed(request, error), [])
 
     def response(self) -> MessageWithSlices:
-        message = FetchResponse([each.fetched for each in self.partitions])
+        message = m.FetchResponse([each.fetched for each in self.partitions])
         return MessageWithSlices(message, [each.slices for each in self.partitions])
 
 
@@ -96,13 +88,13 @@ class PendingFetch(Deferred):
         return self._waits.forget(self) > 0
 
 
-def fetch(services: Services, context: RequestContext, request: FetchRequest) -> Response:
+def fetch(services: Services, context: RequestContext, request: m.FetchRequest) -> Response:
     """Read, and respond or wait."""
     return _read_then(services, context, request, partial(_respond_or_wait, services, context, request))
 
 
 def _read_then(
-    services: Services, context: RequestContext, request: FetchRequest, then: Callable[[FetchResult], Response]
+    services: Services, context: RequestContext, request: m.FetchRequest, then: Callable[[FetchResult], Response]
 ) -> Response:
     """Return what `then` returns for the result: at once, or in several turns for many partitions."""
     if len(request.partitions) <= MANY_ITEMS:
@@ -115,7 +107,7 @@ def _read_then(
 
 
 def _respond_or_wait(
-    services: Services, context: RequestContext, request: FetchRequest, result: FetchResult
+    services: Services, context: RequestContext, request: m.FetchRequest, result: FetchResult
 ) -> Response:
     max_wait_ms = min(request.max_wait_ms, services.config.fetch_max_wait_ms)
     if result.rebuilds:
@@ -142,7 +134,7 @@ def _respond_or_wait(
 
 
 async def _rebuild_and_respond(
-    services: Services, context: RequestContext, request: FetchRequest, rebuilds: Sequence[IndexRebuild]
+    services: Services, context: RequestContext, request: m.FetchRequest, rebuilds: Sequence[IndexRebuild]
 ) -> Response:
     """Have missing indexes rebuilt by a thread, and read again. One that is missing then is a retriable error."""
     for rebuild in rebuilds:
@@ -163,7 +155,7 @@ def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int, *, skips_gaps:
     return skips_gaps and result.has_gap
 
 
-def read_partitions(services: Services, context: RequestContext, request: FetchRequest) -> FetchResult:
+def read_partitions(services: Services, context: RequestContext, request: m.FetchRequest) -> FetchResult:
     """Read every partition, within the limits of the request, each partition and the broker.
 
     The first batch of the first partition that has any is read whole, however large it is.
@@ -173,7 +165,7 @@ def read_partitions(services: Services, context: RequestContext, request: FetchR
     return result
 
 
-async def _read_in_turns(services: Services, context: RequestContext, request: FetchRequest) -> FetchResult:
+async def _read_in_turns(services: Services, context: RequestContext, request: m.FetchRequest) -> FetchResult:
     """As `read_partitions`, in several turns of the event loop."""
     result = FetchResult()
     async with services.wide_fetches:
@@ -186,21 +178,20 @@ async def _read_in_turns(services: Services, context: RequestContext, request: F
 def _read_some(
     services: Services,
     context: RequestContext,
-    request: FetchRequest,
-    partitions: Sequence[FetchPartition],
+    request: m.FetchRequest,
+    partitions: Sequence[m.FetchPartition],
     result: FetchResult,
 ) -> None:
     """Read `partitions`, some of those in `request`, and add the outcome to `result`."""
-    items = Items(services, context, "Fetch")
     bound = read_bound(request.isolation, is_replica=context.is_replica)
     limit_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
     read = partial(_read, services, bound, limit_bytes, result)
     for wanted in partitions:
-        result.partitions.append(items.handle(wanted, read, result.failed))
+        result.partitions.append(handle(services, wanted, read, result.failed))
 
 
 def _read(
-    services: Services, bound: ReadBound, limit_bytes: int, result: FetchResult, wanted: FetchPartition
+    services: Services, bound: ReadBound, limit_bytes: int, result: FetchResult, wanted: m.FetchPartition
 ) -> ReadPartition:
     """Read one partition and add it to `result`, which then holds at most `limit_bytes`."""
     topic = services.topics.identified(wanted.topic, wanted.topic_id)
@@ -219,7 +210,7 @@ def _read(
         data = FetchData(LogOffsetMetadata(wanted.fetch_offset), [], 0, False)
     slices = [] if data.is_first_batch_incomplete else data.slices
     size_bytes = sum(piece.size_bytes for piece in slices)
-    fetched = FetchedPartition(
+    fetched = m.FetchedPartition(
         topic=wanted.topic,
         partition=wanted.partition,
         error_code=ErrorCode.NONE,
@@ -231,11 +222,11 @@ def _read(
         topic_id=topic.topic_id,
         size_bytes=size_bytes,
         aborted_transactions=[
-            AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
+            m.AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
         ],
         has_dense_offsets=log.reader.are_offsets_dense_from(wanted.fetch_offset),
         next_offset=data.next_offset,
-        diverging=None if diverging is None else DivergingEpoch(*diverging),
+        diverging=None if diverging is None else m.DivergingEpoch(*diverging),
     )
     result.size_bytes += size_bytes
     result.has_error |= diverging is not None
@@ -285,9 +276,9 @@ def _read_all(partitions: Sequence[Sequence[FileSlice]]) -> dict[int, OSError | 
     return errors
 
 
-def failed(request: FetchPartition | FetchedPartition, error: ApiError) -> FetchedPartition:
+def failed(request: m.FetchPartition | m.FetchedPartition, error: ApiError) -> m.FetchedPartition:
     """Return the result of a partition that cannot be read."""
-    return FetchedPartition(
+    return m.FetchedPartition(
         topic=request.topic,
         partition=request.partition,
         error_code=error.code,

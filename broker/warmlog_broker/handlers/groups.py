@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple, Never, TypeVar
+from typing import Never, TypeVar
 
 from msgspec.structs import replace
 
@@ -11,52 +11,26 @@ from warmlog_broker.coordinator.group.coordinator import GroupCoordinator, has_n
 from warmlog_broker.coordinator.group.decisions.state import Group, Member
 from warmlog_broker.coordinator.group.decisions.target import chosen_assignor
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import ITEMS_A_TURN, Items
-from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import Deferred, Response
+from warmlog_broker.handlers.items import ITEMS_A_TURN, failed_name, handle_all
+from warmlog_broker.network.request import Deferred, RequestContext, Response
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, ErrorCode
-from warmlog_protocol.messages import (
-    DeletedGroup,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DeleteOffsetsRequest,
-    DescribedGroup,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    GroupHeartbeatRequest,
-    GroupHeartbeatResponse,
-    GroupListing,
-    GroupMember,
-    ListGroupsRequest,
-    ListGroupsResponse,
-    Message,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
 
-M = TypeVar("M", bound=Message)
-
-
-class Peer(NamedTuple):
-    """What a group knows of the connection of a member."""
-
-    host: str
-    principal: str
+M = TypeVar("M", bound=m.Message)
 
 
 class PendingHeartbeat(Deferred):
     """A heartbeat that waits for something to tell. Each time that its group has changed, it is decided again."""
 
-    __slots__ = ("_began_s", "_groups", "_peer", "_request", "_response")
+    __slots__ = ("_began_s", "_context", "_groups", "_request", "_response")
 
     def __init__(
         self,
         groups: GroupCoordinator,
-        request: GroupHeartbeatRequest,
-        peer: Peer,
+        request: m.GroupHeartbeatRequest,
+        context: RequestContext,
         began_s: float,
-        response: GroupHeartbeatResponse,
+        response: m.GroupHeartbeatResponse,
     ) -> None:
         """`response` is sent if the wait that began at `began_s` ends without anything to tell.
 
@@ -65,20 +39,20 @@ class PendingHeartbeat(Deferred):
         super().__init__(began_s + min(request.max_wait_ms, response.session_timeout_ms // 3) / 1000)
         self._groups = groups
         self._request = replace(request, topics=None, pattern=None, assignor=None, owned=None)
-        self._peer = peer
+        self._context = context
         self._began_s = began_s
         self._response = response
 
     def wake(self) -> None:
         try:
             outcome = self._groups.heartbeat(
-                self._request, host=self._peer.host, principal=self._peer.principal, is_waiting=True
+                self._request, host=self._context.host, principal=self._context.principal, is_waiting=True
             )
         except ApiError as error:
             self._end(partial(_raise, error))
             return
-        if not isinstance(outcome, GroupHeartbeatResponse):
-            self._end(partial(_told_when_decided, self._groups, self._request, self._peer, self._began_s, outcome))
+        if not isinstance(outcome, m.GroupHeartbeatResponse):
+            self._end(partial(_told_when_decided, self._groups, self._request, self._context, self._began_s, outcome))
         elif has_news(self._request, outcome) or (outcome.is_settled and not self._response.is_settled):
             self._end(partial(_response, outcome))
 
@@ -98,7 +72,7 @@ class PendingHeartbeat(Deferred):
         self._groups.waits.remove(self._request.group, self._request.member_id, self)
 
 
-def group_heartbeat(services: Services, context: RequestContext, request: GroupHeartbeatRequest) -> Response:
+def group_heartbeat(services: Services, context: RequestContext, request: m.GroupHeartbeatRequest) -> Response:
     """Join a group, keep a membership alive, confirm what is owned, or leave.
 
     The response waits for `max_wait_ms` if there is nothing to tell, at most a third of the session timeout.
@@ -106,90 +80,86 @@ def group_heartbeat(services: Services, context: RequestContext, request: GroupH
     if not request.client_id and context.client_id:
         request = replace(request, client_id=context.client_id)
     groups, now_s = services.coordinators.groups, services.loop.time()
-    peer = Peer(context.peer.rpartition(":")[0], context.principal)
     _end_wait(groups, request)
-    outcome = groups.heartbeat(request, host=peer.host, principal=peer.principal)
-    if isinstance(outcome, GroupHeartbeatResponse):
-        return _told_or_waiting(groups, request, peer, now_s, outcome)
-    return _told_when_decided(groups, request, peer, now_s, outcome)
+    outcome = groups.heartbeat(request, host=context.host, principal=context.principal)
+    if isinstance(outcome, m.GroupHeartbeatResponse):
+        return _told_or_waiting(groups, request, context, now_s, outcome)
+    return _told_when_decided(groups, request, context, now_s, outcome)
 
 
 async def _told_when_decided(
     groups: GroupCoordinator,
-    request: GroupHeartbeatRequest,
-    peer: Peer,
+    request: m.GroupHeartbeatRequest,
+    context: RequestContext,
     began_s: float,
-    outcome: Awaitable[GroupHeartbeatResponse],
+    outcome: Awaitable[m.GroupHeartbeatResponse],
 ) -> Response:
     """Wait for the decision. Other changes of the group may have delayed one that has no news."""
-    return _told_or_waiting(groups, request, peer, began_s, await outcome)
+    return _told_or_waiting(groups, request, context, began_s, await outcome)
 
 
 def _told_or_waiting(
     groups: GroupCoordinator,
-    request: GroupHeartbeatRequest,
-    peer: Peer,
+    request: m.GroupHeartbeatRequest,
+    context: RequestContext,
     began_s: float,
-    response: GroupHeartbeatResponse,
+    response: m.GroupHeartbeatResponse,
 ) -> Response:
     if request.max_wait_ms <= 0 or request.member_epoch <= 0 or has_news(request, response):
         return response
     _end_wait(groups, request)
-    waiting = PendingHeartbeat(groups, request, peer, began_s, response)
+    waiting = PendingHeartbeat(groups, request, context, began_s, response)
     groups.waits.add(request.group, request.member_id, waiting)
     return waiting
 
 
-def _end_wait(groups: GroupCoordinator, request: GroupHeartbeatRequest) -> None:
+def _end_wait(groups: GroupCoordinator, request: m.GroupHeartbeatRequest) -> None:
     """End the wait of the member's earlier heartbeat: one of a member waits."""
     earlier = groups.waits.take(request.group, request.member_id)
     if earlier is not None:
         earlier.expire()
 
 
-def offset_commit(services: Services, context: RequestContext, request: OffsetCommitRequest) -> Response:
+def offset_commit(services: Services, context: RequestContext, request: m.OffsetCommitRequest) -> Response:
     """Commit offsets; the response is sent once they are durable."""
     return _response(services.coordinators.groups.commit(request, context.principal))
 
 
-def offset_fetch(services: Services, _context: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def offset_fetch(services: Services, _context: RequestContext, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
     """Return committed offsets."""
     return services.coordinators.groups.fetch_offsets(request)
 
 
-def delete_offsets(services: Services, _context: RequestContext, request: DeleteOffsetsRequest) -> Response:
+def delete_offsets(services: Services, _context: RequestContext, request: m.DeleteOffsetsRequest) -> Response:
     """Remove committed offsets; the response is sent once that is durable."""
     return _response(services.coordinators.groups.delete_offsets(request))
 
 
-async def list_groups(services: Services, _context: RequestContext, _request: ListGroupsRequest) -> ListGroupsResponse:
+async def list_groups(
+    services: Services, _context: RequestContext, _request: m.ListGroupsRequest
+) -> m.ListGroupsResponse:
     """Return all groups, by name."""
     found = [
-        GroupListing(group.name, group.state, len(group.members))
+        m.GroupListing(group.name, group.state, len(group.members))
         async for group in services.coordinators.groups.groups()
     ]
-    return ListGroupsResponse(sorted(found, key=lambda group: group.name))
+    return m.ListGroupsResponse(sorted(found, key=lambda group: group.name))
 
 
 async def describe_groups(
-    services: Services, context: RequestContext, request: DescribeGroupsRequest
-) -> DescribeGroupsResponse:
+    services: Services, _context: RequestContext, request: m.DescribeGroupsRequest
+) -> m.DescribeGroupsResponse:
     """One result for each group, in the order of the request."""
 
-    async def describe(name: str) -> DescribedGroup:
+    async def describe(name: str) -> m.DescribedGroup:
         return described(services.coordinators.groups.group(name))
 
-    def failed(name: str, error: ApiError) -> DescribedGroup:
-        return DescribedGroup(error.code, str(error), name)
-
-    return DescribeGroupsResponse(
-        await Items(services, context, "DescribeGroups").handle_all(request.groups, describe, failed)
-    )
+    return m.DescribeGroupsResponse(await handle_all(services, request.groups, describe, failed_name(m.DescribedGroup)))
 
 
-def described(group: Group) -> DescribedGroup:
+def described(group: Group) -> m.DescribedGroup:
     """Return a group with its members, by member id."""
-    return DescribedGroup(
+    return m.DescribedGroup(
         int(ErrorCode.NONE),
         "",
         group.name,
@@ -201,9 +171,9 @@ def described(group: Group) -> DescribedGroup:
     )
 
 
-def _described_member(group: Group, member: Member) -> GroupMember:
+def _described_member(group: Group, member: Member) -> m.GroupMember:
     settings = member.settings
-    return GroupMember(
+    return m.GroupMember(
         member.member_id,
         settings.instance_id,
         settings.client_id,
@@ -221,30 +191,27 @@ def _described_member(group: Group, member: Member) -> GroupMember:
 
 
 async def delete_groups(
-    services: Services, context: RequestContext, request: DeleteGroupsRequest
-) -> DeleteGroupsResponse:
+    services: Services, _context: RequestContext, request: m.DeleteGroupsRequest
+) -> m.DeleteGroupsResponse:
     """One result for each group, in the order of the request. Up to ITEMS_A_TURN deletions share a flush."""
-    items = Items(services, context, "DeleteGroups")
 
-    async def delete(name: str) -> DeletedGroup:
+    async def delete(name: str) -> m.DeletedGroup:
         outcome = services.coordinators.groups.delete_group(name)
         if outcome is not None:
             await outcome
-        return DeletedGroup(ErrorCode.NONE, "", name)
+        return m.DeletedGroup(ErrorCode.NONE, "", name)
 
-    def failed(name: str, error: ApiError) -> DeletedGroup:
-        return DeletedGroup(error.code, str(error), name)
-
-    results: list[DeletedGroup] = []
+    failed = failed_name(m.DeletedGroup)
+    results: list[m.DeletedGroup] = []
     for first in range(0, len(request.groups), ITEMS_A_TURN):
         names = request.groups[first : first + ITEMS_A_TURN]
-        done = await asyncio.gather(*(items.handle_all([name], delete, failed) for name in names))
+        done = await asyncio.gather(*(handle_all(services, [name], delete, failed) for name in names))
         results += [result for (result,) in done]
-    return DeleteGroupsResponse(results)
+    return m.DeleteGroupsResponse(results)
 
 
 def _response(outcome: M | Awaitable[M]) -> Response:
-    return outcome if isinstance(outcome, Message) else _awaited(outcome)
+    return outcome if isinstance(outcome, m.Message) else _awaited(outcome)
 
 
 def _raise(error: ApiError) -> Never:

@@ -3,8 +3,8 @@
 import logging
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import Items
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.handlers.items import handle_all
+from warmlog_broker.network.request import RequestContext
 from warmlog_broker.replica.cluster_view import NO_LEADER, ClusterView
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.version import broker_version
@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 
 def handshake(services: Services, context: RequestContext, request: HandshakeRequest) -> HandshakeResponse:
+    if context.authentication is not None:
+        context.authentication.greeted()
     version = request.client_version[:_SHOWN_CHARACTERS]
     _log.debug("connection with %s: client %r %r", context.peer, context.client_id, version)
     return HandshakeResponse(
@@ -52,8 +54,7 @@ async def metadata(services: Services, context: RequestContext, request: Metadat
         listed = (topic for topic in services.topics if request.include_internal or not topic.is_internal)
         topics = [_describe(topic, cluster) for topic in listed]
     else:
-        items = Items(services, context, "Metadata")
-        topics = await items.handle_all(dict.fromkeys(request.topics), describe, _not_described)
+        topics = await handle_all(services, dict.fromkeys(request.topics), describe, not_described)
     return MetadataResponse(
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
@@ -62,7 +63,8 @@ async def metadata(services: Services, context: RequestContext, request: Metadat
     )
 
 
-def _not_described(name: str, error: ApiError) -> TopicMetadata:
+def not_described(name: str, error: ApiError) -> TopicMetadata:
+    """Return the result of a topic that is not described."""
     return TopicMetadata(error.code, name, NO_TOPIC_ID, [], str(error))
 
 

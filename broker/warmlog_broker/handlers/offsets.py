@@ -17,55 +17,35 @@ import logging
 from functools import partial
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import Items
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.handlers.items import failed_partition, handle_all
+from warmlog_broker.network.request import RequestContext
 from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.cleaner.throttle import Turns
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.segment.segment_lookup import TimeSearch, TimestampAndOffset
-from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET
-from warmlog_protocol.errors import ApiError, CorruptBatch, ErrorCode, InvalidRequest
-from warmlog_protocol.messages import (
-    DEBUGGING_REPLICA_ID,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    MAX_TIMESTAMP,
-    DeletedRecords,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    EpochEndOffset,
-    ListedOffset,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    OffsetForLeaderEpochPartition,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
+from warmlog_protocol import messages as m
+from warmlog_protocol.errors import CorruptBatch, ErrorCode, InvalidRequest
 
 NOT_FOUND = TimestampAndOffset(-1, -1, -1)
 
 _log = logging.getLogger(__name__)
 
 
-async def list_offsets(services: Services, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def list_offsets(
+    services: Services, context: RequestContext, request: m.ListOffsetsRequest
+) -> m.ListOffsetsResponse:
     """One result for each partition, in the order of the request."""
 
-    async def find(wanted: ListOffsetsPartition) -> ListedOffset:
+    async def find(wanted: m.ListOffsetsPartition) -> m.ListedOffset:
         found = await find_offset(services, context, request, wanted)
-        return ListedOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", *found)
+        return m.ListedOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", *found)
 
-    def failed(wanted: ListOffsetsPartition, error: ApiError) -> ListedOffset:
-        return ListedOffset(wanted.topic, wanted.partition, error.code, str(error), *NOT_FOUND)
-
-    items = Items(services, context, "ListOffsets")
-    return ListOffsetsResponse(await items.handle_all(request.partitions, find, failed))
+    return m.ListOffsetsResponse(await handle_all(services, request.partitions, find, failed_partition(m.ListedOffset)))
 
 
 async def find_offset(
-    services: Services, context: RequestContext, request: ListOffsetsRequest, wanted: ListOffsetsPartition
+    services: Services, context: RequestContext, request: m.ListOffsetsRequest, wanted: m.ListOffsetsPartition
 ) -> TimestampAndOffset:
     """Return the record at the `wanted` time, or at the position that a negative number means, if the peer may read it.
 
@@ -74,11 +54,11 @@ async def find_offset(
     timestamp_ms = wanted.timestamp_ms
     bound = read_bound(request.isolation, is_replica=context.is_replica)
     log = _log_of(services, wanted)
-    if timestamp_ms == LATEST_TIMESTAMP:
-        return log.reader.latest("log_end" if request.replica_id == DEBUGGING_REPLICA_ID else bound)
-    if timestamp_ms == EARLIEST_TIMESTAMP:
+    if timestamp_ms == m.LATEST_TIMESTAMP:
+        return log.reader.latest("log_end" if request.replica_id == m.DEBUGGING_REPLICA_ID else bound)
+    if timestamp_ms == m.EARLIEST_TIMESTAMP:
         return log.reader.earliest()
-    if timestamp_ms < 0 and timestamp_ms != MAX_TIMESTAMP:
+    if timestamp_ms < 0 and timestamp_ms != m.MAX_TIMESTAMP:
         raise InvalidRequest(f"timestamp {timestamp_ms}: a time in milliseconds, or -1, -2 or -3")
     for _ in log.reader.learn_timestamps():  # the first lookup by time since the start opens every index
         await asyncio.sleep(0)
@@ -88,7 +68,7 @@ async def find_offset(
     return found
 
 
-async def _search(services: Services, wanted: ListOffsetsPartition) -> TimestampAndOffset | None:
+async def _search(services: Services, wanted: m.ListOffsetsPartition) -> TimestampAndOffset | None:
     """Search the segments that may hold the record, one after another, in a thread.
 
     The log may change meanwhile, so the remaining segments are determined again each time.
@@ -105,7 +85,7 @@ async def _search(services: Services, wanted: ListOffsetsPartition) -> Timestamp
 
 
 def _next_search(log: Log, timestamp_ms: int, from_offset: int) -> tuple[TimeSearch, int] | None:
-    if timestamp_ms == MAX_TIMESTAMP:
+    if timestamp_ms == m.MAX_TIMESTAMP:
         return log.reader.search_max_timestamp(from_offset)
     return log.reader.search_time(timestamp_ms, from_offset)
 
@@ -120,7 +100,7 @@ async def _run(services: Services, search: TimeSearch) -> TimestampAndOffset | N
         raise
 
 
-def _log_of(services: Services, wanted: ListOffsetsPartition | OffsetForLeaderEpochPartition) -> Log:
+def _log_of(services: Services, wanted: m.ListOffsetsPartition | m.OffsetForLeaderEpochPartition) -> Log:
     """Return the log, unless the request names another leader epoch."""
     partition = services.topics.partition(wanted.topic, wanted.partition)
     partition.check_leader_epoch(wanted.current_leader_epoch)
@@ -128,49 +108,42 @@ def _log_of(services: Services, wanted: ListOffsetsPartition | OffsetForLeaderEp
 
 
 async def offset_for_leader_epoch(
-    services: Services, context: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+    services: Services, _context: RequestContext, request: m.OffsetForLeaderEpochRequest
+) -> m.OffsetForLeaderEpochResponse:
     """One result for each partition, in the order of the request."""
 
-    async def find(wanted: OffsetForLeaderEpochPartition) -> EpochEndOffset:
+    async def find(wanted: m.OffsetForLeaderEpochPartition) -> m.EpochEndOffset:
         log = _log_of(services, wanted)
         epoch, end_offset = log.reader.end_offset_for_epoch(wanted.leader_epoch)
-        return EpochEndOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", epoch, end_offset, log.log_end_offset)
-
-    def failed(wanted: OffsetForLeaderEpochPartition, error: ApiError) -> EpochEndOffset:
-        return EpochEndOffset(
-            wanted.topic, wanted.partition, error.code, str(error), NO_LEADER_EPOCH, NO_OFFSET, NO_OFFSET
+        return m.EpochEndOffset(
+            wanted.topic, wanted.partition, ErrorCode.NONE, "", epoch, end_offset, log.log_end_offset
         )
 
-    items = Items(services, context, "OffsetForLeaderEpoch")
-    return OffsetForLeaderEpochResponse(await items.handle_all(request.partitions, find, failed))
+    failed = failed_partition(m.EpochEndOffset)
+    return m.OffsetForLeaderEpochResponse(await handle_all(services, request.partitions, find, failed))
 
 
 async def delete_records(
-    services: Services, context: RequestContext, request: DeleteRecordsRequest
-) -> DeleteRecordsResponse:
+    services: Services, _context: RequestContext, request: m.DeleteRecordsRequest
+) -> m.DeleteRecordsResponse:
     """One result for each partition, in the order of the request; an error of one does not affect the others."""
     raised: list[Partition] = []
 
-    async def raise_log_start(wanted: DeleteRecordsPartition) -> DeletedRecords:
+    async def raise_log_start(wanted: m.DeleteRecordsPartition) -> m.DeletedRecords:
         partition = services.topics.partition(wanted.topic, wanted.partition, to_change=True)
         low_watermark = partition.delete_records(wanted.offset)
         raised.append(partition)
-        return DeletedRecords(wanted.topic, wanted.partition, ErrorCode.NONE, "", low_watermark)
+        return m.DeletedRecords(wanted.topic, wanted.partition, ErrorCode.NONE, "", low_watermark)
 
-    items = Items(services, context, "DeleteRecords")
-    results = await items.handle_all(request.partitions, raise_log_start, _not_deleted)
+    failed = failed_partition(m.DeletedRecords)
+    results = await handle_all(services, request.partitions, raise_log_start, failed)
     try:
         await services.directories.checkpoint(raised)
     except OSError as error:
         _log.error("log starts could not be checkpointed: %s", error)
         failure = storage_error(f"the log start could not be made durable: {error}", error)
         results = [
-            result if result.error_code else _not_deleted(wanted, failure)
+            result if result.error_code else failed(wanted, failure)
             for result, wanted in zip(results, request.partitions, strict=True)
         ]
-    return DeleteRecordsResponse(results)
-
-
-def _not_deleted(wanted: DeleteRecordsPartition, error: ApiError) -> DeletedRecords:
-    return DeletedRecords(wanted.topic, wanted.partition, error.code, str(error), NO_OFFSET)
+    return m.DeleteRecordsResponse(results)

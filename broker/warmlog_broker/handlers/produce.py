@@ -22,15 +22,14 @@ from typing import Any, NamedTuple, cast
 
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, check_transactional_id
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import Items
-from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import ConnectionEnds, Deferred
-from warmlog_broker.replica.partition import Partition
+from warmlog_broker.handlers.items import failed_partition, handle
+from warmlog_broker.network.request import BatchSource, ConnectionEnds, Deferred, RequestContext
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.log.recompression import prepare_batch
 from warmlog_broker.storage.log.validation import CheckedBatch, check_batch
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import NeedsMemory
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, read_header
 from warmlog_protocol.errors import (
@@ -42,22 +41,13 @@ from warmlog_protocol.errors import (
     RequestTimedOut,
     UnknownProducerId,
 )
-from warmlog_protocol.messages import (
-    ACKS_ALL,
-    ACKS_LEADER,
-    ACKS_NONE,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ProducedPartition,
-    ProduceRequest,
-    ProduceResponse,
-)
 from warmlog_protocol.wire.connection import ReceivedBatch
 
 NO_ERROR = 0
 PARTITIONS_A_TURN = 16
 """Partitions that are appended to in one turn: 1 ms, and more if files are created."""
 FIRST_EPOCH = 0
+_failed = failed_partition(m.ProducedPartition)
 
 
 class PendingProduce(Deferred):
@@ -69,17 +59,17 @@ class PendingProduce(Deferred):
         """`verified` has one for each batch, if these are transactional."""
         super().__init__()
         self.verified = verified
-        self.results: list[ProducedPartition] = []
+        self.results: list[m.ProducedPartition] = []
         self._timeout_ms = timeout_ms
         self.waiting: set[int] = set()
         """The indexes of the results that are not durable yet: they wait for `batch_done`."""
         self._is_appended = False
 
-    def appended(self, now_s: float) -> "ProduceResponse | PendingProduce":
+    def appended(self, now_s: float) -> "m.ProduceResponse | PendingProduce":
         """All batches are appended: return the response if none is pending; otherwise start the timeout."""
         self._is_appended = True
         if not self.waiting:
-            return ProduceResponse(self.results)
+            return m.ProduceResponse(self.results)
         self.deadline_s = now_s + self._timeout_ms / 1000
         return self
 
@@ -91,7 +81,7 @@ class PendingProduce(Deferred):
             self.results[index] = _failed(self.results[index], error)
         self.waiting.remove(index)
         if self._is_appended and not self.waiting:
-            self.complete(ProduceResponse(self.results))
+            self.complete(m.ProduceResponse(self.results))
 
     def expire(self) -> None:
         """Respond with an error for what is not durable yet, and may still become so."""
@@ -99,7 +89,7 @@ class PendingProduce(Deferred):
             error = RequestTimedOut(f"not on disk after {self._timeout_ms} ms; it may still get there")
             self.results[index] = _failed(self.results[index], error)
         self.waiting.clear()
-        self.complete(ProduceResponse(self.results))
+        self.complete(m.ProduceResponse(self.results))
 
 
 class PreparedBatch(NamedTuple):
@@ -112,41 +102,27 @@ class PreparedBatch(NamedTuple):
 
 Batch = ReceivedBatch | PreparedBatch
 Verified = VerificationGuard | ApiError
-Outcome = ProduceResponse | PendingProduce | None
+Outcome = m.ProduceResponse | PendingProduce | None
 
 
 def produce(
-    services: Services, context: RequestContext, request: ProduceRequest, batches: list[ReceivedBatch]
+    services: Services, _context: RequestContext, request: m.ProduceRequest, source: BatchSource
 ) -> Outcome | Coroutine[Any, Any, Outcome]:
-    """Append `batches`, one for each partition of the request; return a coroutine if that takes several turns."""
+    """Append one batch for each partition of the request; return a coroutine if that takes several turns."""
+    batches = source()
     _check(request)
-    verified: list[Verified] = []
+    asked: list[Verified | Awaitable[Verified]] = []
     if request.transactional_id is not None:
         asked = [_verify(services, request, batch) for batch in batches]
-        if any(isinstance(each, Awaitable) for each in asked):
-            return _append_when_verified(services, context, request, [batch.owned() for batch in batches], asked)
-        verified = cast("list[Verified]", asked)
-    if len(batches) > PARTITIONS_A_TURN or any(_config_to_decode_by(services, batch) for batch in batches):
-        return _append_in_turns(services, context, request, [batch.owned() for batch in batches], verified)
-    pending = PendingProduce(request.timeout_ms, verified)
-    _append_some(services, context, request.acks, batches, pending)
+    takes_turns = len(batches) > PARTITIONS_A_TURN or any(isinstance(each, Awaitable) for each in asked)
+    if takes_turns or any(_config_to_decode_by(services, batch) for batch in batches):
+        return _append_in_turns(services, request, [batch.owned() for batch in batches], asked)
+    pending = PendingProduce(request.timeout_ms, cast("list[Verified]", asked))
+    _append_some(services, request.acks, batches, pending)
     return _outcome(services, request.acks, pending)
 
 
-async def _append_when_verified(
-    services: Services,
-    context: RequestContext,
-    request: ProduceRequest,
-    batches: Sequence[ReceivedBatch],
-    asked: "Sequence[Verified | Awaitable[Verified]]",
-) -> Outcome:
-    """Append when the coordinator has made the partitions part of the transaction."""
-    waiting = iter(await asyncio.gather(*(each for each in asked if isinstance(each, Awaitable))))
-    verified = [next(waiting) if isinstance(each, Awaitable) else each for each in asked]
-    return await _append_in_turns(services, context, request, batches, verified)
-
-
-def _verify(services: Services, request: ProduceRequest, item: ReceivedBatch) -> "Verified | Awaitable[Verified]":
+def _verify(services: Services, request: m.ProduceRequest, item: ReceivedBatch) -> "Verified | Awaitable[Verified]":
     """Return the guard to append a transactional batch with, or the error; awaitable if the coordinator is asked."""
     try:
         header = read_header(item.batch)
@@ -176,19 +152,25 @@ async def _verified(enrolling: Awaitable[None], guard: VerificationGuard) -> Ver
 
 async def _append_in_turns(
     services: Services,
-    context: RequestContext,
-    request: ProduceRequest,
+    request: m.ProduceRequest,
     batches: Sequence[ReceivedBatch],
-    verified: Sequence[Verified] = (),
+    asked: "Sequence[Verified | Awaitable[Verified]]",
 ) -> Outcome:
+    """Append, once the coordinator has made the partitions part of the transaction."""
+    waiting = iter(await asyncio.gather(*(each for each in asked if isinstance(each, Awaitable))))
+    verified = [next(waiting) if isinstance(each, Awaitable) else each for each in asked]
     pending = PendingProduce(request.timeout_ms, verified)
     done = 0
     while done < len(batches):
         received = batches[done : done + PARTITIONS_A_TURN]
         configs = [_config_to_decode_by(services, batch) for batch in received]
-        some = await _prepared(services, received, configs, bool(verified)) if any(configs) else received
+        some: Sequence[Batch] = received
+        if any(configs):
+            limit_bytes = services.config.batch_max_decompressed_bytes
+            prepare = partial(_prepare_some, received, configs, bool(verified), limit_bytes)
+            some = await services.bodies.run(prepare)
         async with services.wide_appends:
-            _append_some(services, context, request.acks, some, pending)
+            _append_some(services, request.acks, some, pending)
             done += len(some)
             if done < len(batches):
                 await asyncio.sleep(0)
@@ -197,7 +179,7 @@ async def _append_in_turns(
 
 def _outcome(services: Services, acks: int, pending: PendingProduce) -> Outcome:
     """Return the response after all appends. Raises ConnectionEnds if there is an error and acks=0."""
-    if acks != ACKS_NONE:
+    if acks != m.ACKS_NONE:
         return pending.appended(services.loop.time())
     failed = next((result for result in pending.results if result.error_code != NO_ERROR), None)
     if failed is not None:
@@ -207,12 +189,12 @@ def _outcome(services: Services, acks: int, pending: PendingProduce) -> Outcome:
     return None
 
 
-def _check(request: ProduceRequest) -> None:
+def _check(request: m.ProduceRequest) -> None:
     """Raise InvalidRequest if the request as a whole is invalid; then nothing is appended."""
     partitions = request.partitions
     if request.transactional_id is not None:
         check_transactional_id(request.transactional_id)
-        if request.acks != ACKS_ALL:
+        if request.acks != m.ACKS_ALL:
             raise InvalidRequiredAcks(f"a transaction needs acks=all (-1), not {request.acks}")
     if len(partitions) > 1 and len({(wanted.topic, wanted.partition) for wanted in partitions}) != len(partitions):
         raise InvalidRequest("a partition is in the request more than once; one batch each is allowed")
@@ -222,15 +204,6 @@ def _config_to_decode_by(services: Services, batch: ReceivedBatch) -> LogConfig 
     """Return the topic's settings if they require its batches to be decoded, else None."""
     topic = services.topics.find(batch.topic)
     return topic.config if topic is not None and topic.config.must_decode else None
-
-
-async def _prepared(
-    services: Services, batches: Sequence[ReceivedBatch], configs: Sequence[LogConfig | None], is_transactional: bool
-) -> Sequence[Batch]:
-    """Return the first of `batches`, at least one, as they are appended to their logs."""
-    return await services.bodies.run(
-        partial(_prepare_some, batches, configs, is_transactional, services.config.batch_max_decompressed_bytes)
-    )
 
 
 def _prepare_some(
@@ -273,18 +246,15 @@ def _without_traceback(error: ApiError) -> ApiError:
     return error.with_traceback(None)
 
 
-def _append_some(
-    services: Services, context: RequestContext, acks: int, batches: Sequence[Batch], pending: PendingProduce
-) -> None:
-    items = Items(services, context, "Produce")
+def _append_some(services: Services, acks: int, batches: Sequence[Batch], pending: PendingProduce) -> None:
     append = partial(_append, services, acks, now_ms(), pending)
     for batch in batches:
-        pending.results.append(items.handle(batch, append, _failed))
+        pending.results.append(handle(services, batch, append, _failed))
 
 
-def _append(services: Services, acks: int, now_ms: int, pending: PendingProduce, item: Batch) -> ProducedPartition:
+def _append(services: Services, acks: int, now_ms: int, pending: PendingProduce, item: Batch) -> m.ProducedPartition:
     """Append one batch, and with acks=all let `pending` wait for its flush."""
-    if not ACKS_ALL <= acks <= ACKS_LEADER:
+    if not m.ACKS_ALL <= acks <= m.ACKS_LEADER:
         raise InvalidRequiredAcks(f"acks {acks}, it must be -1 (all), 1 or 0")
     partition = services.topics.partition(item.topic, item.partition, to_change=True)
     if isinstance(item.batch, ApiError):
@@ -310,16 +280,12 @@ def _append(services: Services, acks: int, now_ms: int, pending: PendingProduce,
         counters.appended_records[topic] += last_offset + 1 - first_offset
         size_bytes = item.batch.size_bytes if isinstance(item.batch, CheckedBatch) else len(item.batch)
         counters.appended_bytes[topic] += size_bytes
-    return ProducedPartition(item.topic, item.partition, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)
-
-
-def _failed(item: Batch | ProducedPartition, error: ApiError) -> ProducedPartition:
-    return ProducedPartition(item.topic, item.partition, error.code, str(error))
+    return m.ProducedPartition(item.topic, item.partition, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)
 
 
 async def init_producer_id(
-    services: Services, context: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse:
+    services: Services, context: RequestContext, request: m.InitProducerIdRequest
+) -> m.InitProducerIdResponse:
     """Return a new id with epoch 0, or, for an id that the broker assigned, the next epoch.
 
     UnknownProducerId for an id that was never assigned, InvalidProducerEpoch if a partition has seen a newer epoch.
@@ -327,7 +293,7 @@ async def init_producer_id(
     """
     if request.transactional_id is not None:
         expected = Incarnation(request.producer_id, request.producer_epoch)
-        return InitProducerIdResponse(
+        return m.InitProducerIdResponse(
             *await services.coordinators.transactions.initialise(
                 request.transactional_id, request.transaction_timeout_ms, expected, context.principal
             )
@@ -335,8 +301,8 @@ async def init_producer_id(
     if request.producer_id != NO_PRODUCER_ID:
         epoch = next_epoch(services, request.producer_id, request.producer_epoch)
         if epoch <= LAST_PRODUCER_EPOCH:
-            return InitProducerIdResponse(request.producer_id, epoch)
-    return InitProducerIdResponse(await services.producer_ids.give_out(), FIRST_EPOCH)
+            return m.InitProducerIdResponse(request.producer_id, epoch)
+    return m.InitProducerIdResponse(await services.producer_ids.give_out(), FIRST_EPOCH)
 
 
 def next_epoch(services: Services, producer_id: int, epoch: int) -> int:
@@ -344,16 +310,9 @@ def next_epoch(services: Services, producer_id: int, epoch: int) -> int:
         raise UnknownProducerId(f"producer id {producer_id} was never assigned by this broker")
     if not 0 <= epoch <= LAST_PRODUCER_EPOCH:
         raise InvalidRequest(f"producer epoch {epoch}, it must be from 0 to {LAST_PRODUCER_EPOCH}")
-    newest = max(
-        (_epoch_in(partition, producer_id) for partition in services.topics.partitions), default=NO_PRODUCER_EPOCH
-    )
+    readable = [partition.log for partition in services.topics.partitions if partition.allows.read]
+    entries = [entry for log in readable if (entry := log.producers.get(producer_id)) is not None]
+    newest = max((entry.epoch for entry in entries), default=NO_PRODUCER_EPOCH)
     if newest > epoch:
         raise InvalidProducerEpoch(f"producer {producer_id}: epoch {epoch} is fenced by {newest}")
     return epoch + 1
-
-
-def _epoch_in(partition: Partition, producer_id: int) -> int:
-    if not partition.allows.read:
-        return NO_PRODUCER_EPOCH
-    entry = partition.log.producers.get(producer_id)
-    return NO_PRODUCER_EPOCH if entry is None else entry.epoch

@@ -6,17 +6,11 @@ It proceeds segment by segment: indexes are read here, headers in a thread. Othe
 import time
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import Items
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.handlers.items import failed_partition, handle_all
+from warmlog_broker.network.request import RequestContext
 from warmlog_broker.storage.segment.splits import Split, measure
-from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
-from warmlog_protocol.messages import (
-    FindSplitsPartition,
-    FindSplitsRequest,
-    FindSplitsResponse,
-    FoundSplit,
-    FoundSplits,
-)
+from warmlog_protocol import messages as m
+from warmlog_protocol.errors import ErrorCode, InvalidRequest
 
 MIN_TARGET_BYTES = 4096
 """The smallest distance between two cuts, limited by the distance of index entries."""
@@ -27,25 +21,22 @@ MAX_SPLITS = 100_000
 """The most in one response; each takes some 30 bytes."""
 
 
-async def find_splits(services: Services, context: RequestContext, request: FindSplitsRequest) -> FindSplitsResponse:
+async def find_splits(
+    services: Services, _context: RequestContext, request: m.FindSplitsRequest
+) -> m.FindSplitsResponse:
     """One result for each range, in the order of the request."""
     deadline_s = time.monotonic() + min(request.max_scan_ms, MAX_SCAN_MS) / 1000
 
-    async def find(wanted: FindSplitsPartition) -> FoundSplits:
+    async def find(wanted: m.FindSplitsPartition) -> m.FoundSplits:
         splits = await _splits(services, request, wanted, deadline_s)
-        found = [FoundSplit(*split) for split in splits]
-        return FoundSplits(wanted.topic, wanted.partition, ErrorCode.NONE, "", found)
+        found = [m.FoundSplit(*split) for split in splits]
+        return m.FoundSplits(wanted.topic, wanted.partition, ErrorCode.NONE, "", found)
 
-    items = Items(services, context, "FindSplits")
-
-    def failed(wanted: FindSplitsPartition, error: ApiError) -> FoundSplits:
-        return FoundSplits(wanted.topic, wanted.partition, error.code, str(error))
-
-    return FindSplitsResponse(await items.handle_all(request.partitions, find, failed))
+    return m.FindSplitsResponse(await handle_all(services, request.partitions, find, failed_partition(m.FoundSplits)))
 
 
 async def _splits(
-    services: Services, request: FindSplitsRequest, wanted: FindSplitsPartition, deadline_s: float
+    services: Services, request: m.FindSplitsRequest, wanted: m.FindSplitsPartition, deadline_s: float
 ) -> list[Split]:
     if wanted.start_offset > wanted.end_offset or request.target_bytes < 1:
         raise InvalidRequest(

@@ -8,32 +8,13 @@ from collections.abc import Mapping
 
 from warmlog_broker.config.broker_config import BROKER_SETTINGS, shown
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.items import Items
+from warmlog_broker.handlers.items import failed_name, handle_all
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request import RequestContext
 from warmlog_broker.storage.config import TOPIC_SETTINGS
 from warmlog_broker.topics.topics import Topic
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
-from warmlog_protocol.messages import (
-    AlterBrokerConfigRequest,
-    AlterBrokerConfigResponse,
-    AlterTopicResult,
-    AlterTopicsRequest,
-    AlterTopicsResponse,
-    ConfigValue,
-    CreatedPartitions,
-    CreatedTopic,
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeletedTopic,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    DescribedConfigs,
-)
 
 BROKER_NAME = ""
 OF_TOPIC, OF_BROKER, BUILT_IN = "topic", "broker", "default"
@@ -43,56 +24,53 @@ MAX_DESCRIBED_TOPICS = 1000
 
 
 async def create_topics(
-    services: Services, _context: RequestContext, request: CreateTopicsRequest
-) -> CreateTopicsResponse:
+    services: Services, _context: RequestContext, request: m.CreateTopicsRequest
+) -> m.CreateTopicsResponse:
     """Create each topic independently: an error of one does not affect the others."""
     results = await services.topics.create(request.topics, validate_only=request.validate_only)
     created = []
     for new, result in zip(request.topics, results, strict=True):
         if isinstance(result, ApiError):
-            created.append(CreatedTopic(result.code, str(result), new.name, NO_TOPIC_ID, 0))
+            created.append(m.CreatedTopic(result.code, str(result), new.name))
         else:
             topic_id = NO_TOPIC_ID if request.validate_only else result.topic_id
-            created.append(CreatedTopic(ErrorCode.NONE, "", new.name, topic_id, result.partitions))
-    return CreateTopicsResponse(created)
+            created.append(m.CreatedTopic(ErrorCode.NONE, "", new.name, topic_id, result.partitions))
+    return m.CreateTopicsResponse(created)
 
 
 async def delete_topics(
-    services: Services, context: RequestContext, request: DeleteTopicsRequest
-) -> DeleteTopicsResponse:
+    services: Services, _context: RequestContext, request: m.DeleteTopicsRequest
+) -> m.DeleteTopicsResponse:
     """Delete each topic independently."""
 
-    async def delete(name: str) -> DeletedTopic:
+    async def delete(name: str) -> m.DeletedTopic:
         await services.topics.delete(name)
-        return DeletedTopic(ErrorCode.NONE, "", name)
+        return m.DeletedTopic(ErrorCode.NONE, "", name)
 
-    items = Items(services, context, "DeleteTopics")
-    return DeleteTopicsResponse(
-        await items.handle_all(request.names, delete, lambda name, error: DeletedTopic(error.code, str(error), name))
-    )
+    return m.DeleteTopicsResponse(await handle_all(services, request.names, delete, failed_name(m.DeletedTopic)))
 
 
 async def alter_topics(
-    services: Services, _context: RequestContext, request: AlterTopicsRequest
-) -> AlterTopicsResponse:
+    services: Services, _context: RequestContext, request: m.AlterTopicsRequest
+) -> m.AlterTopicsResponse:
     """Change the settings of each topic independently."""
     results = await services.topic_changes.alter(request.topics, validate_only=request.validate_only)
-    return AlterTopicsResponse(
+    return m.AlterTopicsResponse(
         [
-            AlterTopicResult(*_code_and_text(result), each.name)
+            m.AlterTopicResult(*_code_and_text(result), each.name)
             for each, result in zip(request.topics, results, strict=True)
         ]
     )
 
 
 async def create_partitions(
-    services: Services, _context: RequestContext, request: CreatePartitionsRequest
-) -> CreatePartitionsResponse:
+    services: Services, _context: RequestContext, request: m.CreatePartitionsRequest
+) -> m.CreatePartitionsResponse:
     """Add partitions to each topic independently."""
     results = await services.topic_changes.add_partitions(request.topics, validate_only=request.validate_only)
-    return CreatePartitionsResponse(
+    return m.CreatePartitionsResponse(
         [
-            CreatedPartitions(*_code_and_text(result), each.name)
+            m.CreatedPartitions(*_code_and_text(result), each.name)
             for each, result in zip(request.topics, results, strict=True)
         ]
     )
@@ -103,33 +81,30 @@ def _code_and_text(error: ApiError | None) -> tuple[int, str]:
 
 
 async def describe_configs(
-    services: Services, context: RequestContext, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
+    services: Services, _context: RequestContext, request: m.DescribeConfigsRequest
+) -> m.DescribeConfigsResponse:
     """Return the settings of the named topics, or of the broker if none is named."""
     if len(request.topics) > MAX_DESCRIBED_TOPICS:
         raise InvalidRequest(
             f"the settings of {len(request.topics)} topics in one request, {MAX_DESCRIBED_TOPICS} are allowed"
         )
     if not request.topics:
-        return DescribeConfigsResponse([_describe_broker(services)])
+        return m.DescribeConfigsResponse([_describe_broker(services)])
 
-    async def describe(name: str) -> DescribedConfigs:
+    async def describe(name: str) -> m.DescribedConfigs:
         return _describe_topic(services.topics.get(name), services.config.topic_settings)
 
-    items = Items(services, context, "DescribeConfigs")
-    return DescribeConfigsResponse(
-        await items.handle_all(
-            request.topics, describe, lambda name, error: DescribedConfigs(error.code, str(error), name, [])
-        )
+    return m.DescribeConfigsResponse(
+        await handle_all(services, request.topics, describe, failed_name(m.DescribedConfigs))
     )
 
 
-def _describe_topic(topic: Topic, defaults: Mapping[str, str]) -> DescribedConfigs:
+def _describe_topic(topic: Topic, defaults: Mapping[str, str]) -> m.DescribedConfigs:
     """A setting is a default unless the topic itself sets it; `defaults` are those that the operator has changed."""
     values = topic.config.to_settings()
     own = topic.entry.settings
     entries = [
-        ConfigValue(
+        m.ConfigValue(
             setting.name,
             values[setting.name],
             setting.name not in own,
@@ -139,17 +114,17 @@ def _describe_topic(topic: Topic, defaults: Mapping[str, str]) -> DescribedConfi
         )
         for setting in TOPIC_SETTINGS
     ]
-    return DescribedConfigs(ErrorCode.NONE, "", topic.name, entries)
+    return m.DescribedConfigs(ErrorCode.NONE, "", topic.name, entries)
 
 
-def _describe_broker(services: Services) -> DescribedConfigs:
+def _describe_broker(services: Services) -> m.DescribedConfigs:
     config = services.config
     values, defaults = config.to_settings(), config.topic_defaults.to_settings()
     sources = config.sources()
     rows = [(row, values[row.name], values[row.name] != row.format(row.default)) for row in BROKER_SETTINGS]
     rows += [(row, defaults[row.name], row.name in config.topic_settings) for row in TOPIC_SETTINGS]
     entries = [
-        ConfigValue(
+        m.ConfigValue(
             row.name,
             shown(row.name, value),
             not is_set,
@@ -161,7 +136,7 @@ def _describe_broker(services: Services) -> DescribedConfigs:
         )
         for row, value, is_set in rows
     ]
-    return DescribedConfigs(ErrorCode.NONE, "", BROKER_NAME, entries)
+    return m.DescribedConfigs(ErrorCode.NONE, "", BROKER_NAME, entries)
 
 
 def _default_origin(is_set_by_operator: bool) -> str:
@@ -169,9 +144,9 @@ def _default_origin(is_set_by_operator: bool) -> str:
 
 
 async def alter_broker_config(
-    services: Services, context: RequestContext, request: AlterBrokerConfigRequest
-) -> AlterBrokerConfigResponse:
+    services: Services, context: RequestContext, request: m.AlterBrokerConfigRequest
+) -> m.AlterBrokerConfigResponse:
     own = await services.broker_changes.alter(
         request.set, request.unset, validate_only=request.validate_only, by=context.principal
     )
-    return AlterBrokerConfigResponse(own)
+    return m.AlterBrokerConfigResponse(own)

@@ -5,49 +5,27 @@ from collections.abc import Iterable
 from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, Job, TransactionalId
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.request_context import RequestContext
-from warmlog_protocol.messages import (
-    AbortJobMembersRequest,
-    AbortJobMembersResponse,
-    AbortTransactionRequest,
-    AbortTransactionResponse,
-    CommitJobRequest,
-    CommitJobResponse,
-    EndTransactionRequest,
-    EndTransactionResponse,
-    JobDescription,
-    JobHeartbeatRequest,
-    JobHeartbeatResponse,
-    JobMember,
-    JoinJobRequest,
-    JoinJobResponse,
-    ListedTransaction,
-    ListTransactionsRequest,
-    ListTransactionsResponse,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    TransactionPartition,
-    TxnOffsetCommitRequest,
-)
+from warmlog_broker.network.request import RequestContext
+from warmlog_protocol import messages as m
 
 
 async def end_transaction(
-    services: Services, _context: RequestContext, request: EndTransactionRequest
-) -> EndTransactionResponse:
+    services: Services, _context: RequestContext, request: m.EndTransactionRequest
+) -> m.EndTransactionResponse:
     """Commit or abort; the response is sent when the markers are durable in all partitions."""
     producer = Incarnation(request.producer_id, request.producer_epoch)
     following = await services.coordinators.transactions.end(
         request.transactional_id, producer, commits=request.commits
     )
-    return EndTransactionResponse(*following)
+    return m.EndTransactionResponse(*following)
 
 
 async def txn_offset_commit(
-    services: Services, context: RequestContext, request: TxnOffsetCommitRequest
-) -> OffsetCommitResponse:
+    services: Services, context: RequestContext, request: m.TxnOffsetCommitRequest
+) -> m.OffsetCommitResponse:
     """Commit offsets with the transaction."""
     producer = Incarnation(request.producer_id, request.producer_epoch)
-    commit = OffsetCommitRequest(
+    commit = m.OffsetCommitRequest(
         request.group, request.partitions, request.member_id, request.member_epoch, request.instance_id
     )
     return await services.coordinators.transactions.commit_offsets(
@@ -56,8 +34,8 @@ async def txn_offset_commit(
 
 
 async def list_transactions(
-    services: Services, _context: RequestContext, request: ListTransactionsRequest
-) -> ListTransactionsResponse:
+    services: Services, _context: RequestContext, request: m.ListTransactionsRequest
+) -> m.ListTransactionsResponse:
     """Return the transactional ids, in order."""
     wanted = request.transactional_id
     found = [
@@ -65,17 +43,17 @@ async def list_transactions(
         for each in services.coordinators.transactions.transactions()
         if wanted in (None, each.transactional_id) and (each.value.began_ms >= 0 or not request.only_open)
     ]
-    return ListTransactionsResponse([_listed(each) for each in sorted(found, key=lambda each: each.transactional_id)])
+    return m.ListTransactionsResponse([_listed(each) for each in sorted(found, key=lambda each: each.transactional_id)])
 
 
-def _listed(transaction: TransactionalId | Job) -> ListedTransaction:
+def _listed(transaction: TransactionalId | Job) -> m.ListedTransaction:
     value = transaction.value
     partitions = [
-        TransactionPartition(each.topic_id, enrolled.topic, each.number)
+        m.TransactionPartition(each.topic_id, enrolled.topic, each.number)
         for each, enrolled in sorted(transaction.partitions.items())
     ]
     producer = transaction.producer if isinstance(transaction, TransactionalId) else NOBODY
-    return ListedTransaction(
+    return m.ListedTransaction(
         transaction.transactional_id,
         producer.producer_id,
         producer.epoch,
@@ -88,52 +66,54 @@ def _listed(transaction: TransactionalId | Job) -> ListedTransaction:
     )
 
 
-def _listed_job(job: Job) -> JobDescription:
+def _listed_job(job: Job) -> m.JobDescription:
     value = job.value
     members = len(job.members) - len(job.free)
-    return JobDescription(value.current_version, value.committed_version, value.committed_records, members)
+    return m.JobDescription(value.current_version, value.committed_version, value.committed_records, members)
 
 
 async def abort_transaction(
-    services: Services, _context: RequestContext, request: AbortTransactionRequest
-) -> AbortTransactionResponse:
+    services: Services, _context: RequestContext, request: m.AbortTransactionRequest
+) -> m.AbortTransactionResponse:
     """Abort the open transaction of a producer that does not end it."""
     await services.coordinators.transactions.abort(request.transactional_id)
-    return AbortTransactionResponse()
+    return m.AbortTransactionResponse()
 
 
-async def join_job(services: Services, context: RequestContext, request: JoinJobRequest) -> JoinJobResponse:
+async def join_job(services: Services, context: RequestContext, request: m.JoinJobRequest) -> m.JoinJobResponse:
     """Make a producer a member of the job's transaction."""
     producer = await services.coordinators.transactions.join_job(
         request.transactional_id, request.version, request.timeout_ms, context.principal
     )
-    return JoinJobResponse(True) if producer is None else JoinJobResponse(False, *producer)
+    return m.JoinJobResponse(True) if producer is None else m.JoinJobResponse(False, *producer)
 
 
-def job_heartbeat(services: Services, _context: RequestContext, request: JobHeartbeatRequest) -> JobHeartbeatResponse:
+def job_heartbeat(
+    services: Services, _context: RequestContext, request: m.JobHeartbeatRequest
+) -> m.JobHeartbeatResponse:
     """Keep the transaction open."""
     (producer,) = _producers([request.member])
     services.coordinators.transactions.keep_job(request.transactional_id, request.version, producer)
-    return JobHeartbeatResponse()
+    return m.JobHeartbeatResponse()
 
 
-async def commit_job(services: Services, context: RequestContext, request: CommitJobRequest) -> CommitJobResponse:
+async def commit_job(services: Services, context: RequestContext, request: m.CommitJobRequest) -> m.CommitJobResponse:
     """Commit the winners and abort the others."""
     winners = _producers(request.winners)
     is_repeat, records = await services.coordinators.transactions.commit_job(
         request.transactional_id, request.version, winners, request.records, context.principal
     )
-    return CommitJobResponse(is_repeat, records)
+    return m.CommitJobResponse(is_repeat, records)
 
 
 async def abort_job_members(
-    services: Services, _context: RequestContext, request: AbortJobMembersRequest
-) -> AbortJobMembersResponse:
+    services: Services, _context: RequestContext, request: m.AbortJobMembersRequest
+) -> m.AbortJobMembersResponse:
     """Abort some members."""
     members = _producers(request.members)
     await services.coordinators.transactions.abort_job_members(request.transactional_id, request.version, members)
-    return AbortJobMembersResponse()
+    return m.AbortJobMembersResponse()
 
 
-def _producers(members: Iterable[JobMember]) -> list[Incarnation]:
+def _producers(members: Iterable[m.JobMember]) -> list[Incarnation]:
     return [Incarnation(member.producer_id, member.producer_epoch) for member in members]

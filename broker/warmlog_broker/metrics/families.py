@@ -5,9 +5,10 @@ limited to `metrics.max.topics`: those of further topics are added up under the 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
@@ -26,7 +27,6 @@ from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topics import Topic
 from warmlog_protocol.errors import ApiError
-from warmlog_protocol.messages import APIS
 
 OTHER_TOPICS = "~other"
 """No topic can have this name."""
@@ -122,16 +122,17 @@ class BrokerMetrics:
         if (expires_at := self._certificate_expiry()) is not None:
             expiry.add_metric([], expires_at.timestamp())
         yield expiry
-        delay = {"": services.counters.loop_delay_seconds}
-        yield _histogram("warmlog_event_loop_delay_seconds", "How late the event loop runs its tick", "", delay)
+        delay = {(): services.counters.loop_delay_seconds}
+        yield _histogram("warmlog_event_loop_delay_seconds", "How late the event loop runs its tick", [], delay)
 
     def _requests(self) -> Iterator[Metric]:
         counters, quotas = self._services.counters, self._services.quotas
-        by_name = {APIS[key].name: histogram for key, histogram in counters.request_seconds.items()}
-        yield _histogram("warmlog_request_seconds", "From a complete request to its response", "api", by_name)
+        api = ["protocol", "api"]
+        seconds = counters.request_seconds
+        yield _histogram("warmlog_request_seconds", "From a complete request to its response", api, seconds)
         for name, text, labels, counted in (
-            ("warmlog_request_errors", "Errors of requests and of their items", ["api", "error"], counters.errors),
-            ("warmlog_requests_denied", "Requests and items without a right", ["api", "reason"], counters.denied),
+            ("warmlog_request_errors", "Errors of requests and of their items", [*api, "error"], counters.errors),
+            ("warmlog_requests_denied", "Requests and items without a right", [*api, "reason"], counters.denied),
             ("warmlog_throttled_requests", "Requests that exceeded a quota", ["user", "quota"], quotas.throttled),
             ("warmlog_throttle_seconds", "Delays because of quotas", ["user", "quota"], quotas.throttled_seconds),
         ):
@@ -159,10 +160,10 @@ class BrokerMetrics:
         yield _gauges("warmlog_directory_free_bytes", "Free space on its disk", "directory", free)
         reserve = {path: each.room.reserve_bytes for path, each in served.items()}
         yield _gauges("warmlog_directory_reserve_bytes", "Below it, records are refused", "directory", reserve)
-        seconds = {path: each.flusher.flush_seconds for path, each in served.items()}
-        yield _histogram("warmlog_flush_seconds", "The syncs of one group commit", "directory", seconds)
-        partitions = {path: each.flusher.flush_partitions for path, each in served.items()}
-        yield _histogram("warmlog_flush_partitions", "Partitions in one group commit", "directory", partitions)
+        seconds = {(path,): each.flusher.flush_seconds for path, each in served.items()}
+        yield _histogram("warmlog_flush_seconds", "The syncs of one group commit", ["directory"], seconds)
+        partitions = {(path,): each.flusher.flush_partitions for path, each in served.items()}
+        yield _histogram("warmlog_flush_partitions", "Partitions in one group commit", ["directory"], partitions)
         yield _counter("warmlog_deleted_segments", "Segments deleted by retention", self._housekeeping.deleted_segments)
         yield _counter("warmlog_deleted_bytes", "Size of the logs of these", self._housekeeping.deleted_bytes)
         cleaner = self._log_cleaner
@@ -251,12 +252,13 @@ def _counters(name: str, text: str, label: str, values: Mapping[str, float]) -> 
     return labelled(CounterMetricFamily, name, text, [label], (((value,), number) for value, number in values.items()))
 
 
-def _histogram(name: str, text: str, label: str, histograms: Mapping[str, Histogram]) -> Metric:
-    family = HistogramMetricFamily(name, text, labels=[label] if label else [])
-    for value, histogram in histograms.items():
+def _histogram(name: str, text: str, labels: Sequence[str], histograms: Mapping[Any, Histogram]) -> Metric:
+    """`histograms` are by their values of the labels, a tuple."""
+    family = HistogramMetricFamily(name, text, labels=labels)
+    for values, histogram in histograms.items():
         count, buckets = 0, []
         for bound, more in zip([*map(str, histogram.bounds), "+Inf"], histogram.counts, strict=True):
             count += more
             buckets.append((bound, count))
-        family.add_metric([value] if label else [], buckets, histogram.total)
+        family.add_metric(list(values), buckets, histogram.total)
     return family

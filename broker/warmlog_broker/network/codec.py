@@ -5,33 +5,35 @@ batches are in a message, and may convert a response in a thread. Sockets, memor
 belong to the session.
 """
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.network.request_scheduler import RequestHead, StartedRequest
+from warmlog_broker.network.request import Endpoint, Slices, StartedRequest
 from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol.errors import ApiError
-from warmlog_protocol.messages import Message
-from warmlog_protocol.wire.connection import ReceivedBatch, RefusedRequest, ServerConnection
+from warmlog_protocol.messages import HandshakeRequest, Message
+from warmlog_protocol.wire.connection import ReceivedBatch, RefusedRequest, Request, ServerConnection
 
 SMALL_BUFFER_BYTES = 8 * 1024
 """The receive buffer of a new or idle connection, of which there may be thousands."""
 Pieces: TypeAlias = tuple[bytes | FileSlice, ...] | list[bytes | FileSlice]
 """A response as it is sent, one piece after another."""
-Slices: TypeAlias = Sequence[Sequence[FileSlice]]
-"""The batches of a response: file ranges for each partition in the message, in its order."""
 
 
-class ReceivedRequest(RequestHead, Protocol):
-    """A request as received. Its batches may be borrowed memory, valid until the connection is next read."""
+class ReceivedRequest(Protocol):
+    """A request as received."""
 
     @property
-    def message(self) -> Message: ...
+    def message(self) -> Message:
+        """Raises InvalidRequest if it could not be read: that is its response."""
+        ...
+
     @property
     def payload_bytes(self) -> int: ...
+
     def batches(self) -> list[ReceivedBatch]:
-        """The batches of a Produce request. Raises InvalidRequest if they do not match the message."""
+        """See BatchSource."""
         ...
 
 
@@ -67,11 +69,15 @@ class ProtocolCodec(Protocol):
         """Room for bytes from the socket, never empty. Invalidates what it returned before."""
         ...
 
-    def received(self, count: int) -> Sequence[ReceivedRequest | RefusedRequest]:
-        """The requests that the last `count` bytes completed. Those that could not be read get an error as response.
+    def received(self, count: int) -> Sequence[Any]:
+        """The requests that the last `count` bytes completed: each a ReceivedRequest, for `begin`.
 
         Raises RemoteProtocolError if the connection cannot continue; its `reply` is sent as the last response.
         """
+        ...
+
+    def begin(self, request: Any) -> StartedRequest:
+        """What is kept of a request until its response, for `encode`."""
         ...
 
     def allow(self, frame_bytes: int) -> None:
@@ -100,15 +106,21 @@ class WarmlogCodec(ServerConnection):
 
     keeps_order: ClassVar[bool] = False
 
-    @classmethod
-    def for_broker(cls, config: BrokerConfig) -> "WarmlogCodec":
-        """The codec of one new connection."""
-        return cls(
+    def __init__(self, config: BrokerConfig, endpoints: Mapping[int, Endpoint]) -> None:
+        """The codec of one new connection; `endpoints` are by the keys of `APIS`."""
+        super().__init__(
             max_frame_bytes=config.socket_request_max_bytes,
             buffer_bytes=SMALL_BUFFER_BYTES,
             max_header_bytes=config.request_header_max_bytes,
             max_items=config.request_max_items,
         )
+        self._endpoints = endpoints
+
+    def begin(self, request: Request | RefusedRequest) -> StartedRequest:
+        started = StartedRequest(self._endpoints[request.api.key], request.correlation_id)
+        if isinstance(request, Request) and isinstance(request.message, HandshakeRequest):
+            started.client_name = request.message.client_name
+        return started
 
     def encode(self, request: StartedRequest, message: Message, slices: Slices) -> Pieces:
         if not slices:

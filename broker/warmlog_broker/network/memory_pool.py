@@ -224,7 +224,10 @@ class ReceiveMemory:
                 f"a frame of {codec.oversize_bytes} bytes before the {before}", kind=f"large frames before the {before}"
             )
         if was_filled and is_trusted:
-            self._grow()
+            new_bytes = min(codec.buffer_bytes * GROWTH, LARGEST_BUFFER_BYTES)
+            grows = new_bytes > codec.buffer_bytes
+            if grows and self._memory.try_claim(self._claim, new_bytes - codec.buffer_bytes):
+                codec.use_buffer(new_bytes)
         frame_bytes = codec.oversize_bytes
         window_bytes = self._window_bytes if frame_bytes else 0
         if frame_bytes and may_read and codec.pending_bytes >= window_bytes:
@@ -263,9 +266,3 @@ class ReceiveMemory:
     def _granted(self, window_bytes: int) -> None:
         self._use(window_bytes)
         self._on_granted()
-
-    def _grow(self) -> None:
-        old_bytes = self._codec.buffer_bytes
-        new_bytes = min(old_bytes * GROWTH, LARGEST_BUFFER_BYTES)
-        if new_bytes > old_bytes and self._memory.try_claim(self._claim, new_bytes - old_bytes):
-            self._codec.use_buffer(new_bytes)

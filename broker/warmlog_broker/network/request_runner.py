@@ -1,106 +1,41 @@
 """From a request to its response: run the handler, and turn its exceptions into an error code.
 
-Only this module does that for whole requests; `handlers/items` does it for each item of a request. A handler returns a
-message, at once or later (`Deferred`, a coroutine), with or without file ranges.
+Only this module does that for whole requests; `handlers/items` does it for each item of a request.
 """
 
 import logging
-import math
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
-from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest, Slices
-from warmlog_broker.network.request_context import (
+from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest
+from warmlog_broker.network.request import (
     CURRENT_REQUEST,
-    MAX_CLIENT_ID_CHARACTERS,
+    NO_DEADLINE_S,
+    ConnectionEnds,
+    Deferred,
+    MessageWithSlices,
     RequestContext,
+    Response,
+    Slices,
+    StartedRequest,
     request_number,
 )
-from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_broker.security.authentication import SessionExpired
+from warmlog_broker.security.quota_rules import MAX_CLIENT_ID_CHARACTERS
 from warmlog_broker.security.quotas import Quotas
-from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol.errors import ApiError, SaslAuthenticationFailed, TooManyConnections
-from warmlog_protocol.messages import APIS, USER_PREFIX, AuthenticateRequest, HandshakeRequest, Message
-from warmlog_protocol.wire.connection import RefusedRequest
+from warmlog_protocol.messages import USER_PREFIX, Message
 
-NO_DEADLINE_S = math.inf
-
-
-class MessageWithSlices(Struct, frozen=True, gc=False):
-    """A message and its file ranges: a list for each partition in the message, in its order."""
-
-    message: Message
-    slices: Sequence[Sequence[FileSlice]]
-
-
-class ConnectionEnds(Exception):
-    """The request gets no response, and the connection is closed; the message says why."""
-
-
-class DeferredOwner(Protocol):
-    """The interface of the request runner that deferred responses use."""
-
-    def end(self, deferred: "Deferred", work: Callable[[], "Response"]) -> None:
-        """End the request of `deferred` with the result or the exception of `work`."""
-        ...
-
-
-class Deferred:
-    """A response that is completed later, by one call of `complete` or `run`.
-
-    The call may come before the handler has returned this object. It is a no-op once the connection is lost.
-    """
-
-    __slots__ = ("_early", "_owner", "deadline_s")
-
-    def __init__(self, deadline_s: float = NO_DEADLINE_S) -> None:
-        """`deadline_s` is on the event loop's clock, and may be set until the handler returns this object."""
-        self.deadline_s = deadline_s
-        self._owner: DeferredOwner | None = None
-        self._early: Callable[[], Response] | None = None
-
-    def complete(self, response: "Response") -> None:
-        """Send `response`."""
-        self.run(lambda: response)
-
-    def run(self, work: Callable[[], "Response"]) -> None:
-        """Send the response that `work` returns; an exception becomes the error of the request."""
-        if self._owner is None:
-            self._early = work
-        else:
-            self._owner.end(self, work)
-
-    def begin(self, owner: DeferredOwner) -> None:
-        """Called by the request runner: from now on the response can be sent."""
-        self._owner = owner
-        if self._early is not None:
-            owner.end(self, self._early)
-
-    def expire(self) -> None:
-        """Called after the deadline: complete with what is available."""
-
-    def drop(self) -> bool:
-        """Called when the peer sends no more: return whether the request only waited, and is dropped."""
-        return False
-
-
-Response: TypeAlias = Message | MessageWithSlices | Deferred | Coroutine[Any, Any, "Response"] | None
-"""None: the request gets no response, such as Produce with acks=0."""
-
-
-Handler = Callable[[RequestContext, ReceivedRequest], Response]
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
-_TELLING = frozenset(api.response for api in APIS.values() if "throttle_ms" in api.response.__struct_fields__)
 
 
 class Channel(Protocol):
@@ -147,7 +82,6 @@ class RequestRunner:
         self,
         channel: Channel,
         codec: ProtocolCodec,
-        handlers: Mapping[int, Handler],
         *,
         tasks: Tasks,
         timers: TimerWheel,
@@ -155,62 +89,58 @@ class RequestRunner:
         quotas: Quotas,
         context: RequestContext,
     ) -> None:
-        """`handlers` are by API key."""
         self.context = context
         self._channel = channel
         self._codec = codec
-        self._handlers = handlers
         self._tasks = tasks
         self._timers = timers
         self._counters = counters
         self._quotas = quotas
+        self._user = ""
+        """The user that has authenticated; "" if none has."""
         self._is_client_known = False
         """Whether what begins the connection is over: it has shaken hands and, if it has to, authenticated."""
         self._deferred: dict[Deferred, tuple[StartedRequest, Timer | None]] = {}
         self._drops_waiting = False
         """Whether the peer sends no more: what would only wait is dropped."""
 
-    def start(self, request: ReceivedRequest | RefusedRequest, started: StartedRequest) -> None:
+    def start(self, request: ReceivedRequest, started: StartedRequest) -> None:
         """Run the handler of `request`; one that could not be read ends with its error."""
         token = CURRENT_REQUEST.set((self.context, started))
         try:
-            self._start(request, started)
-        finally:
-            CURRENT_REQUEST.reset(token)
-
-    def _start(self, request: ReceivedRequest | RefusedRequest, started: StartedRequest) -> None:
-        authentication = self.context.authentication
-        if authentication is not None:
-            try:
-                authentication.check(started.api.key)
-            except Exception as error:
-                self._fail(started, error)
-                return
-        if self._is_client_known and self._quotas.is_set:
-            self._charge_request(started, 0 if isinstance(request, RefusedRequest) else request.payload_bytes)
-        if isinstance(request, RefusedRequest):
-            self._fail(started, request.error)
-            return
-        started.started_s = time.perf_counter()
-        message = request.message
-        if isinstance(message, HandshakeRequest):
-            self.context = structs.replace(self.context, client_id=message.client_name[:MAX_CLIENT_ID_CHARACTERS])
-            if authentication is None and not self._is_client_known:
-                self._take_on_debt()
-        try:
-            response = self._handlers[started.api.key](self.context, request)
+            response = self._response(request, started)
         except Exception as error:
             self._fail(started, error)
         else:
-            if authentication is not None and authentication.user and isinstance(message, AuthenticateRequest):
-                principal = USER_PREFIX + authentication.user
-                if refusal := self._channel.identify(principal):
-                    self._fail(started, TooManyConnections(refusal))
-                    return
-                self.context = structs.replace(self.context, principal=principal)
-                if not self._is_client_known:
-                    self._take_on_debt()
-            self._take(started, response, request)
+            self._take(started, response, request.payload_bytes)
+        finally:
+            CURRENT_REQUEST.reset(token)
+
+    def _response(self, request: ReceivedRequest, started: StartedRequest) -> Response:
+        """Call the handler, if the client may send this request now."""
+        endpoint, authentication = started.endpoint, self.context.authentication
+        if authentication is not None:
+            authentication.check(comes_first=endpoint.comes_first)
+        if self._is_client_known and self._quotas.is_set:
+            self._charge_request(started, request.payload_bytes)
+        message = request.message
+        started.started_s = time.perf_counter()
+        if started.client_name is not None:
+            self.context = structs.replace(self.context, client_id=started.client_name[:MAX_CLIENT_ID_CHARACTERS])
+            if authentication is None:
+                self._take_on_debt()
+        if endpoint.takes_batches:
+            response = endpoint.handle(self.context, message, request.batches)
+        else:
+            response = endpoint.handle(self.context, message)
+        if authentication is not None and authentication.user != self._user:
+            principal = USER_PREFIX + authentication.user
+            if refusal := self._channel.identify(principal):
+                raise TooManyConnections(refusal)
+            self._user = authentication.user
+            self.context = structs.replace(self.context, principal=principal)
+            self._take_on_debt()
+        return response
 
     def end(self, deferred: Deferred, work: Callable[[], Response]) -> None:
         """End the request of `deferred` with the result or the exception of `work`."""
@@ -248,7 +178,7 @@ class RequestRunner:
             timer.cancel()
         return started
 
-    def _take(self, started: StartedRequest, response: Response, request: ReceivedRequest | None = None) -> None:
+    def _take(self, started: StartedRequest, response: Response, payload_bytes: int = 0) -> None:
         if isinstance(response, Message):
             self._respond(started, response, ())
         elif isinstance(response, MessageWithSlices):
@@ -258,15 +188,15 @@ class RequestRunner:
         elif response is None:
             self._end(started, None)
         else:
-            if started.api.finishes_first or not started.api.is_pipelined:
-                self._channel.hold(started, 0 if request is None else request.payload_bytes)
+            if started.endpoint.finishes_first or not started.endpoint.is_pipelined:
+                self._channel.hold(started, payload_bytes)
             self._tasks.start(self._finish(started, response, self._take))
 
     def _defer(self, started: StartedRequest, response: Deferred) -> None:
         due_s = response.deadline_s
         timer = None if due_s == NO_DEADLINE_S else self._timers.schedule(due_s, response.expire)
         self._deferred[response] = started, timer
-        if not started.api.is_pipelined:
+        if not started.endpoint.is_pipelined:
             self._channel.hold(started, 0)
         response.begin(self)
         if self._drops_waiting and response in self._deferred and response.drop():
@@ -288,16 +218,17 @@ class RequestRunner:
     def _charge_request(self, started: StartedRequest, payload_bytes: int) -> None:
         context = self.context
         if not context.is_replica:
-            key = started.api.key
-            delay_s = self._quotas.charge_request(context.principal, context.client_id, key, payload_bytes)
+            delay_s = self._quotas.charge_request(
+                context.principal, context.client_id, payload_bytes, is_heartbeat=started.endpoint.is_heartbeat
+            )
             self._channel.throttle(delay_s)
 
     def _take_on_debt(self) -> None:
         """The client is known now. If it has exceeded a rate, another connection does not help it."""
-        self._is_client_known = True
-        if self._quotas.is_set:
+        if self._quotas.is_set and not self._is_client_known:
             delay_s = self._quotas.debt_s(self.context.principal, self.context.client_id)
             self._channel.throttle(delay_s, holds_requests=True)
+        self._is_client_known = True
 
     def _throttled(self, message: Message, slices: Slices) -> Message:
         """Charge the batches of a response, and return it with the delay if it has a field for it."""
@@ -306,7 +237,7 @@ class RequestRunner:
         if size_bytes and not context.is_replica:
             self._channel.throttle(self._quotas.charge_fetch(context.principal, context.client_id, size_bytes))
         throttle_ms = self._channel.throttled_ms
-        if throttle_ms and type(message) in _TELLING:
+        if throttle_ms and "throttle_ms" in message.__struct_fields__:
             return structs.replace(message, throttle_ms=throttle_ms)
         return message
 
@@ -319,7 +250,7 @@ class RequestRunner:
             self._fail(started, error)
         else:
             take(started, result)
-        if started.api.is_pipelined:
+        if started.endpoint.is_pipelined:
             self._channel.release(started)
 
     def _fail(self, started: StartedRequest, error: Exception) -> None:
@@ -328,9 +259,9 @@ class RequestRunner:
             self._channel.close(str(error))
             return
         if not isinstance(error, ApiError):
-            error = own_failure(f"request {request_number()}, {started.api.key.name} from {self.context.peer}")
+            error = own_failure(f"request {request_number()}, {started.endpoint.name} from {self.context.peer}")
         _log.debug("the response is %s: %s", type(error).__name__, error)
-        self._counters.errors[started.api.name, type(error).__name__] += 1
+        self._counters.errors[self.context.wire, started.endpoint.name, type(error).__name__] += 1
         if isinstance(error, SaslAuthenticationFailed | TooManyConnections):
             self._channel.end_last(started, self._codec.encode_error(started, error))
             return
@@ -339,7 +270,7 @@ class RequestRunner:
     def _end(self, started: StartedRequest, pieces: Pieces | None) -> None:
         if started.started_s:  # otherwise it was refused unread
             took_s = time.perf_counter() - started.started_s
-            self._counters.request_seconds[started.api.key].observe(took_s)
+            self._counters.request_seconds[self.context.wire, started.endpoint.name].observe(took_s)
             if _log.isEnabledFor(logging.DEBUG):
                 _log.debug("ended after %.3f ms", took_s * 1000)
         self._channel.end(started, pieces)

@@ -28,11 +28,9 @@ The socket is read if the next request could start at once.
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from msgspec import Struct
-
-from warmlog_protocol.messages import Api
+from warmlog_broker.network.request import StartedRequest
 
 
 class State(Enum):
@@ -95,37 +93,21 @@ TRANSITIONS = {
 }
 
 
-class RequestHead(Protocol):
-    """The part of a request that the scheduler uses."""
-
-    @property
-    def api(self) -> Api: ...
-    @property
-    def api_version(self) -> int: ...
-    @property
-    def correlation_id(self) -> int: ...
-
-
-R = TypeVar("R", bound=RequestHead)
+R = TypeVar("R")
 P = TypeVar("P")
-
-
-class StartedRequest(Struct, eq=False, gc=False):
-    """A request in flight, with what its response needs, but without its payload."""
-
-    api: Api
-    api_version: int
-    correlation_id: int
-    started_s: float = 0.0
-    """When its handler was called, on the clock of time.perf_counter."""
-    is_over: bool = False
-    """Whether it has ended."""
 
 
 class RequestScheduler(Generic[R, P]):
     """The requests of one connection (R), and their responses as they are sent (P)."""
 
-    def __init__(self, *, max_in_flight: int, keeps_order: bool, is_congested: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        *,
+        max_in_flight: int,
+        keeps_order: bool,
+        is_congested: Callable[[], bool],
+        begin: Callable[[R], StartedRequest],
+    ) -> None:
         """`keeps_order`: responses are sent in the order of requests, which stay in flight until then."""
         self.state = State.OPEN
         self.allows = ALLOWS[State.OPEN]
@@ -134,12 +116,18 @@ class RequestScheduler(Generic[R, P]):
         """The request that holds the following ones back."""
         self._max_in_flight = max_in_flight
         self._is_congested = is_congested
+        self._begin = begin
         self._backlog: deque[R] = deque()
         self._keeps_order = keeps_order
         self._in_order: deque[StartedRequest] = deque()
         """The requests in flight; only if order is kept."""
         self._ended: dict[StartedRequest, P | None] = {}
         """Those of them that have ended, and their responses."""
+
+    @property
+    def waiting(self) -> Iterable[P]:
+        """The responses that wait for their turn."""
+        return [response for response in self._ended.values() if response is not None]
 
     @property
     def has_backlog(self) -> bool:
@@ -188,7 +176,7 @@ class RequestScheduler(Generic[R, P]):
         ):
             return None
         request = self._backlog.popleft()
-        started = StartedRequest(request.api, request.api_version, request.correlation_id)
+        started = self._begin(request)
         self.in_flight += 1
         if self._keeps_order:
             self._in_order.append(started)

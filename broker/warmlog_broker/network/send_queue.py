@@ -19,7 +19,7 @@ import logging
 import os
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 
 from warmlog_broker.network.memory_pool import ResponseMemory
@@ -70,7 +70,9 @@ class SendQueue:
         """Memory of unsent data: frames, and the transport's buffer if it is above its limit."""
         self._memory = memory
         self._lines = lines
-        self._pushed_bytes = self._paused_bytes = 0
+        self.waiting_bytes = 0
+        """Bytes of responses that wait for their turn, as last counted."""
+        self._pushed_bytes = self._paused_bytes = self._waiting_memory_bytes = 0
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._descriptor: int = transport.get_extra_info("socket").fileno()
@@ -118,6 +120,14 @@ class SendQueue:
         self.queued_bytes += size_bytes
         self._pushed_bytes += size_bytes
 
+    def count_waiting(self, responses: Iterable[Sequence[bytes | FileSlice]]) -> None:
+        """Count these as data that is held: they wait for their turn, and are pushed later."""
+        pieces = [piece for each in responses for piece in each]
+        memory_bytes = sum(len(piece) for piece in pieces if isinstance(piece, bytes))
+        self.waiting_bytes = memory_bytes + sum(each.size_bytes for each in pieces if isinstance(each, FileSlice))
+        self._hold(memory_bytes - self._waiting_memory_bytes)
+        self._waiting_memory_bytes = memory_bytes
+
     def close(self) -> None:
         """Drop unsent data: the connection is lost."""
         self._on_sent = _nothing
@@ -126,7 +136,7 @@ class SendQueue:
     def clear(self) -> None:
         """Drop unsent data."""
         self._queue.clear()
-        self.queued_bytes = self._position = self._paused_bytes = 0
+        self.queued_bytes = self._position = self._paused_bytes = self._waiting_memory_bytes = 0
         self._hold(-self.held_bytes)
 
     def pause(self) -> None:

@@ -11,7 +11,7 @@ to a connection that result from one event are sent in one write.
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import cast
 
 from msgspec import Struct
@@ -22,9 +22,9 @@ from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.deadlines import ConnectionState, Deadlines
 from warmlog_broker.network.memory_pool import MemoryPool, ReceiveMemory, ResponseMemory
-from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, RequestContext
-from warmlog_broker.network.request_runner import Handler, RequestRunner
-from warmlog_broker.network.request_scheduler import Event, RequestScheduler, StartedRequest, State
+from warmlog_broker.network.request import ANONYMOUS_PRINCIPAL, RequestContext, StartedRequest
+from warmlog_broker.network.request_runner import RequestRunner
+from warmlog_broker.network.request_scheduler import Event, RequestScheduler, State
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
@@ -33,7 +33,6 @@ from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_broker.security.authentication import Authentication
 from warmlog_broker.security.quotas import Quotas
 from warmlog_protocol.errors import RemoteProtocolError, TooManyConnections
-from warmlog_protocol.wire.connection import RefusedRequest
 
 SHRINK_AFTER_S = 10.0
 SHRINK_WHEN_SHORT_AFTER_S = 0.2
@@ -78,11 +77,9 @@ class SessionContext(Struct, frozen=True):
     """Times are on the event loop's clock."""
     counters: Counters
     quotas: Quotas
-    handlers: Mapping[int, Handler]
-    """Handlers by API key."""
     make_authentication: Callable[[], Authentication | None]
     """None for a listener that does not authenticate."""
-    make_codec: Callable[[BrokerConfig], ProtocolCodec]
+    make_codec: Callable[[], ProtocolCodec]
     make_send_queue: Callable[[asyncio.Transport, Callable[[], None]], SendQueue]
 
 
@@ -95,14 +92,15 @@ class Session(asyncio.BufferedProtocol):
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._authentication = context.make_authentication()
-        self._codec = context.make_codec(context.config)
+        self._codec = context.make_codec()
         self._sending: SendQueue
-        self._scheduler: RequestScheduler[ReceivedRequest | RefusedRequest, Pieces] = RequestScheduler(
+        self._scheduler: RequestScheduler[ReceivedRequest, Pieces] = RequestScheduler(
             max_in_flight=context.config.max_in_flight_requests,
             keeps_order=self._codec.keeps_order,
             is_congested=self._is_congested,
+            begin=self._codec.begin,
         )
-        self._memory = ReceiveMemory(self._codec, context.memory, on_granted=self._memory_granted)
+        self._memory = ReceiveMemory(self._codec, context.memory, on_granted=lambda: self._set_reading(self._may_read))
         self._transport: asyncio.Transport
         self._requests: RequestRunner
         self._refusal = ""
@@ -148,7 +146,6 @@ class Session(asyncio.BufferedProtocol):
         self._requests = RequestRunner(
             self,
             self._codec,
-            context.handlers,
             tasks=context.tasks,
             timers=context.timers,
             counters=context.counters,
@@ -161,6 +158,7 @@ class Session(asyncio.BufferedProtocol):
                 is_replica=False,
                 authentication=self._authentication,
                 connection=context.connections.next_number(),
+                wire=context.listener.wire,
             ),
         )
         now_s = self._loop.time()
@@ -168,7 +166,11 @@ class Session(asyncio.BufferedProtocol):
         if not self._refusal and principal and self._authentication is None:
             self._refusal = self.identify(principal)
         if self._refusal:
-            self._turn_away()
+            self._scheduler.turn_away()
+            if context.connections.may_tell(self):
+                self._linger()  # until it has read the reason
+            else:
+                self._transport.abort()
             return
         context.connections.add(self, now_s)
         self._watch()
@@ -214,9 +216,8 @@ class Session(asyncio.BufferedProtocol):
             if requests:
                 self._requested_s = self._loop.time()
             if requests and self._refusal:
-                first = requests[0]
-                started = StartedRequest(first.api, first.api_version, first.correlation_id)
-                self._end_with(self._codec.encode_error(started, TooManyConnections(self._refusal)))
+                first = self._codec.begin(requests[0])
+                self._end_with(self._codec.encode_error(first, TooManyConnections(self._refusal)))
                 return
             self._scheduler.received(requests)
             self._proceed(was_filled=nbytes == self._room_bytes)
@@ -253,6 +254,8 @@ class Session(asyncio.BufferedProtocol):
             self.release(started)
         for ready in self._scheduler.end(started, pieces):
             self._sending.push(ready)
+        if self._codec.keeps_order and self._scheduler.allows.responding:
+            self._sending.count_waiting(self._scheduler.waiting)
         self._context.outbox.add(self)
 
     def hold(self, started: StartedRequest, payload_bytes: int) -> None:
@@ -341,7 +344,7 @@ class Session(asyncio.BufferedProtocol):
         sending = self._sending
         return (
             self._holds_requests
-            or sending.queued_bytes > self._context.config.send_queue_bytes
+            or sending.queued_bytes + sending.waiting_bytes > self._context.config.send_queue_bytes
             or (sending.held_bytes > 0 and self._context.response_memory.is_short)
         )
 
@@ -392,9 +395,6 @@ class Session(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
-
-    def _memory_granted(self) -> None:
-        self._set_reading(self._may_read)
 
     @property
     def _may_read(self) -> bool:
@@ -461,14 +461,6 @@ class Session(asyncio.BufferedProtocol):
             received_bytes=self._received_bytes,
             taken_bytes=sending.taken_bytes,
         )
-
-    def _turn_away(self) -> None:
-        """There are too many connections: send the peer an error, or close at once if many are being refused."""
-        self._scheduler.turn_away()
-        if self._context.connections.may_tell(self):
-            self._linger()
-        else:
-            self._transport.abort()
 
     def _logged(self, refusal: str) -> str:
         """Tell the operator why the connection is one too many, unless `refusal` is empty. Returns it."""

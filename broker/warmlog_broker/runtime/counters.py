@@ -33,12 +33,13 @@ class Counters:
     """The counters of one broker that have no better owner."""
 
     def __init__(self) -> None:
-        self.request_seconds: defaultdict[int, Histogram] = defaultdict(lambda: Histogram(SECONDS))
-        """By API key: from a complete request to its response. A fetch includes its wait for data."""
-        self.errors: Counter[tuple[str, str]] = Counter()
-        """By the names of the API and of the error class: of requests, and of single items of a request."""
-        self.denied: Counter[tuple[str, str]] = Counter()
-        """By the name of the API, and why: what principals have no right to."""
+        self.request_seconds: defaultdict[tuple[str, str], Histogram] = defaultdict(lambda: Histogram(SECONDS))
+        """By the wire protocol and the name of the API: from a complete request to its response. A fetch includes its
+        wait for data."""
+        self.errors: Counter[tuple[str, str, str]] = Counter()
+        """By the wire protocol, and the names of the API and of the error class: of requests, and of their items."""
+        self.denied: Counter[tuple[str, str, str]] = Counter()
+        """By the wire protocol, the name of the API, and why: what principals have no right to."""
         self.appended_batches: Counter[str] = Counter()
         """By topic, as the others."""
         self.appended_records: Counter[str] = Counter()

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from warmlog_broker.security.users import Users
 from warmlog_protocol.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
-from warmlog_protocol.messages import ApiKey, AuthenticateRequest, AuthenticateResponse
+from warmlog_protocol.messages import AuthenticateRequest, AuthenticateResponse
 
 if TYPE_CHECKING:
     from warmlog_protocol.sasl.scram import ServerExchange
 
 FAILED = "authentication failed: there is no such user, or the password is wrong"
-_ALWAYS_ALLOWED = frozenset({ApiKey.HANDSHAKE, ApiKey.AUTHENTICATE})
 _SHOWN_CHARACTERS = 40
 
 
@@ -72,12 +71,16 @@ class Authentication:
         """What the Handshake offers."""
         return list(self._rules.mechanisms)
 
-    def check(self, api_key: int) -> None:
-        """Return if a request of this API may start; else raise IllegalSaslState or SessionExpired."""
-        if self._has_greeted and not self.user and api_key == ApiKey.HANDSHAKE:
+    def greeted(self) -> None:
+        """Note a Handshake. Raises IllegalSaslState for a second one before the authentication."""
+        if self._has_greeted and not self.user:
             raise IllegalSaslState("a second Handshake before the authentication")
-        self._has_greeted = True  # the codec lets nothing else be the first request
-        if (self.user and self._now_s() < self._expires_s) or api_key in _ALWAYS_ALLOWED:
+        self._has_greeted = True
+
+    def check(self, *, comes_first: bool) -> None:
+        """Return if a request may start, now or because its kind `comes_first`; else raise IllegalSaslState or
+        SessionExpired."""
+        if comes_first or (self.user and self._now_s() < self._expires_s):
             return
         if self.user:
             raise SessionExpired(f"the session of user {self.user!r} has ended, and it did not authenticate again")

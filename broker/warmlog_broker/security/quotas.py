@@ -13,7 +13,7 @@ from typing import NamedTuple
 from warmlog_broker.metadata.metadata_log import MetadataState, QuotaAltered
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.security.quota_rules import QuotaEntity, applied_limit, changed_limits, list_of_quotas
-from warmlog_protocol.messages import USER_PREFIX, ApiKey, ClientQuota, QuotaKey
+from warmlog_protocol.messages import USER_PREFIX, ClientQuota, QuotaKey
 
 MAX_CLIENTS = 10_000
 """Pairs of user and client id whose buckets are kept, half a KiB each. Clients choose their ids."""
@@ -92,7 +92,9 @@ class Quotas:
         self._measured: set[str] = set()
         self._changing = asyncio.Lock()
 
-    def charge_request(self, principal: str, client_id: str, api_key: int, payload_bytes: int) -> float:
+    def charge_request(
+        self, principal: str, client_id: str, payload_bytes: int, *, is_heartbeat: bool = False
+    ) -> float:
         """Count a request and the batches in it; return for how many seconds its connection is not to be read."""
         buckets = self._buckets_of(principal, client_id)
         delay_s = 0.0
@@ -101,7 +103,7 @@ class Quotas:
         if buckets.produced is not None and payload_bytes:
             produced_s = self._take(buckets.produced, payload_bytes, principal, QuotaKey.PRODUCER_BYTE_RATE)
             delay_s = max(delay_s, produced_s)
-        return min(delay_s, MAX_HEARTBEAT_DELAY_S) if api_key == ApiKey.GROUP_HEARTBEAT else delay_s
+        return min(delay_s, MAX_HEARTBEAT_DELAY_S) if is_heartbeat else delay_s
 
     def charge_fetch(self, principal: str, client_id: str, size_bytes: int) -> float:
         """Count the batches of a response; return as `charge_request`."""

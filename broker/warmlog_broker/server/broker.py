@@ -8,7 +8,7 @@ every log that was closed without an error, a marker that lets the next start sk
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from enum import Enum
@@ -17,15 +17,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.config.listeners import Listener, format_address, parse_address
+from warmlog_broker.config.listeners import Listener, Wire, format_address, parse_address
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
-from warmlog_broker.handlers import bind_handlers
+from warmlog_broker.handlers import bind_endpoints
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.codec import WarmlogCodec
+from warmlog_broker.network.codec import ProtocolCodec, WarmlogCodec
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
-from warmlog_broker.network.request_runner import Handler
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Outbox, Session, SessionContext
 from warmlog_broker.runtime.counters import Counters
@@ -39,12 +38,13 @@ from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.authentication import Authentication, AuthenticationRules
 from warmlog_broker.server.crash_count import CrashCount
 from warmlog_broker.server.engine import Engine, Runtime
-from warmlog_broker.server.listening import BoundListener, CannotListen, Listening
+from warmlog_broker.server.listening import BoundListener, CannotListen, Listening, bind_all
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.topics.broker_changes import still_valid
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import WarmlogError
+from warmlog_protocol.messages import APIS
 
 if TYPE_CHECKING:
     from warmlog_broker.server.admin_port import AdminPort
@@ -293,7 +293,7 @@ class Broker:
     def _bind(self) -> list[BoundListener]:
         """If both the port and the data directory are in use, report the directory, which is more specific."""
         try:
-            return self.listening.bind()
+            return bind_all(self.config.all_listeners)
         except CannotListen:
             try:
                 refuse_if_locked(self.config.data_paths)
@@ -342,12 +342,14 @@ class Broker:
         return Engine(runtime, stored, opener, undo)
 
     async def _listen(self, bound: list[BoundListener]) -> None:
-        handlers: Mapping[int, Handler] = bind_handlers(self.services)
+        endpoints = bind_endpoints(self.services)
         if self.services.authorizer.is_on:
             from warmlog_broker.gate.gate import guarded
 
-            handlers = guarded(self.services, handlers)
-        contexts = {each.listener: self._session_context(each.listener, handlers) for each in bound}
+            endpoints = guarded(self.services, endpoints)
+        by_key = {key: endpoints[api.request] for key, api in APIS.items()}
+        codecs = {Wire.WARMLOG: partial(WarmlogCodec, self.config, by_key)}
+        contexts = {each.listener: self._session_context(each.listener, codecs[each.listener.wire]) for each in bound}
         await self.listening.accept(bound, lambda listener: Session(contexts[listener]))
 
     def _authentication_of(self, listener: Listener) -> Callable[[], Authentication | None]:
@@ -356,7 +358,7 @@ class Broker:
         rules = AuthenticationRules(self.config.offered_mechanisms, self.config.sasl_session_lifetime_ms)
         return lambda: Authentication(self.services.users, rules, self._loop.time)
 
-    def _session_context(self, listener: Listener, handlers: Mapping[int, Handler]) -> SessionContext:
+    def _session_context(self, listener: Listener, make_codec: Callable[[], ProtocolCodec]) -> SessionContext:
         return SessionContext(
             config=self.config,
             listener=listener,
@@ -369,9 +371,8 @@ class Broker:
             timers=self._timers,
             counters=self._counters,
             quotas=self.services.quotas,
-            handlers=handlers,
             make_authentication=self._authentication_of(listener),
-            make_codec=WarmlogCodec.for_broker,
+            make_codec=make_codec,
             make_send_queue=lambda transport, on_sent: SendQueue(
                 transport,
                 cold_readers=self._threads.cold_readers,

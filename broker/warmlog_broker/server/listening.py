@@ -141,37 +141,32 @@ class Listening:
 
             self._certificate = await self._loop.run_in_executor(self._threads, Certificate, self._config)
 
-    def bind(self) -> list[BoundListener]:
-        """Bind all. Raises CannotListen."""
-        return bind_all(self._config.all_listeners)
-
     async def accept(self, bound: list[BoundListener], make_session: Callable[[Listener], Session]) -> None:
         """Accept connections on all that `bind` returned, until `close`. Raises CannotListen."""
         self.addresses = {each.listener.name: each.address for each in bound}
         for each in bound:
-            await self._accept_on(each, partial(make_session, each.listener))
+            each.listen(BACKLOG)  # uvloop would not report that this fails
+            make = partial(make_session, each.listener)
+            if each.listener.uses_tls:
+                self._servers.append(self._accept_tls(each.sockets, make))
+            else:
+                for listening in each.sockets:
+                    self._servers.append(await self._loop.create_server(make, sock=listening, backlog=BACKLOG))
         if self._certificate is not None and self._config.tls_reload_interval_ms:
             self._reloading = self._tasks.start(self._reload_when_changed(self._certificate), name="TLS reloads")
 
-    async def _accept_on(self, bound: BoundListener, make_session: Callable[[], Session]) -> None:
-        bound.listen(BACKLOG)  # uvloop would not report that this fails
-        if bound.listener.uses_tls:
-            from warmlog_broker.network.tls.acceptor import TlsAcceptor
+    def _accept_tls(self, sockets: list[socket.socket], make_session: Callable[[], Session]) -> "TlsAcceptor":
+        from warmlog_broker.network.tls.acceptor import TlsAcceptor
 
-            assert self._certificate is not None, "load_certificate comes first"
-            self._servers.append(
-                TlsAcceptor(
-                    bound.sockets,
-                    certificate=self._certificate,
-                    handshake_timeout_s=self._config.handshake_timeout_ms / 1000,
-                    make_session=make_session,
-                    tasks=self._tasks,
-                    lines=self._lines,
-                )
-            )
-            return
-        for listening in bound.sockets:
-            self._servers.append(await self._loop.create_server(make_session, sock=listening, backlog=BACKLOG))
+        assert self._certificate is not None, "load_certificate comes first"
+        return TlsAcceptor(
+            sockets,
+            certificate=self._certificate,
+            handshake_timeout_s=self._config.handshake_timeout_ms / 1000,
+            make_session=make_session,
+            tasks=self._tasks,
+            lines=self._lines,
+        )
 
     def close(self) -> None:
         """Accept no further connections; open ones stay."""

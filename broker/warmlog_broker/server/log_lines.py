@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from warmlog_broker.config.broker_settings import BrokerSettings, LogFormat
 from warmlog_broker.config.log_levels import logger_names, parse_log_level
-from warmlog_broker.network.request_context import current_request
+from warmlog_broker.network.request import current_request
 from warmlog_broker.runtime.systemd import is_journal
 
 _PRIORITIES = {"DEBUG": 7, "INFO": 6, "WARNING": 4, "ERROR": 3, "CRITICAL": 2}

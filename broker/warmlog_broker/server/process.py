@@ -21,7 +21,6 @@ from warmlog_broker.server.broker import Broker
 from warmlog_broker.server.crash_count import CrashLoop
 from warmlog_broker.server.listening import CannotListen
 from warmlog_broker.server.log_lines import log_to_stderr, take_levels
-from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import DataDirectoryError
 from warmlog_protocol.durability import Durability
 from warmlog_protocol.errors import InvalidConfig, StorageError
@@ -165,21 +164,11 @@ def log_start(broker: Broker) -> None:
     changed = [f"{name}={text}" for name, text in config.changed_settings().items() if name not in SHOWN_IN_FIRST_LINE]
     if changed:
         _log.info("warmlog: settings that differ from their defaults: %s", ", ".join(changed))
-    _log.info("warmlog: ready, listening on %s (%s)", broker.listening, describe(broker))
-
-
-def describe(broker: Broker) -> str:
-    """Return version, data directories, topics and durability, in one line."""
-    config, partitions = broker.config, broker.topics.partition_count
-    topics = len(list(broker.topics))
-    return (
+    topics, partitions = len(list(broker.topics)), broker.topics.partition_count
+    about = (
         f"version {broker_version()}, data in {', '.join(map(str, config.data_paths))}, "
         f"{topics} topic{'' if topics == 1 else 's'}, {partitions} partition{'' if partitions == 1 else 's'}, "
-        f"{describe_durability(config.topic_defaults)}"
+        f"durability: {Durability.of(config.topic_defaults.to_settings())}"
         f"{broker.admin_address and f', metrics at http://{broker.admin_address}/metrics'}"
     )
-
-
-def describe_durability(defaults: LogConfig) -> str:
-    """Return what an acknowledgement means on topics without settings of their own."""
-    return f"durability: {Durability.of(defaults.to_settings())}"
+    _log.info("warmlog: ready, listening on %s (%s)", broker.listening, about)

@@ -32,10 +32,6 @@ class Api(Struct, frozen=True):
     response: type[Message]
     min_version: int = 0
     max_version: int = 0
-    is_pipelined: bool = False
-    """The next request on the connection may start before this one has its response."""
-    finishes_first: bool = False
-    """If the handler takes several turns, the next request starts after the last, so that batches keep their order."""
 
     @property
     def name(self) -> str:
@@ -55,8 +51,8 @@ APIS: dict[int, Api] = {
         Api(ApiKey.CREATE_PARTITIONS, topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
         Api(ApiKey.DESCRIBE_CONFIGS, topics.DescribeConfigsRequest, topics.DescribeConfigsResponse),
         Api(ApiKey.INIT_PRODUCER_ID, produce.InitProducerIdRequest, produce.InitProducerIdResponse),
-        Api(ApiKey.PRODUCE, produce.ProduceRequest, produce.ProduceResponse, is_pipelined=True, finishes_first=True),
-        Api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse, is_pipelined=True),
+        Api(ApiKey.PRODUCE, produce.ProduceRequest, produce.ProduceResponse),
+        Api(ApiKey.FETCH, fetch.FetchRequest, fetch.FetchResponse),
         Api(ApiKey.LIST_OFFSETS, offsets.ListOffsetsRequest, offsets.ListOffsetsResponse),
         Api(ApiKey.DELETE_RECORDS, offsets.DeleteRecordsRequest, offsets.DeleteRecordsResponse),
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, offsets.OffsetForLeaderEpochRequest, offsets.OffsetForLeaderEpochResponse),
@@ -64,7 +60,7 @@ APIS: dict[int, Api] = {
         Api(ApiKey.DESCRIBE_LOG_DIRS, log_dirs.DescribeLogDirsRequest, log_dirs.DescribeLogDirsResponse),
         Api(ApiKey.OFFSET_COMMIT, groups.OffsetCommitRequest, groups.OffsetCommitResponse),
         Api(ApiKey.OFFSET_FETCH, groups.OffsetFetchRequest, groups.OffsetFetchResponse),
-        Api(ApiKey.GROUP_HEARTBEAT, groups.GroupHeartbeatRequest, groups.GroupHeartbeatResponse, is_pipelined=True),
+        Api(ApiKey.GROUP_HEARTBEAT, groups.GroupHeartbeatRequest, groups.GroupHeartbeatResponse),
         Api(ApiKey.LIST_GROUPS, groups.ListGroupsRequest, groups.ListGroupsResponse),
         Api(ApiKey.DESCRIBE_GROUPS, groups.DescribeGroupsRequest, groups.DescribeGroupsResponse),
         Api(ApiKey.DELETE_GROUPS, groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),

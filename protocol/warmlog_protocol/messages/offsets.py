@@ -23,9 +23,9 @@ class ListOffsetsRequest(Message, frozen=True):
 class ListedOffset(PartitionResult, frozen=True):
     """`offset` is -1 if no record is at or after the requested time."""
 
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int
+    timestamp_ms: int = -1
+    offset: int = -1
+    leader_epoch: int = -1
 
 
 class ListOffsetsResponse(Message, frozen=True):
@@ -56,7 +56,7 @@ class DeletedRecords(PartitionResult, frozen=True):
     delete is POLICY_VIOLATION.
     """
 
-    low_watermark: int
+    low_watermark: int = -1
 
 
 class DeleteRecordsResponse(Message, frozen=True):
@@ -91,9 +91,9 @@ class EpochEndOffset(PartitionResult, frozen=True):
     batch has one. FENCED_LEADER_EPOCH if the client's current epoch is older than the broker's, UNKNOWN_… if newer.
     """
 
-    leader_epoch: int
-    end_offset: int
-    log_end_offset: int
+    leader_epoch: int = -1
+    end_offset: int = -1
+    log_end_offset: int = -1
 
 
 class OffsetForLeaderEpochResponse(Message, frozen=True):

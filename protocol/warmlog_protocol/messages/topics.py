@@ -25,8 +25,8 @@ class CreatedTopic(ItemResult, frozen=True):
     """The result for one NewTopic. The response is sent once the metadata log is flushed."""
 
     name: str
-    topic_id: bytes
-    partitions: int
+    topic_id: bytes = bytes(16)
+    partitions: int = 0
 
 
 class CreateTopicsResponse(Message, frozen=True):
@@ -133,7 +133,7 @@ class DescribedConfigs(ItemResult, frozen=True):
     """The settings of one topic, or of the broker under the empty name."""
 
     name: str
-    entries: list[ConfigValue]
+    entries: list[ConfigValue] = field(default_factory=list)
 
 
 class DescribeConfigsResponse(Message, frozen=True):

@@ -127,6 +127,16 @@ class RefusedRequest(NamedTuple):
     api_version: int
     correlation_id: int
     error: InvalidRequest
+    payload_bytes: int = 0
+
+    @property
+    def message(self) -> m.Message:
+        """Raises the error."""
+        raise self.error
+
+    def batches(self) -> list[ReceivedBatch]:
+        """None, as there is no message."""
+        return []
 
 
 class ReceivedResponse(NamedTuple):

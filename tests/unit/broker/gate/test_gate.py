@@ -12,13 +12,11 @@ from warmlog_broker.config.listeners import DEFAULT_LISTENER
 from warmlog_broker.gate import gate
 from warmlog_broker.gate.gate import guarded
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import Deferred, MessageWithSlices, Response
+from warmlog_broker.network.request import Deferred, Endpoint, MessageWithSlices, RequestContext, Response
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_protocol.errors import GroupAuthorizationFailed
 from warmlog_protocol.messages import (
-    ApiKey,
     DeletedGroup,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -58,10 +56,11 @@ def services(*, is_on: bool = True) -> Services:
     return cast("Services", fake)
 
 
-def ask(handler: Callable[[Message], Response], message: Message, key: ApiKey = ApiKey.DELETE_GROUPS) -> Any:
+def ask(handler: Callable[[Message], Response], message: Message) -> Any:
     """What the guarded handler returns."""
-    handlers = guarded(services(), {key: lambda _, request: handler(request.message)})
-    return handlers[key](CONTEXT, cast("Any", SimpleNamespace(message=message)))
+    kind = type(message)
+    endpoints = guarded(services(), {kind: Endpoint(kind.__name__, lambda _, given: handler(given))})
+    return endpoints[kind].handle(CONTEXT, message)
 
 
 def deleted(message: Message) -> DeleteGroupsResponse:
@@ -170,12 +169,12 @@ def test_batches_stay_with_their_partitions() -> None:
         return MessageWithSlices(FetchResponse([part(name) for name in names]), cast("Any", [[name] for name in names]))
 
     wanted = [FetchPartition(name, 0, 0, 1) for name in ("my1", "theirs", "my2")]
-    response = ask(fetched, FetchRequest(500, 1, 1, wanted), ApiKey.FETCH)
+    response = ask(fetched, FetchRequest(500, 1, 1, wanted))
     assert response.slices == [["my1"], [], ["my2"]]
     assert [each.topic for each in response.message.partitions] == ["my1", "theirs", "my2"]
 
 
 def test_an_api_without_a_row_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(gate.RIGHTS, ApiKey.DELETE_GROUPS)
+    monkeypatch.delitem(gate.RIGHTS, DeleteGroupsRequest)
     with pytest.raises(KeyError):
-        guarded(services(), {ApiKey.DELETE_GROUPS: lambda _context, _request: None})
+        guarded(services(), {DeleteGroupsRequest: Endpoint("DeleteGroups", lambda _context, _message: None)})

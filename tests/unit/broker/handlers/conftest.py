@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import cast
 
@@ -11,8 +12,9 @@ import pytest
 from unit.broker.conftest import MakePartition
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import DEFAULT_LISTENER
+from warmlog_broker.handlers import items
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, RequestContext
+from warmlog_broker.network.request import ANONYMOUS_PRINCIPAL, Endpoint, RequestContext, StartedRequest
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
@@ -63,5 +65,9 @@ def make_services(make_partition: MakePartition) -> MakeServices:
 
 
 @pytest.fixture
-def context() -> RequestContext:
-    return RequestContext(DEFAULT_LISTENER, "reader", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
+def context(monkeypatch: pytest.MonkeyPatch) -> RequestContext:
+    """That of the request that is being handled, a Fetch."""
+    context = RequestContext(DEFAULT_LISTENER, "reader", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
+    started = StartedRequest(Endpoint("Fetch", lambda _context, _message: None), 1)
+    monkeypatch.setattr(items, "CURRENT_REQUEST", ContextVar("current request", default=(context, started)))
+    return context

@@ -7,7 +7,7 @@ import pytest
 from unit.broker.conftest import NOW_MS
 from unit.broker.handlers.conftest import MakeServices
 from warmlog_broker.handlers.fetch import read_partitions
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request import RequestContext
 from warmlog_broker.storage.log.local_log import LogBounds
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.messages import ACKS_LEADER, FetchPartition, FetchRequest, FetchResponse

@@ -5,8 +5,7 @@ import pytest
 from unit.broker.conftest import flush
 from unit.broker.handlers.conftest import MakeServices
 from warmlog_broker.handlers.produce import PendingProduce, produce
-from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import ConnectionEnds, Deferred, Response
+from warmlog_broker.network.request import BatchSource, ConnectionEnds, Deferred, RequestContext, Response
 from warmlog_protocol.errors import ErrorCode, StorageError
 from warmlog_protocol.messages import (
     ACKS_ALL,
@@ -39,10 +38,11 @@ def codes(response: object) -> list[int]:
     return [result.error_code for result in response.partitions]
 
 
-def request(acks: int, *partitions: int, timeout_ms: int = 1000) -> tuple[ProduceRequest, list[ReceivedBatch]]:
+def request(acks: int, *partitions: int, timeout_ms: int = 1000) -> tuple[ProduceRequest, BatchSource]:
     """One batch for each of `partitions`."""
     wanted = [ProducePartition("t", number, len(BATCH)) for number in partitions]
-    return ProduceRequest(acks, timeout_ms, wanted), [ReceivedBatch("t", number, BATCH, True) for number in partitions]
+    batches = [ReceivedBatch("t", number, BATCH, True) for number in partitions]
+    return ProduceRequest(acks, timeout_ms, wanted), lambda: batches
 
 
 def begun(produced: object) -> tuple[PendingProduce, Owner]:

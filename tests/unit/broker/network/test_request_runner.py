@@ -9,25 +9,27 @@ from msgspec.structs import replace
 
 from memory_quotas import memory_quotas, quota
 from warmlog_broker.config.listeners import DEFAULT_LISTENER
-from warmlog_broker.network.codec import ProtocolCodec, ReceivedRequest, Slices
-from warmlog_broker.network.request_context import (
+from warmlog_broker.handlers import TRAITS
+from warmlog_broker.network.codec import ProtocolCodec
+from warmlog_broker.network.request import (
     ANONYMOUS_PRINCIPAL,
-    MAX_CLIENT_ID_CHARACTERS,
-    RequestContext,
-    current_request,
-)
-from warmlog_broker.network.request_runner import (
     NO_DEADLINE_S,
+    BatchSource,
     ConnectionEnds,
     Deferred,
+    Endpoint,
     MessageWithSlices,
-    RequestRunner,
+    RequestContext,
     Response,
+    Slices,
+    StartedRequest,
+    current_request,
 )
-from warmlog_broker.network.request_scheduler import StartedRequest
+from warmlog_broker.network.request_runner import RequestRunner
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import TimerWheel
+from warmlog_broker.security.quota_rules import MAX_CLIENT_ID_CHARACTERS
 from warmlog_broker.security.quotas import Quotas
 from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
@@ -72,7 +74,6 @@ class Room:
         self.runner = RequestRunner(
             self,
             cast("ProtocolCodec", self),
-            dict.fromkeys(APIS, self._handle),
             tasks=self.tasks,
             timers=self.timers,
             counters=self.counters,
@@ -80,7 +81,7 @@ class Room:
             context=context,
         )
 
-    def _handle(self, context: RequestContext, request: ReceivedRequest) -> Response:
+    def _handle(self, context: RequestContext, message: Message, *_: BatchSource) -> Response:
         self.contexts.append(context)
         if isinstance(self.outcome, Exception):
             raise self.outcome
@@ -101,7 +102,14 @@ class Room:
         self.events.clear()
 
     def start_request(self, request: Request) -> None:
-        self.runner.start(request, StartedRequest(request.api, request.api_version, request.correlation_id))
+        self.runner.start(request, self.begin(request))
+
+    def begin(self, request: Request | RefusedRequest) -> StartedRequest:
+        endpoint = Endpoint(request.api.name, self._handle, **TRAITS.get(request.api.request, {}))
+        started = StartedRequest(endpoint, request.correlation_id)
+        if isinstance(request, Request) and isinstance(request.message, HandshakeRequest):
+            started.client_name = request.message.client_name
+        return started
 
     async def finish(self) -> None:
         await self.tasks.finish(10)
@@ -214,16 +222,19 @@ async def test_each_request_is_timed_and_errors_are_counted(room: Room) -> None:
     room.start(InvalidRequest("no"))
     room.start(KeyError("x"), ApiKey.FETCH)
     assert {key: sum(each.counts) for key, each in room.counters.request_seconds.items()} == {
-        ApiKey.METADATA: 2,
-        ApiKey.FETCH: 1,
+        ("warmlog", "Metadata"): 2,
+        ("warmlog", "Fetch"): 1,
     }
-    assert room.counters.errors == {("Metadata", "InvalidRequest"): 1, ("Fetch", "UnknownServerError"): 1}
+    assert room.counters.errors == {
+        ("warmlog", "Metadata", "InvalidRequest"): 1,
+        ("warmlog", "Fetch", "UnknownServerError"): 1,
+    }
 
 
 async def test_a_bug_is_logged_with_the_api_and_the_peer(room: Room, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         room.start(KeyError("x"))
-    assert "METADATA from 127.0.0.1:4711 failed: a bug" in caplog.text
+    assert "Metadata from 127.0.0.1:4711 failed: a bug" in caplog.text
     assert "KeyError" in caplog.text
 
 
@@ -441,7 +452,7 @@ async def test_a_request_that_cannot_be_read_is_charged_as_a_request(room: Room)
     await room.quotas.alter(quota("ANONYMOUS", request_rate=1), "test")
     for _ in range(3):
         refused = RefusedRequest(APIS[ApiKey.METADATA], 0, 1, InvalidRequest("no"))
-        room.runner.start(refused, StartedRequest(refused.api, 0, 1))
+        room.runner.start(refused, room.begin(refused))
     assert room.throttled_ms == 2000
 
 
@@ -478,9 +489,10 @@ async def test_lines_are_about_a_request_until_it_has_ended(room: Room) -> None:
         return RESPONSE
 
     background: list[asyncio.Task[None]] = []
-    started = StartedRequest(APIS[ApiKey.METADATA], 0, 7)
+    request = Request(APIS[ApiKey.METADATA], 0, 7, REQUESTS[ApiKey.METADATA], memoryview(b""), True)
+    started = room.begin(request)
     room.outcome = handles()
-    room.runner.start(Request(started.api, 0, 7, REQUESTS[ApiKey.METADATA], memoryview(b""), True), started)
+    room.runner.start(request, started)
     assert current_request() == {}
     await room.finish()
     started.is_over = True  # the scheduler's work

@@ -1,25 +1,25 @@
 """When requests start, and in which order responses leave: states against events, and a model."""
 
 from collections import deque
-from typing import NamedTuple
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from warmlog_broker.network.request_scheduler import Event, RequestScheduler, StartedRequest, State
-from warmlog_protocol.messages import APIS, Api, ApiKey
+from warmlog_broker.network.request import Endpoint, StartedRequest
+from warmlog_broker.network.request_scheduler import Event, RequestScheduler, State
 
 OPEN, DRAINING, STOPPING = State.OPEN, State.DRAINING, State.STOPPING
 TURNED_AWAY, DISCARDING, CLOSED = State.TURNED_AWAY, State.DISCARDING, State.CLOSED
 MAX_IN_FLIGHT = 3
 
 
-class Head(NamedTuple):
-    correlation_id: int
-    api: Api = APIS[ApiKey.FETCH]
-    api_version: int = 0
+ENDPOINT = Endpoint("Fetch", lambda _context, _message: None)
+
+
+def begin(number: int) -> StartedRequest:
+    return StartedRequest(ENDPOINT, number)
 
 
 class Room:
@@ -27,8 +27,8 @@ class Room:
 
     def __init__(self, state: State = OPEN, *, keeps_order: bool = False, max_in_flight: int = MAX_IN_FLIGHT) -> None:
         self.is_congested = False
-        self.scheduler: RequestScheduler[Head, str] = RequestScheduler(
-            max_in_flight=max_in_flight, keeps_order=keeps_order, is_congested=lambda: self.is_congested
+        self.scheduler: RequestScheduler[int, str] = RequestScheduler(
+            max_in_flight=max_in_flight, keeps_order=keeps_order, is_congested=lambda: self.is_congested, begin=begin
         )
         self.started: list[StartedRequest] = []
         for event in WAY_TO[state]:
@@ -41,11 +41,11 @@ class Room:
         numbers = []
         while (found := self.scheduler.start_next()) is not None:
             self.started.append(found[1])
-            numbers.append(found[0].correlation_id)
+            numbers.append(found[0])
         return numbers
 
     def receive(self, *numbers: int) -> list[int]:
-        self.scheduler.received([Head(number) for number in numbers])
+        self.scheduler.received(numbers)
         return self.start_all()
 
     def end(self, number: int, response: str | None = "") -> list[str]:
@@ -163,7 +163,7 @@ class SchedulerModel(RuleBasedStateMachine):
         self.next_number += count
         if self.room.scheduler.state in (OPEN, DRAINING):
             self.waiting.extend(numbers)
-        self.room.scheduler.received([Head(number) for number in numbers])
+        self.room.scheduler.received(numbers)
         self.start_all()
 
     @rule()
@@ -197,6 +197,8 @@ class SchedulerModel(RuleBasedStateMachine):
         responds = self.room.scheduler.state in (OPEN, DRAINING, STOPPING)
         expected = [f"response {each}" for each in ready if self.ended[each] and responds]
         assert self.room.end(number, "" if has_response else None) == expected
+        waiting = [f"response {each}" for each in self.unsent if self.ended.get(each)] if self.keeps_order else []
+        assert sorted(self.room.scheduler.waiting) == sorted(waiting)
 
     @rule(is_congested=st.booleans())
     def congest(self, is_congested: bool) -> None:

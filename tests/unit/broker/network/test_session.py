@@ -5,9 +5,10 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from struct import pack, unpack_from
 from typing import Any, NamedTuple
@@ -18,13 +19,23 @@ import trustme
 from memory_quotas import memory_quotas
 from unit.broker.network.conftest import FILE_BYTES, TIMEOUT_S, Run, Tls
 from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.handlers import TRAITS
 from warmlog_broker.network import session as session_module
-from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Pieces, ProtocolCodec, Slices, WarmlogCodec
+from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Pieces, ProtocolCodec, WarmlogCodec
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
-from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_runner import ConnectionEnds, Deferred, MessageWithSlices, Response
-from warmlog_broker.network.request_scheduler import StartedRequest, State
+from warmlog_broker.network.request import (
+    BatchSource,
+    ConnectionEnds,
+    Deferred,
+    Endpoint,
+    MessageWithSlices,
+    RequestContext,
+    Response,
+    Slices,
+    StartedRequest,
+)
+from warmlog_broker.network.request_scheduler import State
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Outbox, Session, SessionContext
 from warmlog_broker.runtime.counters import Counters
@@ -55,6 +66,9 @@ from warmlog_protocol.wire.frames import pack_frame
 NO_TOPICS = MetadataResponse("cluster", 0, [], [])
 
 
+MakeCodec = Callable[[BrokerConfig, Mapping[int, Endpoint]], ProtocolCodec]
+
+
 class CountingWheel(TimerWheel):
     scheduled = 0
 
@@ -66,13 +80,17 @@ class CountingWheel(TimerWheel):
 class Server:
     """Sessions whose handlers are the test's, by the key of their API."""
 
-    def __init__(self, cold_readers: ThreadPoolExecutor, make_codec: Callable[[BrokerConfig], ProtocolCodec]) -> None:
+    def __init__(self, cold_readers: ThreadPoolExecutor, make_codec: MakeCodec) -> None:
         config = BrokerConfig(data_dir="unused", max_connections=2)
         self.handlers: dict[int, Callable[..., Response]] = {
             ApiKey.HANDSHAKE: lambda context, request: HandshakeResponse(
                 "test", "cluster", 0, config.socket_request_max_bytes, _api_versions()
             ),
             ApiKey.METADATA: lambda context, request: NO_TOPICS,
+        }
+        endpoints = {
+            key: Endpoint(api.name, partial(self._handle, key), **TRAITS.get(api.request, {}))
+            for key, api in APIS.items()
         }
         self.sessions: list[Session] = []
         self.timers = CountingWheel(0.05)
@@ -90,13 +108,15 @@ class Server:
             timers=self.timers,
             counters=Counters(),
             quotas=memory_quotas(asyncio.get_running_loop().time),
-            handlers=self.handlers,
             make_authentication=lambda: None,
-            make_codec=make_codec,
+            make_codec=lambda: make_codec(config, endpoints),
             make_send_queue=lambda transport, on_sent: SendQueue(
                 transport, cold_readers=cold_readers, uses_sendfile=True, memory=memory, lines=lines, on_sent=on_sent
             ),
         )
+
+    def _handle(self, key: int, context: RequestContext, message: Message, *_: BatchSource) -> Response:
+        return self.handlers[key](context, message)
 
     def make_session(self) -> Session:
         self.sessions.append(Session(self.context))
@@ -111,7 +131,7 @@ def _api_versions() -> list[Any]:
 @asynccontextmanager
 async def serving(
     cold_readers: ThreadPoolExecutor,
-    make_codec: Callable[[BrokerConfig], ProtocolCodec] = WarmlogCodec.for_broker,
+    make_codec: MakeCodec = WarmlogCodec,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[tuple[Server, int]]:
     """A server and its port. Its timers run."""
@@ -443,7 +463,6 @@ class TinyRequest(NamedTuple):
     api: Api
     correlation_id: int
     message: Message
-    api_version: int = 0
     payload_bytes: int = 0
 
     def batches(self) -> list[ReceivedBatch]:
@@ -463,7 +482,8 @@ class TinyCodec:
     buffer_bytes = SMALL_BUFFER_BYTES
     oversize_bytes = 0
 
-    def __init__(self) -> None:
+    def __init__(self, _: BrokerConfig, endpoints: Mapping[int, Endpoint]) -> None:
+        self._endpoints = endpoints
         self._room = memoryview(bytearray(1000))
         self._received = b""
 
@@ -483,6 +503,9 @@ class TinyCodec:
             requests.append(TinyRequest(APIS[key], correlation_id, MetadataRequest()))
         return requests
 
+    def begin(self, request: TinyRequest) -> StartedRequest:
+        return StartedRequest(self._endpoints[request.api.key], request.correlation_id)
+
     def allow(self, frame_bytes: int) -> None: ...
 
     def use_buffer(self, buffer_bytes: int) -> None: ...
@@ -490,7 +513,7 @@ class TinyCodec:
     def release(self) -> None: ...
 
     def encode(self, request: StartedRequest, message: Message, slices: Slices) -> Pieces | Coroutine[Any, Any, Pieces]:
-        if request.api.key is ApiKey.FETCH:
+        if request.endpoint.name == "Fetch":
             return self._convert(request, slices)
         pieces: list[bytes | FileSlice] = [b"<"]
         for of_partition in slices:
@@ -529,7 +552,7 @@ def test_a_protocol_that_keeps_order_and_has_batches_inside_its_messages_plugs_i
         return response[0], response[1:]
 
     async def work() -> None:
-        async with serving(cold_readers, lambda config: TinyCodec()) as (server, port), connected(port) as client:
+        async with serving(cold_readers, TinyCodec) as (server, port), connected(port) as client:
             server.handlers[ApiKey.PRODUCE] = lambda context, request: pending
             server.handlers[ApiKey.FETCH] = lambda context, request: MessageWithSlices(NO_TOPICS, slices)
             server.handlers[ApiKey.LIST_OFFSETS] = lambda context, request: MessageWithSlices(NO_TOPICS, slices)
@@ -538,12 +561,16 @@ def test_a_protocol_that_keeps_order_and_has_batches_inside_its_messages_plugs_i
             frames = [pack(">IBB", 2, key, number) for number, key in enumerate(keys)]
             client.writer.write(b"".join(frames)[:-1])
             await asyncio.sleep(0.1)
-            assert server.sessions[0]._scheduler.in_flight == 3
+            (session,) = server.sessions
+            assert session._scheduler.in_flight == 3
+            counted = session._sending.waiting_bytes, server.context.response_memory.held_bytes
+            assert counted[0] > 2 * 60_000 > counted[1] > 60_000, "of the two, one was converted in memory"
             pending.complete(ErrorResponse("done"))
             client.writer.write(frames[-1][-1:])
             inside = b"[abc][][de" + (b"hijabcdefg" * 6000) + b"]"
             converted = b"<ABCDE" + (b"HIJABCDEFG" * 6000) + b">"
             responses = [await receive(client.reader) for _ in keys]
             assert responses == [(0, b"<>"), (1, converted), (2, b"<" + inside + b">"), (3, b"!no")]
+            assert session._sending.waiting_bytes == server.context.response_memory.held_bytes == 0
 
     run(work())

@@ -9,7 +9,7 @@ import pytest
 from memory_quotas import quota
 from unit.broker.network.conftest import Run, Tls
 from unit.broker.network.test_session import Client, Server, connected, serving, until
-from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request import RequestContext
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.messages import (
     ApiKey,

@@ -232,13 +232,6 @@ def test_the_first_and_the_last_time_that_fit_are_taken(timestamp_ms: int) -> No
     assert found.column(0).cast(pa.int64()).to_pylist() == [0, timestamp_ms * 1000]
 
 
-def test_a_body_damaged_under_a_right_crc_is_a_corrupt_batch() -> None:
-    sealed = bytearray(encode_batch([b"abc", b"de"], timestamps_ms=0))
-    sealed[61] = 0xFF  # the bits that say which columns there are
-    with pytest.raises(CorruptBatch):
-        columns_to_arrow(read_batch(sealed, verify_crc=False), topic=TOPIC, partition=PARTITION)
-
-
 def test_headers_damaged_under_a_right_crc_are_found_when_they_are_asked_for() -> None:
     sealed = bytearray(encode_batch([b"abc"], timestamps_ms=0, headers=[[("name", b"value")]], base_offset=77))
     sealed[-len(b"value") - 2] = 0xC1  # a byte that msgpack never uses

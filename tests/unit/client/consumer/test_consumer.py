@@ -1,7 +1,7 @@
 """What a user of Consumer sees, against a broker in memory."""
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -64,54 +64,6 @@ async def test_batches_end_at_the_high_watermark_of_the_start() -> None:
 async def test_an_empty_topic_ends_at_once() -> None:
     async with FakeBroker(t=2) as broker, consumer(broker) as client:
         assert await asyncio.wait_for(values_until(client), 5) == []
-
-
-async def test_an_end_in_a_partition_that_is_not_read_is_refused_as_it_would_never_come() -> None:
-    async with FakeBroker(t=1) as broker, warmlog.Consumer(broker.address, topics=["t"]) as client:
-        with pytest.raises(ValueError, match="until names zz-0, which is not read: a partition of t is expected"):
-            await asyncio.wait_for(values_until(client, {("zz", 0): 5}), 5)
-
-
-async def test_without_until_it_waits_for_what_comes() -> None:
-    async with FakeBroker(t=1) as broker, consumer(broker) as client:
-        batches = client.batches()
-        coming = asyncio.ensure_future(anext(batches))
-        await asyncio.sleep(0.12)
-        assert not coming.done()
-        fill(broker, 0, 2)
-        assert (await asyncio.wait_for(coming, 5)).values == [b"0", b"1"]
-
-
-@pytest.mark.parametrize(
-    ("start", "first"),
-    [
-        ("earliest", 0),
-        ("latest", 10),
-        (4, 4),
-        ({(TOPIC, 0): 7}, 7),
-        (datetime(1970, 1, 1, 0, 0, 1, 6000), 6),
-        (datetime(1970, 1, 1, 0, 0, 1, 6000, tzinfo=UTC), 6),
-        (datetime(2030, 1, 1), 10),
-    ],
-)
-async def test_it_starts_where_it_is_told(start: Any, first: int) -> None:
-    async with FakeBroker(t=1) as broker:
-        fill(broker, 0, 4, 6)
-        async with consumer(broker, start=start) as client:
-            assert client.position(TOPIC, 0) == first
-            assert await values_until(client) == numbers(range(first, 10))
-
-
-@pytest.mark.parametrize(
-    ("until", "end"),
-    [(6, 6), (datetime(1970, 1, 1, 0, 0, 1, 6000), 6), ({(TOPIC, 0): 2}, 2), (0, 0), ("latest", 10)],
-)
-async def test_it_ends_where_it_is_told_and_goes_on_from_there(until: Any, end: int) -> None:
-    async with FakeBroker(t=1) as broker:
-        fill(broker, 0, 4, 6)
-        async with consumer(broker) as client:
-            assert await values_until(client, until) == numbers(range(end))
-            assert await values_until(client) == numbers(range(end, 10))
 
 
 async def test_seeking() -> None:
@@ -203,14 +155,6 @@ async def test_partitions_take_turns() -> None:
             assert all(len(set(order[i : i + 3])) == 3 for i in range(0, 57, 3))
 
 
-async def test_single_partitions_can_be_read() -> None:
-    async with FakeBroker(t=3) as broker:
-        fill(broker, 1, 4)
-        async with consumer(broker, partitions=[(TOPIC, 1)]) as client:
-            assert client.assignment == [(TOPIC, 1)]
-            assert await values_until(client) == numbers(range(4))
-
-
 async def test_what_does_not_exist_is_named() -> None:
     async with FakeBroker(t=3) as broker:
         with pytest.raises(warmlog.UnknownTopicOrPartition, match="topic 'nowhere' does not exist"):
@@ -238,13 +182,6 @@ async def test_what_does_not_exist_is_named() -> None:
 def test_options_are_checked_by_the_constructor(options: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         warmlog.Consumer("127.0.0.1:1", **options)
-
-
-async def test_a_start_that_makes_no_sense_is_refused() -> None:
-    async with FakeBroker(t=1) as broker:
-        for start in ("yesterday", -3, 1.5):
-            with pytest.raises(ValueError, match="expected"):
-                await consumer(broker, start=start).start()
 
 
 async def test_reading_before_the_start_is_refused_at_the_call() -> None:
@@ -431,20 +368,6 @@ async def test_a_record_read_one_by_one_before_a_gap_is_not_lost_to_whoever_read
             assert client.position(TOPIC, 0) == 20
 
 
-async def test_a_broker_restart_goes_unnoticed() -> None:
-    async with FakeBroker(t=2) as broker, consumer(broker, retry_backoff_max_ms=50) as client:
-        fill(broker, 0, 3)
-        batches = client.batches()
-        assert (await anext(batches)).partition == 0
-        waiting = asyncio.ensure_future(anext(batches))
-        await asyncio.sleep(0.02)
-        await broker.stop()
-        await asyncio.sleep(0.2)
-        await broker.start()
-        fill(broker, 1, 4)
-        assert (await asyncio.wait_for(waiting, 5)).values == numbers(range(4))
-
-
 async def test_a_retriable_error_is_tried_again_and_raised_in_the_end() -> None:
     async with FakeBroker(t=1) as broker, consumer(broker, unavailable_timeout_ms=300) as client:
         fill(broker, 0, 3)
@@ -504,19 +427,6 @@ async def test_a_reader_that_never_waits_lets_the_fetcher_work() -> None:
         fill(broker, 0, *[10] * 200)
         async with consumer(broker, partition_max_bytes=2000) as client:
             assert len(await asyncio.wait_for(values_until(client), 20)) == 2000
-
-
-async def test_arrow_batches_have_all_records() -> None:
-    async with FakeBroker(t=2) as broker:
-        fill(broker, 0, *[10] * 30)
-        fill(broker, 1, 5)
-        async with consumer(broker) as client:
-            tables = [table async for table in client.arrow("latest", columns=["partition", "offset", "value"])]
-            rows = [row for table in tables for row in table.to_pylist()]
-            assert len(rows) == 305
-            zero = [row for row in rows if row["partition"] == 0]
-            assert [row["offset"] for row in zero] == list(range(300))
-            assert [row["value"] for row in zero] == numbers(range(300))
 
 
 async def test_a_bug_in_the_fetcher_is_raised_and_hangs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

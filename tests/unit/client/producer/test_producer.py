@@ -165,16 +165,6 @@ async def test_text_is_refused_at_once() -> None:
             client.send(TOPIC, b"", timestamp_ms=-1)
 
 
-async def test_a_record_that_is_too_large_is_refused_at_once_naming_size_and_limit() -> None:
-    async with FakeBroker(t=1) as broker:
-        broker.configs[TOPIC] = {"max.message.bytes": "5000"}
-        async with producer(broker) as client:
-            await client.send(TOPIC, b"x" * 4000)
-            with pytest.raises(warmlog.MessageTooLarge, match=r"record of 5016 bytes.*max.message.bytes=5000"):
-                client.send(TOPIC, b"x" * 5000)
-            await client.send(TOPIC, b"the next one is not concerned")
-
-
 async def test_a_topic_or_partition_that_does_not_exist_is_named() -> None:
     async with FakeBroker(t=1) as broker, producer(broker) as client:
         with pytest.raises(warmlog.UnknownTopicOrPartition, match="topic 'nowhere' does not exist"):
@@ -437,16 +427,6 @@ async def test_nothing_can_be_sent_once_close_has_begun() -> None:
         assert (await last).offset == 1
 
 
-@pytest.mark.parametrize("high_water_bytes", [None, 50_000])
-async def test_a_small_buffer_never_fills_when_every_send_is_drained(high_water_bytes: int | None) -> None:
-    async with FakeBroker(t=1) as broker:
-        async with producer(broker, buffer_bytes=100_000, high_water_bytes=high_water_bytes) as client:
-            for _ in range(3000):
-                client.send(TOPIC, b"x" * 100)
-                await client.drain()
-        assert len(broker.topics[TOPIC][0].values()) == 3000
-
-
 @pytest.mark.parametrize("is_topic_known", [True, False])
 async def test_an_event_loop_that_ends_leaves_nobody_waiting_for_what_is_unsent(is_topic_known: bool) -> None:
     async with FakeBroker(t=1) as broker:
@@ -470,14 +450,6 @@ async def test_start_fails_at_once_when_nobody_listens() -> None:
         await asyncio.wait_for(warmlog.Producer("127.0.0.1:1,127.0.0.1:2").start(), 5)
 
 
-async def test_close_sends_what_was_not_awaited() -> None:
-    async with FakeBroker(t=1) as broker:
-        async with producer(broker, linger_ms=60_000) as client:
-            for index in range(10):
-                client.send(TOPIC, b"%d" % index)
-        assert broker.topics[TOPIC][0].values() == [b"%d" % index for index in range(10)]
-
-
 async def test_an_error_in_the_users_block_is_not_replaced_by_one_of_closing() -> None:
     async with FakeBroker(t=1) as broker:
 
@@ -489,17 +461,6 @@ async def test_an_error_in_the_users_block_is_not_replaced_by_one_of_closing() -
         with pytest.raises(KeyError) as caught:
             await fail()
         assert "nowhere" in caught.value.__notes__[0]
-
-
-async def test_a_deleted_topic_fails_what_is_under_way_and_can_come_back() -> None:
-    async with FakeBroker(t=1, other=1) as broker, producer(broker) as client:
-        await client.send(TOPIC, b"")
-        deleted = broker.topics.pop(TOPIC)
-        with pytest.raises(warmlog.UnknownTopicOrPartition):
-            await asyncio.wait_for(client.send(TOPIC, b""), 5)
-        await client.send("other", b"")
-        broker.topics[TOPIC] = deleted
-        assert (await asyncio.wait_for(client.send(TOPIC, b""), 5)).offset == 1
 
 
 async def test_a_request_that_is_repeated_comes_before_those_that_were_made_after_it() -> None:

@@ -88,18 +88,6 @@ async def test_a_batch_that_is_given_up_does_not_stop_those_behind_it() -> None:
         assert set(epochs[2:]) == {1}
 
 
-async def test_a_broker_restart_goes_unnoticed() -> None:
-    async with FakeBroker(t=1) as broker, producer(broker) as client:
-        sending = asyncio.create_task(send_numbers(client, 2000))
-        for _ in range(3):
-            await asyncio.sleep(0.02)
-            await broker.stop()
-            await asyncio.sleep(0.1)
-            await broker.start()
-        await asyncio.wait_for(sending, 20)
-        assert broker.topics[TOPIC][0].values() == [b"%d" % index for index in range(2000)]
-
-
 async def test_a_request_that_is_not_answered_in_time_is_sent_again_on_a_new_connection() -> None:
     async with FakeBroker(t=1) as broker, producer(broker, request_timeout_ms=100) as client:
         await client.send(TOPIC, b"first")
