@@ -103,7 +103,7 @@ class BrokerConfig(BrokerSettings, frozen=True, kw_only=True):
         LogConfig.from_settings(topic_settings)
         values = {SETTINGS[name].attribute: parse_setting(name, own[name]) for name in own if name not in _TOPIC_NAMES}
         given = {**self.given, **{name: Given(text, Origin.ALTERED) for name, text in own.items()}}
-        config = replace(self, **values, topic_settings=topic_settings, given=given)  # type: ignore[arg-type]
+        config = replace(self, **values, topic_settings=topic_settings, given=given)
         check_consistency(config, {})
         return config
 

@@ -289,7 +289,7 @@ class LogConfig(Struct, metaclass=SettingsClass, frozen=True):
     def from_settings(cls, settings: Mapping[str, str], *, base: "LogConfig | None" = None) -> "LogConfig":
         """Override `base` (or the defaults) with users' `settings`; InvalidConfig for the first bad one."""
         values = {setting_named(name).attribute: _BY_NAME[name].parse(text) for name, text in settings.items()}
-        config = replace(base or cls(), **values)  # type: ignore[arg-type]
+        config = replace(base or cls(), **values)
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise InvalidConfig(
                 f"min.compaction.lag.ms: {config.min_compaction_lag_ms} is not allowed, "
