@@ -38,8 +38,8 @@ from warmlog.errors import (
     WarmlogError,
 )
 from warmlog.producer.delivery import DeliveryFuture, WaitingRecord
-from warmlog.producer.intake.record_input import MAX_TIMESTAMP_MS, RECORD_OVERHEAD_BYTES, partition_of_key
 from warmlog.producer.producer_batch import NO_BATCH, NO_PRODUCER, NS_PER_MS, ProducerBatch
+from warmlog.producer.record_input import MAX_TIMESTAMP_MS, RECORD_OVERHEAD_BYTES, partition_of_key
 from warmlog_protocol.batch import NO_SEQUENCE
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ProducedPartition
