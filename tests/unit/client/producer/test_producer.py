@@ -400,7 +400,7 @@ async def test_a_bug_in_the_sender_fails_everything_and_hangs_nothing(monkeypatc
         client = producer(broker)
         await client.start()
         await client.send(TOPIC, b"")
-        monkeypatch.setattr("warmlog.producer.sender.ProduceRequest", None)
+        monkeypatch.setattr("warmlog.producer.sender.m.ProduceRequest", None)
         with pytest.raises(warmlog.ClientError, match="sender failed"):
             await asyncio.wait_for(client.send(TOPIC, b""), 5)
         with pytest.raises(warmlog.ClientClosed, match="has failed"):

@@ -61,7 +61,10 @@ def read_by_the_book(batch: bytes) -> tuple[list[Any], ...]:
     header = read_header(batch)
     count = header.record_count
     present, size = struct.unpack_from("<BI", batch, HEADER_BYTES)
-    rest = decompress(header.codec, batch[HEADER_BYTES + 5 :], size=size)
+    rest = batch[HEADER_BYTES + 5 :]
+    if header.codec is not Codec.NONE:
+        rest = decompress(header.codec, rest, size=size)
+    assert len(rest) == size
 
     def take(length: int) -> bytes:
         nonlocal rest
