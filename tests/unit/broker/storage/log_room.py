@@ -71,7 +71,7 @@ class LogRoom:
         """What a power cut does: the batches from `end` on are gone from the files, and `tail` is there instead."""
         segments = self.log.local.segments
         segment = present(segments.floor(end))
-        found = segment.translate_offset(end)
+        found = segment.lookup.find_batch(end)
         position = segment.size_bytes if found is None else found.position
         with segment.path.open("r+b") as file:
             file.truncate(position)
