@@ -15,24 +15,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 from uuid import UUID
 
+from warmlog_protocol import errors
+from warmlog_protocol import messages as m
 from warmlog_protocol.codec.memory import zeroed_memory
-from warmlog_protocol.errors import (
-    ApiError,
-    AuthorizationFailed,
-    ErrorCode,
-    NotLeaderOrFollower,
-    StorageError,
-    UnknownTopicOrPartition,
-    WarmlogError,
-)
-from warmlog_protocol.messages import (
-    HandshakeResponse,
-    Message,
-    MetadataRequest,
-    MetadataResponse,
-    PartitionMetadata,
-    TopicMetadata,
-)
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_protocol.wire.frames import Allocate
 from warmlog_transport.address import Address, parse_addresses
@@ -44,7 +29,7 @@ from warmlog_transport.retries import FailureLog, Retries
 
 _log = logging.getLogger("warmlog")
 
-R = TypeVar("R", bound=Message)
+R = TypeVar("R", bound=m.Message)
 
 REFRESH_PAUSE_S = 0.1
 """The pause between two refreshes in the background: a new topic or leader takes a moment to become known."""
@@ -56,10 +41,10 @@ class Topic:
 
     name: str
     topic_id: UUID
-    partitions: tuple[PartitionMetadata, ...]
+    partitions: tuple[m.PartitionMetadata, ...]
 
     @classmethod
-    def of(cls, metadata: TopicMetadata) -> "Topic":
+    def of(cls, metadata: m.TopicMetadata) -> "Topic":
         return cls(metadata.name, UUID(bytes=metadata.topic_id), tuple(metadata.partitions))
 
 
@@ -132,7 +117,7 @@ class Cluster:
         self._links: dict[Address, BrokerLink] = {}
         self._brokers: dict[int, BrokerLink] = {}
         self._topics: dict[str, Topic] = {}
-        self._errors: dict[str, ApiError] = {}
+        self._errors: dict[str, errors.ApiError] = {}
         self._stale: set[str] = set()
         self._failures = FailureLog()
         self._refreshing: asyncio.Task[None] | None = None
@@ -201,7 +186,7 @@ class Cluster:
 
     # --- what is known ----------------------------------------------------------------------------------------------
 
-    def topic_error(self, name: str) -> ApiError | None:
+    def topic_error(self, name: str) -> errors.ApiError | None:
         """Why the last refresh brought no metadata of this topic, if so."""
         return self._errors.get(name)
 
@@ -212,7 +197,7 @@ class Cluster:
             return None
         return self._brokers.get(known.partitions[partition].leader_id)
 
-    def no_leader(self, topic: str, partition: int) -> ApiError:
+    def no_leader(self, topic: str, partition: int) -> errors.ApiError:
         """Why `leader` returned None.
 
         StorageError if the partition is offline, UnknownTopicOrPartition if the topic does not have it, else
@@ -221,13 +206,13 @@ class Cluster:
         known = self._topics.get(topic)
         parts = () if known is None else known.partitions
         if known is not None and not 0 <= partition < len(parts):
-            return UnknownTopicOrPartition(f"topic {topic!r} has {partition_range(len(parts))}, not {partition}")
-        if parts and parts[partition].error_code == ErrorCode.KAFKA_STORAGE_ERROR:
-            return StorageError(
+            return errors.UnknownTopicOrPartition(f"topic {topic!r} has {partition_range(len(parts))}, not {partition}")
+        if parts and parts[partition].error_code == errors.ErrorCode.KAFKA_STORAGE_ERROR:
+            return errors.StorageError(
                 f"{topic}-{partition} is offline: its data directory has failed or is not mounted; see "
                 "`warmlog log dirs` and the broker's log"
             )
-        return NotLeaderOrFollower(f"{topic}-{partition} has no leader now")
+        return errors.NotLeaderOrFollower(f"{topic}-{partition} has no leader now")
 
     def replica(self, topic: str, partition: int) -> BrokerLink | None:
         """The link to a broker that has the partition, if one is known. It may know why the partition is offline."""
@@ -245,7 +230,7 @@ class Cluster:
 
     # --- failures that are retried ------------------------------------------------------------------------------
 
-    def failed(self, topic: str, partition: int, error: WarmlogError) -> None:
+    def failed(self, topic: str, partition: int, error: errors.WarmlogError) -> None:
         """Log a failure of this partition that is retried, unless it was logged before (see `FailureLog`)."""
         if self._failures.is_news((topic, partition), error, asyncio.get_running_loop().time()):
             _log.warning("%s; trying again", about(topic, partition, error))
@@ -282,17 +267,17 @@ class Cluster:
         fitting = [topic for topic in topics if re.fullmatch(pattern, topic.name)]
         if not fitting and not may_be_none:
             listed = ", ".join(topic.name for topic in topics) or "none"
-            raise UnknownTopicOrPartition(f"no topic matches the pattern {pattern!r}; there are {listed}")
+            raise errors.UnknownTopicOrPartition(f"no topic matches the pattern {pattern!r}; there are {listed}")
         return fitting
 
     async def call(
         self,
-        message: Message,
+        message: m.Message,
         expected: type[R],
         *,
         timeout_ms: int | None = None,
         is_repeatable: bool = True,
-        final: tuple[type[ApiError], ...] = (),
+        final: tuple[type[errors.ApiError], ...] = (),
     ) -> R:
         """Return the response of any broker. Retries after lost connections and retriable errors.
 
@@ -304,13 +289,13 @@ class Cluster:
         assert isinstance(response.result, expected)
         return response.result
 
-    async def any_broker(self) -> tuple[Address, HandshakeResponse]:
+    async def any_broker(self) -> tuple[Address, m.HandshakeResponse]:
         """Return the address of a connected broker, and what it said of itself when the connection was opened."""
         connection = await self._any_connection()
         assert connection.broker is not None
         return connection.address, connection.broker
 
-    async def ask_leader(self, message: Message, topic: str, partition: int) -> ReceivedResponse:
+    async def ask_leader(self, message: m.Message, topic: str, partition: int) -> ReceivedResponse:
         """Return the response of the partition's leader with its payload; otherwise as `call`.
 
         A retry goes to the leader that is known by then: metadata is requested again meanwhile.
@@ -322,11 +307,11 @@ class Cluster:
 
     async def _ask(
         self,
-        message: Message,
+        message: m.Message,
         timeout_ms: int | None,
         partition: TopicPartition | None,
         is_repeatable: bool,
-        final: tuple[type[ApiError], ...] = (),
+        final: tuple[type[errors.ApiError], ...] = (),
     ) -> tuple[ReceivedResponse, Address]:
         """The response of the leader of `partition`, or of any broker, and its address; otherwise as `call`."""
         request_s = self.options.request_timeout_ms / 1000
@@ -344,11 +329,11 @@ class Cluster:
                 is_sent = True
                 limit_s = min(request_s, retries.left_s) if is_repeatable else retries.left_s
                 return await connection.ask(message, timeout_ms=max(int(limit_s * 1000), 1)), connection.address
-            except (BrokerUnavailable, ApiError) as error:
+            except (BrokerUnavailable, errors.ApiError) as error:
                 if is_sent and isinstance(error, BrokerUnavailable):
                     lost = error
-                is_final = isinstance(error, ApiError) and (not error.retriable or isinstance(error, final))
-                if is_final and lost is not None and (not is_sent or isinstance(error, AuthorizationFailed)):
+                is_final = isinstance(error, errors.ApiError) and (not error.retriable or isinstance(error, final))
+                if is_final and lost is not None and (not is_sent or isinstance(error, errors.AuthorizationFailed)):
                     raise BrokerUnavailable(f"{lost}; {error}") from error
                 if partition is not None:
                     self.refresh_soon([partition[0]])
@@ -377,10 +362,10 @@ class Cluster:
 
     async def _ask_metadata(
         self, names: list[str] | None, timeout_ms: int | None = None, *, internal: bool = False
-    ) -> MetadataResponse:
-        response, dialled = await self._ask(MetadataRequest(names, internal), timeout_ms, None, True)
+    ) -> m.MetadataResponse:
+        response, dialled = await self._ask(m.MetadataRequest(names, internal), timeout_ms, None, True)
         metadata = response.result
-        assert isinstance(metadata, MetadataResponse)
+        assert isinstance(metadata, m.MetadataResponse)
         addresses = broker_addresses(metadata, dialled)
         self._brokers = {node_id: self._link(address) for node_id, address in addresses.items()}
         for topic in metadata.topics:
@@ -398,7 +383,7 @@ class Cluster:
                 names, self._stale = sorted(self._stale), set()
                 try:
                     await self._ask_metadata(names)
-                except WarmlogError:
+                except errors.WarmlogError:
                     self._stale.update(names)
                 self._on_change()
                 await asyncio.sleep(REFRESH_PAUSE_S)
@@ -418,7 +403,7 @@ class Throttled:
         return 0 if self._throttling is None else int(self._throttling.throttled_s() * 1000)
 
 
-def about(topic: str, partition: int, error: WarmlogError) -> str:
+def about(topic: str, partition: int, error: errors.WarmlogError) -> str:
     """The error's message, which names the partition."""
     name, message = f"{topic}-{partition}", str(error) or type(error).__name__
     return message if name in message else f"{name}: {message}"

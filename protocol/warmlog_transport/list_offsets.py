@@ -6,23 +6,8 @@ from bisect import bisect_left
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, WarmlogError, error_from_code
-from warmlog_protocol.messages import (
-    CONSUMER_REPLICA_ID,
-    LATEST_TIMESTAMP,
-    EpochEndOffset,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    IsolationLevel,
-    ListedOffset,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    OffsetForLeaderEpochPartition,
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-)
 from warmlog_transport.cluster import Cluster, about
 from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders
@@ -45,7 +30,7 @@ async def list_offsets(
     cluster: Cluster,
     asked: Mapping[TopicPartition, int],
     *,
-    isolation: int = IsolationLevel.READ_UNCOMMITTED,
+    isolation: int = m.IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, OffsetAt]:
     """Return for each partition its first record at or after a time in milliseconds (or LATEST_TIMESTAMP etc.).
 
@@ -66,17 +51,17 @@ async def look_up(
     cluster: Cluster,
     asked: Mapping[TopicPartition, int],
     *,
-    isolation: int = IsolationLevel.READ_UNCOMMITTED,
-    replica_id: int = CONSUMER_REPLICA_ID,
+    isolation: int = m.IsolationLevel.READ_UNCOMMITTED,
+    replica_id: int = m.CONSUMER_REPLICA_ID,
     waits_for_offline: bool = False,
 ) -> dict[TopicPartition, OffsetAt | ApiError]:
     """As `list_offsets`, but an error is in place of the partition's offset and not raised."""
 
     async def once(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt | ApiError]:
-        async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[ListedOffset]:
-            wanted = [ListOffsetsPartition(*tp, times[tp]) for tp in partitions]
-            request = ListOffsetsRequest(wanted, isolation, replica_id)
-            return (await link.call(request, ListOffsetsResponse)).partitions
+        async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[m.ListedOffset]:
+            wanted = [m.ListOffsetsPartition(*tp, times[tp]) for tp in partitions]
+            request = m.ListOffsetsRequest(wanted, isolation, replica_id)
+            return (await link.call(request, m.ListOffsetsResponse)).partitions
 
         results = await ask_leaders(cluster, times, ask, waits_for_offline=waits_for_offline)
         return {
@@ -88,17 +73,17 @@ async def look_up(
 
     found = await once(asked)
     past_end = [tp for tp, at in found.items() if isinstance(at, OffsetAt) and at.offset < 0]
-    return found | (await once(dict.fromkeys(past_end, LATEST_TIMESTAMP)) if past_end else {})
+    return found | (await once(dict.fromkeys(past_end, m.LATEST_TIMESTAMP)) if past_end else {})
 
 
 async def epoch_ends(
     cluster: Cluster, epochs: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, EpochEndOffset | ApiError]:
+) -> dict[TopicPartition, m.EpochEndOffset | ApiError]:
     """Return where a leader epoch of each partition, or the newest known one below it, ends; or the error."""
 
-    async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[EpochEndOffset]:
-        request = OffsetForLeaderEpochRequest([OffsetForLeaderEpochPartition(*tp, epochs[tp]) for tp in partitions])
-        return (await link.call(request, OffsetForLeaderEpochResponse)).partitions
+    async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[m.EpochEndOffset]:
+        request = m.OffsetForLeaderEpochRequest([m.OffsetForLeaderEpochPartition(*tp, epochs[tp]) for tp in partitions])
+        return (await link.call(request, m.OffsetForLeaderEpochResponse)).partitions
 
     return await ask_leaders(cluster, epochs, ask)
 
@@ -138,10 +123,10 @@ async def _first_age_s(cluster: Cluster, topic: str, partition: int, offset: int
     while offset < end:
         if cluster.leader(topic, partition) is None:
             return None
-        request = FetchRequest(0, 1, 1, [FetchPartition(topic, partition, offset, 1)], skips_gaps=True)
+        request = m.FetchRequest(0, 1, 1, [m.FetchPartition(topic, partition, offset, 1)], skips_gaps=True)
         try:
             response = await cluster.ask_leader(request, topic, partition)
-            assert isinstance(response.result, FetchResponse)
+            assert isinstance(response.result, m.FetchResponse)
             (fetched,) = response.result.partitions
             next_offset = fetched.next_offset
             if fetched.size_bytes:

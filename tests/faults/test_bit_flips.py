@@ -2,15 +2,13 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import pytest
 
 from fetched_partition import fetched_partition
-from unit.broker.storage.log_room import QUICK, START_MS, LogRoom
+from unit.broker.storage.log_room import START_MS, LogRoom
 from unit.broker.storage.time_lookups import record_at
 from warmlog.consumer.partition_reader import PartitionReader
 from warmlog.errors import UnreadableBatch
@@ -91,13 +89,6 @@ class Library:
             stored.append(Stored(name, position, batch.size_bytes, records))
             position += batch.size_bytes
         return stored
-
-
-@pytest.fixture
-def quick_path() -> Iterator[Path]:
-    """A directory in memory, where the system has one."""
-    with TemporaryDirectory(prefix="warmlog-", dir=QUICK) as name:
-        yield Path(name)
 
 
 def deliver(log: Log) -> tuple[list[tuple[int, int, bytes | None]], set[int]]:

@@ -1,13 +1,13 @@
 """A broker whose clock jumps while it runs: by a day, to 1970, and far into the future."""
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from broker_thread import BrokerThread
+from waiting import wait_until
 from warmlog_broker import Broker
 from warmlog_broker.maintenance import housekeeping
 from warmlog_broker.maintenance.housekeeping import UNLINK_INTERVAL_MS
@@ -104,20 +104,13 @@ def test_removed_files_stay_for_their_delay_whatever_the_clock_says(tmp_path: Pa
             for _ in range(8):
                 client.produce(topic, encode_batch([b"x" * 400], keys=[b"key"], timestamps_ms=clock.now_ms))
         client.call(DeleteRecordsRequest([DeleteRecordsPartition("deleted", 0, 6)]))
-        _until(lambda: all(removed()))
+        wait_until(lambda: all(removed()))
         before = removed()
         clock.ahead_ms = 100 * YEAR_MS
         time.sleep(2.5 * UNLINK_INTERVAL_MS / 1000)
         assert all(now >= then for now, then in zip(removed(), before, strict=True))
         broker.in_loop(stop_waiting)
-        _until(lambda: not any(removed()))
-
-
-def _until(is_true: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 20
-    while not is_true():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+        wait_until(lambda: not any(removed()))
 
 
 def test_requests_that_wait_are_timed_by_a_clock_that_nobody_can_set(tmp_path: Path, clock: Clock) -> None:

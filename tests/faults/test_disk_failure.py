@@ -16,17 +16,8 @@ from warmlog_broker.server import engine
 from warmlog_broker.storage.directory.data_dir import RECOVERY_POINTS_NAME
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.log import flush_plan as disk_flush
-from warmlog_broker.storage.segment import file_records
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, ErrorCode, RequestTimedOut, StorageError, UnknownServerError
-from warmlog_protocol.messages import (
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    MetadataRequest,
-    MetadataResponse,
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
-)
 from wire_client import WireClient, batch_of
 
 
@@ -47,7 +38,7 @@ def fail_syncs_below(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
 
 
 def leaders_of(client: WireClient, topic: str) -> list[int]:
-    metadata = cast("MetadataResponse", client.call(MetadataRequest([topic])))
+    metadata = cast("m.MetadataResponse", client.call(m.MetadataRequest([topic])))
     return [partition.leader_id for partition in metadata.topics[0].partitions]
 
 
@@ -128,9 +119,9 @@ def test_a_syncfs_that_fails_takes_all_partitions_of_the_flush_offline(
         with monkeypatch.context() as patch:
             patch.setattr(disk_flush, "sync_file_system", fail)
             batch = batch_of([b"x"])
-            request = ProduceRequest(-1, 10_000, [ProducePartition("t", number, len(batch)) for number in range(8)])
+            request = m.ProduceRequest(-1, 10_000, [m.ProducePartition("t", number, len(batch)) for number in range(8)])
             response, _ = client.receive(client.send(request, batch * 8))
-            codes = [result.error_code for result in cast("ProduceResponse", response).partitions]
+            codes = [result.error_code for result in cast("m.ProduceResponse", response).partitions]
             assert codes == [StorageError.code] * 8
         assert client.produce("other", batch_of([b"x"])).base_offset == 0
 
@@ -147,10 +138,10 @@ def test_when_syncfs_fails_and_a_file_says_so_the_other_partitions_of_the_flush_
         monkeypatch.setattr(disk_flush, "sync_file_system", fail)
         fail_syncs_below(tmp_path / "t-3")
         batch = batch_of([b"x"])
-        request = ProduceRequest(-1, 10_000, [ProducePartition("t", number, len(batch)) for number in range(8)])
+        request = m.ProduceRequest(-1, 10_000, [m.ProducePartition("t", number, len(batch)) for number in range(8)])
         for offset in range(2):
             response, _ = client.receive(client.send(request, batch * 8))
-            results = cast("ProduceResponse", response).partitions
+            results = cast("m.ProduceResponse", response).partitions
             assert [each.error_code for each in results] == [0, 0, 0, StorageError.code, 0, 0, 0, 0]
             assert {each.base_offset for each in results if not each.error_code} == {offset}
             monkeypatch.setattr(disk_flush, "sync_file_system", real)
@@ -206,42 +197,6 @@ def test_a_produce_that_takes_too_long_is_answered_and_may_be_sent_again(
     assert broker.was_clean
 
 
-def test_a_full_disk_is_an_error_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*arguments: object) -> int:
-        raise OSError(errno.ENOSPC, "no space left on device")
-
-    with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:
-        client.create_topic("t")
-        producer = client.producer_id()
-        first, second = (batch_of([b"x"], producer=producer, base_sequence=number) for number in range(2))
-        client.produce("t", first)
-        with monkeypatch.context() as patch:
-            patch.setattr(file_records, "_pwritev", full)
-            for _ in range(3):
-                with pytest.raises(StorageError, match="no space left"):
-                    client.produce("t", second)
-            assert client.fetch("t", 0)[0].high_watermark == 1
-        assert client.produce("t", second).base_offset == 1
-    assert broker.was_clean
-
-
-def test_a_write_that_fails_for_good_takes_the_partition_offline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(*arguments: object) -> int:
-        raise OSError(errno.EIO, "input/output error")
-
-    with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:
-        client.create_topic("t")
-        with monkeypatch.context() as patch:
-            patch.setattr(file_records, "_pwritev", broken)
-            with pytest.raises(StorageError):
-                client.produce("t", batch_of([b"x"]))
-        with pytest.raises(StorageError, match="offline"):
-            client.produce("t", batch_of([b"x"]))
-    assert not broker.was_clean
-
-
 def test_a_metadata_log_that_fails_refuses_new_topics_and_serves_the_old_ones(
     tmp_path: Path, fail_syncs_below: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,7 +215,7 @@ def test_a_metadata_log_that_fails_refuses_new_topics_and_serves_the_old_ones(
                 client.create_topic("new")
         with pytest.raises(StorageError, match="restart"):
             client.create_topic("newer")
-        response = cast("DeleteTopicsResponse", client.call(DeleteTopicsRequest(["old"])))
+        response = cast("m.DeleteTopicsResponse", client.call(m.DeleteTopicsRequest(["old"])))
         assert response.topics[0].error_code == StorageError.code
         assert client.produce("old", batch_of([b"x"])).base_offset == 0
 
@@ -278,7 +233,7 @@ def test_an_error_of_our_own_is_answered_and_the_broker_lives(tmp_path: Path) ->
         with pytest.raises(UnknownServerError):
             client.produce("t", batch_of([b"x"]))
         broker.broker.topics.get = bug  # type: ignore[assignment, method-assign]
-        (topic,) = cast("MetadataResponse", client.call(MetadataRequest(["t"]))).topics
+        (topic,) = cast("m.MetadataResponse", client.call(m.MetadataRequest(["t"]))).topics
         assert topic.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
         with pytest.raises(ApiError):
             client.fetch("t", 0)

@@ -1,12 +1,12 @@
 """Acknowledged means on disk: the order of system calls of a broker on a real file system."""
 
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from faults.flush_order import Call, FlushTracedBroker, can_trace, early_answers, read_calls
+from waiting import wait_until
 from warmlog_protocol.messages import ProducePartition, ProduceRequest
 from wire_client import WireClient, batch_of
 
@@ -125,10 +125,7 @@ def test_with_write_caching_the_answer_comes_first_and_the_sync_follows_by_itsel
         client.create_topic("t", write_caching="true", flush_ms="50")
         producer.produce("t", batch_of([b"x"]))
         log = f"{directory(broker, 0)}/{0:020d}.log"
-        deadline_s = time.monotonic() + DEADLINE_S
-        while "fdatasync" not in names(broker.calls(), log):
-            assert time.monotonic() < deadline_s, "nothing was synced while the broker ran"
-            time.sleep(0.05)
+        wait_until(lambda: "fdatasync" in names(broker.calls(), log), DEADLINE_S)
         calls = broker.calls()
         places = {name_of(producer): [directory(broker, 0)]}
         assert early_answers(calls, places), "the answer waited for the disk"

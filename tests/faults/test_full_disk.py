@@ -6,14 +6,14 @@ import logging
 import os
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from broker_process import BrokerProcess
 from integration.command_line import CommandLine, succeeded
+from waiting import until, wait_until
 from warmlog import Admin, Consumer, DiskFull, Producer
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadata
 from wire_client import WireClient, batch_of
@@ -93,10 +93,7 @@ def test_a_disk_is_filled_and_freed_without_a_restart(disk: Path, reserve_bytes:
 
 def wait_for_room(disk: Path, wanted_bytes: int) -> None:
     """Returns when what was deleted has been unlinked."""
-    deadline_s = time.monotonic() + NOTICED_S
-    while shutil.disk_usage(disk).free < wanted_bytes:
-        assert time.monotonic() < deadline_s, f"{shutil.disk_usage(disk)}: {sorted(disk.rglob('*'))}"
-        time.sleep(0.05)
+    wait_until(lambda: shutil.disk_usage(disk).free >= wanted_bytes, NOTICED_S)
 
 
 def count_until_full(address: str, value: bytes) -> int:
@@ -163,10 +160,3 @@ async def test_a_producer_that_waits_for_room_says_so_once_and_its_record_arrive
 
 async def settled(sent: DeliveryFuture) -> RecordMetadata:
     return await sent
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + NOTICED_S
-    while not is_so():
-        assert time.monotonic() < deadline_s
-        await asyncio.sleep(0.05)

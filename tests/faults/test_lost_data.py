@@ -6,9 +6,7 @@ active then is as it should be.
 """
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -27,7 +25,6 @@ from faults.lost.writing import (
     value_of,
     write,
 )
-from unit.broker.storage.log_room import QUICK
 
 WRITTEN = {offset: value_of(offset) for offset in range(END_OFFSET)}
 
@@ -49,13 +46,6 @@ def judge(found: Found, before: Found, topic: str, what: str, *, written: dict[i
             may_have_gaps=topic == COMPACTED,
         )
     ]
-
-
-@pytest.fixture
-def quick_path() -> Iterator[Path]:
-    """A directory in memory, where the system has one: the broker syncs thousands of files."""
-    with TemporaryDirectory(prefix="warmlog-", dir=QUICK) as name:
-        yield Path(name)
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "killed"])

@@ -3,13 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import warmlog
 from broker_process import BrokerProcess
-from faults.power.powered import PoweredDisk, why_not
+from faults.power.powered import PoweredDisk, lose_power, why_not
 from lost_end import create, produce
 from warmlog_protocol.messages import LATEST_TIMESTAMP
 from wire_client import WireClient
@@ -28,12 +27,6 @@ WAIT_S = 30.0
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[PoweredDisk]:
-    with PoweredDisk(tmp_path / "power") as disk:
-        yield disk
-
-
-@pytest.fixture
 def broker(disk: PoweredDisk) -> Iterator[BrokerProcess]:
     with BrokerProcess(disk.path / "data", flush_syncfs_files=NO_SYNCFS) as broker:
         create(broker, TOPIC, KEPT)
@@ -43,13 +36,6 @@ def broker(disk: PoweredDisk) -> Iterator[BrokerProcess]:
 def end_offset(broker: BrokerProcess) -> int:
     with WireClient(broker.address) as client:
         return client.offset_at(TOPIC, LATEST_TIMESTAMP)
-
-
-def lose_power(disk: PoweredDisk, broker: BrokerProcess, seed: int) -> None:
-    disk.cut()
-    broker.kill()
-    disk.restore(seed)
-    broker.start()
 
 
 async def take(consumer: warmlog.Consumer, count: int) -> list[bytes | None]:

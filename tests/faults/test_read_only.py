@@ -12,12 +12,12 @@ import pytest
 from broker_process import PROGRAM, BrokerFailed, BrokerProcess
 from forked import Forked
 from other_user import NOBODY, directory_open_to_all
+from waiting import wait_until
 from warmlog_protocol.errors import StorageError
 from warmlog_protocol.messages import ACKS_LEADER, DescribeLogDirsRequest, DescribeLogDirsResponse
 from wire_client import WireClient, batch_of
 
 RECORD = batch_of([b"x" * 300], timestamp_ms=time.time_ns() // 1_000_000)
-PATIENCE_S = 20.0
 
 
 def run(*command: object) -> bool:
@@ -82,10 +82,7 @@ def test_a_directory_that_becomes_read_only_is_read_on_and_the_others_are_served
 
 
 def wait_for(broker: BrokerProcess, text: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while text not in broker.output:
-        assert time.monotonic() < deadline, broker.output
-        time.sleep(0.02)
+    wait_until(lambda: text in broker.output)
 
 
 def test_the_only_directory_becomes_read_only_and_is_read_on_until_the_broker_is_stopped(disk: Path) -> None:

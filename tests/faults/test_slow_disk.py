@@ -17,6 +17,7 @@ import pytest
 
 from broker_process import BrokerProcess
 from faults.flush_order import can_trace
+from waiting import wait_until
 from warmlog_protocol.messages import LATEST_TIMESTAMP, AlterReplicaLogDirsRequest, MetadataRequest, ReplicaLogDir
 from wire_client import WireClient, batch_of
 
@@ -161,8 +162,5 @@ def test_others_are_served_while_a_partition_moves_and_while_its_move_is_called_
             if is_called_off:
                 client.call(AlterReplicaLogDirsRequest([ReplicaLogDir("t", 0, str(home))]))
             left = target if is_called_off else home
-            deadline_s = time.monotonic() + DEADLINE_S
-            while list(left.glob("t-0*")):
-                assert time.monotonic() < deadline_s
-                time.sleep(0.01)
+            wait_until(lambda: not list(left.glob("t-0*")), DEADLINE_S)
         assert longest_s[0] < MOVE_DELAY_S

@@ -23,7 +23,7 @@ from broker_process import BrokerProcess, port_to_keep
 from spark.reading import committed, read_back
 from spark.topics import Stored, Topics
 from warmlog.errors import ApiError, BrokerUnavailable, DeliveryTimeout, TooManyConnections, UnknownTopicOrPartition
-from warmlog.producer.intake.record_input import partition_of_key
+from warmlog.producer.record_input import partition_of_key
 from warmlog.ranges.discover import Discovery
 from warmlog.spark.options.write_options import WriteOptions
 from warmlog.spark.write.task import check_topic, write_batches

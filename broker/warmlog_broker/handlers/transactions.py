@@ -52,7 +52,13 @@ def _listed(transaction: TransactionalId | Job) -> m.ListedTransaction:
         m.TransactionPartition(each.topic_id, enrolled.topic, each.number)
         for each, enrolled in sorted(transaction.partitions.items())
     ]
-    producer = transaction.producer if isinstance(transaction, TransactionalId) else NOBODY
+    producer, groups, job = NOBODY, [], None
+    if isinstance(transaction, Job):
+        own = transaction.value
+        members = len(transaction.members) - len(transaction.free)
+        job = m.JobDescription(own.current_version, own.committed_version, own.committed_records, members)
+    else:
+        producer, groups = transaction.producer, sorted(transaction.groups)
     return m.ListedTransaction(
         transaction.transactional_id,
         producer.producer_id,
@@ -61,15 +67,9 @@ def _listed(transaction: TransactionalId | Job) -> m.ListedTransaction:
         value.timeout_ms,
         value.began_ms,
         partitions,
-        sorted(transaction.groups) if isinstance(transaction, TransactionalId) else [],
-        _listed_job(transaction) if isinstance(transaction, Job) else None,
+        groups,
+        job,
     )
-
-
-def _listed_job(job: Job) -> m.JobDescription:
-    value = job.value
-    members = len(job.members) - len(job.free)
-    return m.JobDescription(value.current_version, value.committed_version, value.committed_records, members)
 
 
 async def abort_transaction(

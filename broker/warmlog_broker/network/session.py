@@ -12,6 +12,7 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import cast
 
 from msgspec import Struct
@@ -80,7 +81,8 @@ class SessionContext(Struct, frozen=True):
     make_authentication: Callable[[], Authentication | None]
     """None for a listener that does not authenticate."""
     make_codec: Callable[[], ProtocolCodec]
-    make_send_queue: Callable[[asyncio.Transport, Callable[[], None]], SendQueue]
+    cold_readers: Executor
+    """Threads that read what is not in the page cache."""
 
 
 class Session(asyncio.BufferedProtocol):
@@ -142,7 +144,14 @@ class Session(asyncio.BufferedProtocol):
         principal = self._principal()
         self.host, self.name = peer[0], format_address(peer[0], peer[1])
         context = self._context
-        self._sending = context.make_send_queue(self._transport, self._sent)
+        self._sending = SendQueue(
+            self._transport,
+            cold_readers=context.cold_readers,
+            uses_sendfile=context.config.fetch_sendfile_enable,
+            memory=context.response_memory,
+            lines=context.lines,
+            on_sent=lambda: context.outbox.add(self),  # waiting requests may start
+        )
         self._requests = RequestRunner(
             self,
             self._codec,
@@ -382,10 +391,6 @@ class Session(asyncio.BufferedProtocol):
         """Give the peer time to read the last response, which a close while it still sends would discard."""
         self._is_watched = True
         self._set_timer(self._context.timers.schedule(self._loop.time() + LINGER_S, self._transport.abort))
-
-    def _sent(self) -> None:
-        """Queued data was sent: waiting requests may start."""
-        self._context.outbox.add(self)
 
     def _set_reading(self, is_reading: bool) -> None:
         is_reading = is_reading or self._scheduler.state is State.DISCARDING

@@ -25,7 +25,6 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.codec import ProtocolCodec, WarmlogCodec
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
-from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Outbox, Session, SessionContext
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.file_limit import RESERVED, raise_file_limit, share_files
@@ -373,14 +372,7 @@ class Broker:
             quotas=self.services.quotas,
             make_authentication=self._authentication_of(listener),
             make_codec=make_codec,
-            make_send_queue=lambda transport, on_sent: SendQueue(
-                transport,
-                cold_readers=self._threads.cold_readers,
-                uses_sendfile=self.config.fetch_sendfile_enable,
-                memory=self._response_memory,
-                lines=self._lines,
-                on_sent=on_sent,
-            ),
+            cold_readers=self._threads.cold_readers,
         )
 
     def _stop_listening(self) -> None:

@@ -7,14 +7,7 @@ from msgspec import Struct, convert
 from msgspec.structs import asdict
 
 from warmlog.errors import ApiError
-from warmlog_protocol.messages import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    DescribedGroup,
-    FetchedOffset,
-    GroupMember,
-    TopicPartitions,
-)
+from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Cluster, Topic
 from warmlog_transport.list_offsets import OffsetAt, Unread, ages_s, located, look_up
 from warmlog_transport.responses import TopicPartition
@@ -69,23 +62,23 @@ class CommittedOffset(Struct, frozen=True):
     """Milliseconds since 1970."""
 
 
-def group_description(group: DescribedGroup) -> GroupDescription:
+def group_description(group: m.DescribedGroup) -> GroupDescription:
     """From the response of the coordinator."""
     members = [_member(member) for member in group.members]
     return GroupDescription(group.group, group.state, group.group_epoch, group.target_epoch, group.assignor, members)
 
 
-def _member(member: GroupMember) -> MemberDescription:
+def _member(member: m.GroupMember) -> MemberDescription:
     partitions = {name: _partitions(getattr(member, name)) for name in ("assigned", "revoking", "target")}
     return MemberDescription(**asdict(member) | partitions)
 
 
-def _partitions(parts: Sequence[TopicPartitions]) -> list[TopicPartition]:
+def _partitions(parts: Sequence[m.TopicPartitions]) -> list[TopicPartition]:
     return sorted((part.topic, partition) for part in parts for partition in part.partitions)
 
 
 def committed_of_topics(
-    fetched: Sequence[FetchedOffset], topics: Iterable[Topic]
+    fetched: Sequence[m.FetchedOffset], topics: Iterable[Topic]
 ) -> dict[TopicPartition, CommittedOffset]:
     """Return the offsets of topics that exist under their ids.
 
@@ -125,8 +118,8 @@ async def measure_lags(cluster: Cluster, offsets: Sequence[CommittedOffset], *, 
     Without `with_age` the seconds of what is not read are None.
     """
     places = [(each.topic, each.partition) for each in offsets]
-    starts = await look_up(cluster, dict.fromkeys(places, EARLIEST_TIMESTAMP))
-    ends = await look_up(cluster, dict.fromkeys(places, LATEST_TIMESTAMP))
+    starts = await look_up(cluster, dict.fromkeys(places, m.EARLIEST_TIMESTAMP))
+    ends = await look_up(cluster, dict.fromkeys(places, m.LATEST_TIMESTAMP))
     left = [_left(each, starts[tp], ends[tp]) for each, tp in zip(offsets, places, strict=True)]
     found = [unread for unread in left if isinstance(unread, Unread)]
     ages = await ages_s(cluster, found if with_age else [unread for unread in found if not unread.records])

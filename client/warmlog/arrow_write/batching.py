@@ -15,7 +15,7 @@ import pyarrow as pa
 from warmlog.arrow_write.key_hash import Array, crc32_of_keys
 from warmlog.arrow_write.rows import ArrowRows, BytesColumn, PreparedRows, RowSpan
 from warmlog.errors import MessageTooLarge, UnknownTopicOrPartition
-from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES
+from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES
 from warmlog_transport.responses import partition_range
 
 HOLD_BYTES = 64 * 1024 * 1024

@@ -19,17 +19,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from warmlog.errors import ApiError, BrokerUnavailable, DeliveryTimeout, WarmlogError, may_pass
-from warmlog_protocol.messages import (
-    AbortJobMembersRequest,
-    AbortJobMembersResponse,
-    CommitJobRequest,
-    CommitJobResponse,
-    JobHeartbeatRequest,
-    JobHeartbeatResponse,
-    JobMember,
-    JoinJobRequest,
-    JoinJobResponse,
-)
+from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Cluster
 
 HEARTBEATS_A_TIMEOUT = 3
@@ -60,10 +50,10 @@ class Membership:
         self._job = job
         self._patience_ms = patience_ms
         self._joining = asyncio.Lock()
-        self._joined: JoinJobResponse | None = None
+        self._joined: m.JoinJobResponse | None = None
         self._heartbeats: asyncio.Task[None] | None = None
 
-    async def join(self) -> JobMember | None:
+    async def join(self) -> m.JobMember | None:
         """Return the producer to write with; None if the version is committed, and there is nothing to write.
 
         Raises StaleJobVersion if a higher version is committed, InvalidTxnState while another one is undecided, and
@@ -92,18 +82,18 @@ class Membership:
                     self._cluster, self._job, [member], patience_ms=min(ABORT_MS, self._patience_ms)
                 )
 
-    async def _join(self, patience_ms: int) -> JobMember | None:
+    async def _join(self, patience_ms: int) -> m.JobMember | None:
         async with self._joining:
             if self._joined is None:
-                request = JoinJobRequest(*self._job)
-                self._joined = await self._cluster.call(request, JoinJobResponse, timeout_ms=patience_ms)
+                request = m.JoinJobRequest(*self._job)
+                self._joined = await self._cluster.call(request, m.JoinJobResponse, timeout_ms=patience_ms)
             return _member(self._joined)
 
     async def _heartbeat(self, patience_ms: int) -> None:
         member = await self._join(patience_ms)
         if member is not None:
-            request = JobHeartbeatRequest(self._job.transactional_id, self._job.version, member)
-            await self._cluster.call(request, JobHeartbeatResponse, timeout_ms=patience_ms)
+            request = m.JobHeartbeatRequest(self._job.transactional_id, self._job.version, member)
+            await self._cluster.call(request, m.JobHeartbeatResponse, timeout_ms=patience_ms)
 
     async def _keep(self) -> None:
         """Send heartbeats until the end, or until one is refused: then `join`, `confirm` or the producer says why."""
@@ -122,16 +112,16 @@ class Membership:
 
 
 async def commit_job(
-    cluster: Cluster, job: Job, winners: Sequence[JobMember], *, records: int, patience_ms: int
-) -> CommitJobResponse:
+    cluster: Cluster, job: Job, winners: Sequence[m.JobMember], *, records: int, patience_ms: int
+) -> m.CommitJobResponse:
     """Commit what `winners` have written, so many `records`, and abort all other members; retry for `patience_ms`.
 
     Raises DeliveryTimeout if it is not known then whether it is committed. TransactionAbortable: it was aborted, and
     the tasks can be run again. See CommitJobResponse for the other errors.
     """
-    request = CommitJobRequest(job.transactional_id, job.version, list(winners), records)
+    request = m.CommitJobRequest(job.transactional_id, job.version, list(winners), records)
     try:
-        return await cluster.call(request, CommitJobResponse, timeout_ms=patience_ms)
+        return await cluster.call(request, m.CommitJobResponse, timeout_ms=patience_ms)
     except (BrokerUnavailable, ApiError) as error:
         if not may_pass(error):
             raise
@@ -140,11 +130,11 @@ async def commit_job(
         ) from error
 
 
-async def abort_job_members(cluster: Cluster, job: Job, members: Sequence[JobMember], *, patience_ms: int) -> None:
+async def abort_job_members(cluster: Cluster, job: Job, members: Sequence[m.JobMember], *, patience_ms: int) -> None:
     """Abort what `members` have written. InvalidTxnState if the version is committed, and so decided otherwise."""
-    request = AbortJobMembersRequest(job.transactional_id, job.version, list(members))
-    await cluster.call(request, AbortJobMembersResponse, timeout_ms=patience_ms)
+    request = m.AbortJobMembersRequest(job.transactional_id, job.version, list(members))
+    await cluster.call(request, m.AbortJobMembersResponse, timeout_ms=patience_ms)
 
 
-def _member(joined: JoinJobResponse) -> JobMember | None:
-    return None if joined.is_committed else JobMember(joined.producer_id, joined.producer_epoch)
+def _member(joined: m.JoinJobResponse) -> m.JobMember | None:
+    return None if joined.is_committed else m.JobMember(joined.producer_id, joined.producer_epoch)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from warmlog.arrow_write.key_hash import Array
 from warmlog.errors import InvalidRecord
-from warmlog.producer.intake.record_input import HEADER_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
+from warmlog.producer.record_input import HEADER_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
 
 _NOTHING = np.zeros(0, np.uint8)
 

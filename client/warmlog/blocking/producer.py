@@ -18,7 +18,7 @@ from warmlog.errors import ClientClosed, TransactionAborted, WarmlogError
 from warmlog.producer import producer, transaction
 from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture
 from warmlog.producer.delivery import FailedRecord, RecordMetadata
-from warmlog.producer.intake.record_input import (
+from warmlog.producer.record_input import (
     Headers,
     as_bytes,
     as_headers,

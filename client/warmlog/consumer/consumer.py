@@ -11,6 +11,7 @@ from inspect import signature
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, Unpack
 
+from warmlog import points
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.offsets import GroupMetadata, OffsetTransaction
 from warmlog.consumer.iterators import ArrowIterator, BatchIterator, ItemIterator, Lease, RecordIterator, TableIterator
@@ -19,19 +20,6 @@ from warmlog.consumer.offset_commits import Committable, OffsetCommits
 from warmlog.consumer.options import ConsumerOptions, GroupOptions, OnPartitions, parse_isolation, parse_pattern
 from warmlog.consumer.starting import GroupStart
 from warmlog.errors import ClientClosed, InvalidConfig
-from warmlog.points import (
-    EARLIEST,
-    LATEST,
-    Point,
-    PointKind,
-    Points,
-    Where,
-    checked_offset,
-    checked_topics,
-    fit_points,
-    parse_partition,
-    parse_where,
-)
 from warmlog.records.batch import Batch, Record
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.messages import NO_LEADER_EPOCH
@@ -69,7 +57,7 @@ class Consumer(Throttled):
         topics: Sequence[str] | None = None,
         partitions: Sequence[TopicPartition | str] | None = None,
         pattern: str | None = None,
-        start: Where = "earliest",
+        start: points.Where = "earliest",
         isolation: str = "read_uncommitted",
         max_bytes: int = 8 * 1024 * 1024,
         partition_max_bytes: int = 2 * 1024 * 1024,
@@ -156,7 +144,7 @@ class Consumer(Throttled):
             _refuse(for_groups, "a consumer with a group: give group, too")
         elif partitions is not None:
             _refuse(callbacks, "members of a group: give topics or pattern in place of partitions")
-        parse_where(start)
+        points.parse_where(start)
         self._options = ConsumerOptions(
             isolation=parse_isolation(isolation),
             max_bytes=max_bytes,
@@ -172,9 +160,11 @@ class Consumer(Throttled):
         )
         self._group = None if group is None else GroupOptions(group=group, **for_groups)
         self._bootstrap = checked_bootstrap(bootstrap)
-        self._topics = None if topics is None else checked_topics(topics)
+        self._topics = None if topics is None else points.checked_topics(topics)
         self._pattern = None if pattern is None else parse_pattern(pattern)
-        self._partitions = None if partitions is None else [parse_partition(each, "partitions") for each in partitions]
+        self._partitions = (
+            None if partitions is None else [points.parse_partition(each, "partitions") for each in partitions]
+        )
         self._start = start
         self._is_started = False
         self._closing: asyncio.Task[None] | None = None
@@ -195,9 +185,9 @@ class Consumer(Throttled):
         self._is_started = True
         core = ConsumerCore(self._bootstrap, self._options, self._connection_options)
         try:
-            start = parse_where(self._start)
+            start = points.parse_where(self._start)
             if self._options.is_member:
-                await core.start(None, (), None, EARLIEST)
+                await core.start(None, (), None, points.EARLIEST)
                 if self._topics is not None:
                     await core.cluster.topics(self._topics)  # raises for a misspelled name
             else:
@@ -212,7 +202,7 @@ class Consumer(Throttled):
         self._throttling = core.cluster
         return self
 
-    def _commits_of(self, group: GroupOptions, core: ConsumerCore, start: Points) -> OffsetCommits:
+    def _commits_of(self, group: GroupOptions, core: ConsumerCore, start: points.Points) -> OffsetCommits:
         group_start = GroupStart(core.cluster, start, self._options.isolation)
         if not self._options.is_member:
             return OffsetCommits(core, group, group_start)
@@ -267,7 +257,7 @@ class Consumer(Throttled):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def batches(self, until: Where | None = None) -> ItemIterator[Batch]:
+    def batches(self, until: points.Where | None = None) -> ItemIterator[Batch]:
         """Iterate over batches, without end or `until` every partition has reached that point.
 
         `until` is given like `start`, and exclusive. It is looked up at the first batch: "latest" is the high watermark
@@ -281,7 +271,7 @@ class Consumer(Throttled):
         """
         return BatchIterator(self._open(), self._lease, until)
 
-    def records(self, until: Where | None = None) -> ItemIterator[Record]:
+    def records(self, until: points.Where | None = None) -> ItemIterator[Record]:
         """Iterate over single records; `until` and one at a time as for `batches`."""
         return RecordIterator(self._open(), self._lease, until)
 
@@ -289,7 +279,7 @@ class Consumer(Throttled):
         return self.records()
 
     def arrow(
-        self, until: Where | None = None, *, columns: Sequence[str] | None = None
+        self, until: points.Where | None = None, *, columns: Sequence[str] | None = None
     ) -> "ItemIterator[pa.RecordBatch]":
         """Iterate over Arrow record batches with these columns (see warmlog.arrow.reader); otherwise as `batches`.
 
@@ -297,7 +287,7 @@ class Consumer(Throttled):
         """
         return ArrowIterator(self._open(), self._lease, until, columns)
 
-    async def to_arrow(self, until: Where = "latest", *, columns: Sequence[str] | None = None) -> "pa.Table":
+    async def to_arrow(self, until: points.Where = "latest", *, columns: Sequence[str] | None = None) -> "pa.Table":
         """Return everything up to `until` (as for `batches`) as one table with these columns: the fastest way to read.
 
         One partition after another is read over connections of the table's own, and converted in a thread; then the
@@ -307,7 +297,7 @@ class Consumer(Throttled):
         """
         return await anext(self._table(until, columns))
 
-    def _table(self, until: Where, columns: Sequence[str] | None) -> TableIterator:
+    def _table(self, until: points.Where, columns: Sequence[str] | None) -> TableIterator:
         return TableIterator(self._open(), self._lease, until, columns, self._options, self._connection_options)
 
     # --- the group --------------------------------------------------------------------------------------------------
@@ -411,22 +401,22 @@ class Consumer(Throttled):
         With the `leader_epoch` stored with it (`position_epoch`), reading notices if the log was truncated below
         `offset` since, and raises LogTruncated or does what `on_out_of_range` says.
         """
-        self._open().seek_now(self._checked(topic, partition), checked_offset(offset), leader_epoch)
+        self._open().seek_now(self._checked(topic, partition), points.checked_offset(offset), leader_epoch)
 
-    async def seek_to(self, where: Where, partitions: Iterable[TopicPartition | str] | None = None) -> None:
+    async def seek_to(self, where: points.Where, partitions: Iterable[TopicPartition | str] | None = None) -> None:
         """Continue from a point, which is given like `start`, in these partitions or in all.
 
         A mapping leaves the partitions that it does not name where they are. ValueError if it names others.
         """
-        await self._seek(parse_where(where, name="where"), partitions)
+        await self._seek(points.parse_where(where, name="where"), partitions)
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition | str] | None = None) -> None:
         """Continue from the first record, in these partitions or in all."""
-        await self._seek(EARLIEST, partitions)
+        await self._seek(points.EARLIEST, partitions)
 
     async def seek_to_end(self, partitions: Iterable[TopicPartition | str] | None = None) -> None:
         """Continue from the next record to be written, in these partitions or in all."""
-        await self._seek(LATEST, partitions)
+        await self._seek(points.LATEST, partitions)
 
     async def seek_to_committed(self) -> None:
         """Continue where the group has committed, in all partitions; where it has not, from where this reader began."""
@@ -436,18 +426,20 @@ class Consumer(Throttled):
         self, when: datetime | int, partitions: Iterable[TopicPartition | str] | None = None
     ) -> None:
         """Continue from the first record at or after a time (an int: milliseconds since 1970), or from the end."""
-        await self._seek(Point(PointKind.TIME, when) if isinstance(when, int) else parse_where(when), partitions)
+        await self._seek(
+            points.Point(points.PointKind.TIME, when) if isinstance(when, int) else points.parse_where(when), partitions
+        )
 
     # --- within -----------------------------------------------------------------------------------------------------
 
-    async def _seek(self, to: Points, partitions: Iterable[TopicPartition | str] | None) -> None:
-        await self._open().seek(fit_points(to, self._chosen(partitions), "where", left_out=None))
+    async def _seek(self, to: points.Points, partitions: Iterable[TopicPartition | str] | None) -> None:
+        await self._open().seek(points.fit_points(to, self._chosen(partitions), "where", left_out=None))
 
     def _chosen(self, partitions: Iterable[TopicPartition | str] | None) -> list[TopicPartition]:
         """These partitions, or all that are read."""
         if partitions is None:
             return list(self._open().readers)
-        return [self._checked(*parse_partition(each, "partitions")) for each in partitions]
+        return [self._checked(*points.parse_partition(each, "partitions")) for each in partitions]
 
     def _checked(self, topic: str, partition: int) -> TopicPartition:
         if (topic, partition) not in self._open().readers:

@@ -15,17 +15,9 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
+from warmlog import errors
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
-from warmlog.errors import (
-    ApiError,
-    BrokerUnavailable,
-    ClientError,
-    RemoteProtocolError,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-    WarmlogError,
-)
 from warmlog.records.fetched import error_in
 from warmlog.records.verdict import Action, decide
 from warmlog_protocol.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
@@ -182,7 +174,7 @@ class Fetcher:
         except Exception as error:
             _log.exception("the consumer's fetcher failed")
             for reader in self._counted:
-                self._give_up(reader, ClientError(f"the consumer's fetcher failed: {error!r}"))
+                self._give_up(reader, errors.ClientError(f"the consumer's fetcher failed: {error!r}"))
         finally:
             self._on_old_metadata = _no_owner
 
@@ -239,12 +231,14 @@ class Fetcher:
         error = self._cluster.topic_error(reader.topic)
         if error is None and link is not None:
             link.want()
-            self._note_failure(reader, link.last_error or BrokerUnavailable(f"no connection to {link.address}"), now)
+            self._note_failure(
+                reader, link.last_error or errors.BrokerUnavailable(f"no connection to {link.address}"), now
+            )
             return None
         error = error or self._cluster.no_leader(reader.topic, reader.partition)
         self._cluster.refresh_soon([reader.topic])
-        is_unknown = isinstance(error, UnknownTopicOrPartition)  # by the metadata: it was deleted
-        if not self._is_retried(reader, UnknownTopicId(str(error)) if is_unknown else error):
+        is_unknown = isinstance(error, errors.UnknownTopicOrPartition)  # by the metadata: it was deleted
+        if not self._is_retried(reader, errors.UnknownTopicId(str(error)) if is_unknown else error):
             self._give_up(reader, error)
         elif is_unknown:
             self._retry(reader, error)
@@ -279,7 +273,7 @@ class Fetcher:
             connection.request(
                 request, (), partial(self._on_response, requested, reserved_bytes), timeout_ms=timeout_ms
             )
-        except WarmlogError as error:
+        except errors.WarmlogError as error:
             self._all_failed(requested, error)
             return
         self._in_flight_bytes += reserved_bytes
@@ -289,12 +283,12 @@ class Fetcher:
     # --- responses --------------------------------------------------------------------------------------------------
 
     def _on_response(
-        self, requested: Requested, reserved_bytes: int, response: ReceivedResponse | WarmlogError
+        self, requested: Requested, reserved_bytes: int, response: ReceivedResponse | errors.WarmlogError
     ) -> None:
         self._in_flight_bytes -= reserved_bytes
-        if isinstance(response, WarmlogError):
+        if isinstance(response, errors.WarmlogError):
             self._all_failed(requested, response)
-        elif isinstance(response.result, ApiError):
+        elif isinstance(response.result, errors.ApiError):
             self._all_failed(requested, response.result)
         else:
             assert isinstance(response.result, FetchResponse)
@@ -314,7 +308,7 @@ class Fetcher:
 
     def _take_in(self, requested: Requested, parts: list[FetchedPartition], payload: memoryview) -> None:
         if len(parts) != len(requested) or sum(part.size_bytes for part in parts) != len(payload):
-            self._all_failed(requested, RemoteProtocolError("a Fetch response that does not fit its request"))
+            self._all_failed(requested, errors.RemoteProtocolError("a Fetch response that does not fit its request"))
             return
         position = 0
         for (reader, generation), part in zip(requested, parts, strict=True):
@@ -333,12 +327,12 @@ class Fetcher:
                 continue
             reader.add(part, data)
 
-    def _all_failed(self, requested: Requested, error: WarmlogError) -> None:
+    def _all_failed(self, requested: Requested, error: errors.WarmlogError) -> None:
         for reader, generation in requested:
             if reader.generation == generation:
                 self._failed(reader, error)
 
-    def _failed(self, reader: PartitionReader, error: WarmlogError) -> None:
+    def _failed(self, reader: PartitionReader, error: errors.WarmlogError) -> None:
         """A Fetch of this partition failed: retry after a pause, or have the user's next read handle it."""
         if self._is_retried(reader, error):
             self._retry(reader, error)
@@ -346,19 +340,19 @@ class Fetcher:
         else:
             self._give_up(reader, error)
 
-    def _is_retried(self, reader: PartitionReader, error: WarmlogError) -> bool:
+    def _is_retried(self, reader: PartitionReader, error: errors.WarmlogError) -> bool:
         if self._options.is_member and isinstance(error, TOPIC_IS_GONE):
             return True
         return decide(error, self._options.loss_policy(is_endless=reader.until == NO_LIMIT)).action is Action.RETRY
 
-    def _retry(self, reader: PartitionReader, error: WarmlogError) -> None:
+    def _retry(self, reader: PartitionReader, error: errors.WarmlogError) -> None:
         now = self._loop.time()
-        if not isinstance(error, BrokerUnavailable):
+        if not isinstance(error, errors.BrokerUnavailable):
             pause_ms = backoff_ms(3, self._cluster.options, random.random())  # noqa: S311
             reader.paused_until = now + pause_ms / 1000
         self._note_failure(reader, error, now)
 
-    def _note_failure(self, reader: PartitionReader, error: WarmlogError, now: float) -> None:
+    def _note_failure(self, reader: PartitionReader, error: errors.WarmlogError, now: float) -> None:
         """Look at it again after its pause, or when something changes; give up after a time."""
         self._cluster.failed(reader.topic, reader.partition, error)
         at_last = now + self._cluster.options.retry_backoff_max_ms / 1000
@@ -368,7 +362,7 @@ class Fetcher:
         elif now - reader.failing_since >= self._options.unavailable_timeout_ms / 1000:
             self._give_up(reader, error)
 
-    def _give_up(self, reader: PartitionReader, error: WarmlogError) -> None:
+    def _give_up(self, reader: PartitionReader, error: errors.WarmlogError) -> None:
         """Have the user's next read handle `error`."""
         reader.failing_since = None
         self._cluster.worked(reader.topic, reader.partition)  # the error was raised: a later failure is a new one

@@ -4,29 +4,13 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from uuid import UUID
 
+from warmlog import errors
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
-from warmlog.errors import (
-    CorruptBatch,
-    InconsistentTopicId,
-    LogTruncated,
-    NotLeaderOrFollower,
-    OffsetOutOfRange,
-    UnknownTopicOrPartition,
-    UnreadableBatch,
-    WarmlogError,
-)
 from warmlog.points import Point, PointKind, parse_point
 from warmlog.records.fetched import error_in, first_header, is_intact, next_readable
 from warmlog.records.verdict import Action, decide
-from warmlog_protocol.messages import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-)
+from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.list_offsets import list_offsets
 from warmlog_transport.responses import TopicPartition, partition_range
@@ -51,13 +35,13 @@ class Losses:
         policy = self._options.loss_policy(is_endless=reader.until == NO_LIMIT)
         verdict = decide(error, policy)
         if verdict.action is Action.LOCATE:
-            assert isinstance(error, CorruptBatch)
+            assert isinstance(error, errors.CorruptBatch)
             error = await self._locate(reader, error)
             verdict = decide(error, policy)
-        if isinstance(error, InconsistentTopicId):
+        if isinstance(error, errors.InconsistentTopicId):
             try:
                 error = await self._recreated(reader)
-            except UnknownTopicOrPartition:
+            except errors.UnknownTopicOrPartition:
                 if verdict.action is Action.RESET and reader.error is None:  # deleted again: the fetcher waits
                     return
                 raise
@@ -74,34 +58,34 @@ class Losses:
             raise error
         self._tell(reader, error, lost_position)
 
-    def _tell(self, reader: PartitionReader, error: WarmlogError, lost_position: int) -> None:
+    def _tell(self, reader: PartitionReader, error: errors.WarmlogError, lost_position: int) -> None:
         """Log that the reader continues elsewhere."""
         begin = f"its {self._options.on_out_of_range} offset, {reader.position}"
-        if isinstance(error, LogTruncated):
+        if isinstance(error, errors.LogTruncated):
             _log.warning("%s; continuing at %d", error, reader.position)
-        elif isinstance(error, InconsistentTopicId):
+        elif isinstance(error, errors.InconsistentTopicId):
             _log.warning("%s; continuing at %s", error, begin)
         else:
             _log.warning("%s-%d: offset %d is not in the log; continuing at %s", *reader.tp, lost_position, begin)
 
-    async def _with_remedy(self, reader: PartitionReader, error: WarmlogError) -> WarmlogError | None:
+    async def _with_remedy(self, reader: PartitionReader, error: errors.WarmlogError) -> errors.WarmlogError | None:
         """`error` with what to do, to be raised until a seek; None if a later read may succeed."""
-        if isinstance(error, LogTruncated):
+        if isinstance(error, errors.LogTruncated):
             seek = "Seek" if error.diverging_offset is None else f"Seek to {error.diverging_offset}"
             where = error.topic, error.partition, error.offset, error.diverging_offset
-            return LogTruncated(*where, f"{LogTruncated(*where)}. {seek}, or set on_out_of_range")
-        if isinstance(error, InconsistentTopicId):
-            return InconsistentTopicId(f"{error}. Seek to read the new one, or set on_out_of_range")
-        if isinstance(error, OffsetOutOfRange):
-            (first,) = (await list_offsets(self._cluster, {reader.tp: EARLIEST_TIMESTAMP})).values()
-            (end,) = (await list_offsets(self._cluster, {reader.tp: LATEST_TIMESTAMP})).values()
-            return OffsetOutOfRange(
+            return errors.LogTruncated(*where, f"{errors.LogTruncated(*where)}. {seek}, or set on_out_of_range")
+        if isinstance(error, errors.InconsistentTopicId):
+            return errors.InconsistentTopicId(f"{error}. Seek to read the new one, or set on_out_of_range")
+        if isinstance(error, errors.OffsetOutOfRange):
+            (first,) = (await list_offsets(self._cluster, {reader.tp: m.EARLIEST_TIMESTAMP})).values()
+            (end,) = (await list_offsets(self._cluster, {reader.tp: m.LATEST_TIMESTAMP})).values()
+            return errors.OffsetOutOfRange(
                 f"{reader.topic}-{reader.partition}: offset {reader.position} is not in the log, which goes from "
                 f"{first.offset} to {end.offset} (the next to be written). Seek to one of these, or set on_out_of_range"
             )
         return None
 
-    async def _recreated(self, reader: PartitionReader) -> InconsistentTopicId:
+    async def _recreated(self, reader: PartitionReader) -> errors.InconsistentTopicId:
         """The error that names both ids; the next seek goes over to the new topic. UnknownTopicOrPartition if none."""
         (topic,) = await self._cluster.topics([reader.topic])
         text = (
@@ -109,19 +93,21 @@ class Losses:
             f"{UUID(bytes=reader.topic_id)} and is now {topic.topic_id}; position {reader.position} is of the old topic"
         )
         if reader.partition >= len(topic.partitions):
-            reader.error = UnknownTopicOrPartition(f"{text}; it has only {partition_range(len(topic.partitions))}")
+            reader.error = errors.UnknownTopicOrPartition(
+                f"{text}; it has only {partition_range(len(topic.partitions))}"
+            )
             raise reader.error
         reader.new_topic_id = topic.topic_id.bytes
-        return InconsistentTopicId(text)
+        return errors.InconsistentTopicId(text)
 
-    async def _locate(self, reader: PartitionReader, error: CorruptBatch) -> UnreadableBatch:
+    async def _locate(self, reader: PartitionReader, error: errors.CorruptBatch) -> errors.UnreadableBatch:
         """`error`, which begins where the reader fetches, with the offset to continue at.
 
         The broker returns it if it knows of the damage; otherwise the offsets after it are tried.
         """
         damaged = reader.fetch_offset
         part, _ = await self._fetch_one(reader, damaged)
-        if part.error_code and isinstance(found := error_in(part, damaged), UnreadableBatch):
+        if part.error_code and isinstance(found := error_in(part, damaged), errors.UnreadableBatch):
             return found
 
         async def is_readable(offset: int) -> bool:
@@ -133,15 +119,15 @@ class Losses:
 
         end = max(reader.high_watermark, part.high_watermark, damaged + 1)
         next_offset = await next_readable(is_readable, damaged, end)
-        return UnreadableBatch(str(error), reader.topic, reader.partition, damaged, next_offset)
+        return errors.UnreadableBatch(str(error), reader.topic, reader.partition, damaged, next_offset)
 
-    async def _fetch_one(self, reader: PartitionReader, offset: int) -> tuple[FetchedPartition, memoryview]:
+    async def _fetch_one(self, reader: PartitionReader, offset: int) -> tuple[m.FetchedPartition, memoryview]:
         """What the broker has at `offset`: one batch, or an error."""
-        wanted = FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id)
-        request = FetchRequest(0, 1, 1, [wanted], self._options.isolation)
+        wanted = m.FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id)
+        request = m.FetchRequest(0, 1, 1, [wanted], self._options.isolation)
         if self._cluster.leader(*reader.tp) is None:
-            raise NotLeaderOrFollower(f"{reader.topic}-{reader.partition} has no leader now")
+            raise errors.NotLeaderOrFollower(f"{reader.topic}-{reader.partition} has no leader now")
         response = await self._cluster.ask_leader(request, *reader.tp)
-        assert isinstance(response.result, FetchResponse)
+        assert isinstance(response.result, m.FetchResponse)
         (part,) = response.result.partitions
         return part, response.payload

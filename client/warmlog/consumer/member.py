@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from typing import Never
 from uuid import uuid4
 
+from warmlog import errors
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.group.heartbeats import INTERRUPTED_LEAVE_S, LEAVE_TIMEOUT_S, Heartbeats
 from warmlog.consumer.group.membership import NOTHING, Assignment, Owned, Partitions, Phase
@@ -15,18 +16,6 @@ from warmlog.consumer.offset_commits import INTERRUPTED_COMMIT_S, Committable, O
 from warmlog.consumer.options import GroupOptions, OnPartitions
 from warmlog.consumer.partition_reader import Place
 from warmlog.consumer.starting import GroupStart
-from warmlog.errors import (
-    BrokerUnavailable,
-    ClientClosed,
-    ClientError,
-    FencedInstanceId,
-    FencedMemberEpoch,
-    MembershipLost,
-    StaleMemberEpoch,
-    UnknownMemberId,
-    UnstableOffsetCommit,
-    WarmlogError,
-)
 from warmlog_protocol.messages import JOINING, GroupHeartbeatRequest
 from warmlog_transport.errors import TOPIC_IS_GONE
 from warmlog_transport.options import ConnectionOptions
@@ -39,7 +28,7 @@ RETRY_S = 0.25
 transaction commits an offset of it."""
 FIRST_ASSIGNMENT_S = 5.0
 """How long a read with an end that is to get no partitions waits for some."""
-NO_MEMBER = (UnknownMemberId, FencedMemberEpoch, FencedInstanceId)
+NO_MEMBER = (errors.UnknownMemberId, errors.FencedMemberEpoch, errors.FencedInstanceId)
 
 
 class Member(OffsetCommits):
@@ -105,7 +94,7 @@ class Member(OffsetCommits):
             async with asyncio.timeout(self._connection.request_timeout_ms / 1000):
                 await self._has_joined()
         except TimeoutError:
-            silent = BrokerUnavailable(f"the coordinator of group {self._options.group!r} did not respond")
+            silent = errors.BrokerUnavailable(f"the coordinator of group {self._options.group!r} did not respond")
             raise self._heartbeats.failure or silent from None
         self._commit_always()
 
@@ -141,7 +130,7 @@ class Member(OffsetCommits):
         """Raise FencedInstanceId if another process has the instance id: nothing can be done with this consumer."""
         assignment = self._assignment
         if assignment.is_final and assignment.reason is not None:
-            raise FencedInstanceId(str(assignment.reason))
+            raise errors.FencedInstanceId(str(assignment.reason))
 
     # --- what the coordinator assigns ---------------------------------------------------------------------------
 
@@ -198,7 +187,7 @@ class Member(OffsetCommits):
 
     def _check_running(self) -> None:
         if self._is_stopping:
-            raise ClientClosed("the consumer is closed")
+            raise errors.ClientClosed("the consumer is closed")
 
     async def _give_up(self, revoked: Partitions, assignment: Assignment) -> None:
         if self._options.commit == "auto":
@@ -223,11 +212,13 @@ class Member(OffsetCommits):
     async def _read_claimed(self, added: Partitions, assignment: Assignment) -> bool:
         try:
             await self._core.cluster.topics(sorted({owned.topic for owned in added}))
-            committed = await self._offsets.fetch(added, self._metadata(assignment), final=(UnstableOffsetCommit,))
+            committed = await self._offsets.fetch(
+                added, self._metadata(assignment), final=(errors.UnstableOffsetCommit,)
+            )
             places = await self._start.places(committed)
             ends = await self._core.ends_of_read([(owned.topic, owned.partition) for owned in added])
-        except (StaleMemberEpoch, UnstableOffsetCommit, *TOPIC_IS_GONE) as error:
-            if isinstance(error, UnstableOffsetCommit) and len(added) > 1:  # the others need not wait for one
+        except (errors.StaleMemberEpoch, errors.UnstableOffsetCommit, *TOPIC_IS_GONE) as error:
+            if isinstance(error, errors.UnstableOffsetCommit) and len(added) > 1:  # the others need not wait for one
                 return all([await self._read_claimed(frozenset([each]), assignment) for each in sorted(added)])
             _log.debug("group %s: the assignment is carried out later: %s", self._options.group, error)
             return False
@@ -254,27 +245,29 @@ class Member(OffsetCommits):
 
     # --- loss ---------------------------------------------------------------------------------------------------
 
-    async def _lose(self, incarnation: int, reason: WarmlogError | None) -> Never:
+    async def _lose(self, incarnation: int, reason: errors.WarmlogError | None) -> Never:
         """Drop everything and raise that it is lost, once in each incarnation."""
         self._reported, self._followed = incarnation, None
         if reason is not None:
             self._heartbeats.lost(incarnation, reason)
         lost = self._owned
-        error = self._loss(reason or ClientError("it has left"))
+        error = self._loss(reason or errors.ClientError("it has left"))
         self._drop(lost)
         if lost:
             await _call(self._options.on_lost, lost)
         raise error
 
-    def _loss(self, reason: WarmlogError) -> WarmlogError:
-        if isinstance(reason, FencedInstanceId) or not (self._owned or isinstance(reason, (*NO_MEMBER, ClientError))):
+    def _loss(self, reason: errors.WarmlogError) -> errors.WarmlogError:
+        if isinstance(reason, errors.FencedInstanceId) or not (
+            self._owned or isinstance(reason, (*NO_MEMBER, errors.ClientError))
+        ):
             return reason
         handled = {}
         for owned in self._owned:
             committed = self._committed.get(owned, -1)
             begin = committed if committed >= 0 else self._core.readers[owned.tp].began
             handled[owned.tp] = range(begin, max(begin, self._core.delivered(owned.tp)[0]))
-        return MembershipLost(self._options.group, self._heartbeats.heard_at, str(reason), handled)
+        return errors.MembershipLost(self._options.group, self._heartbeats.heard_at, str(reason), handled)
 
     def _drop(self, partitions: Partitions) -> None:
         for owned in partitions & self._owned:
@@ -303,7 +296,7 @@ class Member(OffsetCommits):
             given_up, self._core.given_up = self._core.given_up, set()
             if given_up:  # told once
                 topic, number = min(given_up)
-                raise StaleMemberEpoch(
+                raise errors.StaleMemberEpoch(
                     f"{topic}-{number} was given up after records of it were delivered, and its next owner handles "
                     "them again: what was made of them must not be committed. Abort, and seek to the committed offsets"
                 )
@@ -334,7 +327,7 @@ class Member(OffsetCommits):
         return self._owned
 
     def _refuse(self, partition: TopicPartition) -> Never:
-        raise StaleMemberEpoch(
+        raise errors.StaleMemberEpoch(
             f"{partition[0]}-{partition[1]} is not assigned to this consumer, and only its owner may commit: its owner "
             "handles again what was not committed"
         )

@@ -17,7 +17,10 @@ from collections.abc import Callable
 from warmlog.errors import BufferFull, ClientError, MessageTooLarge, RecordExpired, WarmlogError
 from warmlog.points import checked_topic
 from warmlog.producer.delivery import DeliveryFuture, FailedRecord, WaitingRecord
-from warmlog.producer.intake.record_input import (
+from warmlog.producer.options import ProducerOptions
+from warmlog.producer.partition_queue import PartitionQueue, TopicQueues
+from warmlog.producer.producer_batch import NO_BATCH, NS_PER_MS, Encode, ProducerBatch
+from warmlog.producer.record_input import (
     BATCH_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES,
     AgeCheck,
@@ -29,9 +32,6 @@ from warmlog.producer.intake.record_input import (
     chosen_partition,
     content_bytes,
 )
-from warmlog.producer.options import ProducerOptions
-from warmlog.producer.partition_queue import PartitionQueue, TopicQueues
-from warmlog.producer.producer_batch import NO_BATCH, NS_PER_MS, Encode, ProducerBatch
 
 GRANT_BYTES = 16 * 1024
 NOTED = 10

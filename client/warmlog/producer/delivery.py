@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from msgspec import Struct
 
 from warmlog.errors import WarmlogError
-from warmlog.producer.intake.record_input import Header
+from warmlog.producer.record_input import Header
 
 
 class RecordMetadata(NamedTuple):

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from warmlog.producer.delivery import RecordMetadataRanges
-from warmlog.producer.intake.arrow_columns import (
+from warmlog.producer.arrow_columns import (
     bytes_of_array,
     check_polars_type,
     check_timestamps,
@@ -20,7 +19,8 @@ from warmlog.producer.intake.arrow_columns import (
     pyarrow_for,
     timestamps_of_array,
 )
-from warmlog.producer.intake.bulk_records import BulkRecords
+from warmlog.producer.bulk_records import BulkRecords
+from warmlog.producer.delivery import RecordMetadataRanges
 from warmlog.producer.producer_batch import NS_PER_MS
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from warmlog.errors import InvalidConfig, InvalidRequiredAcks
-from warmlog.producer.intake.record_input import Partitioner
+from warmlog.producer.record_input import Partitioner
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 

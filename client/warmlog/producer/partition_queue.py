@@ -27,19 +27,10 @@ from enum import Enum
 from operator import attrgetter
 from uuid import UUID
 
-from warmlog.errors import (
-    ApiError,
-    BrokerUnavailable,
-    DuplicateSequence,
-    InvalidProducerEpoch,
-    OutOfOrderSequence,
-    UnknownProducerId,
-    UnknownTopicOrPartition,
-    WarmlogError,
-)
+from warmlog import errors
 from warmlog.producer.delivery import DeliveryFuture, WaitingRecord
-from warmlog.producer.intake.record_input import MAX_TIMESTAMP_MS, RECORD_OVERHEAD_BYTES, partition_of_key
 from warmlog.producer.producer_batch import NO_BATCH, NO_PRODUCER, NS_PER_MS, ProducerBatch
+from warmlog.producer.record_input import MAX_TIMESTAMP_MS, RECORD_OVERHEAD_BYTES, partition_of_key
 from warmlog_protocol.batch import NO_SEQUENCE
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ProducedPartition
@@ -59,18 +50,18 @@ class Verdict(Enum):
     FAILED = "give it up"
 
 
-def verdict(error: WarmlogError, *, has_predecessor: bool, needs_reset: bool) -> Verdict:
+def verdict(error: errors.WarmlogError, *, has_predecessor: bool, needs_reset: bool) -> Verdict:
     """The verdict on a batch that failed with `error`. `has_predecessor`: an earlier batch is not acknowledged yet."""
     match error:
-        case DuplicateSequence():
+        case errors.DuplicateSequence():
             return Verdict.DELIVERED
-        case OutOfOrderSequence():
+        case errors.OutOfOrderSequence():
             return Verdict.REJECTED if has_predecessor or needs_reset else Verdict.FAILED
-        case InvalidProducerEpoch() | UnknownProducerId():
+        case errors.InvalidProducerEpoch() | errors.UnknownProducerId():
             return Verdict.REJECTED
-        case BrokerUnavailable():
+        case errors.BrokerUnavailable():
             return Verdict.RETRY
-        case ApiError() if error.retriable:
+        case errors.ApiError() if error.retriable:
             return Verdict.RETRY
     return Verdict.FAILED
 
@@ -153,20 +144,20 @@ class PartitionQueue:
         batch.is_rejected = False
         self.in_flight.append(batch)
 
-    def judge(self, batch: ProducerBatch, outcome: ProducedPartition | WarmlogError) -> Verdict:
+    def judge(self, batch: ProducerBatch, outcome: ProducedPartition | errors.WarmlogError) -> Verdict:
         """Decide about `batch`, which was in flight, after its response or an error. One to retry is in `retries`."""
         self.in_flight.remove(batch)
-        if not isinstance(outcome, WarmlogError):
+        if not isinstance(outcome, errors.WarmlogError):
             self.is_established = True
             return Verdict.DELIVERED
         earlier = [other for other in (*self.in_flight, *self.retries) if other.order < batch.order]
         judged = verdict(outcome, has_predecessor=bool(earlier), needs_reset=self.needs_reset)
         batch.last_error = _reason(batch, outcome, earlier)
-        if self.is_transactional and isinstance(outcome, InvalidProducerEpoch | UnknownProducerId):
+        if self.is_transactional and isinstance(outcome, errors.InvalidProducerEpoch | errors.UnknownProducerId):
             judged = Verdict.FAILED  # only the end of the transaction changes the epoch
         if judged is Verdict.REJECTED:
             batch.is_rejected = True
-            self.needs_reset = self.needs_reset or not isinstance(outcome, OutOfOrderSequence)
+            self.needs_reset = self.needs_reset or not isinstance(outcome, errors.OutOfOrderSequence)
         if judged in (Verdict.RETRY, Verdict.REJECTED):
             insort(self.retries, batch, key=_by_order)
         if judged is Verdict.DELIVERED:
@@ -191,9 +182,9 @@ class PartitionQueue:
         return sequence
 
 
-def _reason(batch: ProducerBatch, error: WarmlogError, earlier: Sequence[ProducerBatch]) -> WarmlogError:
+def _reason(batch: ProducerBatch, error: errors.WarmlogError, earlier: Sequence[ProducerBatch]) -> errors.WarmlogError:
     """Why `batch` is not in the log yet. If it is out of order, the reason of the first of the `earlier` batches."""
-    if not isinstance(error, OutOfOrderSequence):
+    if not isinstance(error, errors.OutOfOrderSequence):
         return error
     first = min(earlier, key=_by_order, default=batch)
     return first.last_error or batch.last_error or error
@@ -287,7 +278,7 @@ class TopicQueues:
         """The queue of `partition`, or else of the key, or else the sticky one of records without a key."""
         if partition is not None:
             if not 0 <= partition < len(self.queues):
-                raise UnknownTopicOrPartition(
+                raise errors.UnknownTopicOrPartition(
                     f"topic {self.name!r} has {partition_range(len(self.queues))}, not {partition}"
                 )
             return self.queues[partition]

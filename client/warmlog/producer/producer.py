@@ -15,11 +15,15 @@ from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from warmlog.errors import ClientClosed, ClientError, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import DrainFlag
+from warmlog.producer.arrow_columns import ArrowArray, ArrowStream
+from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
 from warmlog.producer.frame_records import FrameRows, send_rows
-from warmlog.producer.intake.arrow_columns import ArrowArray, ArrowStream
-from warmlog.producer.intake.bulk_records import BulkRecords
-from warmlog.producer.intake.record_input import (
+from warmlog.producer.options import Expired, ProducerOptions, parse_acks
+from warmlog.producer.partition_queue import TopicQueues
+from warmlog.producer.producer_batch import NO_BATCH, NS_PER_MS
+from warmlog.producer.producer_core import ProducerCore
+from warmlog.producer.record_input import (
     RECORD_OVERHEAD_BYTES,
     Bytes,
     Headers,
@@ -28,10 +32,6 @@ from warmlog.producer.intake.record_input import (
     as_partition,
     serialized,
 )
-from warmlog.producer.options import Expired, ProducerOptions, parse_acks
-from warmlog.producer.partition_queue import TopicQueues
-from warmlog.producer.producer_batch import NO_BATCH, NS_PER_MS
-from warmlog.producer.producer_core import ProducerCore
 from warmlog.producer.transaction import ABORT_S, Transaction, TransactionalId
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL

@@ -10,7 +10,7 @@ from typing import Any
 
 from warmlog.errors import WarmlogError
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadata
-from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES, Header
+from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES, Header
 from warmlog_protocol.batch import NO_PRODUCER_ID, NO_SEQUENCE, Piece, encode_batch, restamp_producer
 from warmlog_protocol.codec.compression import Codec
 

@@ -8,12 +8,12 @@ from threading import get_ident
 
 from warmlog.errors import ClientClosed, ClientError, MessageTooLarge, WarmlogError, WrongEventLoop
 from warmlog.producer.accumulator import Accumulator
+from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import RecordMetadataRanges
-from warmlog.producer.intake.bulk_records import BulkRecords
-from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES, chosen_partition
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import TopicQueues
 from warmlog.producer.producer_batch import ProducerBatch, encode_rows
+from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES, chosen_partition
 from warmlog.producer.sender import Sender
 from warmlog.producer.transaction import TransactionalId
 from warmlog_protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse

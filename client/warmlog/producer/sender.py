@@ -13,34 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from warmlog.errors import (
-    ApiError,
-    AuthorizationFailed,
-    BrokerUnavailable,
-    ClientClosed,
-    ClientError,
-    DeliveryTimeout,
-    MessageTooLarge,
-    OutOfOrderSequence,
-    RemoteProtocolError,
-    UnknownTopicOrPartition,
-    WarmlogError,
-    error_from_code,
-)
+from warmlog import errors
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import PartitionQueue, Verdict
 from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import Piece
-from warmlog_protocol.messages import (
-    ACKS_NONE,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    ProducedPartition,
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
-)
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import Connection
@@ -89,7 +68,7 @@ class Sender:
         Without `is_stopping` it is the end of the event loop that cancels: asyncio.run cancels all tasks and waits for
         them. Then what is buffered is sent first, for at most LAST_SEND_S.
         """
-        error: WarmlogError = ClientClosed("the producer was stopped before this was acknowledged")
+        error: errors.WarmlogError = errors.ClientClosed("the producer was stopped before this was acknowledged")
         try:
             while True:
                 await self._turn()
@@ -99,7 +78,7 @@ class Sender:
             raise
         except Exception as bug:  # of ours
             _log.exception("the producer's sender failed")
-            error = ClientError(f"the producer's sender failed: {bug!r}")
+            error = errors.ClientError(f"the producer's sender failed: {bug!r}")
         finally:
             self.has_ended = self._accumulator.drain_flag.is_set = True
             self.fail_all(error)
@@ -131,7 +110,7 @@ class Sender:
             if lost := self._accumulator.describe_pending():
                 _log.warning("the event loop ended before the producer was closed: %s", lost)
 
-    def fail_all(self, error: WarmlogError) -> None:
+    def fail_all(self, error: errors.WarmlogError) -> None:
         """Give up every batch, and every record that waits for its topic."""
         for topic in self._accumulator.topics.values():
             self._accumulator.refuse_waiting(topic, error)
@@ -190,7 +169,7 @@ class Sender:
         """Look for the leader again, or give up if the topic was deleted, or recreated without this partition."""
         topic_error = self._cluster.topic_error(queue.topic)
         error = topic_error or self._cluster.no_leader(queue.topic, queue.partition)
-        if topic_error is None and not isinstance(error, UnknownTopicOrPartition):
+        if topic_error is None and not isinstance(error, errors.UnknownTopicOrPartition):
             self._cluster.failed(queue.topic, queue.partition, error)
             self._cluster.refresh_soon([queue.topic])
             return
@@ -209,8 +188,10 @@ class Sender:
             self._accumulator.ready[queue] = None  # last, so that the next request serves the others
             try:
                 queue.mark_sent(batch, self._options.codec)
-            except (TypeError, ValueError, WarmlogError) as error:
-                batch.fail(error if isinstance(error, WarmlogError) else ClientError(f"cannot encode: {error}"))
+            except (TypeError, ValueError, errors.WarmlogError) as error:
+                batch.fail(
+                    error if isinstance(error, errors.WarmlogError) else errors.ClientError(f"cannot encode: {error}")
+                )
                 self._accumulator.release(batch)
             else:
                 taken.append((queue, batch))
@@ -223,17 +204,17 @@ class Sender:
         on_response = partial(self._on_response, connection, taken)
         self._in_flight[connection] += 1
         try:
-            connection.request(request, payload, None if acks == ACKS_NONE else on_response)
-        except WarmlogError as error:
+            connection.request(request, payload, None if acks == m.ACKS_NONE else on_response)
+        except errors.WarmlogError as error:
             on_response(error)
             return
-        if acks == ACKS_NONE:
+        if acks == m.ACKS_NONE:
             on_response(None)
 
     # --- responses --------------------------------------------------------------------------------------------------
 
     def _on_response(
-        self, connection: Connection, sent: list[Sending], result: ReceivedResponse | WarmlogError | None
+        self, connection: Connection, sent: list[Sending], result: ReceivedResponse | errors.WarmlogError | None
     ) -> None:
         self._in_flight[connection] -= 1
         if not self._in_flight[connection]:
@@ -243,20 +224,20 @@ class Sender:
                 continue
             self._accumulator.ready[queue] = None
             judged = queue.judge(batch, outcome)
-            if not isinstance(outcome, WarmlogError):
+            if not isinstance(outcome, errors.WarmlogError):
                 self._cluster.worked(queue.topic, queue.partition)
                 batch.complete(outcome.base_offset, outcome.log_append_time_ms)
             elif judged is Verdict.DELIVERED:
                 batch.complete(-1, -1)
             elif judged is Verdict.FAILED:
                 batch.fail(outcome)
-                if isinstance(outcome, MessageTooLarge):
+                if isinstance(outcome, errors.MessageTooLarge):
                     self._on_old_metadata()  # the limit is smaller now
             else:
-                if not isinstance(outcome, OutOfOrderSequence):  # that only waits for the batches before it
+                if not isinstance(outcome, errors.OutOfOrderSequence):  # that only waits for the batches before it
                     self._cluster.failed(batch.topic, batch.partition, outcome)
                     self._cluster.refresh_soon([queue.topic])
-                    if not isinstance(outcome, BrokerUnavailable):
+                    if not isinstance(outcome, errors.BrokerUnavailable):
                         pause_ms = backoff_ms(batch.attempts, self._cluster.options, random.random())  # noqa: S311
                         queue.paused_until = self._loop.time() + pause_ms / 1000
                 continue
@@ -268,7 +249,7 @@ class Sender:
     def _expire(self, batch: ProducerBatch) -> None:
         """Give up a batch whose delivery timeout is over, with the last known reason."""
         queue = self._accumulator.incomplete[batch]
-        reason: WarmlogError | str | None = None
+        reason: errors.WarmlogError | str | None = None
         link = self._cluster.leader(queue.topic, queue.partition)
         if batch.last_error is not None:
             reason = f"last error: {batch.last_error}"
@@ -276,14 +257,14 @@ class Sender:
             reason = self._cluster.no_leader(queue.topic, queue.partition)
         elif link.connection is None:
             reason = link.last_error
-        error = DeliveryTimeout(
+        error = errors.DeliveryTimeout(
             f"{batch.count or len(batch.values)} records for {batch.topic}-{batch.partition} were not acknowledged "
             f"within delivery_timeout_ms={self._options.delivery_timeout_ms}"
             + (f"; {reason}" if reason is not None else "")
         )
         self._give_up(queue, batch, error)
 
-    def _give_up(self, queue: PartitionQueue, batch: ProducerBatch, error: WarmlogError) -> None:
+    def _give_up(self, queue: PartitionQueue, batch: ProducerBatch, error: errors.WarmlogError) -> None:
         if batch is queue.open:
             self._accumulator.close_batch(queue, batch)
         queue.give_up(batch)
@@ -307,20 +288,20 @@ class Sender:
     async def _initialise(self) -> None:
         """Request the first producer id, or its next epoch."""
         try:
-            request = InitProducerIdRequest(None, 60_000, *self.producer)
+            request = m.InitProducerIdRequest(None, 60_000, *self.producer)
             try:
-                given = await self._cluster.call(request, InitProducerIdResponse)
-            except AuthorizationFailed:
+                given = await self._cluster.call(request, m.InitProducerIdResponse)
+            except errors.AuthorizationFailed:
                 raise
-            except ApiError:
-                given = await self._cluster.call(InitProducerIdRequest(), InitProducerIdResponse)
+            except errors.ApiError:
+                given = await self._cluster.call(m.InitProducerIdRequest(), m.InitProducerIdResponse)
             self.producer = (given.producer_id, given.producer_epoch)
-        except AuthorizationFailed as error:
+        except errors.AuthorizationFailed as error:
             for batch, queue in list(self._accumulator.incomplete.items()):
                 if queue.awaits_producer:
                     self._give_up(queue, batch, error)
                     self._accumulator.ready.pop(queue, None)
-        except WarmlogError as error:
+        except errors.WarmlogError as error:
             _log.warning("no producer id: %s; trying again", error)
             await asyncio.sleep(self._cluster.options.retry_backoff_max_ms / 1000)
         finally:
@@ -343,31 +324,31 @@ def fitting(ready: Iterable[Sending]) -> Iterator[Sending]:
 
 def produce_request(
     batches: Sequence[Sending], acks: int, timeout_ms: int, transactional_id: str | None = None
-) -> tuple[ProduceRequest, list[Piece]]:
+) -> tuple[m.ProduceRequest, list[Piece]]:
     """A request of these encoded batches, and its payload."""
-    parts: list[ProducePartition] = []
+    parts: list[m.ProducePartition] = []
     payload: list[Piece] = []
     for queue, batch in batches:
-        parts.append(ProducePartition(queue.topic, queue.partition, batch.wire_bytes))
+        parts.append(m.ProducePartition(queue.topic, queue.partition, batch.wire_bytes))
         payload += batch.pieces
-    return ProduceRequest(acks, timeout_ms, parts, transactional_id), payload
+    return m.ProduceRequest(acks, timeout_ms, parts, transactional_id), payload
 
 
 def outcomes(
-    batches: Sequence[Sending], result: ReceivedResponse | WarmlogError | None
-) -> list[ProducedPartition | WarmlogError]:
+    batches: Sequence[Sending], result: ReceivedResponse | errors.WarmlogError | None
+) -> list[m.ProducedPartition | errors.WarmlogError]:
     """The outcome of each batch of a request. `result` is None for acks=0: sent, and nothing more is known."""
     if result is None:
-        return [ProducedPartition(queue.topic, queue.partition, 0) for queue, _ in batches]
-    response = result if isinstance(result, WarmlogError) else result.result
-    if isinstance(response, ApiError | WarmlogError):
+        return [m.ProducedPartition(queue.topic, queue.partition, 0) for queue, _ in batches]
+    response = result if isinstance(result, errors.WarmlogError) else result.result
+    if isinstance(response, errors.ApiError | errors.WarmlogError):
         return [response] * len(batches)
-    assert isinstance(response, ProduceResponse)
+    assert isinstance(response, m.ProduceResponse)
     if len(response.partitions) != len(batches):
         found = len(response.partitions)
-        return [RemoteProtocolError(f"{len(batches)} batches sent, the response has {found}")] * len(batches)
+        return [errors.RemoteProtocolError(f"{len(batches)} batches sent, the response has {found}")] * len(batches)
     return [
-        error_from_code(produced.error_code, f"{produced.topic}-{produced.partition}: {produced.error_message}")
+        errors.error_from_code(produced.error_code, f"{produced.topic}-{produced.partition}: {produced.error_message}")
         if produced.error_code
         else produced
         for produced in response.partitions

@@ -7,28 +7,11 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
-from warmlog.errors import (
-    ApiError,
-    BrokerUnavailable,
-    ClientClosed,
-    ClientError,
-    ProducerFenced,
-    TransactionAborted,
-    WarmlogError,
-    may_pass,
-)
+from warmlog import errors
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.sender import Sender
-from warmlog_protocol.messages import (
-    EndTransactionRequest,
-    EndTransactionResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    TxnOffsetCommitRequest,
-)
+from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Cluster, is_interruption
 
 W = TypeVar("W")
@@ -62,7 +45,7 @@ class TransactionalId:
         self._accumulator = accumulator
         self._sender = sender
         self._flush = flush
-        self._fenced: ProducerFenced | None = None
+        self._fenced: errors.ProducerFenced | None = None
         self._adding = asyncio.Lock()
         """Offsets are added one after another, and numbered, so that a repeated request cannot undo a later one."""
         self._added = 0
@@ -80,10 +63,10 @@ class TransactionalId:
 
     async def initialise(self) -> None:
         """Become the producer of the transactional id, and fence the one before. Raises ProducerFenced."""
-        request = InitProducerIdRequest(self._id, self._timeout_ms, *self._sender.producer)
+        request = m.InitProducerIdRequest(self._id, self._timeout_ms, *self._sender.producer)
         try:
-            given = await self._cluster.call(request, InitProducerIdResponse)
-        except ProducerFenced as error:
+            given = await self._cluster.call(request, m.InitProducerIdResponse)
+        except errors.ProducerFenced as error:
             self._fenced = error
             raise
         self._continue_as(given.producer_id, given.producer_epoch)
@@ -91,9 +74,9 @@ class TransactionalId:
     async def begin(self) -> None:
         """Begin a transaction. Raises ProducerFenced if another producer uses the transactional id."""
         if self._fenced is not None:
-            raise ProducerFenced(str(self._fenced))
+            raise errors.ProducerFenced(str(self._fenced))
         if self.is_open:
-            raise ClientError("a transaction of this producer is open: one ends before the next begins")
+            raise errors.ClientError("a transaction of this producer is open: one ends before the next begins")
         self.is_open = True
         self.stop()
         try:
@@ -101,7 +84,7 @@ class TransactionalId:
                 await self.initialise()
         except BaseException as error:
             self.is_open = False
-            if isinstance(error, (WarmlogError, asyncio.CancelledError)):
+            if isinstance(error, (errors.WarmlogError, asyncio.CancelledError)):
                 self._settle_later()
             raise
         self._sender.has_sent = False
@@ -128,14 +111,14 @@ class TransactionalId:
     async def abort(self, timeout_s: float = ABORT_S) -> None:
         """Discard what is not sent and abort. What goes wrong is logged: `_settle` or the next transaction aborts."""
         self.takes_records = False
-        error = TransactionAborted("the transaction was aborted")
+        error = errors.TransactionAborted("the transaction was aborted")
         self._sender.fail_all(error)
         self._accumulator.take_unseen_error()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._end(commits=False)
-        except (WarmlogError, TimeoutError) as problem:
-            if not isinstance(problem, ProducerFenced):
+        except (errors.WarmlogError, TimeoutError) as problem:
+            if not isinstance(problem, errors.ProducerFenced):
                 why = problem if str(problem) else f"no response within {timeout_s:g} s"
                 _log.warning("transactional id %r: the abort is repeated until it is closed: %s", self._id, why)
         finally:
@@ -152,17 +135,21 @@ class TransactionalId:
 
     def doom(self, error: BaseException) -> None:
         """Have the transaction aborted at its end, because of `error`."""
-        reason = error if isinstance(error, WarmlogError) else TransactionAborted(f"offsets were not added: {error!r}")
+        reason = (
+            error
+            if isinstance(error, errors.WarmlogError)
+            else errors.TransactionAborted(f"offsets were not added: {error!r}")
+        )
         self._accumulator.first_error = self._accumulator.first_error or reason
 
-    async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    async def add_offsets(self, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse:
         """Make offsets part of the open transaction."""
         self._check_not_closed()
         self._sender.has_sent = True
         producer = self._sender.producer  # of this transaction: the next one may be open after the wait
         async with self._adding:
             self._added += 1
-            added = TxnOffsetCommitRequest(
+            added = m.TxnOffsetCommitRequest(
                 self._id,
                 *producer,
                 request.group,
@@ -172,25 +159,25 @@ class TransactionalId:
                 request.instance_id,
                 self._added,
             )
-            return await self._cluster.call(added, OffsetCommitResponse)
+            return await self._cluster.call(added, m.OffsetCommitResponse)
 
     def _check_not_closed(self) -> None:
         """Raise ClientClosed if the producer was closed within the transaction, which has aborted it."""
         if not self.takes_records:
-            raise ClientClosed("the producer was closed within the transaction, which is aborted")
+            raise errors.ClientClosed("the producer was closed within the transaction, which is aborted")
 
     async def _end(self, *, commits: bool) -> None:
         if not self._sender.has_sent:
             self._accumulator.first_error = None
             return
-        request = EndTransactionRequest(self._id, *self._sender.producer, commits)
+        request = m.EndTransactionRequest(self._id, *self._sender.producer, commits)
         self._must_initialise = True
         try:
-            following = await self._cluster.call(request, EndTransactionResponse)
-        except ProducerFenced as error:
+            following = await self._cluster.call(request, m.EndTransactionResponse)
+        except errors.ProducerFenced as error:
             self._fenced = error
             raise
-        except (WarmlogError, asyncio.CancelledError):
+        except (errors.WarmlogError, asyncio.CancelledError):
             self._settle_later()
             raise
         self._continue_as(following.producer_id, following.producer_epoch)
@@ -209,11 +196,11 @@ class TransactionalId:
         while True:
             try:
                 await self.initialise()
-            except (BrokerUnavailable, ApiError) as error:
-                if may_pass(error):
+            except (errors.BrokerUnavailable, errors.ApiError) as error:
+                if errors.may_pass(error):
                     await asyncio.sleep(RETRY_S)
                     continue
-            except WarmlogError:
+            except errors.WarmlogError:
                 pass
             return
 
@@ -259,10 +246,10 @@ class Transaction:
         if self._is_open:
             self._transactional_id.doom(error)
 
-    async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse:
+    async def add_offsets(self, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse:
         """As `OffsetTransaction`, for `commit_offsets`. ClientError after the end of the block."""
         if not self._is_open:
-            raise ClientError("this transaction has ended, or has not begun")
+            raise errors.ClientError("this transaction has ended, or has not begun")
         return await self._transactional_id.add_offsets(request)
 
     async def __aenter__(self) -> Self:

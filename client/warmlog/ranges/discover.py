@@ -11,19 +11,8 @@ from warmlog.errors import (
     UnsupportedVersion,
 )
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, did_you_mean
-from warmlog_protocol.messages import (
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
-    NO_LEADER_EPOCH,
-    FindSplitsPartition,
-    FindSplitsRequest,
-    FindSplitsResponse,
-    FoundSplit,
-    FoundSplits,
-    IsolationLevel,
-    Message,
-)
 from warmlog_transport.cluster import Cluster, Topic
 from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders
@@ -33,7 +22,7 @@ from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition
 
 T = TypeVar("T")
-R = TypeVar("R", bound=Message)
+R = TypeVar("R", bound=m.Message)
 
 SPLITS_TIMEOUT_MS = 60_000
 """The broker looks into an index for each segment of a range."""
@@ -53,7 +42,7 @@ class Discovery:
         bootstrap: Sequence[str],
         options: ConnectionOptions | None = None,
         *,
-        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+        isolation: m.IsolationLevel = m.IsolationLevel.READ_UNCOMMITTED,
     ) -> None:
         """`isolation` determines the latest offset."""
         options = options or ConnectionOptions(client_name="warmlog-spark")
@@ -74,7 +63,7 @@ class Discovery:
         """Close the connections and end the thread."""
         self._opened.close()
 
-    def call(self, message: Message, expected: type[R]) -> R:
+    def call(self, message: m.Message, expected: type[R]) -> R:
         """Return the response of any broker."""
         return self._ask(lambda cluster: cluster.call(message, expected))
 
@@ -109,11 +98,11 @@ class Discovery:
             for each in topic.partitions
             if includes((name, each.partition))
         ]
-        earliest = self._list(dict.fromkeys(partitions, EARLIEST_TIMESTAMP), self._isolation)
-        ends = dict.fromkeys(partitions, LATEST_TIMESTAMP)
+        earliest = self._list(dict.fromkeys(partitions, m.EARLIEST_TIMESTAMP), self._isolation)
+        ends = dict.fromkeys(partitions, m.LATEST_TIMESTAMP)
         latest = self._list(ends, self._isolation)
-        is_committed_only = self._isolation is IsolationLevel.READ_COMMITTED
-        high_watermarks = self._list(ends, IsolationLevel.READ_UNCOMMITTED) if is_committed_only else {}
+        is_committed_only = self._isolation is m.IsolationLevel.READ_COMMITTED
+        high_watermarks = self._list(ends, m.IsolationLevel.READ_UNCOMMITTED) if is_committed_only else {}
         return [
             PartitionOffsets(
                 topic=topic,
@@ -143,7 +132,7 @@ class Discovery:
 
     def splits(
         self, ranges: Sequence[OffsetRange], target_bytes: int, *, max_scan_ms: int = 0
-    ) -> list[list[FoundSplit]]:
+    ) -> list[list[m.FoundSplit]]:
         """Return where each range can be split between batches, about every `target_bytes`; see FindSplits.
 
         There is one range for each partition. Splits are further apart if one response cannot hold them all.
@@ -152,20 +141,20 @@ class Discovery:
         """
         asked = {planned.tp: planned for planned in ranges if planned.span}
 
-        async def look_up(cluster: Cluster) -> dict[TopicPartition, FoundSplits | ApiError]:
-            async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[FoundSplits]:
+        async def look_up(cluster: Cluster) -> dict[TopicPartition, m.FoundSplits | ApiError]:
+            async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[m.FoundSplits]:
                 own = [asked[tp] for tp in partitions]
                 try:
                     return await _splits(link, own, target_bytes, max_scan_ms)
                 except UnsupportedVersion:
-                    return [FoundSplits(*tp, 0, "", []) for tp in partitions]
+                    return [m.FoundSplits(*tp, 0, "", []) for tp in partitions]
 
             return await ask_leaders(cluster, asked, ask)
 
         found = self._ask(look_up) if asked else {}
         return [_result(planned, found[planned.tp]).splits if planned.span else [] for planned in ranges]
 
-    def _list(self, times: Mapping[TopicPartition, int], isolation: IsolationLevel) -> dict[TopicPartition, OffsetAt]:
+    def _list(self, times: Mapping[TopicPartition, int], isolation: m.IsolationLevel) -> dict[TopicPartition, OffsetAt]:
         return self._ask(lambda cluster: list_offsets(cluster, times, isolation=isolation)) if times else {}
 
     def _ask(self, question: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
@@ -181,14 +170,14 @@ class Discovery:
 
 async def _splits(
     link: BrokerLink, ranges: list[OffsetRange], target_bytes: int, max_scan_ms: int
-) -> list[FoundSplits]:
+) -> list[m.FoundSplits]:
     """Return the splits of ranges with one leader. If they exceed a response: of each half of them, half as finely."""
-    wanted = [FindSplitsPartition(*each.tp, each.start, each.end, each.topic_id or None) for each in ranges]
-    request = FindSplitsRequest(wanted, target_bytes, max_scan_ms)
+    wanted = [m.FindSplitsPartition(*each.tp, each.start, each.end, each.topic_id or None) for each in ranges]
+    request = m.FindSplitsRequest(wanted, target_bytes, max_scan_ms)
     timeout_ms = max_scan_ms + SPLITS_TIMEOUT_MS
     try:
         connection = await link.connected()
-        return (await connection.call(request, FindSplitsResponse, timeout_ms=timeout_ms)).partitions
+        return (await connection.call(request, m.FindSplitsResponse, timeout_ms=timeout_ms)).partitions
     except InvalidRequest:
         middle = len(ranges) // 2
         if middle == 0:  # the splits of one range always fit
@@ -216,8 +205,8 @@ def find_cuts(
 
     Asks about partitions that have another leader epoch now.
     """
-    known = {state.tp: epochs.get(state.tp, NO_LEADER_EPOCH) for state in states if state.tp in read_to}
+    known = {state.tp: epochs.get(state.tp, m.NO_LEADER_EPOCH) for state in states if state.tp in read_to}
     now = {state.tp: state.leader_epoch for state in states}
-    changed = {key: epoch for key, epoch in known.items() if epoch not in (NO_LEADER_EPOCH, now[key])}
+    changed = {key: epoch for key, epoch in known.items() if epoch not in (m.NO_LEADER_EPOCH, now[key])}
     ends = discovery.epoch_ends(changed) if changed else {}
     return {key: end for key, end in ends.items() if end < read_to[key]}

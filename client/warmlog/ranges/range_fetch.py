@@ -10,36 +10,15 @@ and what to do.
 import asyncio
 import logging
 
-from warmlog.errors import (
-    ApiError,
-    BrokerUnavailable,
-    CorruptBatch,
-    LogTruncated,
-    OffsetOutOfRange,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-    UnreadableBatch,
-    WarmlogError,
-    error_from_code,
-)
+from warmlog import errors
 from warmlog.ranges.fetch_window import Fetch, FetchWindow
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog.ranges.resolve import REMOVED, Loss
 from warmlog.records.fetched import FetchedBatches, error_in, first_header, is_intact
 from warmlog.records.verdict import Action, Policy, decide
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import HEADER_BYTES, read_header
-from warmlog_protocol.messages import (
-    EARLIEST_TIMESTAMP,
-    NO_LEADER_EPOCH,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-)
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.connection import Connection, response_in
@@ -60,13 +39,13 @@ class RangeFetch:
         self._settings = settings
         self._policy = Policy.RANGE_RAISES if settings.fails_on_data_loss else Policy.RANGE_SKIPS
         self._window = FetchWindow(start, planned.end, in_flight=settings.in_flight, fetch_bytes=settings.fetch_bytes)
-        self._epoch = planned.start_epoch if start == planned.start else NO_LEADER_EPOCH
+        self._epoch = planned.start_epoch if start == planned.start else m.NO_LEADER_EPOCH
         """Of the batch before the position, -1 while unknown."""
         self._broker = planned.leader
         """HOST:PORT of the last known leader."""
         self._connection: Connection | None = None
-        self._in_flight: dict[int, asyncio.Future[ReceivedResponse | WarmlogError]] = {}
-        self._damage: CorruptBatch | None = None
+        self._in_flight: dict[int, asyncio.Future[ReceivedResponse | errors.WarmlogError]] = {}
+        self._damage: errors.CorruptBatch | None = None
         """Why the batch at the position, which has arrived, cannot be trusted."""
         self._log_start_offset = -1
         """When the position was last out of range."""
@@ -86,13 +65,13 @@ class RangeFetch:
                 if self._damage is not None:
                     raise self._damage
                 found: FetchedBatches | Loss | None = await self._receive()
-            except (BrokerUnavailable, ApiError) as error:
+            except (errors.BrokerUnavailable, errors.ApiError) as error:
                 found = await self._judge(error, self._window.position)
             if found is not None:
                 return found
         return None
 
-    async def failed(self, error: ApiError, position: int, epoch: int) -> Loss | None:
+    async def failed(self, error: errors.ApiError, position: int, epoch: int) -> Loss | None:
         """Return what is lost because of `error` in the batch at `position`; None if it is fetched again.
 
         Raises the error if it is one. `epoch` is of the batch before.
@@ -118,7 +97,7 @@ class RangeFetch:
         if fetched.error_code:
             raise await self._error_in(connection, fetched)
         if fetched.diverging is not None:
-            raise LogTruncated(*self._range.tp, position, fetched.diverging.end_offset)
+            raise errors.LogTruncated(*self._range.tp, position, fetched.diverging.end_offset)
         if not window.accepts(fetch, read_header(payload).base_offset if len(payload) >= HEADER_BYTES else None):
             return None
         batches = FetchedBatches(fetched, payload, fetch.start, self._epoch)
@@ -126,7 +105,7 @@ class RangeFetch:
             window.advance(batches.next_offset)
             self._epoch = batches.next_epoch
         elif fetch.start == position and batches.error is None:
-            raise BrokerUnavailable(f"it sent nothing; its high watermark is {fetched.high_watermark}")
+            raise errors.BrokerUnavailable(f"it sent nothing; its high watermark is {fetched.high_watermark}")
         window.learn(batches.headers())
         self._damage = batches.error
         if self._damage is None:
@@ -139,8 +118,8 @@ class RangeFetch:
         if not self._is_leader_known or self._cluster.leader(topic, partition) is None:
             try:
                 await self._cluster.topics([topic], timeout_ms=int(self._current_retries().left_s * 1000))
-            except UnknownTopicOrPartition as error:
-                raise UnknownTopicId(str(error)) from None  # what has the name later is another topic
+            except errors.UnknownTopicOrPartition as error:
+                raise errors.UnknownTopicId(str(error)) from None  # what has the name later is another topic
             self._is_leader_known = True
         link = self._cluster.leader(topic, partition)
         if link is None:
@@ -155,33 +134,33 @@ class RangeFetch:
         for fetch in self._window.to_send():
             self._in_flight[fetch.start] = connection.requested(self._request(fetch))
 
-    def _request(self, fetch: Fetch) -> FetchRequest:
-        wanted = FetchPartition(
+    def _request(self, fetch: Fetch) -> m.FetchRequest:
+        wanted = m.FetchPartition(
             *self._range.tp,
             fetch.start,
             fetch.max_bytes,
             topic_id=self._range.topic_id or None,
-            last_fetched_epoch=self._epoch if fetch.start == self._window.position else NO_LEADER_EPOCH,
+            last_fetched_epoch=self._epoch if fetch.start == self._window.position else m.NO_LEADER_EPOCH,
         )
         settings = self._settings
-        return FetchRequest(
+        return m.FetchRequest(
             settings.max_wait_ms, 1, fetch.max_bytes, [wanted], isolation=settings.isolation, skips_gaps=True
         )
 
     # --- errors -----------------------------------------------------------------------------------------------------
 
-    async def _error_in(self, connection: Connection, fetched: FetchedPartition) -> ApiError:
+    async def _error_in(self, connection: Connection, fetched: m.FetchedPartition) -> errors.ApiError:
         """Return the partition's error. For OffsetOutOfRange, look up where the log starts; raises if that fails."""
         error = error_in(fetched, self._window.position)
-        if isinstance(error, OffsetOutOfRange):
-            request = ListOffsetsRequest([ListOffsetsPartition(*self._range.tp, EARLIEST_TIMESTAMP)])
-            (listed,) = (await connection.call(request, ListOffsetsResponse)).partitions
+        if isinstance(error, errors.OffsetOutOfRange):
+            request = m.ListOffsetsRequest([m.ListOffsetsPartition(*self._range.tp, m.EARLIEST_TIMESTAMP)])
+            (listed,) = (await connection.call(request, m.ListOffsetsResponse)).partitions
             if listed.error_code:
-                raise error_from_code(listed.error_code, listed.error_message)
+                raise errors.error_from_code(listed.error_code, listed.error_message)
             self._log_start_offset = listed.offset
         return error
 
-    async def _locate(self, error: CorruptBatch) -> ApiError:
+    async def _locate(self, error: errors.CorruptBatch) -> errors.ApiError:
         """Return `error` with the offset to continue at, if the batch stored at the position is its cause."""
         position = self._window.position
         connection = self._connection = await self._connect()
@@ -191,18 +170,18 @@ class RangeFetch:
         first = first_header(fetched, payload, position)
         if first is None or not first.base_offset <= position < first.next_offset or is_intact(first, payload):
             return error
-        return UnreadableBatch(str(error), *self._range.tp, position, first.next_offset)
+        return errors.UnreadableBatch(str(error), *self._range.tp, position, first.next_offset)
 
-    async def _judge(self, error: BrokerUnavailable | ApiError, position: int) -> Loss | None:
+    async def _judge(self, error: errors.BrokerUnavailable | errors.ApiError, position: int) -> Loss | None:
         """Carry out the verdict on `error`: raise it, return what is skipped, or pause and return None."""
         window = self._window
         window.restart(position)
         self._in_flight.clear()
         self._damage = None
-        if isinstance(error, CorruptBatch) and not isinstance(error, UnreadableBatch):
+        if isinstance(error, errors.CorruptBatch) and not isinstance(error, errors.UnreadableBatch):
             try:
                 error = await self._locate(error)
-            except (BrokerUnavailable, ApiError) as failure:
+            except (errors.BrokerUnavailable, errors.ApiError) as failure:
                 error = failure
         action, next_offset = decide(
             error, self._policy, position=position, end=window.end, log_start_offset=self._log_start_offset
@@ -216,12 +195,12 @@ class RangeFetch:
             return None
         lost = Loss(*self._range.tp, position, next_offset, self._reason(error))
         if action is Action.RAISE:
-            if isinstance(error, OffsetOutOfRange) and not isinstance(error, LogTruncated):
-                reason = OffsetOutOfRange(f"offsets {lost.start} to {lost.end - 1} are {lost.reason}")
+            if isinstance(error, errors.OffsetOutOfRange) and not isinstance(error, errors.LogTruncated):
+                reason = errors.OffsetOutOfRange(f"offsets {lost.start} to {lost.end - 1} are {lost.reason}")
                 raise self._in_words(reason) from error
             raise self._in_words(error) from error
         window.restart(next_offset)
-        self._epoch = NO_LEADER_EPOCH
+        self._epoch = m.NO_LEADER_EPOCH
         return lost
 
     def _current_retries(self) -> Retries:
@@ -231,12 +210,12 @@ class RangeFetch:
             self._retries = Retries(self._settings.connection, self._settings.deadline_s)
         return self._retries
 
-    def _reason(self, error: WarmlogError) -> str:
+    def _reason(self, error: errors.WarmlogError) -> str:
         """Why offsets are lost."""
         start = self._log_start_offset
-        if isinstance(error, UnreadableBatch):
+        if isinstance(error, errors.UnreadableBatch):
             return f"unreadable: {error.reason}"
-        if isinstance(error, LogTruncated):
+        if isinstance(error, errors.LogTruncated):
             return f"gone: {error}"
         if isinstance(error, TOPIC_IS_GONE):
             return f"{_RECREATED} ({error})"
@@ -244,28 +223,28 @@ class RangeFetch:
             return f"gone, the log starts at {start} now: {REMOVED} after these ranges were planned"
         return f"not there any more: {error}"
 
-    def _in_words(self, error: WarmlogError, remedy: str = "") -> WarmlogError:
+    def _in_words(self, error: errors.WarmlogError, remedy: str = "") -> errors.WarmlogError:
         """Return `error` with the range, the position, the broker and what to do."""
         remedy = remedy or self._remedy(error)
         line = f"{self._range}, stopped at {self._window.position}, broker {self._broker}: {error}"
         line = f"{line}; {remedy}" if remedy else line
-        if isinstance(error, (LogTruncated, UnreadableBatch)):
+        if isinstance(error, (errors.LogTruncated, errors.UnreadableBatch)):
             return error.reworded(line)
         return type(error)(line)
 
-    def _remedy(self, error: WarmlogError) -> str:
+    def _remedy(self, error: errors.WarmlogError) -> str:
         remedies = self._settings.remedies
         if isinstance(error, TOPIC_IS_GONE):
             return f"{_RECREATED}: {remedies.when_recreated}"
-        if isinstance(error, LogTruncated):
+        if isinstance(error, errors.LogTruncated):
             return remedies.when_cut
-        if isinstance(error, OffsetOutOfRange):
+        if isinstance(error, errors.OffsetOutOfRange):
             return remedies.when_lost
-        return remedies.when_damaged if isinstance(error, CorruptBatch) else ""
+        return remedies.when_damaged if isinstance(error, errors.CorruptBatch) else ""
 
 
-def _fetched(result: ReceivedResponse | WarmlogError) -> tuple[FetchedPartition, memoryview]:
+def _fetched(result: ReceivedResponse | errors.WarmlogError) -> tuple[m.FetchedPartition, memoryview]:
     """Return the partition's part of a Fetch response and its batches, or raise the error in their place."""
     response = response_in(result)
-    assert isinstance(response.result, FetchResponse)
+    assert isinstance(response.result, m.FetchResponse)
     return response.result.partitions[0], response.payload

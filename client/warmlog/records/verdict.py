@@ -6,18 +6,7 @@ Pure: error, position and policy in, a `Decision` out. `ConsumerCore`, its fetch
 from enum import Enum, auto
 from typing import NamedTuple
 
-from warmlog.errors import (
-    ApiError,
-    BrokerUnavailable,
-    CorruptBatch,
-    InconsistentTopicId,
-    LogTruncated,
-    OffsetOutOfRange,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-    UnreadableBatch,
-    WarmlogError,
-)
+from warmlog import errors
 
 MAX_OFFSET = (1 << 63) - 1
 
@@ -61,15 +50,15 @@ _RETRY, _RAISE, _SKIP, _RESET = Action.RETRY, Action.RAISE, Action.SKIP, Action.
 _LOCATE, _ONCE = Action.LOCATE, Action.RAISE_ONCE
 
 # The first class that fits, and its action for each Policy in order. Any other error is final unless it is retriable.
-_ACTIONS: tuple[tuple[type[WarmlogError], tuple[Action, ...]], ...] = (
-    (UnreadableBatch, (_ONCE, _ONCE, _ONCE, _RAISE, _SKIP)),  # up to a known offset
-    (CorruptBatch, (_LOCATE, _LOCATE, _LOCATE, _RAISE, _RAISE)),  # a range reader has tried to locate it before
-    (LogTruncated, (_RAISE, _SKIP, _SKIP, _RAISE, _SKIP)),
-    (OffsetOutOfRange, (_RAISE, _RESET, _RESET, _RAISE, _SKIP)),
-    (InconsistentTopicId, (_RAISE, _RESET, _RAISE, _RAISE, _SKIP)),  # the topic was recreated
-    (UnknownTopicId, (_RAISE, _RETRY, _RAISE, _RAISE, _SKIP)),  # it was deleted
-    (UnknownTopicOrPartition, (_RETRY, _RETRY, _RETRY, _RAISE, _SKIP)),  # for a consumer the metadata will say why
-    (BrokerUnavailable, (_RETRY, _RETRY, _RETRY, _RETRY, _RETRY)),
+_ACTIONS: tuple[tuple[type[errors.WarmlogError], tuple[Action, ...]], ...] = (
+    (errors.UnreadableBatch, (_ONCE, _ONCE, _ONCE, _RAISE, _SKIP)),  # up to a known offset
+    (errors.CorruptBatch, (_LOCATE, _LOCATE, _LOCATE, _RAISE, _RAISE)),  # a range reader has tried to locate it before
+    (errors.LogTruncated, (_RAISE, _SKIP, _SKIP, _RAISE, _SKIP)),
+    (errors.OffsetOutOfRange, (_RAISE, _RESET, _RESET, _RAISE, _SKIP)),
+    (errors.InconsistentTopicId, (_RAISE, _RESET, _RAISE, _RAISE, _SKIP)),  # the topic was recreated
+    (errors.UnknownTopicId, (_RAISE, _RETRY, _RAISE, _RAISE, _SKIP)),  # it was deleted
+    (errors.UnknownTopicOrPartition, (_RETRY, _RETRY, _RETRY, _RAISE, _SKIP)),  # a consumer's metadata will say why
+    (errors.BrokerUnavailable, (_RETRY, _RETRY, _RETRY, _RETRY, _RETRY)),
 )
 
 
@@ -81,7 +70,7 @@ class Decision(NamedTuple):
 
 
 def decide(
-    error: WarmlogError, policy: Policy, *, position: int = 0, end: int = MAX_OFFSET, log_start_offset: int = -1
+    error: errors.WarmlogError, policy: Policy, *, position: int = 0, end: int = MAX_OFFSET, log_start_offset: int = -1
 ) -> Decision:
     """Return what to do about `error` at `position` of a reader that ends at `end`.
 
@@ -89,14 +78,14 @@ def decide(
     """
     actions = next((actions for kind, actions in _ACTIONS if isinstance(error, kind)), None)
     if actions is None:
-        return Decision(_RETRY if isinstance(error, ApiError) and error.retriable else _RAISE, end)
+        return Decision(_RETRY if isinstance(error, errors.ApiError) and error.retriable else _RAISE, end)
     action, next_offset = actions[policy.value], end
-    if isinstance(error, UnreadableBatch):
+    if isinstance(error, errors.UnreadableBatch):
         next_offset = min(error.next_offset, end)
-    elif isinstance(error, LogTruncated) and not policy.is_range:
+    elif isinstance(error, errors.LogTruncated) and not policy.is_range:
         if error.diverging_offset is None:
             return Decision(_RESET if action is _SKIP else action, end)
         next_offset = error.diverging_offset
-    elif isinstance(error, OffsetOutOfRange) and log_start_offset > position:
+    elif isinstance(error, errors.OffsetOutOfRange) and log_start_offset > position:
         next_offset = min(log_start_offset, end)
     return Decision(action, next_offset)

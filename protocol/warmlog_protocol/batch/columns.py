@@ -108,14 +108,18 @@ def columns_bytes(header: BatchHeader, body: memoryview, max_decompressed_bytes:
         raise CorruptBatch(f"columns present {present:#04x}: unknown bits")
     if size > max_decompressed_bytes:
         raise CorruptBatch(f"columns of {size} bytes are over the limit of {max_decompressed_bytes}")
-    return 0 if header.codec is Codec.NONE else int(size)
+    if header.codec is not Codec.NONE:
+        return int(size)
+    if len(body) - position != size:
+        raise CorruptBatch(f"body: {size} bytes expected, {len(body) - position} found")
+    return 0
 
 
 def unpack_columns(header: BatchHeader, body: memoryview) -> memoryview:
     """Return the decompressed integer columns and data of a `body` that `columns_bytes` has checked."""
     _, size = _PREFIX.unpack_from(body)
     rest = body[_rest_position(header) :]
-    return decompress(header.codec, rest, size=size)
+    return rest if header.codec is Codec.NONE else decompress(header.codec, rest, size=size)
 
 
 def decode_columns(

@@ -101,14 +101,10 @@ def repack(codec: Codec, data: Buffer, *, is_rows: bool) -> Buffer:
 
 
 def decompress(codec: Codec, data: Buffer, *, size: int) -> memoryview:
-    """Return the decompressed `data`; with NONE, `data` itself. CorruptBatch if it is damaged or not `size` bytes.
+    """Return the decompressed `data` of columns, with a `codec` other than NONE.
 
-    Allocates `size` bytes: the caller checks it against the limit.
+    CorruptBatch if it is damaged or not `size` bytes, which are allocated: the caller checks them against the limit.
     """
-    if codec is Codec.NONE:
-        if len(data) != size:
-            raise CorruptBatch(f"body: {size} bytes expected, {len(data)} found")
-        return memoryview(data)
     output = zeroed_memory(size)
     if (found := _decompress_into(codec, data, output)) != size:
         raise CorruptBatch(f"{codec.label} body: {size} bytes expected, {found} found")

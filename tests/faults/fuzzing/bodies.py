@@ -113,6 +113,8 @@ def _unpack(header: BatchHeader, body: bytes) -> bytes:
     if header.magic != MAGIC_COLUMNS:
         return decompress_rows(header.codec, body, limit_bytes=_PLAIN_LIMIT_BYTES)
     size = int.from_bytes(body[1:PREFIX_BYTES], "little")
+    if header.codec is Codec.NONE:
+        return body[PREFIX_BYTES:]
     return decompress(header.codec, body[PREFIX_BYTES:], size=min(size, _PLAIN_LIMIT_BYTES))
 
 

@@ -5,35 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
 from warmlog_protocol.codec.compression import Codec
-from warmlog_protocol.messages import (
-    ACKS_ALL,
-    API_OF_REQUEST,
-    APIS,
-    AbortJobMembersRequest,
-    AbortTransactionRequest,
-    AlteredUser,
-    AlterUsersRequest,
-    AuthenticateRequest,
-    CommitJobRequest,
-    EndTransactionRequest,
-    GroupHeartbeatRequest,
-    HandshakeRequest,
-    InitProducerIdRequest,
-    JobHeartbeatRequest,
-    JobMember,
-    JoinJobRequest,
-    Message,
-    MetadataRequest,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetFetchRequest,
-    ProducePartition,
-    ProduceRequest,
-    TxnOffsetCommitRequest,
-    UserChange,
-)
 from warmlog_protocol.messages.coordinators.groups import JOINING, LEAVING, LEAVING_FOR_A_WHILE
 from warmlog_protocol.sasl.credential import Credential
 
@@ -92,61 +66,61 @@ def pack(parts: Parts) -> bytes:
     return HEAD.pack(HEAD.size - 4 + len(header) + len(parts.payload), len(header)) + header + parts.payload
 
 
-def request(message: Message, payload: bytes = b"", correlation_id: int = 1) -> Parts:
+def request(message: m.Message, payload: bytes = b"", correlation_id: int = 1) -> Parts:
     """`message` as a client would send it."""
-    api = API_OF_REQUEST[type(message)]
+    api = m.API_OF_REQUEST[type(message)]
     body = msgspec.msgpack.decode(msgspec.msgpack.encode(message))
     return Parts([int(api.key), api.max_version, correlation_id, *body], payload)
 
 
 def corpus() -> list[Parts]:
     """One request of each API at least; those with batches in their payload with each codec and magic."""
-    requests = [request(_filled(api.request)) for api in APIS.values() if not _has_payload(api.request)]
+    requests = [request(_filled(api.request)) for api in m.APIS.values() if not _has_payload(api.request)]
     for codec in Codec:
         for keys in ([b"key", None, b"key", None, b""], [b"key", b"other", b"key", b"", b"k"]):
             columns = encode_batch([b"value"] * 5, keys=keys, timestamps_ms=1_700_000_000_000, codec=codec)
             for batch in (columns, to_rows(read_batch(columns))):
-                kinds = [api.request for api in APIS.values() if _has_payload(api.request)]
+                kinds = [api.request for api in m.APIS.values() if _has_payload(api.request)]
                 requests += [request(_with_batch(kind, topic, len(batch)), batch) for kind in kinds for topic in TOPICS]
     others = (*_of_members(), *_of_users(), *openings(), *_of_transactions())
     return requests + [request(message) for message in others] + _transactional_batches()
 
 
-def _of_members() -> list[Message]:
+def _of_members() -> list[m.Message]:
     """What members send in the course of their lives, with and without an instance id, and commits from outside."""
-    requests: list[Message] = []
+    requests: list[m.Message] = []
     for member_id, instance_id in ((MEMBER, ""), ("static", "instance")):
         for epoch in (JOINING, 1, 2, LEAVING_FOR_A_WHILE, LEAVING):
             requests.append(
-                GroupHeartbeatRequest(GROUP, member_id, epoch, instance_id, [TOPIC], owned=[], max_wait_ms=1)
+                m.GroupHeartbeatRequest(GROUP, member_id, epoch, instance_id, [TOPIC], owned=[], max_wait_ms=1)
             )
-            commit = OffsetCommitPartition(b"", TOPIC, 0, 0, metadata="text")
-            requests.append(OffsetCommitRequest(GROUP, [commit], member_id, epoch, instance_id, 1))
-    requests.append(OffsetCommitRequest("empty group", [OffsetCommitPartition(b"", TOPIC, 0, 0)]))
-    requests.append(OffsetFetchRequest("empty group"))
+            commit = m.OffsetCommitPartition(b"", TOPIC, 0, 0, metadata="text")
+            requests.append(m.OffsetCommitRequest(GROUP, [commit], member_id, epoch, instance_id, 1))
+    requests.append(m.OffsetCommitRequest("empty group", [m.OffsetCommitPartition(b"", TOPIC, 0, 0)]))
+    requests.append(m.OffsetFetchRequest("empty group"))
     return requests
 
 
-def openings() -> list[Message]:
+def openings() -> list[m.Message]:
     """What gives the transactional id to a producer, and the first slot of the job to a member."""
-    return [InitProducerIdRequest(TRANSACTIONAL_ID, TRANSACTION_TIMEOUT_MS), JoinJobRequest(JOB, 0, 60_000)]
+    return [m.InitProducerIdRequest(TRANSACTIONAL_ID, TRANSACTION_TIMEOUT_MS), m.JoinJobRequest(JOB, 0, 60_000)]
 
 
-def _of_transactions() -> list[Message]:
+def _of_transactions() -> list[m.Message]:
     """What producers, members and drivers of jobs, and operators send, also with epochs that are over or to come."""
-    requests: list[Message] = [AbortTransactionRequest(name) for name in (TRANSACTIONAL_ID, JOB)]
+    requests: list[m.Message] = [m.AbortTransactionRequest(name) for name in (TRANSACTIONAL_ID, JOB)]
     for epoch in range(3):
         owner = (TRANSACTIONAL_ID, PRODUCER_ID, epoch)
-        requests.append(InitProducerIdRequest(TRANSACTIONAL_ID, TRANSACTION_TIMEOUT_MS, PRODUCER_ID, epoch))
-        requests += [EndTransactionRequest(*owner, commits=commits) for commits in (True, False)]
-        requests.append(TxnOffsetCommitRequest(*owner, "empty group", [OffsetCommitPartition(b"", TOPIC, 0, 0)]))
-        member, version = JobMember(MEMBER_ID, epoch), epoch
+        requests.append(m.InitProducerIdRequest(TRANSACTIONAL_ID, TRANSACTION_TIMEOUT_MS, PRODUCER_ID, epoch))
+        requests += [m.EndTransactionRequest(*owner, commits=commits) for commits in (True, False)]
+        requests.append(m.TxnOffsetCommitRequest(*owner, "empty group", [m.OffsetCommitPartition(b"", TOPIC, 0, 0)]))
+        member, version = m.JobMember(MEMBER_ID, epoch), epoch
         requests += [
-            JoinJobRequest(JOB, version, TRANSACTION_TIMEOUT_MS),
-            JobHeartbeatRequest(JOB, version, member),
-            CommitJobRequest(JOB, version, [member], 5),
-            CommitJobRequest(JOB, version, [], 0),
-            AbortJobMembersRequest(JOB, version, [member]),
+            m.JoinJobRequest(JOB, version, TRANSACTION_TIMEOUT_MS),
+            m.JobHeartbeatRequest(JOB, version, member),
+            m.CommitJobRequest(JOB, version, [member], 5),
+            m.CommitJobRequest(JOB, version, [], 0),
+            m.AbortJobMembersRequest(JOB, version, [member]),
         ]
     return requests
 
@@ -164,21 +138,21 @@ def _transactional_batches() -> list[Parts]:
                 base_sequence=0,
                 is_transactional=True,
             )
-            produce = ProduceRequest(ACKS_ALL, 100, [ProducePartition(TOPIC, 0, len(batch))], name)
+            produce = m.ProduceRequest(m.ACKS_ALL, 100, [m.ProducePartition(TOPIC, 0, len(batch))], name)
             requests.append(request(produce, batch))
     return requests
 
 
-def _of_users() -> list[Message]:
+def _of_users() -> list[m.Message]:
     """The messages of an authentication, and changes of users."""
     stored = [Credential("SCRAM-SHA-256", b"salt of a user", 4096, b"k" * 32, b"k" * 32)]
     return [
-        AuthenticateRequest("SCRAM-SHA-256", f"n,,n={USER},r=nonce".encode()),
-        AuthenticateRequest("SCRAM-SHA-512", b"n,,n=nobody,r=nonce"),
-        AuthenticateRequest("SCRAM-SHA-256", b"c=biws,r=nonce,p=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
-        AlterUsersRequest([AlteredUser("fuzzed", UserChange.CREATE, stored)]),
-        AlterUsersRequest([AlteredUser("fuzzed", UserChange.ROTATE, stored, grace_ms=1000)]),
-        AlterUsersRequest([AlteredUser("fuzzed", UserChange.DELETE)]),
+        m.AuthenticateRequest("SCRAM-SHA-256", f"n,,n={USER},r=nonce".encode()),
+        m.AuthenticateRequest("SCRAM-SHA-512", b"n,,n=nobody,r=nonce"),
+        m.AuthenticateRequest("SCRAM-SHA-256", b"c=biws,r=nonce,p=AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA="),
+        m.AlterUsersRequest([m.AlteredUser("fuzzed", m.UserChange.CREATE, stored)]),
+        m.AlterUsersRequest([m.AlteredUser("fuzzed", m.UserChange.ROTATE, stored, grace_ms=1000)]),
+        m.AlterUsersRequest([m.AlteredUser("fuzzed", m.UserChange.DELETE)]),
     ]
 
 
@@ -196,15 +170,15 @@ def _with_size(partitions: list[object], size_bytes: int) -> list[object]:
 
 
 def handshake() -> bytes:
-    return pack(request(HandshakeRequest("fuzzer", "1"), correlation_id=0))
+    return pack(request(m.HandshakeRequest("fuzzer", "1"), correlation_id=0))
 
 
 def sentinel(correlation_id: int) -> bytes:
     """A request that is always answered, to see whether the connection still is."""
-    return pack(request(MetadataRequest([]), correlation_id=correlation_id))
+    return pack(request(m.MetadataRequest([]), correlation_id=correlation_id))
 
 
-def _has_payload(kind: type[Message]) -> bool:
+def _has_payload(kind: type[m.Message]) -> bool:
     """Whether requests of this kind carry batches: their partitions have a size."""
     partitions = next((f for f in msgspec.structs.fields(kind) if f.name == "partitions"), None)
     if partitions is None:
@@ -213,7 +187,7 @@ def _has_payload(kind: type[Message]) -> bool:
     return isinstance(part, type) and any(f.name == "size_bytes" for f in msgspec.structs.fields(part))
 
 
-def _with_batch(kind: type[Message], topic: str, size_bytes: int) -> Message:
+def _with_batch(kind: type[m.Message], topic: str, size_bytes: int) -> m.Message:
     values = {field.name: _value(field.name, field.type) for field in msgspec.structs.fields(kind)}
     partitions = values["partitions"]
     assert isinstance(partitions, list)
@@ -221,7 +195,7 @@ def _with_batch(kind: type[Message], topic: str, size_bytes: int) -> Message:
     return kind(**values)
 
 
-def _filled(kind: type[Message]) -> Message:
+def _filled(kind: type[m.Message]) -> m.Message:
     """A message whose fields all have some sensible value, optional ones included."""
     return kind(**{field.name: _value(field.name, field.type) for field in msgspec.structs.fields(kind)})
 
@@ -229,9 +203,9 @@ def _filled(kind: type[Message]) -> Message:
 def _value(name: str, kind: object) -> object:
     """Something for a field of this name and type."""
     item = _item_type(kind)
-    if isinstance(item, type) and issubclass(item, Message):
+    if isinstance(item, type) and issubclass(item, m.Message):
         return [_filled(item)]
-    if isinstance(kind, type) and issubclass(kind, Message):
+    if isinstance(kind, type) and issubclass(kind, m.Message):
         return _filled(kind)
     if name in _FILLINGS:
         return _FILLINGS[name]

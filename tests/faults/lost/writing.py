@@ -1,7 +1,6 @@
 """Topics of which each partition loses data in its own way: every damage, at every segment."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -108,14 +107,10 @@ def _produce(client: WireClient, topic: str, sealed: bytes, partitions: int) -> 
 
 def _wait_for(path: Path, topic: str, offset: int, partitions: int) -> None:
     """Until the checkpoint at `path` has `offset` for all partitions of `topic`."""
-    _wait(lambda: [found for key, found in read_offsets(path).items() if key.topic == topic] == [offset] * partitions)
-
-
-def _wait(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_until(
+        lambda: [found for key, found in read_offsets(path).items() if key.topic == topic] == [offset] * partitions,
+        TIMEOUT_S,
+    )
 
 
 def start_again(broker: BrokerProcess) -> None:

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from broker_process import BrokerProcess
+
 MOUNT_TIMEOUT_S = 60.0
 TESTS = Path(__file__).parents[2]
 
@@ -126,3 +128,11 @@ class PoweredDisk:
 def _pipe(pipe: IO[str] | None) -> IO[str]:
     assert pipe is not None
     return pipe
+
+
+def lose_power(disk: PoweredDisk, broker: BrokerProcess, seed: int) -> None:
+    """Cut the power under a running broker, and start it again on what is left."""
+    disk.cut()
+    broker.kill()
+    disk.restore(seed)
+    broker.start()

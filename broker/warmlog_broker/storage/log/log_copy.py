@@ -38,7 +38,7 @@ from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
 from warmlog_broker.storage.recovery.recovery import CUT_SUFFIX
 from warmlog_broker.storage.segment.segment import LogSegment
-from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, TIME_INDEX_KIND, segment_file_name
+from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, TIME_INDEX_KIND, segment_file_name, split_name
 
 _EVERYTHING = 1 << 62
 
@@ -242,7 +242,7 @@ class LogCopy(Struct):
         names = {segment_file_name(base, kind) for base in bases for kind in KINDS}
         names |= {self.source.local.snapshots.path(base).name for base in bases}
         for path in self.directory.iterdir():
-            if path.name[:20].isdecimal() and path.name not in names and CUT_SUFFIX not in path.name:
+            if split_name(path.name)[1] and path.name not in names and CUT_SUFFIX not in path.name:
                 path.unlink()
 
     def _path(self, base_offset: int, kind: str) -> Path:

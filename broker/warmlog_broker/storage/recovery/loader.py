@@ -49,7 +49,7 @@ from warmlog_broker.storage.recovery.recovery import (
 )
 from warmlog_broker.storage.segment.file_records import PRIVATE_SUFFIX
 from warmlog_broker.storage.segment.segment import LogSegment
-from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
+from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name, split_name
 from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX, SegmentConfig
 from warmlog_broker.storage.segment.segment_swap import DELETED_SUFFIX, finish_swaps
 from warmlog_broker.storage.segment.segments import LogSegments
@@ -269,23 +269,21 @@ def _list_directory(directory: Path, open_files: OpenFiles) -> _Listing:
     indexes = []
     names = _file_names(directory)
     retired = f"{LOG_KIND}{DELETED_SUFFIX}"
-    listing.retired_base_offsets += [int(name[:20]) for name in names if name[:20].isdecimal() and name[20:] == retired]
+    listing.retired_base_offsets += [base_offset for base_offset, kind in map(split_name, names) if kind == retired]
     if finish_swaps(directory, names, open_files):
         names = _file_names(directory)
     for name in names:
-        stem, suffix = name[:20], name[20:]
+        base_offset, kind = split_name(name)
         if name.endswith(LEFTOVER_SUFFIXES):
             (directory / name).unlink()
         elif name == RESTART_POINT_NAME:
             listing.has_restart_point = True
-        elif not stem.isdecimal() or len(stem) != 20:
-            continue
-        elif suffix == LOG_KIND:
-            listing.base_offsets.append(int(stem))
-        elif suffix == SNAPSHOT_SUFFIX:
-            listing.snapshot_offsets.append(int(stem))
-        elif suffix in KINDS:
-            indexes.append((int(stem), name))
+        elif kind == LOG_KIND:
+            listing.base_offsets.append(base_offset)
+        elif kind == SNAPSHOT_SUFFIX:
+            listing.snapshot_offsets.append(base_offset)
+        elif kind in KINDS:
+            indexes.append((base_offset, name))
     listing.base_offsets.sort()
     bases = set(listing.base_offsets)
     for base_offset, name in indexes:

@@ -21,6 +21,12 @@ def segment_file_name(base_offset: int, kind: str, suffix: str = "") -> str:
     return f"{base_offset:020d}{kind}{suffix}"
 
 
+def split_name(name: str) -> tuple[int, str]:
+    """The base offset in a segment's file name and what follows it, kind and suffix; (-1, "") for any other name."""
+    digits, rest = name[:20], name[20:]
+    return (int(digits), rest) if rest and digits.isascii() and digits.isdecimal() else (-1, "")
+
+
 def base_offsets_in(directory: Path) -> list[int]:
     """The base offsets of the `.log` files in a partition's directory, in order."""
     return sorted(int(path.stem) for path in directory.glob(f"{'[0-9]' * 20}{LOG_KIND}"))

@@ -23,7 +23,7 @@ from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
 from warmlog_broker.storage.segment.segment import LogSegment
-from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND
+from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, split_name
 from warmlog_broker.storage.segment.segments import LogSegments
 
 logger = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Replacement:
     def _announce(self) -> None:
         ours = {segment.base_offset for segment in self._new}
         for path in self.directory.glob(f"*{LOG_KIND}{CLEANED_SUFFIX}"):
-            if int(path.name[:20]) not in ours:
+            if split_name(path.name)[0] not in ours:
                 raise ValueError(f"{path} is left over from another set")
         try:
             for segment in reversed(self._new):
@@ -117,12 +117,12 @@ def finish_swaps(directory: Path, names: Sequence[str], open_files: OpenFiles) -
     Durable on return. Every file that ended in one of the three suffixes is gone or has its final name.
     """
     deleted = [name for name in names if name.endswith(DELETED_SUFFIX)]
-    cleaned = sorted(name for name in names if name.endswith(CLEANED_SUFFIX) and name[:20].isdecimal())
-    swaps = sorted(name for name in names if name.endswith(SWAP_SUFFIX) and name[:20].isdecimal())
+    cleaned = sorted(name for name in names if split_name(name)[1].endswith(CLEANED_SUFFIX))
+    swaps = sorted(name for name in names if split_name(name)[1].endswith(SWAP_SUFFIX))
     if not (deleted or cleaned or swaps):
         return False
     if cleaned:
-        unfinished = [name for name in swaps if _base_offset(name) >= _base_offset(cleaned[0])]
+        unfinished = [name for name in swaps if name[:20] >= cleaned[0][:20]]
         for removed in (unfinished, cleaned):  # the .swap before the .cleaned, which mark them as unfinished
             for name in removed:
                 logger.warning("%s belongs to an unfinished compaction and is removed", directory / name)
@@ -148,7 +148,7 @@ def finish_swaps(directory: Path, names: Sequence[str], open_files: OpenFiles) -
 def _remove_replaced(directory: Path, swap_name: str, names: Sequence[str], open_files: OpenFiles) -> None:
     """Unlink the old files whose base offset is in the range of the new segment."""
     path = directory / swap_name
-    first_offset = _base_offset(swap_name)
+    first_offset, _ = split_name(swap_name)
     next_offset = first_offset + 1  # an empty segment still covers its own base offset
     records = FileRecords.open_read_only(path, open_files)
     try:
@@ -159,11 +159,7 @@ def _remove_replaced(directory: Path, swap_name: str, names: Sequence[str], open
     finally:
         records.close_handles()
     for name in names:
-        is_of_segment = len(name) > 20 and name[:20].isdecimal() and name[20:] in KINDS
-        if is_of_segment and first_offset <= _base_offset(name) < next_offset:
+        base_offset, kind = split_name(name)
+        if kind in KINDS and first_offset <= base_offset < next_offset:
             logger.warning("%s is removed: %s replaces it", directory / name, swap_name)
             (directory / name).unlink(missing_ok=True)
-
-
-def _base_offset(name: str) -> int:
-    return int(name[:20])

@@ -29,7 +29,7 @@ from warmlog_broker.storage.directory.partition_files import (
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
-from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
+from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name, split_name
 from warmlog_broker.storage.verify.producers import read_snapshot
 from warmlog_broker.storage.verify.report import Report, summarize
 from warmlog_broker.storage.verify.segment import Expectations, LogWalk, SegmentVerification, pause
@@ -186,17 +186,14 @@ def _list_files(directory: Path) -> _Listing:
     with os.scandir(directory) as entries:
         names = sorted(entry.name for entry in entries if entry.is_file())
     for name in names:
-        stem, kind = name[:20], name[20:]
-        if not (len(stem) == 20 and stem.isascii() and stem.isdigit()):
-            if name not in (EPOCHS_NAME, METADATA_NAME, TRUNCATION_NAME, GAPS_NAME, RESTART_POINT_NAME):
-                listing.others.append(name)
-        elif kind == LOG_KIND:
-            listing.base_offsets.append(int(stem))
+        base_offset, kind = split_name(name)
+        if kind == LOG_KIND:
+            listing.base_offsets.append(base_offset)
         elif kind == SNAPSHOT_SUFFIX:
-            listing.snapshot_offsets.append(int(stem))
+            listing.snapshot_offsets.append(base_offset)
         elif kind in KINDS:
-            sides.append((int(stem), name))
-        else:
+            sides.append((base_offset, name))
+        elif name not in (EPOCHS_NAME, METADATA_NAME, TRUNCATION_NAME, GAPS_NAME, RESTART_POINT_NAME):
             listing.others.append(name)
     bases = set(listing.base_offsets)
     for base_offset, name in sides:

@@ -117,20 +117,15 @@ def topics_in(directories: Iterable[KafkaDirectory], options: AdoptionOptions) -
         raise AdoptionRefused(f"topic {', '.join(internal or unknown)}: {text}")
     if not by_name:
         raise AdoptionRefused("these directories have no topic to take over")
-    counts = options.configs.partitions
-    return [
-        AdoptedTopic(name, _common_id(partitions), partitions, counts.get(name, 0))
-        for name, partitions in sorted(by_name.items())
-    ]
-
-
-def _common_id(partitions: dict[int, KafkaPartition]) -> UUID:
-    """Return the topic id in all partitions; a new one if they have none, as with an old Kafka."""
-    ids = {source.topic_id(): source.path for source in partitions.values()}
-    if len(ids) > 1:
-        listed = ", ".join(f"{path} has {topic_id}" for topic_id, path in ids.items())
-        raise AdoptionRefused(f"the partitions of a topic must have one topic id: {listed}")
-    return next(iter(ids)) or uuid4()
+    topics = []
+    for name, partitions in sorted(by_name.items()):
+        ids = {source.topic_id(): source.path for source in partitions.values()}
+        if len(ids) > 1:
+            listed = ", ".join(f"{path} has {topic_id}" for topic_id, path in ids.items())
+            raise AdoptionRefused(f"the partitions of a topic must have one topic id: {listed}")
+        topic_id = next(iter(ids)) or uuid4()  # an old Kafka has written none
+        topics.append(AdoptedTopic(name, topic_id, partitions, options.configs.partitions.get(name, 0)))
+    return topics
 
 
 def _why_not(topic: AdoptedTopic, data_dir: Path, options: AdoptionOptions, state: MetadataState) -> Iterable[str]:

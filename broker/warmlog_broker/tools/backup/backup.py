@@ -45,12 +45,12 @@ from warmlog_broker.storage.io.durable_files import (
 )
 from warmlog_broker.tools.backup.manifest import (
     MANIFEST_NAME,
+    NAME,
     PARTIAL_SUFFIX,
     VERSION,
     BackupError,
     Manifest,
     complete_backups,
-    partial_backups,
 )
 from warmlog_broker.tools.backup.partition import PAUSE_S, back_up_partition
 from warmlog_broker.tools.backup.storing import BackupFiles
@@ -102,8 +102,9 @@ def back_up(
     read_metadata(data_dir)
     make_directories(directory)
     with exclusive_lock(directory):
-        for path in partial_backups(directory):
-            _remove(path)
+        for path in directory.glob(f"*{PARTIAL_SUFFIX}"):
+            if NAME.fullmatch(path.name.removesuffix(PARTIAL_SUFFIX)):
+                _remove(path)
         older = complete_backups(directory)
         name = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%S.") + f"{now_ms % 1000:03d}Z"
         path = directory / name

@@ -25,7 +25,7 @@ MANIFEST_NAME = "manifest.json"
 PARTIAL_SUFFIX = ".partial"
 VERSION = 1
 
-_NAME = re.compile(r"\d{8}T\d{6}\.\d{3}Z")
+NAME = re.compile(r"\d{8}T\d{6}\.\d{3}Z")
 
 
 class BackupError(WarmlogError):
@@ -83,13 +83,7 @@ def read_manifest(backup: Path) -> Manifest:
 
 def complete_backups(directory: Path) -> list[Path]:
     """Return the complete backups in `directory`, the oldest first."""
-    return sorted(path for path in directory.iterdir() if _NAME.fullmatch(path.name) and path.is_dir())
-
-
-def partial_backups(directory: Path) -> list[Path]:
-    """Return what interrupted backups left in `directory`."""
-    partial = directory.glob(f"*{PARTIAL_SUFFIX}")
-    return sorted(path for path in partial if _NAME.fullmatch(path.name.removesuffix(PARTIAL_SUFFIX)))
+    return sorted(path for path in directory.iterdir() if NAME.fullmatch(path.name) and path.is_dir())
 
 
 def sha256_of(path: Path) -> str:

@@ -23,6 +23,7 @@ from warmlog_broker.storage.segment.segment_files import (
     OFFSET_INDEX_KIND,
     TIME_INDEX_KIND,
     segment_file_name,
+    split_name,
 )
 from warmlog_broker.storage.segment.segment_swap import CLEANED_SUFFIX, SWAP_SUFFIX
 from warmlog_broker.tools.backup.manifest import BackupError, Identity
@@ -71,7 +72,7 @@ def _list(source: Path) -> tuple[dict[int, Identity], list[str]]:
     names = sorted(path.name for path in source.iterdir())
     if any(name.endswith(SWAP_SUFFIX) for name in names):
         raise FileChanged(source)
-    bases = [int(name[:20]) for name in names if name[:20].isdecimal() and name[20:] == LOG_KIND]
+    bases = [base for base, kind in map(split_name, names) if kind == LOG_KIND]
     logs = {base: identity_of(source / segment_file_name(base, LOG_KIND)) for base in bases}
     if sorted(path.name for path in source.glob(f"*{LOG_KIND}*")) != [name for name in names if LOG_KIND in name]:
         raise FileChanged(source)
@@ -79,8 +80,9 @@ def _list(source: Path) -> tuple[dict[int, Identity], list[str]]:
 
 
 def _is_other(name: str, last_base_offset: int) -> bool:
-    if name.endswith(SNAPSHOT_SUFFIX) and name[:20].isdecimal():
-        return int(name[:20]) <= last_base_offset
+    offset, kind = split_name(name)
+    if kind == SNAPSHOT_SUFFIX:
+        return offset <= last_base_offset
     return name in (EPOCHS_NAME, METADATA_NAME, GAPS_NAME, TRUNCATION_NAME) or (
         CUT_SUFFIX in name and not name.endswith((CLEANED_SUFFIX, ".tmp"))
     )

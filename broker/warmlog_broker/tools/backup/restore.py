@@ -79,7 +79,11 @@ def restore(
     staged = targets[last].with_name(f"{FILE_NAME}.restored")
     with naming_full_disk(staged):
         _restore_file(backup / last, staged, manifest.files[last], on_copied)
-        _skip_producer_ids(staged)
+        content = staged.read_bytes()
+        loaded = read_records(content, staged)
+        skipped = ProducerIdsReserved(loaded.state().next_producer_id + SKIPPED_PRODUCER_IDS)
+        valid = content[: loaded.valid_bytes]
+        replace_file(staged, valid + pack_record(skipped, len(valid)), mode=staged.stat().st_mode & 0o777)
     staged.replace(targets[last])
     sync_directory(staged.parent)
     return manifest
@@ -116,12 +120,3 @@ def _restore_file(source: Path, target: Path, entry: FileEntry, on_copied: Calla
         copy_file(file.fileno(), target, os.fstat(file.fileno()), lambda count: on_copied(target.parent.name, count))
     if sha256_of(target) != entry.sha256:
         raise BackupError(f"{source} is damaged: its SHA-256 is not that in {MANIFEST_NAME}. Restore another backup")
-
-
-def _skip_producer_ids(log: Path) -> None:
-    """Add an entry to a metadata log that skips producer ids, durably."""
-    content = log.read_bytes()
-    loaded = read_records(content, log)
-    skipped = ProducerIdsReserved(loaded.state().next_producer_id + SKIPPED_PRODUCER_IDS)
-    valid = content[: loaded.valid_bytes]
-    replace_file(log, valid + pack_record(skipped, len(valid)), mode=log.stat().st_mode & 0o777)

@@ -2,10 +2,9 @@
 
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,18 +16,10 @@ from warmlog.cli.terminal.paths import DIRECTORY, NEW_FILE
 if TYPE_CHECKING:
     from warmlog.cli.index_trace.trace import IndexShape, Trace
     from warmlog_broker.storage.index.offset_index import OffsetIndex
+    from warmlog_broker.storage.index.search import Probe
     from warmlog_broker.storage.index.time_index import TimeIndex
 
 LINE_WIDTH = 100
-
-
-class Subject(NamedTuple):
-    """An index to be traced, and what to look for in it."""
-
-    shape: "IndexShape"
-    target: int
-    """As stored in the file: an offset minus the base offset."""
-    target_name: str
 
 
 @click.command()
@@ -66,64 +57,42 @@ def trace(
     any data why the classic search reads cold pages whenever an index grows by a page.
     """
     from warmlog.cli.index_trace.picture import check_pillow, draw_png
-    from warmlog.cli.index_trace.trace import draw_text, trace_both
-
-    if (directory is None) == (entries is None):
-        raise click.BadParameter("give a partition's directory or --entries, not both", param_hint="DIR")
-    if png is not None:
-        _check_writable(png)
-        check_pillow()
-    with _subject(directory, target, segment, kind, entries, page_bytes) as (index, raw_target, target_name):
-        traces = trace_both(index, raw_target)
-        if as_json:
-            json_line(_document(index, target_name, traces))
-        else:
-            width = shutil.get_terminal_size((LINE_WIDTH, 24)).columns
-            for text in draw_text(index, target_name, traces, width=width):
-                line(text)
-        if png is not None:
-            draw_png(png, index, target_name, traces)
-            note(f"the picture is in {png}")
-
-
-def _check_writable(path: Path) -> None:
-    """Raise a usage error if a picture cannot be written to `path`."""
-    if not path.parent.is_dir():
-        raise click.BadParameter(f"{path.parent} is not a directory", param_hint="--png")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise click.BadParameter(f"{path} is not writable", param_hint="--png")
-
-
-@contextmanager
-def _subject(
-    directory: Path | None, target: int | None, segment: int | None, kind: str, entries: int | None, page_bytes: int
-) -> Iterator[Subject]:
-    from warmlog.cli.index_trace.trace import IndexShape
+    from warmlog.cli.index_trace.trace import IndexShape, draw_text, trace_both
     from warmlog_broker.storage.index.offset_index import OffsetIndex
     from warmlog_broker.storage.index.time_index import TimeIndex
 
-    index_class = OffsetIndex if kind == "offset" else TimeIndex
-    word = "offset" if kind == "offset" else "timestamp"
-    if directory is None:
-        assert entries is not None
-        shape = IndexShape(
-            "an index", entries, index_class.entry_bytes, index_class.warm_entries, page_bytes, lambda slot: slot
-        )
-        number = entries - 1 if target is None else target
-        yield Subject(shape, number, f"{word} {number}")
-        return
-    with _open_index(directory, target if kind == "offset" else None, segment, index_class) as index:
-        shape = IndexShape(
-            str(index.path),
-            index.entries,
-            index.entry_bytes,
-            index.warm_entries,
-            page_bytes,
-            index.probe(index.key),
-        )
-        base = index.base_offset if kind == "offset" else 0
-        raw_target = shape.probe(index.entries - 1) if target is None else target - base
-        yield Subject(shape, raw_target, f"{word} {raw_target + base}")
+    probe: Probe = int  # of an index of entries that are numbered from 0
+    if (directory is None) == (entries is None):
+        raise click.BadParameter("give a partition's directory or --entries, not both", param_hint="DIR")
+    if png is not None:
+        if not png.parent.is_dir():
+            raise click.BadParameter(f"{png.parent} is not a directory", param_hint="--png")
+        if not os.access(png if png.exists() else png.parent, os.W_OK):
+            raise click.BadParameter(f"{png} is not writable", param_hint="--png")
+        check_pillow()
+    index_class: type[OffsetIndex | TimeIndex] = OffsetIndex if kind == "offset" else TimeIndex
+    with ExitStack() as stack:
+        if directory is None:
+            assert entries is not None
+            name, base_offset = "an index", 0
+        else:
+            index = _open_index(directory, target if kind == "offset" else None, segment, index_class)
+            stack.callback(index.close)
+            name, entries, probe = str(index.path), index.entries, index.probe(index.key)
+            base_offset = index.base_offset if kind == "offset" else 0
+        shape = IndexShape(name, entries, index_class.entry_bytes, index_class.warm_entries, page_bytes, probe)
+        stored_target = probe(entries - 1) if target is None else target - base_offset
+        target_name = f"{'offset' if kind == 'offset' else 'timestamp'} {stored_target + base_offset}"
+        traces = trace_both(shape, stored_target)
+        if as_json:
+            json_line(_document(shape, target_name, traces))
+        else:
+            width = shutil.get_terminal_size((LINE_WIDTH, 24)).columns
+            for text in draw_text(shape, target_name, traces, width=width):
+                line(text)
+        if png is not None:
+            draw_png(png, shape, target_name, traces)
+            note(f"the picture is in {png}")
 
 
 def _open_index(

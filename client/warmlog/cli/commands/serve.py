@@ -2,7 +2,6 @@
 
 import gc
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 from click.exceptions import Exit
@@ -10,9 +9,6 @@ from click.exceptions import Exit
 from warmlog.cli.terminal.exits import checked
 from warmlog.cli.terminal.options import parse_setting
 from warmlog.cli.terminal.paths import ANY_PATH, FILE
-
-if TYPE_CHECKING:
-    from warmlog_broker.config.broker_config import BrokerConfig
 
 
 @click.command()
@@ -55,19 +51,13 @@ def serve(
     if admin_listen is not None:
         given["admin.listen"] = admin_listen
     gc.disable()  # until the broker serves: what is imported stays, and collecting takes a sixteenth of a start
-    broker_config = _load(given, config)
-
-    from warmlog_broker.server.process import serve as serve_until_stopped
-
-    raise Exit(serve_until_stopped(broker_config))
-
-
-def _load(given: dict[str, str], file: Path | None) -> "BrokerConfig":
-    """Return the configuration; a setting that is unknown or out of bounds is a usage error."""
     from warmlog_broker.config.sources import load_settings
     from warmlog_protocol.errors import InvalidConfig
 
     try:
-        return load_settings(given, file=file)
+        broker_config = load_settings(given, file=config)
     except InvalidConfig as error:
         raise click.BadParameter(str(error), param_hint="settings") from None
+    from warmlog_broker.server.process import serve as serve_until_stopped
+
+    raise Exit(serve_until_stopped(broker_config))

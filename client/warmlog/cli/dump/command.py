@@ -87,26 +87,22 @@ def dump(
         is_sanity_only=is_sanity_only,
         max_message_bytes=max_message_bytes,
     )
+    more = [Path(name.strip()) for name in (more_files or "").split(",") if name.strip()]
+    for path in more:
+        if not path.is_file():
+            raise click.BadParameter(f"File {str(path)!r} does not exist.", param_hint="--files")
+    paths = [*file, *more]
+    if not paths:
+        raise click.BadParameter("name at least one file", param_hint="FILE")
     findings = Findings()
     try:
-        for path in _all_files(list(file), more_files):
+        for path in paths:
             of_coordinator = None if is_decoder_named else decoder_of_directory(path.resolve().parent.name)
             own = view if of_coordinator is None else view._replace(decode=of_coordinator)
             _print_lines(_lines_of(path, own, findings), heading=f"Dumping {path}")
     finally:
         for finding in findings.lines():
             remark(finding)
-
-
-def _all_files(named: list[Path], joined: str | None) -> list[Path]:
-    """Return the arguments and then the files of --files; a usage error if there are none, or one is missing."""
-    more = [Path(name.strip()) for name in (joined or "").split(",") if name.strip()]
-    for path in more:
-        if not path.is_file():
-            raise click.BadParameter(f"File {str(path)!r} does not exist.", param_hint="--files")
-    if not named and not more:
-        raise click.BadParameter("name at least one file", param_hint="FILE")
-    return named + more
 
 
 def _lines_of(path: Path, view: View, findings: "Findings") -> Iterator[str]:

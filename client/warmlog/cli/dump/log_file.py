@@ -111,6 +111,11 @@ def _batch_lines(file: FileRecords, view: View, findings: Findings) -> Iterator[
 def _batch_line(batch: RecordBatch, position: int) -> str:
     """Return the line of one batch, in Kafka's words."""
     header = batch.header
+    try:
+        check_crc(header, batch.buffer)
+        is_valid = "true"
+    except CorruptBatch:
+        is_valid = "false"
     return (
         f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count}"
         f" baseSequence: {header.base_sequence} lastSequence: {header.last_sequence}"
@@ -120,7 +125,7 @@ def _batch_line(batch: RecordBatch, position: int) -> str:
         f" deleteHorizonMs: {_delete_horizon(batch)}"
         f" position: {position} {_clock(header)}: {header.max_timestamp_ms} size: {header.size_bytes}"
         f" magic: {header.magic} compresscodec: {_codec(header)} crc: {header.crc}"
-        f" isvalid: {str(_is_valid(batch)).lower()}"
+        f" isvalid: {is_valid}"
     )
 
 
@@ -151,14 +156,6 @@ def _sequence(header: BatchHeader, offset: int) -> int:
     if header.base_sequence == NO_SEQUENCE:
         return NO_SEQUENCE
     return (header.base_sequence + offset - header.base_offset) & SEQUENCE_MASK
-
-
-def _is_valid(batch: RecordBatch) -> bool:
-    try:
-        check_crc(batch.header, batch.buffer)
-    except CorruptBatch:
-        return False
-    return True
 
 
 def _delete_horizon(batch: RecordBatch) -> str:

@@ -51,7 +51,14 @@ def draw_png(path: Path, index: IndexShape, target: str, traces: tuple[Trace, ..
     _text(draw, (MARGIN, 72), subtitle, size=17, color=FAINT)
     for number, trace in enumerate(traces):
         _draw_row(draw, TITLE_HEIGHT + number * ROW_HEIGHT, columns, index, trace)
-    _draw_legend(draw, image.height - FOOT_HEIGHT + 10)
+    top = image.height - FOOT_HEIGHT + 10
+    draw.rectangle((MARGIN, top, MARGIN + 24, top + 24), fill=WARM, outline=WARM_EDGE, width=2)
+    _text(draw, (MARGIN + 34, top + 12), "warm section (last 8,192 bytes)", size=16)
+    left = MARGIN + 330
+    for color in VISITED.values():
+        draw.ellipse((left, top, left + 24, top + 24), fill=color)
+        left += 30
+    _text(draw, (left + 4, top + 12), "page visited; the number says in which order", size=16)
     image.save(path, "PNG")
 
 
@@ -82,16 +89,6 @@ def _draw_cell(draw: "ImageDraw", left: int, top: int, page: int, index: IndexSh
         order = str(trace.pages.index(page) + 1)
         draw.text(middle, order, fill=PAPER, font_size=24, anchor="mm")
     draw.text((middle[0], top + CELL_HEIGHT + 18), f"{page:,}", fill=INK, font_size=17, anchor="mm")
-
-
-def _draw_legend(draw: "ImageDraw", top: int) -> None:
-    draw.rectangle((MARGIN, top, MARGIN + 24, top + 24), fill=WARM, outline=WARM_EDGE, width=2)
-    _text(draw, (MARGIN + 34, top + 12), "warm section (last 8,192 bytes)", size=16)
-    left = MARGIN + 330
-    for color in VISITED.values():
-        draw.ellipse((left, top, left + 24, top + 24), fill=color)
-        left += 30
-    _text(draw, (left + 4, top + 12), "page visited; the number says in which order", size=16)
 
 
 def _text(draw: "ImageDraw", at: tuple[int, int], text: str, *, size: int, color: str = INK) -> None:

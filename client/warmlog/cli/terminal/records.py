@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog.cli.terminal.output import counted, note
@@ -15,9 +14,8 @@ if TYPE_CHECKING:
     from warmlog.records.batch import Header
 
 
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """Records that `send_many` takes in one call; without `partition` the keys choose."""
+class Parcel(NamedTuple):
+    """Records, as the arguments that `send_many` takes in one call; without `partition` the keys choose."""
 
     values: "Sequence[bytes | None]"
     keys: "Sequence[bytes | None] | None" = None
@@ -46,17 +44,7 @@ async def send_parcels(
     producer: "Producer", topic: str, parcels: Sequence[Parcel], size_bytes: int, progress: "Progress"
 ) -> None:
     """Send all parcels, of `size_bytes` together, and raise the first error once each has succeeded or failed."""
-    sends = (
-        producer.send_many(
-            topic,
-            parcel.values,
-            keys=parcel.keys,
-            timestamps_ms=parcel.timestamps_ms,
-            headers=parcel.headers,
-            partition=parcel.partition,
-        )
-        for parcel in parcels
-    )
+    sends = (producer.send_many(topic, **parcel._asdict()) for parcel in parcels)
     results = await asyncio.gather(*sends, return_exceptions=True)
     errors = [result for result in results if isinstance(result, BaseException)]
     acknowledged = sum(result.count for result in results if not isinstance(result, BaseException))

@@ -7,15 +7,7 @@ from typing import NamedTuple, Protocol
 from warmlog.consumer.group.membership import Owned, messages_of
 from warmlog.consumer.partition_reader import Place
 from warmlog.errors import ApiError, ClientClosed, error_from_code
-from warmlog_protocol.messages import (
-    NO_MEMBER_EPOCH,
-    FetchedOffset,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
+from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Cluster
 
 Errors = dict[Owned, ApiError]
@@ -28,7 +20,7 @@ class GroupMetadata(NamedTuple):
 
     group: str
     member_id: str = ""
-    member_epoch: int = NO_MEMBER_EPOCH
+    member_epoch: int = m.NO_MEMBER_EPOCH
     instance_id: str = ""
 
 
@@ -87,7 +79,7 @@ class Offsets:
         *,
         needs_stable: bool = True,
         final: tuple[type[ApiError], ...] = (),
-    ) -> dict[Owned, FetchedOffset]:
+    ) -> dict[Owned, m.FetchedOffset]:
         """Return what is committed for these partitions; offset -1 if nothing is. `final`: see `Cluster.call`.
 
         With `needs_stable`, which members always need, UnstableOffsetCommit if it may change when a transaction ends.
@@ -96,8 +88,8 @@ class Offsets:
         if not wanted:
             return {}
         who = who or self._who()
-        request = OffsetFetchRequest(who.group, messages_of(wanted), who.member_id, who.member_epoch, needs_stable)
-        response = await self._cluster.call(request, OffsetFetchResponse, final=final)
+        request = m.OffsetFetchRequest(who.group, messages_of(wanted), who.member_id, who.member_epoch, needs_stable)
+        response = await self._cluster.call(request, m.OffsetFetchResponse, final=final)
         return dict(zip(wanted, response.partitions, strict=True))
 
     def _ended(self, task: asyncio.Task[Errors]) -> None:
@@ -112,7 +104,7 @@ class Offsets:
                 self._next = None
             self._sequence += 1
             request = _request(commits, who, self._sequence)
-            response = await self._cluster.call(request, OffsetCommitResponse)
+            response = await self._cluster.call(request, m.OffsetCommitResponse)
         return _errors(commits, response)
 
     async def commit_within(
@@ -126,15 +118,15 @@ class Offsets:
 class OffsetTransaction(Protocol):
     """What commits offsets together with records."""
 
-    async def add_offsets(self, request: OffsetCommitRequest) -> OffsetCommitResponse: ...
+    async def add_offsets(self, request: m.OffsetCommitRequest) -> m.OffsetCommitResponse: ...
 
 
-def _request(commits: Mapping[Owned, _Commit], who: GroupMetadata, sequence: int) -> OffsetCommitRequest:
-    partitions = [OffsetCommitPartition(*owned, *commit) for owned, commit in commits.items()]
-    return OffsetCommitRequest(who.group, partitions, who.member_id, who.member_epoch, who.instance_id, sequence)
+def _request(commits: Mapping[Owned, _Commit], who: GroupMetadata, sequence: int) -> m.OffsetCommitRequest:
+    partitions = [m.OffsetCommitPartition(*owned, *commit) for owned, commit in commits.items()]
+    return m.OffsetCommitRequest(who.group, partitions, who.member_id, who.member_epoch, who.instance_id, sequence)
 
 
-def _errors(commits: Mapping[Owned, _Commit], response: OffsetCommitResponse) -> Errors:
+def _errors(commits: Mapping[Owned, _Commit], response: m.OffsetCommitResponse) -> Errors:
     return {
         owned: error_from_code(part.error_code, f"{owned.topic}-{owned.partition}: {part.error_message}")
         for owned, part in zip(commits, response.partitions, strict=True)

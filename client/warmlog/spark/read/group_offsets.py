@@ -22,15 +22,7 @@ from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import PartitionOffsets
 from warmlog.ranges.resolve import ReadBounds
 from warmlog.spark.options.read_options import GroupUse
-from warmlog_protocol.messages import (
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
+from warmlog_protocol import messages as m
 from warmlog_transport.responses import TopicPartition, checked, occupied
 
 _NOT_IN_THE_LOG = (OffsetOutOfRange, UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
@@ -50,8 +42,8 @@ def started_where_committed(
     if group is None or not group.is_start:
         return bounds
     wanted = messages_of(Owned(state.topic_id, *state.tp) for state in states)
-    request = OffsetFetchRequest(group.name, wanted, needs_stable=True)
-    fetched = discovery.call(request, OffsetFetchResponse).partitions
+    request = m.OffsetFetchRequest(group.name, wanted, needs_stable=True)
+    fetched = discovery.call(request, m.OffsetFetchResponse).partitions
     committed = {(each.topic_id, each.partition): each.offset for each in fetched if each.offset >= 0}
     starting: dict[TopicPartition, Point] = {}
     for state in states:
@@ -64,7 +56,7 @@ def started_where_committed(
 
 def check_no_members(discovery: Discovery, group: str) -> None:
     """Raise NonEmptyGroup, which names them, if the group has members."""
-    (described,) = discovery.call(DescribeGroupsRequest([group]), DescribeGroupsResponse).groups
+    (described,) = discovery.call(m.DescribeGroupsRequest([group]), m.DescribeGroupsResponse).groups
     if described.members:
         error = occupied(group, described.members)
         raise NonEmptyGroup(f"{error}; or leave out the option commitOffsets, or name another group")
@@ -80,11 +72,11 @@ def commit_offsets(
     A topic without an id in `topic_ids` is the one that has the name now.
     """
     wanted = [
-        OffsetCommitPartition(topic_ids.get(topic, b""), topic, partition, offset)
+        m.OffsetCommitPartition(topic_ids.get(topic, b""), topic, partition, offset)
         for (topic, partition), offset in sorted(offsets.items())
     ]
     try:
-        response = discovery.call(OffsetCommitRequest(group, wanted), OffsetCommitResponse)
+        response = discovery.call(m.OffsetCommitRequest(group, wanted), m.OffsetCommitResponse)
         for each in response.partitions:
             try:
                 checked(each)

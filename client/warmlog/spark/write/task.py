@@ -25,18 +25,11 @@ from uuid import UUID
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from warmlog import errors
 from warmlog.arrow_write.batching import BatchOfRows, TopicBatches
 from warmlog.arrow_write.job import Job, Membership
 from warmlog.arrow_write.producer import ArrowProducer
 from warmlog.arrow_write.rows import ArrowRows, with_offsets
-from warmlog.errors import (
-    ApiError,
-    BrokerUnavailable,
-    InconsistentTopicId,
-    InvalidTopic,
-    OutOfOrderSequence,
-    UnknownTopicOrPartition,
-)
 from warmlog.spark.options.write_options import WriteOptions
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.loop_thread import LoopThread, bulk_loop
@@ -115,7 +108,7 @@ class _Attempt:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if isinstance(error, OutOfOrderSequence):
+            if isinstance(error, errors.OutOfOrderSequence):
                 await self._check_topics()  # a recreated topic refuses a transaction whose beginning it does not have
         finally:
             await self._stack.__aexit__(kind, error, trace)
@@ -158,7 +151,7 @@ class _Attempt:
         timeout_ms = self._options.delivery_timeout_ms
         for found in await self._producer.cluster.topics(list(self._ids), timeout_ms=timeout_ms):
             if found.topic_id != self._ids[found.name]:
-                raise InconsistentTopicId(f"topic {found.name} was deleted and recreated while a task wrote it")
+                raise errors.InconsistentTopicId(f"topic {found.name} was deleted and recreated while a task wrote it")
 
     async def _add(self, topic: str, rows: ArrowRows, chosen: pa.Array | None) -> None:
         batches = self._topics.get(topic)
@@ -188,7 +181,7 @@ class _Attempt:
 def _rows_by_topic(topics: pa.Array) -> Iterator[tuple[str, pa.Array | None]]:
     """Yield each topic with the indexes of its rows; None stands for all of them."""
     if topics.null_count:
-        raise InvalidTopic("a row has null in the column topic: give the option topic, or a topic for each row")
+        raise errors.InvalidTopic("a row has null in the column topic: give the option topic, or a topic for each row")
     encoded = topics.dictionary_encode()
     names = encoded.dictionary.to_pylist()
     if len(names) == 1:
@@ -222,13 +215,13 @@ def _explained(topic: str, options: WriteOptions) -> Iterator[None]:
     brokers = ", ".join(options.bootstrap)
     try:
         yield
-    except UnknownTopicOrPartition:
-        raise UnknownTopicOrPartition(
+    except errors.UnknownTopicOrPartition:
+        raise errors.UnknownTopicOrPartition(
             f"topic {topic} does not exist: create it first (warmlog topic create {topic})"
         ) from None
-    except BrokerUnavailable as error:
-        raise BrokerUnavailable(f"topic {topic}: {error}; is the broker running at {brokers}?") from error
-    except ApiError as error:
+    except errors.BrokerUnavailable as error:
+        raise errors.BrokerUnavailable(f"topic {topic}: {error}; is the broker running at {brokers}?") from error
+    except errors.ApiError as error:
         raise type(error)(f"topic {topic} at {brokers}: {error}") from error
 
 

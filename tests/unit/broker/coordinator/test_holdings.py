@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from present import present
 from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import Topics, run_steps
 from warmlog_broker.config.broker_config import BrokerConfig
@@ -129,13 +130,11 @@ def test_what_a_principal_holds_is_counted_until_it_is_removed() -> None:
 def test_a_target_that_its_owner_cannot_hold_is_not_assigned() -> None:
     machine = Machine(Topics(**{f"t{number}": 100 for number in range(100)}))
     machine.join("m", pattern="t.*")
-    computed = machine.compute()
-    assert computed is not None
+    computed = present(machine.compute())
     holdings = limited(machine.groups)
     with pytest.raises(PolicyViolation):
         target.assign(machine.groups, computed, machine.subscriptions, holdings.check)
-    group = machine.groups.get(GROUP)
-    assert group is not None
+    group = present(machine.groups.get(GROUP))
     assert run_steps(target.compute(group, machine.subscriptions)) is not None
 
 

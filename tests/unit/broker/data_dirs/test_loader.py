@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from present import present
 from unit.broker.conftest import NOW_MS
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import commit, lock_and_read, refuse_if_locked
@@ -82,16 +83,14 @@ def append(log: Log | None, producer: tuple[int, int] = (-1, -1)) -> None:
     sequence = -1 if producer[0] < 0 else 0
     batch = batch_of([b"x"], timestamp_ms=NOW_MS, producer=producer, base_sequence=sequence)
     log.appender.append_as_leader(check_batch(batch, 1 << 20), leader_epoch=log.epochs.latest_epoch, now_ms=NOW_MS)
-    plan = log.flusher.prepare()
-    assert plan is not None
+    plan = present(log.flusher.prepare())
     plan.run()
     log.flusher.mark_flushed(plan)
 
 
 def test_a_new_directory_becomes_a_cluster(tmp_path: Path) -> None:
     with Opened(tmp_path / "data") as opened:
-        cluster = opened.metadata_log.state.cluster
-        assert cluster is not None
+        cluster = present(opened.metadata_log.state.cluster)
         assert cluster.node_id == 1
         assert opened.logs == []
     with Opened(tmp_path / "data") as again:
@@ -104,8 +103,7 @@ def test_what_a_crash_has_left_can_be_read_whole(tmp_path: Path) -> None:
         append(opened.logs[0])
         append(opened.logs[0])
     with Opened(tmp_path) as again:
-        log = again.logs[0]
-        assert log is not None
+        log = present(again.logs[0])
         assert (log.log_end_offset, log.recovery_point) == (2, 2)
         assert log.epochs.latest_epoch == 1
         assert again.epochs == [1, 1]
@@ -209,8 +207,7 @@ def test_producer_ids_that_a_log_knows_are_not_given_out(tmp_path: Path) -> None
 def test_settings_of_a_topic_count_over_those_of_the_broker(tmp_path: Path) -> None:
     write_entries(tmp_path, TopicCreated("t", bytes(16), 1, {"flush.ms": "5"}))
     with Opened(tmp_path) as opened:
-        log = opened.logs[0]
-        assert log is not None
+        log = present(opened.logs[0])
         assert log.local.config == LogConfig(flush_ms=5)
 
 

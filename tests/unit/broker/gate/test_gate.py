@@ -15,19 +15,8 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.request import Deferred, Endpoint, MessageWithSlices, RequestContext, Response
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import GroupAuthorizationFailed
-from warmlog_protocol.messages import (
-    DeletedGroup,
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    FetchedPartition,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    Message,
-    Operation,
-    ResourceType,
-)
 
 CONTEXT = RequestContext(DEFAULT_LISTENER, "c", "User:alice", "127.0.0.1:4711", is_replica=False)
 REFUSED = GroupAuthorizationFailed.code
@@ -39,7 +28,7 @@ class FakeAuthorizer:
     def __init__(self, *, is_on: bool = True) -> None:
         self.is_on = is_on
 
-    def may(self, principal: str, operation: Operation, kind: ResourceType, name: str | None) -> bool:
+    def may(self, principal: str, operation: m.Operation, kind: m.ResourceType, name: str | None) -> bool:
         return (name or "").startswith("my")
 
     def is_denied_by_rule(self, *_: object) -> bool:
@@ -56,19 +45,19 @@ def services(*, is_on: bool = True) -> Services:
     return cast("Services", fake)
 
 
-def ask(handler: Callable[[Message], Response], message: Message) -> Any:
+def ask(handler: Callable[[m.Message], Response], message: m.Message) -> Any:
     """What the guarded handler returns."""
     kind = type(message)
     endpoints = guarded(services(), {kind: Endpoint(kind.__name__, lambda _, given: handler(given))})
     return endpoints[kind].handle(CONTEXT, message)
 
 
-def deleted(message: Message) -> DeleteGroupsResponse:
-    assert isinstance(message, DeleteGroupsRequest)
-    return DeleteGroupsResponse([DeletedGroup(0, "", name) for name in message.groups])
+def deleted(message: m.Message) -> m.DeleteGroupsResponse:
+    assert isinstance(message, m.DeleteGroupsRequest)
+    return m.DeleteGroupsResponse([m.DeletedGroup(0, "", name) for name in message.groups])
 
 
-MIXED = DeleteGroupsRequest(["theirs", "my1", "theirs", "my2"])
+MIXED = m.DeleteGroupsRequest(["theirs", "my1", "theirs", "my2"])
 EXPECTED = [(REFUSED, "theirs"), (0, "my1"), (REFUSED, "theirs"), (0, "my2")]
 
 
@@ -79,8 +68,8 @@ def results(response: Any) -> list[tuple[int, str]]:
 def test_a_handler_gets_only_what_is_allowed() -> None:
     seen = []
 
-    def handler(message: Message) -> Response:
-        seen.append(cast("DeleteGroupsRequest", message).groups)
+    def handler(message: m.Message) -> Response:
+        seen.append(cast("m.DeleteGroupsRequest", message).groups)
         return deleted(message)
 
     assert results(ask(handler, MIXED)) == EXPECTED
@@ -88,17 +77,17 @@ def test_a_handler_gets_only_what_is_allowed() -> None:
 
 
 def test_a_handler_is_not_called_if_nothing_is_left() -> None:
-    def handler(message: Message) -> Response:
+    def handler(message: m.Message) -> Response:
         raise AssertionError
 
-    assert results(ask(handler, DeleteGroupsRequest(["a", "b"]))) == [(REFUSED, "a"), (REFUSED, "b")]
+    assert results(ask(handler, m.DeleteGroupsRequest(["a", "b"]))) == [(REFUSED, "a"), (REFUSED, "b")]
 
 
 def test_a_request_that_is_allowed_is_passed_on_as_it_is() -> None:
-    message = DeleteGroupsRequest(["my1"])
-    response = DeleteGroupsResponse([])
+    message = m.DeleteGroupsRequest(["my1"])
+    response = m.DeleteGroupsResponse([])
 
-    def handler(given: Message) -> Response:
+    def handler(given: m.Message) -> Response:
         assert given is message
         return response
 
@@ -106,7 +95,7 @@ def test_a_request_that_is_allowed_is_passed_on_as_it_is() -> None:
 
 
 async def test_the_response_of_a_coroutine_is_changed() -> None:
-    async def later(message: Message) -> Response:
+    async def later(message: m.Message) -> Response:
         await asyncio.sleep(0)
         return deleted(message)
 
@@ -127,7 +116,7 @@ class Owner:
 def test_a_deferred_response_is_changed_when_it_comes(is_early: bool) -> None:
     inner = Deferred(7.0)
     if is_early:
-        inner.complete(deleted(DeleteGroupsRequest(["my1", "my2"])))
+        inner.complete(deleted(m.DeleteGroupsRequest(["my1", "my2"])))
     deferred = ask(lambda _: inner, MIXED)
     owner = Owner()
     assert isinstance(deferred, Deferred)
@@ -135,7 +124,7 @@ def test_a_deferred_response_is_changed_when_it_comes(is_early: bool) -> None:
     deferred.begin(owner)
     if not is_early:
         assert owner.ended == []
-        inner.complete(deleted(DeleteGroupsRequest(["my1", "my2"])))
+        inner.complete(deleted(m.DeleteGroupsRequest(["my1", "my2"])))
     ((ended, work),) = owner.ended
     assert ended is deferred
     assert results(work()) == EXPECTED
@@ -160,21 +149,23 @@ def test_a_deferred_response_passes_on_what_happens_to_it() -> None:
 
 
 def test_batches_stay_with_their_partitions() -> None:
-    def part(topic: str) -> FetchedPartition:
-        return FetchedPartition(topic, 0, 0, "", 0, 0, 0, 0, bytes(16), 0)
+    def part(topic: str) -> m.FetchedPartition:
+        return m.FetchedPartition(topic, 0, 0, "", 0, 0, 0, 0, bytes(16), 0)
 
-    def fetched(message: Message) -> Response:
-        names = [each.topic for each in cast("FetchRequest", message).partitions]
-        assert cast("FetchRequest", message).max_wait_ms == 0
-        return MessageWithSlices(FetchResponse([part(name) for name in names]), cast("Any", [[name] for name in names]))
+    def fetched(message: m.Message) -> Response:
+        names = [each.topic for each in cast("m.FetchRequest", message).partitions]
+        assert cast("m.FetchRequest", message).max_wait_ms == 0
+        return MessageWithSlices(
+            m.FetchResponse([part(name) for name in names]), cast("Any", [[name] for name in names])
+        )
 
-    wanted = [FetchPartition(name, 0, 0, 1) for name in ("my1", "theirs", "my2")]
-    response = ask(fetched, FetchRequest(500, 1, 1, wanted))
+    wanted = [m.FetchPartition(name, 0, 0, 1) for name in ("my1", "theirs", "my2")]
+    response = ask(fetched, m.FetchRequest(500, 1, 1, wanted))
     assert response.slices == [["my1"], [], ["my2"]]
     assert [each.topic for each in response.message.partitions] == ["my1", "theirs", "my2"]
 
 
 def test_an_api_without_a_row_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(gate.RIGHTS, DeleteGroupsRequest)
+    monkeypatch.delitem(gate.RIGHTS, m.DeleteGroupsRequest)
     with pytest.raises(KeyError):
-        guarded(services(), {DeleteGroupsRequest: Endpoint("DeleteGroups", lambda _context, _message: None)})
+        guarded(services(), {m.DeleteGroupsRequest: Endpoint("DeleteGroups", lambda _context, _message: None)})

@@ -1,8 +1,10 @@
 """The metadata log: written, damaged, read again, written on."""
 
+import asyncio
 import errno
 import os
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
@@ -12,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from warmlog_broker.metadata import store
 from warmlog_broker.metadata.metadata_log import (
     CUT_FILE_NAME,
     FILE_HEAD,
@@ -39,7 +42,9 @@ from warmlog_broker.metadata.metadata_log import (
     pack_record,
     read_records,
 )
-from warmlog_protocol.errors import StorageError
+from warmlog_broker.metadata.store import Metadata, ProducerIds
+from warmlog_broker.metadata.topic_names import check_topic_name, colliding_topic
+from warmlog_protocol.errors import InvalidTopic, StorageError
 from warmlog_protocol.sasl.credential import Credential
 
 CLUSTER = ClusterCreated("c", 1, 1_700_000_000_000)
@@ -418,3 +423,84 @@ def test_a_write_that_failed_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
     log.flush()
     log.close()
     assert list(reopen(tmp_path)[0].topics) == ["t2"]
+
+
+@pytest.fixture
+async def metadata(tmp_path: Path) -> AsyncIterator[Metadata]:
+    log, _ = MetadataLog.open(tmp_path)
+    with ThreadPoolExecutor(1) as threads:
+        opened = Metadata(log, threads)
+        yield opened
+        await opened.close()
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "BLOCK_IDS", 3)
+
+
+@pytest.mark.usefixtures("small_blocks")
+async def test_ids_are_given_out_one_after_another(metadata: Metadata) -> None:
+    ids = ProducerIds(metadata)
+    assert [await ids.give_out() for _ in range(7)] == list(range(7))
+    assert ids.next_id == 7
+
+
+@pytest.mark.usefixtures("small_blocks")
+async def test_those_who_ask_at_once_get_different_ids(metadata: Metadata) -> None:
+    ids = ProducerIds(metadata)
+    given = await asyncio.gather(*(ids.give_out() for _ in range(20)))
+    assert sorted(given) == list(range(20))
+
+
+@pytest.mark.usefixtures("small_blocks")
+async def test_a_block_is_reserved_on_disk_before_its_first_id_is_given_out(metadata: Metadata, tmp_path: Path) -> None:
+    ids = ProducerIds(metadata)
+    for _ in range(7):
+        producer_id = await ids.give_out()
+        stored, _ = MetadataLog.open(tmp_path)
+        assert stored.state.next_producer_id > producer_id
+        stored.close()
+
+
+@pytest.mark.usefixtures("small_blocks")
+async def test_after_a_crash_the_rest_of_a_block_is_not_used(metadata: Metadata) -> None:
+    first = ProducerIds(metadata)
+    before = [await first.give_out() for _ in range(4)]
+    again = ProducerIds(metadata)
+    assert await again.give_out() == 6
+    assert before == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["a", "flights", "a.b_c-D9", "...", "a" * 249, "x-delete", "-", "_"])
+def test_a_legal_name_passes(name: str) -> None:
+    check_topic_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a" * 250, "a b", "a/b", "ä", "a\n", "a\0", "../x", "a:b"])
+def test_an_illegal_name_is_refused(name: str) -> None:
+    with pytest.raises(InvalidTopic):
+        check_topic_name(name)
+
+
+def test_the_message_of_a_very_long_name_is_short() -> None:
+    with pytest.raises(InvalidTopic) as caught:
+        check_topic_name("x" * 100_000)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("name", "existing", "expected"),
+    [
+        ("a.b", ["a_b"], "a_b"),
+        ("a_b", ["x", "a.b"], "a.b"),
+        ("a.b_c", ["a_b.c"], "a_b.c"),
+        ("a.b", ["a.b"], None),
+        ("a.b", ["ab", "a-b"], None),
+        ("ab", ["a.b"], None),
+    ],
+)
+def test_names_that_differ_in_dot_and_underscore_alone_collide(
+    name: str, existing: list[str], expected: str | None
+) -> None:
+    assert colliding_topic(name, existing) == expected

@@ -32,26 +32,16 @@ from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.security.quota_rules import MAX_CLIENT_ID_CHARACTERS
 from warmlog_broker.security.quotas import Quotas
 from warmlog_broker.storage.segment.file_records import FileSlice
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
-from warmlog_protocol.messages import (
-    APIS,
-    ApiKey,
-    FetchRequest,
-    FetchResponse,
-    HandshakeRequest,
-    Message,
-    MetadataRequest,
-    ProduceRequest,
-    ProduceResponse,
-)
 from warmlog_protocol.wire.connection import RefusedRequest, Request
 
-RESPONSE = MetadataRequest(["the response"])
-REQUESTS: dict[ApiKey, Message] = {
-    ApiKey.HANDSHAKE: HandshakeRequest("reader", "1"),
-    ApiKey.METADATA: MetadataRequest(None),
-    ApiKey.PRODUCE: ProduceRequest(-1, 1000, []),
-    ApiKey.FETCH: FetchRequest(0, 0, 0, []),
+RESPONSE = m.MetadataRequest(["the response"])
+REQUESTS: dict[m.ApiKey, m.Message] = {
+    m.ApiKey.HANDSHAKE: m.HandshakeRequest("reader", "1"),
+    m.ApiKey.METADATA: m.MetadataRequest(None),
+    m.ApiKey.PRODUCE: m.ProduceRequest(-1, 1000, []),
+    m.ApiKey.FETCH: m.FetchRequest(0, 0, 0, []),
 }
 
 
@@ -81,7 +71,7 @@ class Room:
             context=context,
         )
 
-    def _handle(self, context: RequestContext, message: Message, *_: BatchSource) -> Response:
+    def _handle(self, context: RequestContext, message: m.Message, *_: BatchSource) -> Response:
         self.contexts.append(context)
         if isinstance(self.outcome, Exception):
             raise self.outcome
@@ -90,15 +80,15 @@ class Room:
     def start(
         self,
         outcome: Response | Exception,
-        key: ApiKey = ApiKey.METADATA,
+        key: m.ApiKey = m.ApiKey.METADATA,
         correlation_id: int = 1,
         payload: bytes = b"",
     ) -> None:
         self.outcome = outcome
-        self.start_request(Request(APIS[key], 0, correlation_id, REQUESTS[key], memoryview(payload), True))
+        self.start_request(Request(m.APIS[key], 0, correlation_id, REQUESTS[key], memoryview(payload), True))
 
     def shake_hands(self) -> None:
-        self.start(RESPONSE, ApiKey.HANDSHAKE)
+        self.start(RESPONSE, m.ApiKey.HANDSHAKE)
         self.events.clear()
 
     def start_request(self, request: Request) -> None:
@@ -107,7 +97,7 @@ class Room:
     def begin(self, request: Request | RefusedRequest) -> StartedRequest:
         endpoint = Endpoint(request.api.name, self._handle, **TRAITS.get(request.api.request, {}))
         started = StartedRequest(endpoint, request.correlation_id)
-        if isinstance(request, Request) and isinstance(request.message, HandshakeRequest):
+        if isinstance(request, Request) and isinstance(request.message, m.HandshakeRequest):
             started.client_name = request.message.client_name
         return started
 
@@ -116,7 +106,7 @@ class Room:
 
     # --- the codec: pieces are what it was called with
 
-    def encode(self, started: StartedRequest, message: Message, slices: Slices) -> Any:
+    def encode(self, started: StartedRequest, message: m.Message, slices: Slices) -> Any:
         async def convert() -> Any:
             if self.conversion is not None:
                 raise self.conversion
@@ -211,7 +201,7 @@ async def test_what_a_handler_raises_is_an_error_code(
     async def fail() -> Response:
         raise error
 
-    room.start(fail() if is_coroutine else error, ApiKey.FETCH)
+    room.start(fail() if is_coroutine else error, m.ApiKey.FETCH)
     await room.finish()
     assert room.events[: len(expected)] == expected
     assert room.events[len(expected) :] == ([("release", 1)] if is_coroutine else [])
@@ -220,7 +210,7 @@ async def test_what_a_handler_raises_is_an_error_code(
 async def test_each_request_is_timed_and_errors_are_counted(room: Room) -> None:
     room.start(RESPONSE)
     room.start(InvalidRequest("no"))
-    room.start(KeyError("x"), ApiKey.FETCH)
+    room.start(KeyError("x"), m.ApiKey.FETCH)
     assert {key: sum(each.counts) for key, each in room.counters.request_seconds.items()} == {
         ("warmlog", "Metadata"): 2,
         ("warmlog", "Fetch"): 1,
@@ -270,7 +260,7 @@ async def test_batches_that_are_appended_in_turns_hold_until_the_last_is_and_not
     async def append() -> Response:
         return pending
 
-    room.start(append(), ApiKey.PRODUCE, payload=b"1234567")
+    room.start(append(), m.ApiKey.PRODUCE, payload=b"1234567")
     assert room.events == [("hold", 7)]
     await room.finish()
     assert room.events[1:] == [("release", 1)]
@@ -282,20 +272,20 @@ async def test_a_coroutine_of_fetch_and_deferred_pipelined_responses_hold_nothin
     async def work() -> Response:
         return RESPONSE
 
-    room.start(work(), ApiKey.FETCH)
+    room.start(work(), m.ApiKey.FETCH)
     await room.finish()
-    room.start(Deferred(), ApiKey.PRODUCE)
-    room.start(Deferred(), ApiKey.FETCH)
+    room.start(Deferred(), m.ApiKey.PRODUCE)
+    room.start(Deferred(), m.ApiKey.FETCH)
     assert "hold" not in [event[0] for event in room.events]
 
 
 @pytest.mark.parametrize("is_converted_in_thread", [False, True])
 async def test_a_response_may_be_converted_first_and_may_fail_then(room: Room, is_converted_in_thread: bool) -> None:
     room.is_converted_in_thread = is_converted_in_thread
-    room.start(RESPONSE, ApiKey.FETCH, correlation_id=1)
+    room.start(RESPONSE, m.ApiKey.FETCH, correlation_id=1)
     await room.finish()
     room.conversion = InvalidRequest("the response is too large")
-    room.start(RESPONSE, ApiKey.FETCH, correlation_id=2)
+    room.start(RESPONSE, m.ApiKey.FETCH, correlation_id=2)
     await room.finish()
     ends = [event for event in room.events if event[0] != "release"]
     assert ends == [("answer", 1, RESPONSE, ()), ("refuse", 2, ErrorCode.INVALID_REQUEST)]
@@ -303,9 +293,9 @@ async def test_a_response_may_be_converted_first_and_may_fail_then(room: Room, i
 
 async def test_deferred_responses_end_their_own_requests_in_any_order(room: Room) -> None:
     first, second = Deferred(), Deferred()
-    room.start(first, ApiKey.FETCH, correlation_id=1)
-    room.start(second, ApiKey.FETCH, correlation_id=1)
-    room.start(RESPONSE, ApiKey.FETCH, correlation_id=2)
+    room.start(first, m.ApiKey.FETCH, correlation_id=1)
+    room.start(second, m.ApiKey.FETCH, correlation_id=1)
+    room.start(RESPONSE, m.ApiKey.FETCH, correlation_id=2)
     assert [event[1] for event in room.events] == [2]
     second.complete(RESPONSE)
     bytes_of_first = piece(1)
@@ -316,13 +306,13 @@ async def test_deferred_responses_end_their_own_requests_in_any_order(room: Room
 async def test_a_deferred_response_may_be_complete_before_the_handler_returns_it(room: Room) -> None:
     deferred = Deferred()
     deferred.complete(RESPONSE)
-    room.start(deferred, ApiKey.FETCH)
+    room.start(deferred, m.ApiKey.FETCH)
     assert room.events == [("answer", 1, RESPONSE, ())]
 
 
 async def test_a_deferred_response_ends_once(room: Room) -> None:
     deferred = Deferred()
-    room.start(deferred, ApiKey.FETCH)
+    room.start(deferred, m.ApiKey.FETCH)
     deferred.complete(RESPONSE)
     deferred.complete(RESPONSE)
     assert len(room.events) == 1
@@ -337,8 +327,8 @@ async def test_what_a_deferred_response_runs_may_fail_or_take_longer(room: Room)
         raise InvalidRequest("no")
 
     failing, slow = Deferred(), Deferred()
-    room.start(failing, ApiKey.FETCH, correlation_id=1)
-    room.start(slow, ApiKey.FETCH, correlation_id=2)
+    room.start(failing, m.ApiKey.FETCH, correlation_id=1)
+    room.start(slow, m.ApiKey.FETCH, correlation_id=2)
     failing.run(fail)
     slow.complete(work())
     assert room.events == [("refuse", 1, ErrorCode.INVALID_REQUEST)]
@@ -348,8 +338,8 @@ async def test_what_a_deferred_response_runs_may_fail_or_take_longer(room: Room)
 
 async def test_deferred_responses_expire_at_their_deadlines(room: Room) -> None:
     for correlation_id, deadline_s in enumerate([5.0, 7.0, 5.0]):
-        room.start(Late(deadline_s), ApiKey.PRODUCE, correlation_id=correlation_id)
-    room.start(Deferred(), ApiKey.FETCH, correlation_id=3)
+        room.start(Late(deadline_s), m.ApiKey.PRODUCE, correlation_id=correlation_id)
+    room.start(Deferred(), m.ApiKey.FETCH, correlation_id=3)
     room.timers.advance(4.9)
     assert room.events == []
     room.timers.advance(5.0)
@@ -360,8 +350,8 @@ async def test_deferred_responses_expire_at_their_deadlines(room: Room) -> None:
 
 async def test_requests_that_only_wait_are_dropped_when_the_peer_sends_no_more(room: Room) -> None:
     waiting, working = Late(5, has_only_waited=True), Late(5)
-    room.start(waiting, ApiKey.FETCH, correlation_id=1)
-    room.start(working, ApiKey.FETCH, correlation_id=2)
+    room.start(waiting, m.ApiKey.FETCH, correlation_id=1)
+    room.start(working, m.ApiKey.FETCH, correlation_id=2)
     assert [started.correlation_id for started in room.runner.drop_waiting()] == [1]
     assert len(room.timers) == 1
     waiting.complete(RESPONSE)
@@ -373,7 +363,7 @@ async def test_a_request_that_begins_to_wait_after_the_peer_sends_no_more_is_dro
     async def decided() -> Response:
         return Late(5, has_only_waited=True)
 
-    room.start(decided(), ApiKey.FETCH, correlation_id=1)
+    room.start(decided(), m.ApiKey.FETCH, correlation_id=1)
     assert room.runner.drop_waiting() == []
     await room.finish()
     assert room.events == [("end",), ("release", 1)]
@@ -382,7 +372,7 @@ async def test_a_request_that_begins_to_wait_after_the_peer_sends_no_more_is_dro
 
 async def test_responses_of_a_lost_connection_go_nowhere(room: Room) -> None:
     deferred = Late(5)
-    room.start(deferred, ApiKey.FETCH)
+    room.start(deferred, m.ApiKey.FETCH)
     room.runner.forget_all()
     assert len(room.timers) == 0
     deferred.complete(RESPONSE)
@@ -392,7 +382,7 @@ async def test_responses_of_a_lost_connection_go_nowhere(room: Room) -> None:
 
 async def test_the_handshake_says_who_the_client_is(room: Room) -> None:
     room.start(RESPONSE)
-    room.start(RESPONSE, ApiKey.HANDSHAKE)
+    room.start(RESPONSE, m.ApiKey.HANDSHAKE)
     room.start(RESPONSE)
     assert [context.client_id for context in room.contexts] == ["", "reader", "reader"]
     assert {context.peer for context in room.contexts} == {"127.0.0.1:4711"}
@@ -400,9 +390,9 @@ async def test_the_handshake_says_who_the_client_is(room: Room) -> None:
 
 
 async def test_a_client_id_is_cut(room: Room) -> None:
-    long = HandshakeRequest("x" * 10_000, "1")
+    long = m.HandshakeRequest("x" * 10_000, "1")
     room.outcome = RESPONSE
-    room.start_request(Request(APIS[ApiKey.HANDSHAKE], 0, 1, long, memoryview(b""), True))
+    room.start_request(Request(m.APIS[m.ApiKey.HANDSHAKE], 0, 1, long, memoryview(b""), True))
     assert room.runner.context.client_id == "x" * MAX_CLIENT_ID_CHARACTERS
 
 
@@ -415,18 +405,18 @@ async def test_without_a_quota_nothing_is_counted(room: Room, monkeypatch: pytes
 
     monkeypatch.setattr(Quotas, "charge_request", never)
     monkeypatch.setattr(Quotas, "charge_fetch", never)
-    room.start(MessageWithSlices(FetchResponse([]), [[piece(1)]]), ApiKey.FETCH)
-    room.start(ProduceResponse([]), ApiKey.PRODUCE, payload=b"batch")
+    room.start(MessageWithSlices(m.FetchResponse([]), [[piece(1)]]), m.ApiKey.FETCH)
+    room.start(m.ProduceResponse([]), m.ApiKey.PRODUCE, payload=b"batch")
     assert len(room.events) == 2
 
 
 async def test_a_produce_is_charged_its_payload_and_told_the_delay(room: Room) -> None:
     room.shake_hands()
     await room.quotas.alter(quota("ANONYMOUS", producer_byte_rate=1000), "test")
-    room.start(ProduceResponse([]), ApiKey.PRODUCE, payload=bytes(1000))
-    assert room.events.pop() == ("answer", 1, ProduceResponse([]), ())
-    room.start(ProduceResponse([]), ApiKey.PRODUCE, payload=bytes(2000))
-    assert room.events.pop() == ("answer", 1, ProduceResponse([], throttle_ms=2000), ())
+    room.start(m.ProduceResponse([]), m.ApiKey.PRODUCE, payload=bytes(1000))
+    assert room.events.pop() == ("answer", 1, m.ProduceResponse([]), ())
+    room.start(m.ProduceResponse([]), m.ApiKey.PRODUCE, payload=bytes(2000))
+    assert room.events.pop() == ("answer", 1, m.ProduceResponse([], throttle_ms=2000), ())
 
 
 @pytest.mark.parametrize("outcome", [None, InvalidRequest("no")])
@@ -435,7 +425,7 @@ async def test_a_produce_without_acks_or_with_an_error_is_charged_too(
 ) -> None:
     room.shake_hands()
     await room.quotas.alter(quota("ANONYMOUS", producer_byte_rate=1000), "test")
-    room.start(outcome, ApiKey.PRODUCE, payload=bytes(3000))
+    room.start(outcome, m.ApiKey.PRODUCE, payload=bytes(3000))
     assert room.throttled_ms == 2000
 
 
@@ -443,15 +433,15 @@ async def test_a_fetch_is_charged_for_what_it_returns_and_told_the_delay(room: R
     room.shake_hands()
     await room.quotas.alter(quota("ANONYMOUS", consumer_byte_rate=1), "test")
     slices = [[piece(1), piece(2)], [piece(3)]]
-    room.start(MessageWithSlices(FetchResponse([]), slices), ApiKey.FETCH)
-    assert room.events == [("answer", 1, FetchResponse([], throttle_ms=2000), slices)]
+    room.start(MessageWithSlices(m.FetchResponse([]), slices), m.ApiKey.FETCH)
+    assert room.events == [("answer", 1, m.FetchResponse([], throttle_ms=2000), slices)]
 
 
 async def test_a_request_that_cannot_be_read_is_charged_as_a_request(room: Room) -> None:
     room.shake_hands()
     await room.quotas.alter(quota("ANONYMOUS", request_rate=1), "test")
     for _ in range(3):
-        refused = RefusedRequest(APIS[ApiKey.METADATA], 0, 1, InvalidRequest("no"))
+        refused = RefusedRequest(m.APIS[m.ApiKey.METADATA], 0, 1, InvalidRequest("no"))
         room.runner.start(refused, room.begin(refused))
     assert room.throttled_ms == 2000
 
@@ -461,7 +451,7 @@ async def test_replicas_are_not_limited(room: Room) -> None:
     room.shake_hands()
     room.runner.context = replace(room.runner.context, is_replica=True)
     for _ in range(3):
-        room.start(MessageWithSlices(FetchResponse([]), [[piece(1)]]), ApiKey.FETCH)
+        room.start(MessageWithSlices(m.FetchResponse([]), [[piece(1)]]), m.ApiKey.FETCH)
     assert room.throttled_ms == 0
 
 
@@ -482,14 +472,14 @@ async def test_lines_are_about_a_request_until_it_has_ended(room: Room) -> None:
         await is_over.wait()
         seen.append(current_request())
 
-    async def handles() -> Message:
+    async def handles() -> m.Message:
         background.append(asyncio.create_task(outlives_the_request()))
         await asyncio.sleep(0)
         seen.append(current_request())
         return RESPONSE
 
     background: list[asyncio.Task[None]] = []
-    request = Request(APIS[ApiKey.METADATA], 0, 7, REQUESTS[ApiKey.METADATA], memoryview(b""), True)
+    request = Request(m.APIS[m.ApiKey.METADATA], 0, 7, REQUESTS[m.ApiKey.METADATA], memoryview(b""), True)
     started = room.begin(request)
     room.outcome = handles()
     room.runner.start(request, started)

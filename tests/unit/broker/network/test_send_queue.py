@@ -13,6 +13,7 @@ import pytest
 from unit.broker.network.conftest import FILE_BYTES, Run
 from warmlog_broker.network.memory_pool import ResponseMemory
 from warmlog_broker.network.send_queue import PAUSE_ABOVE_BYTES, PIECE_BYTES, SendQueue
+from warmlog_broker.network.session import Outbox
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.storage.io.open_files import OpenFile
 from warmlog_broker.storage.segment.file_records import FileSlice
@@ -211,3 +212,39 @@ def test_frames_that_nobody_reads_are_counted_until_they_are_read_or_given_up(
             assert sender.memory.held_bytes == 0
 
     run(scenario())
+
+
+# The outbox
+
+
+class FakeSender:
+    def __init__(self, outbox: Outbox, again: int = 0) -> None:
+        self.flushes = 0
+        self._outbox = outbox
+        self._again = again
+
+    def flush(self) -> None:
+        self.flushes += 1
+        if self._again:
+            self._again -= 1
+            self._outbox.add(self)
+
+
+async def test_each_sender_is_flushed_once_in_the_next_turn_however_often_it_was_added() -> None:
+    outbox = Outbox()
+    senders = [FakeSender(outbox), FakeSender(outbox)]
+    for sender in senders * 5:
+        outbox.add(sender)
+    assert [sender.flushes for sender in senders] == [0, 0]
+    for _ in range(3):
+        await asyncio.sleep(0)
+        assert [sender.flushes for sender in senders] == [1, 1]
+
+
+async def test_what_a_flush_adds_is_flushed_in_the_turn_after_it() -> None:
+    outbox = Outbox()
+    sender = FakeSender(outbox, again=2)
+    outbox.add(sender)
+    for flushes in (1, 2, 3, 3):
+        await asyncio.sleep(0)
+        assert sender.flushes == flushes

@@ -18,6 +18,7 @@ import trustme
 
 from memory_quotas import memory_quotas
 from unit.broker.network.conftest import FILE_BYTES, TIMEOUT_S, Run, Tls
+from waiting import until
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.handlers import TRAITS
 from warmlog_broker.network import session as session_module
@@ -36,7 +37,6 @@ from warmlog_broker.network.request import (
     StartedRequest,
 )
 from warmlog_broker.network.request_scheduler import State
-from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Outbox, Session, SessionContext
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
@@ -44,26 +44,12 @@ from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_broker.storage.io.open_files import OpenFile
 from warmlog_broker.storage.segment.file_records import FileSlice
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, InvalidRequest, TooManyConnections
-from warmlog_protocol.messages import (
-    APIS,
-    Api,
-    ApiKey,
-    ErrorResponse,
-    FetchRequest,
-    FetchResponse,
-    HandshakeRequest,
-    HandshakeResponse,
-    Message,
-    MetadataRequest,
-    MetadataResponse,
-    ProduceRequest,
-    ProduceResponse,
-)
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedBatch
 from warmlog_protocol.wire.frames import pack_frame
 
-NO_TOPICS = MetadataResponse("cluster", 0, [], [])
+NO_TOPICS = m.MetadataResponse("cluster", 0, [], [])
 
 
 MakeCodec = Callable[[BrokerConfig, Mapping[int, Endpoint]], ProtocolCodec]
@@ -83,25 +69,24 @@ class Server:
     def __init__(self, cold_readers: ThreadPoolExecutor, make_codec: MakeCodec) -> None:
         config = BrokerConfig(data_dir="unused", max_connections=2)
         self.handlers: dict[int, Callable[..., Response]] = {
-            ApiKey.HANDSHAKE: lambda context, request: HandshakeResponse(
+            m.ApiKey.HANDSHAKE: lambda context, request: m.HandshakeResponse(
                 "test", "cluster", 0, config.socket_request_max_bytes, _api_versions()
             ),
-            ApiKey.METADATA: lambda context, request: NO_TOPICS,
+            m.ApiKey.METADATA: lambda context, request: NO_TOPICS,
         }
         endpoints = {
             key: Endpoint(api.name, partial(self._handle, key), **TRAITS.get(api.request, {}))
-            for key, api in APIS.items()
+            for key, api in m.APIS.items()
         }
         self.sessions: list[Session] = []
         self.timers = CountingWheel(0.05)
         lines = RepeatedLines(logging.getLogger("warmlog_broker.network.session"))
-        memory = ResponseMemory(config.queued_max_response_bytes)
         self.context = SessionContext(
             config=config,
             listener=config.all_listeners[0],
             connections=Connections(config.max_connections, config.max_connections_per_ip),
             memory=MemoryPool(config.queued_max_request_bytes, config.socket_request_max_bytes),
-            response_memory=memory,
+            response_memory=ResponseMemory(config.queued_max_response_bytes),
             lines=lines,
             outbox=Outbox(),
             tasks=Tasks(),
@@ -110,12 +95,10 @@ class Server:
             quotas=memory_quotas(asyncio.get_running_loop().time),
             make_authentication=lambda: None,
             make_codec=lambda: make_codec(config, endpoints),
-            make_send_queue=lambda transport, on_sent: SendQueue(
-                transport, cold_readers=cold_readers, uses_sendfile=True, memory=memory, lines=lines, on_sent=on_sent
-            ),
+            cold_readers=cold_readers,
         )
 
-    def _handle(self, key: int, context: RequestContext, message: Message, *_: BatchSource) -> Response:
+    def _handle(self, key: int, context: RequestContext, message: m.Message, *_: BatchSource) -> Response:
         return self.handlers[key](context, message)
 
     def make_session(self) -> Session:
@@ -124,8 +107,8 @@ class Server:
 
 
 def _api_versions() -> list[Any]:
-    versions = HandshakeResponse.__annotations__["apis"].__args__[0]
-    return [versions(key, api.min_version, api.max_version) for key, api in APIS.items()]
+    versions = m.HandshakeResponse.__annotations__["apis"].__args__[0]
+    return [versions(key, api.min_version, api.max_version) for key, api in m.APIS.items()]
 
 
 @asynccontextmanager
@@ -176,7 +159,7 @@ class Client:
             for response in self.core.received(len(received)):
                 return response
 
-    async def call(self, message: Message) -> Any:
+    async def call(self, message: m.Message) -> Any:
         self.writer.write(self.core.request(message)[1])
         return await self.receive()
 
@@ -196,11 +179,6 @@ async def connected(port: int, authority: trustme.CA | None = None) -> AsyncIter
             await writer.wait_closed()
 
 
-async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-
-
 # --- plain text and TLS ----------------------------------------------------------------------------------------------
 
 
@@ -209,15 +187,15 @@ def test_responses_with_file_ranges_come_whole(
 ) -> None:
     def fetch(context: RequestContext, request: object) -> Response:
         return MessageWithSlices(
-            FetchResponse([]), [[FileSlice(file, 0, 100)], [FileSlice(file, 100, FILE_BYTES - 100)]]
+            m.FetchResponse([]), [[FileSlice(file, 0, 100)], [FileSlice(file, 100, FILE_BYTES - 100)]]
         )
 
     async def work() -> None:
         async with serving(cold_readers, tls=tls[0]) as (server, port), connected(port, tls[1]) as client:
-            server.handlers[ApiKey.FETCH] = fetch
-            await client.call(HandshakeRequest("test", "1"))
+            server.handlers[m.ApiKey.FETCH] = fetch
+            await client.call(m.HandshakeRequest("test", "1"))
             for _ in range(3):
-                assert bytes((await client.call(FetchRequest(0, 1, 1, []))).payload) == data
+                assert bytes((await client.call(m.FetchRequest(0, 1, 1, []))).payload) == data
 
     run(work())
 
@@ -229,10 +207,10 @@ def test_a_refused_peer_reads_the_reason_and_then_the_end_although_it_has_sent_m
 
     async def work() -> None:
         async with serving(cold_readers, tls=tls[0]) as (_, port), connected(port, tls[1]) as client:
-            await client.call(HandshakeRequest("test", "1"))
-            client.core.request(MetadataRequest())
-            more = pack_frame((ApiKey.METADATA, 0, 2), MetadataRequest()) * 50_000
-            client.writer.write(pack_frame((999, 0, 1), MetadataRequest()) + more)
+            await client.call(m.HandshakeRequest("test", "1"))
+            client.core.request(m.MetadataRequest())
+            more = pack_frame((m.ApiKey.METADATA, 0, 2), m.MetadataRequest()) * 50_000
+            client.writer.write(pack_frame((999, 0, 1), m.MetadataRequest()) + more)
             await asyncio.sleep(0.1)
             response = await client.receive()
             assert "API 999 version 0: it is not known" in str(response.result)
@@ -251,8 +229,8 @@ def test_a_peer_beyond_the_limit_is_told_so(run: Run, tls: Tls, cold_readers: Th
             connected(port, tls[1]) as third,
         ):
             for client in (first, second):
-                assert isinstance((await client.call(HandshakeRequest("test", "1"))).result, HandshakeResponse)
-            response = await third.call(HandshakeRequest("test", "1"))
+                assert isinstance((await client.call(m.HandshakeRequest("test", "1"))).result, m.HandshakeResponse)
+            response = await third.call(m.HandshakeRequest("test", "1"))
             assert isinstance(response.result, TooManyConnections)
             assert "2 connections are open" in str(response.result)
 
@@ -270,16 +248,16 @@ def test_a_stopped_session_ends_when_requests_under_way_have_ended(
 
     async def work() -> None:
         async with serving(cold_readers, tls=tls[0]) as (server, port), connected(port, tls[1]) as client:
-            server.handlers[ApiKey.FETCH] = defer
-            await client.call(HandshakeRequest("test", "1"))
+            server.handlers[m.ApiKey.FETCH] = defer
+            await client.call(m.HandshakeRequest("test", "1"))
             for _ in range(2):
-                client.writer.write(client.core.request(FetchRequest(0, 1, 1, []))[1])
+                client.writer.write(client.core.request(m.FetchRequest(0, 1, 1, []))[1])
             await until(lambda: len(deferred) == 2)
             server.sessions[0].stop()
-            client.writer.write(client.core.request(MetadataRequest())[1])
+            client.writer.write(client.core.request(m.MetadataRequest())[1])
             for each in deferred:
-                each.complete(FetchResponse([]))
-            assert isinstance((await client.receive()).result, FetchResponse)
+                each.complete(m.FetchResponse([]))
+            assert isinstance((await client.receive()).result, m.FetchResponse)
             await server.context.connections.wait_until_gone(5)
             assert len(server.context.connections) == 0
 
@@ -291,7 +269,7 @@ async def slow_reader(cold_readers: ThreadPoolExecutor, text: str) -> AsyncItera
     """A peer with small buffers that was sent `text` and has read nothing of it, and its session."""
     loop = asyncio.get_running_loop()
     async with serving(cold_readers) as (server, port):
-        server.handlers[ApiKey.HANDSHAKE] = lambda context, request: ErrorResponse(text)
+        server.handlers[m.ApiKey.HANDSHAKE] = lambda context, request: m.ErrorResponse(text)
         with socket.socket() as reader:
             reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             reader.setblocking(False)
@@ -299,7 +277,7 @@ async def slow_reader(cold_readers: ThreadPoolExecutor, text: str) -> AsyncItera
             await until(lambda: len(server.context.connections) == 1)
             session = server.sessions[0]
             session._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-            await loop.sock_sendall(reader, pack_frame((ApiKey.HANDSHAKE, 0, 0), HandshakeRequest("test", "1")))
+            await loop.sock_sendall(reader, pack_frame((m.ApiKey.HANDSHAKE, 0, 0), m.HandshakeRequest("test", "1")))
             yield reader, session
 
 
@@ -336,7 +314,7 @@ def test_a_refused_peer_that_sends_no_more_reads_all_that_was_queued(
         loop = asyncio.get_running_loop()
         async with slow_reader(cold_readers, text) as (reader, session):
             await until(lambda: session._transport.get_write_buffer_size() > 0)
-            await loop.sock_sendall(reader, pack_frame((ApiKey.HANDSHAKE, 99, 1), HandshakeRequest("test", "1")))
+            await loop.sock_sendall(reader, pack_frame((m.ApiKey.HANDSHAKE, 99, 1), m.HandshakeRequest("test", "1")))
             await until(lambda: session._scheduler.state is State.DISCARDING)
             assert not session._sending.is_handed_over
             reader.shutdown(socket.SHUT_WR)
@@ -354,13 +332,13 @@ def test_a_peer_that_has_sent_all_reads_what_is_under_way(run: Run, cold_readers
 
     async def work() -> None:
         async with serving(cold_readers) as (server, port), connected(port) as client:
-            server.handlers[ApiKey.PRODUCE] = lambda context, request: pending
-            await client.call(HandshakeRequest("test", "1"))
-            client.writer.write(client.core.request(ProduceRequest(-1, 1000, []))[1])
+            server.handlers[m.ApiKey.PRODUCE] = lambda context, request: pending
+            await client.call(m.HandshakeRequest("test", "1"))
+            client.writer.write(client.core.request(m.ProduceRequest(-1, 1000, []))[1])
             client.writer.write_eof()
             await asyncio.sleep(0.05)
-            pending.complete(ProduceResponse([]))
-            assert (await client.receive()).result == ProduceResponse([])
+            pending.complete(m.ProduceResponse([]))
+            assert (await client.receive()).result == m.ProduceResponse([])
             assert await client.receive() is None
 
     run(work())
@@ -376,9 +354,9 @@ def test_no_request_starts_after_one_that_closes_the_connection(run: Run, cold_r
 
     async def work() -> None:
         async with serving(cold_readers) as (server, port), connected(port) as client:
-            server.handlers[ApiKey.PRODUCE] = refuse
-            await client.call(HandshakeRequest("test", "1"))
-            client.writer.write(pack_frame((ApiKey.PRODUCE, 0, 1), ProduceRequest(0, 1000, [])) * 3)
+            server.handlers[m.ApiKey.PRODUCE] = refuse
+            await client.call(m.HandshakeRequest("test", "1"))
+            client.writer.write(pack_frame((m.ApiKey.PRODUCE, 0, 1), m.ProduceRequest(0, 1000, [])) * 3)
             await until(lambda: not len(server.context.connections))
             assert len(started) == 1
 
@@ -421,9 +399,9 @@ def test_a_deferred_response_holds_the_next_request_unless_its_api_is_pipelined(
 
     async def work() -> None:
         async with serving(cold_readers) as (server, port), connected(port) as client:
-            server.handlers[ApiKey.METADATA] = server.handlers[ApiKey.FETCH] = defer
-            await client.call(HandshakeRequest("test", "1"))
-            for message in (FetchRequest(0, 1, 1, []), MetadataRequest(), MetadataRequest(), MetadataRequest()):
+            server.handlers[m.ApiKey.METADATA] = server.handlers[m.ApiKey.FETCH] = defer
+            await client.call(m.HandshakeRequest("test", "1"))
+            for message in (m.FetchRequest(0, 1, 1, []), m.MetadataRequest(), m.MetadataRequest(), m.MetadataRequest()):
                 client.writer.write(client.core.request(message)[1])
             for count in (2, 3, 4):
                 await until(lambda count=count: len(deferred) >= count)
@@ -439,13 +417,13 @@ def test_connections_at_rest_are_not_looked_at(run: Run, cold_readers: ThreadPoo
     async def work() -> None:
         async with serving(cold_readers) as (server, port), connected(port) as first, connected(port) as second:
             for client in (first, second):
-                await client.call(HandshakeRequest("test", "1"))
+                await client.call(m.HandshakeRequest("test", "1"))
             await asyncio.sleep(0.3)
             scheduled = server.timers.scheduled
             await asyncio.sleep(0.3)
             assert server.timers.scheduled == scheduled
             assert len(server.timers) == 2
-            await first.call(MetadataRequest())
+            await first.call(m.MetadataRequest())
             await asyncio.sleep(0.3)
             assert scheduled + 2 <= server.timers.scheduled <= scheduled + 3
             assert len(server.timers) == 2
@@ -460,9 +438,9 @@ def test_connections_at_rest_are_not_looked_at(run: Run, cold_readers: ThreadPoo
 
 
 class TinyRequest(NamedTuple):
-    api: Api
+    api: m.Api
     correlation_id: int
-    message: Message
+    message: m.Message
     payload_bytes: int = 0
 
     def batches(self) -> list[ReceivedBatch]:
@@ -500,7 +478,7 @@ class TinyCodec:
         while len(self._received) >= 6:
             _, key, correlation_id = unpack_from(">IBB", self._received)
             self._received = self._received[6:]
-            requests.append(TinyRequest(APIS[key], correlation_id, MetadataRequest()))
+            requests.append(TinyRequest(m.APIS[key], correlation_id, m.MetadataRequest()))
         return requests
 
     def begin(self, request: TinyRequest) -> StartedRequest:
@@ -512,7 +490,9 @@ class TinyCodec:
 
     def release(self) -> None: ...
 
-    def encode(self, request: StartedRequest, message: Message, slices: Slices) -> Pieces | Coroutine[Any, Any, Pieces]:
+    def encode(
+        self, request: StartedRequest, message: m.Message, slices: Slices
+    ) -> Pieces | Coroutine[Any, Any, Pieces]:
         if request.endpoint.name == "Fetch":
             return self._convert(request, slices)
         pieces: list[bytes | FileSlice] = [b"<"]
@@ -553,11 +533,11 @@ def test_a_protocol_that_keeps_order_and_has_batches_inside_its_messages_plugs_i
 
     async def work() -> None:
         async with serving(cold_readers, TinyCodec) as (server, port), connected(port) as client:
-            server.handlers[ApiKey.PRODUCE] = lambda context, request: pending
-            server.handlers[ApiKey.FETCH] = lambda context, request: MessageWithSlices(NO_TOPICS, slices)
-            server.handlers[ApiKey.LIST_OFFSETS] = lambda context, request: MessageWithSlices(NO_TOPICS, slices)
-            server.handlers[ApiKey.METADATA] = refuse
-            keys = [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA]
+            server.handlers[m.ApiKey.PRODUCE] = lambda context, request: pending
+            server.handlers[m.ApiKey.FETCH] = lambda context, request: MessageWithSlices(NO_TOPICS, slices)
+            server.handlers[m.ApiKey.LIST_OFFSETS] = lambda context, request: MessageWithSlices(NO_TOPICS, slices)
+            server.handlers[m.ApiKey.METADATA] = refuse
+            keys = [m.ApiKey.PRODUCE, m.ApiKey.FETCH, m.ApiKey.LIST_OFFSETS, m.ApiKey.METADATA]
             frames = [pack(">IBB", 2, key, number) for number, key in enumerate(keys)]
             client.writer.write(b"".join(frames)[:-1])
             await asyncio.sleep(0.1)
@@ -565,7 +545,7 @@ def test_a_protocol_that_keeps_order_and_has_batches_inside_its_messages_plugs_i
             assert session._scheduler.in_flight == 3
             counted = session._sending.waiting_bytes, server.context.response_memory.held_bytes
             assert counted[0] > 2 * 60_000 > counted[1] > 60_000, "of the two, one was converted in memory"
-            pending.complete(ErrorResponse("done"))
+            pending.complete(m.ErrorResponse("done"))
             client.writer.write(frames[-1][-1:])
             inside = b"[abc][][de" + (b"hijabcdefg" * 6000) + b"]"
             converted = b"<ABCDE" + (b"HIJABCDEFG" * 6000) + b">"

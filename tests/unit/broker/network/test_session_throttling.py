@@ -8,17 +8,11 @@ import pytest
 
 from memory_quotas import quota
 from unit.broker.network.conftest import Run, Tls
-from unit.broker.network.test_session import Client, Server, connected, serving, until
+from unit.broker.network.test_session import Client, Server, connected, serving
+from waiting import until
 from warmlog_broker.network.request import RequestContext
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import encode_batch
-from warmlog_protocol.messages import (
-    ApiKey,
-    HandshakeRequest,
-    MetadataRequest,
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
-)
 
 LARGE_BYTES = 3 << 20
 """More than the buffer of a connection holds."""
@@ -30,11 +24,11 @@ async def limit(server: Server, **limits: int) -> None:
 
 def produce_frame(client: Client, size_bytes: int) -> bytes:
     data = encode_batch([bytes(size_bytes)], timestamps_ms=1)
-    return client.core.request(ProduceRequest(-1, 1, [ProducePartition("t", 0, len(data))]), len(data))[1] + data
+    return client.core.request(m.ProduceRequest(-1, 1, [m.ProducePartition("t", 0, len(data))]), len(data))[1] + data
 
 
-def takes_anything(_: RequestContext, __: Any) -> ProduceResponse:
-    return ProduceResponse([])
+def takes_anything(_: RequestContext, __: Any) -> m.ProduceResponse:
+    return m.ProduceResponse([])
 
 
 def test_a_throttled_connection_is_not_read_and_others_are(
@@ -48,16 +42,16 @@ def test_a_throttled_connection_is_not_read_and_others_are(
         ):
             loop = asyncio.get_running_loop()
             for each in (client, other):
-                await each.call(HandshakeRequest("test", "1"))
+                await each.call(m.HandshakeRequest("test", "1"))
             await limit(server, request_rate=1)
             for _ in range(2):
-                await client.call(MetadataRequest())
+                await client.call(m.MetadataRequest())
             throttled = server.sessions[0]
             began_s, delay_ms = loop.time(), throttled.throttled_ms
             assert delay_ms == pytest.approx(1000, rel=0.2)
-            sent = asyncio.create_task(client.call(MetadataRequest()))
+            sent = asyncio.create_task(client.call(m.MetadataRequest()))
             await limit(server, request_rate=0)
-            await other.call(MetadataRequest())
+            await other.call(m.MetadataRequest())
             assert loop.time() - began_s < 0.5
             await sent
             assert loop.time() - began_s >= delay_ms / 1000 - 0.01
@@ -73,8 +67,8 @@ def test_the_rest_of_a_large_request_is_read_while_the_connection_is_throttled(
 
     async def work() -> None:
         async with serving(cold_readers) as (server, port), connected(port) as client:
-            server.handlers[ApiKey.PRODUCE] = takes_anything
-            await client.call(HandshakeRequest("test", "1"))
+            server.handlers[m.ApiKey.PRODUCE] = takes_anything
+            await client.call(m.HandshakeRequest("test", "1"))
             await limit(server, producer_byte_rate=1)
             session = server.sessions[0]
             frame = produce_frame(client, LARGE_BYTES)
@@ -98,7 +92,7 @@ def test_a_throttled_connection_can_be_lost_closed_and_stopped(run: Run, cold_re
     async def work() -> None:
         async with serving(cold_readers) as (server, port), connected(port) as client, connected(port) as other:
             for each in (client, other):
-                await each.call(HandshakeRequest("test", "1"))
+                await each.call(m.HandshakeRequest("test", "1"))
             for session in server.sessions:
                 session.throttle(0.2)
             server.sessions[0].close("the test wants it")

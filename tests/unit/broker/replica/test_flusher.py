@@ -4,17 +4,22 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Container, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import uvloop
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from unit.broker.conftest import NOW_MS, FakeDisk, MakePartition
-from warmlog_broker.replica.flusher import Flusher
+from waiting import until
+from warmlog_broker.replica.flusher import DueFlushes, Flusher
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState
+from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.flusher import LogFlusher
 from warmlog_protocol.errors import ApiError, StorageError
@@ -103,12 +108,6 @@ def append(partition: Partition, flusher: Flusher, *, is_waited_for: bool = True
 
 async def done(*waiters: Waiter) -> None:
     await asyncio.wait_for(asyncio.gather(*(waiter.done.wait() for waiter in waiters)), 10)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 async def test_what_comes_in_one_turn_of_the_loop_goes_into_one_flush(
@@ -407,3 +406,47 @@ async def test_a_log_whose_flush_cannot_be_prepared_goes_offline_and_what_that_b
     await until(lambda: bool(waiters))
     await done(*waiters)
     assert (bad.state, good.log.high_watermark) == (PartitionState.OFFLINE, 1)
+
+
+# Which partitions are due by flush.ms: as a plain list of times would say
+
+
+PARTITIONS = [Partition(TopicPartition("t", number), None, LogConfig(), 0) for number in range(6)]
+steps = st.lists(
+    st.tuples(st.sampled_from(("add", "discard", "take")), st.sampled_from(PARTITIONS), st.sampled_from((5, 20, 1000))),
+    max_size=60,
+)
+
+
+@given(steps)
+@settings(max_examples=200)
+def test_it_does_as_a_plain_list_of_times_does(steps: list[tuple[str, Partition, int]]) -> None:
+    due, model = DueFlushes(), dict[Partition, float]()
+    for number, (step, partition, delay_ms) in enumerate(steps):
+        now_s = number * 0.003
+        if step == "add" and partition not in model:
+            model[partition] = now_s + delay_ms / 1000
+            assert due.add(partition, delay_ms, now_s) == model[partition]
+        elif step == "discard":
+            model.pop(partition, None)
+            due.discard(partition)
+        elif step == "take":
+            expected = {each for each, due_s in model.items() if due_s <= now_s}
+            taken = due.take(now_s)
+            assert len(taken) == len(set(taken))
+            assert set(taken) == expected
+            model = {each: due_s for each, due_s in model.items() if each not in expected}
+        assert due.next_s == min(model.values(), default=None)
+        assert bool(due) == bool(model)
+        assert all((each in due) == (each in model) for each in PARTITIONS)
+
+
+def test_all_that_are_left_can_be_taken_at_once() -> None:
+    due = DueFlushes()
+    for number, partition in enumerate(PARTITIONS):
+        due.add(partition, 1000 * number, 0.0)
+    assert set(due.take_all()) == set(PARTITIONS)
+    assert not due
+    assert due.next_s is None
+    due.add(PARTITIONS[0], 5, 1.0)
+    assert due.take(2.0) == [PARTITIONS[0]]

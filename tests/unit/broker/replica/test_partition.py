@@ -1,13 +1,17 @@
-"""A partition on a real log: who waits, who is woken, who is failed."""
+"""A partition on a real log: its states, who waits, who is woken, who is failed."""
 
 import asyncio
 import errno
+from itertools import pairwise
 
 import pytest
 
+from present import present
 from unit.broker.conftest import NOW_MS, MakePartition, flush
+from warmlog_broker.config.listeners import parse_listeners
+from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.partition import OnDurable, Partition, read_bound
-from warmlog_broker.replica.partition_state import PartitionState
+from warmlog_broker.replica.partition_state import Allowed, PartitionState
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.segment import file_records
 from warmlog_protocol.batch import ControlType
@@ -77,8 +81,7 @@ def test_an_append_is_durable_once_its_flush_is_over(make_partition: MakePartiti
 def test_what_was_appended_during_a_flush_waits_for_the_next(make_partition: MakePartition) -> None:
     partition, waiter = make_partition(), Waiter()
     append(partition, waiter.call(0))
-    plan = partition.prepare_flush()
-    assert plan is not None
+    plan = present(partition.prepare_flush())
     append(partition, waiter.call(1))
     plan.run()
     partition.flushed(plan)
@@ -93,8 +96,7 @@ def test_a_flush_of_the_log_that_a_partition_had_before_says_nothing_of_the_one_
 ) -> None:
     partition, copy, waiter = make_partition(0), make_partition(1), Waiter()
     append(partition, waiter.call(0))
-    plan = partition.prepare_flush()
-    assert plan is not None
+    plan = present(partition.prepare_flush())
     plan.run()
     append(copy)
     partition.begin_move()
@@ -115,8 +117,7 @@ def test_a_flush_of_the_log_that_a_partition_had_before_says_nothing_of_the_one_
 def test_a_duplicate_waits_for_its_original_only(make_partition: MakePartition) -> None:
     partition, waiter = make_partition(), Waiter()
     first = append(partition, waiter.call(0), producer=1, sequence=0)
-    plan = partition.prepare_flush()
-    assert plan is not None
+    plan = present(partition.prepare_flush())
     append(partition, waiter.call(1), producer=1, sequence=1)
     assert append(partition, waiter.call(2), producer=1, sequence=0) == first
     plan.run()
@@ -265,3 +266,76 @@ def test_who_reads_up_to_where() -> None:
     assert read_bound(isolation=1, is_replica=False) == "committed"
     assert read_bound(isolation=0, is_replica=True) == "log_end"
     assert read_bound(isolation=1, is_replica=True) == "log_end"
+
+
+# States
+
+
+STATES = list(PartitionState)
+ENDS = [PartitionState.READ_ONLY, PartitionState.OFFLINE, PartitionState.DELETED]
+
+
+def those_that_allow(action: str) -> set[str]:
+    return {state.name for state in STATES if getattr(state.allows, action)}
+
+
+@pytest.mark.parametrize(
+    ("action", "states"),
+    [
+        ("append", {"ONLINE", "MOVING", "SWITCHING"}),
+        ("commit", {"ONLINE", "MOVING", "READ_ONLY"}),
+        ("read", {"ONLINE", "MOVING", "SWITCHING", "READ_ONLY"}),
+        ("flush", {"ONLINE", "MOVING"}),
+        ("trim", {"ONLINE", "MOVING"}),
+        ("compact", {"ONLINE"}),
+        ("move", {"ONLINE"}),
+    ],
+)
+def test_what_is_allowed(action: str, states: set[str]) -> None:
+    assert those_that_allow(action) == states
+
+
+def test_every_action_has_its_line_above() -> None:
+    assert Allowed._fields == ("append", "commit", "read", "flush", "trim", "compact", "move")
+
+
+def test_what_cannot_be_read_allows_nothing() -> None:
+    for state in STATES:
+        assert state.allows.read or not any(state.allows)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_nothing_comes_back_from_an_end_but_by_a_restart(state: PartitionState) -> None:
+    followers = {other for other in STATES if state.may_become(other)}
+    assert state not in followers
+    if state in ENDS:
+        assert followers == set(ENDS[ENDS.index(state) + 1 :])
+    else:
+        assert followers.issuperset(ENDS)
+
+
+def test_a_move_goes_one_way() -> None:
+    way = [PartitionState.ONLINE, PartitionState.MOVING, PartitionState.SWITCHING, PartitionState.ONLINE]
+    steps = set(pairwise(way)) | {(PartitionState.MOVING, PartitionState.ONLINE)}
+    found = {(one, other) for one in way for other in way if one.may_become(other)}
+    assert found == steps
+
+
+def test_a_client_is_told_the_address_of_the_listener_that_it_came_by() -> None:
+    listeners = parse_listeners(
+        "inside=plaintext://127.0.0.1:1,outside=ssl://10.0.0.1:2", "outside=logs.example.org:7443"
+    )
+    cluster = ClusterView("c", 7, listeners)
+    assert cluster.brokers("outside") == [(7, "logs.example.org", 7443)]
+    assert cluster.brokers("inside") == [(7, "", 0)]
+
+
+def test_one_broker_leads_what_it_can_read_in_the_partitions_leader_epoch(make_partition: MakePartition) -> None:
+    cluster = ClusterView("c", 7)
+    first, second = make_partition(0, leader_epoch=2), make_partition(1, leader_epoch=5)
+    assert (cluster.controller_id, cluster.brokers("default")) == (7, [(7, "", 0)])
+    assert [cluster.leadership(each) for each in (first, second)] == [(7, 2, [7], [7]), (7, 5, [7], [7])]
+    second.set_read_only("its disk takes no writes")
+    assert cluster.leadership(second) == (7, 5, [7], [7])
+    second.take_offline("its disk has failed")
+    assert cluster.leadership(second) == (-1, 5, [7], [])

@@ -75,15 +75,6 @@ def fail_syncfs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk_flush, "sync_file_system", fail)
 
 
-def test_when_syncfs_fails_and_no_file_says_so_all_plans_have_failed(
-    tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail_syncfs(monkeypatch)
-    outcomes = run(plans_of(tmp_path, 9), tmp_path, threads, 4)
-    assert len(outcomes) == 9
-    assert all(outcome is not None for outcome in outcomes)
-
-
 def test_when_syncfs_fails_a_file_that_could_not_be_asked_says_nothing_of_the_others(
     tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,23 +87,6 @@ def test_when_syncfs_fails_a_file_that_could_not_be_asked_says_nothing_of_the_ot
     monkeypatch.setattr(FlushPlan, "run", lambda plan: refuse() if plan is plans[4] else None)
     outcomes = run(plans, tmp_path, threads, 4)
     assert all(outcome is not None and not isinstance(outcome, SyncNotBegun) for outcome in outcomes)
-
-
-def test_when_syncfs_fails_and_a_file_says_so_that_plan_has_failed(
-    tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail_syncfs(monkeypatch)
-    bad = plans_of(tmp_path, 9)[4].snapshots[0].stat().st_ino
-    real = os.fdatasync
-
-    def fail(descriptor: int) -> None:
-        if os.fstat(descriptor).st_ino == bad:
-            raise OSError(errno.EIO, "broken")
-        real(descriptor)
-
-    monkeypatch.setattr(os, "fdatasync", fail)
-    outcomes = run(plans_of(tmp_path, 9), tmp_path, threads, 4)
-    assert [outcome is not None for outcome in outcomes] == [number == 4 for number in range(9)]
 
 
 class FailingLibrary:

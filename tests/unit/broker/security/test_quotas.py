@@ -1,12 +1,18 @@
-"""What clients have used of their quotas, and how long they wait, at times that the test sets."""
+"""Quotas: what clients have used of them and how long they wait, which one applies, and which changes are refused."""
+
+from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memory_quotas import memory_quotas, quota
+from warmlog_broker.security import quota_rules
 from warmlog_broker.security import quotas as quotas_module
-from warmlog_broker.security.quotas import OTHER_USERS, Quotas
+from warmlog_broker.security.quota_rules import AppliedLimit, QuotaEntity, applied_limit, changed_limits
+from warmlog_broker.security.quotas import BURST_S, OTHER_USERS, Quotas, TokenBucket
 from warmlog_protocol.errors import InvalidRequest
-from warmlog_protocol.messages import ClientQuota
+from warmlog_protocol.messages import ClientQuota, QuotaKey, QuotaLimit
 
 ALICE, BOB = "User:alice", "User:bob"
 
@@ -151,3 +157,137 @@ async def test_delays_are_counted_for_a_bounded_number_of_users(room: Room, monk
     key = "producer_byte_rate"
     assert room.quotas.throttled == {("alice", key): 2, ("bob", key): 1, (OTHER_USERS, key): 2}
     assert room.quotas.throttled_seconds == {("alice", key): 4.0, ("bob", key): 1.0, (OTHER_USERS, key): 2.0}
+
+
+# Rules
+
+
+KEY = QuotaKey.PRODUCER_BYTE_RATE
+PRECEDENCE = [("u", "c"), ("u", "*"), ("u", None), ("*", "c"), ("*", "*"), ("*", None), (None, "c"), (None, "*")]
+"""Kafka's, for the user u with the client id c (KIP-55)."""
+SHARED_BY = [("u", "c"), ("u", "c"), ("u", None), ("u", "c"), ("u", "c"), ("u", None), (None, "c"), (None, "c")]
+OTHERS = [("v", "c"), ("v", None), ("u", "d"), (None, "d"), ("*", "d"), ("v", "*")]
+
+
+@given(st.dictionaries(st.sampled_from(PRECEDENCE + OTHERS), st.sampled_from([*QuotaKey]), max_size=14))
+def test_the_most_specific_quota_with_the_limit_applies(kinds: dict[tuple[str | None, str | None], QuotaKey]) -> None:
+    quotas = {entity: {key.value: number + 1} for number, (entity, key) in enumerate(kinds.items())}
+    expected = next(
+        (
+            AppliedLimit(quotas[entity][KEY], QuotaEntity(*shared_by), QuotaEntity(*entity))
+            for entity, shared_by in zip(PRECEDENCE, SHARED_BY, strict=True)
+            if kinds.get(entity) is KEY
+        ),
+        None,
+    )
+    assert applied_limit(quotas, KEY, "u", "c") == expected
+
+
+def test_each_limit_is_looked_up_by_itself() -> None:
+    quotas = {("u", "c"): {"request_rate": 1}, ("u", None): {"producer_byte_rate": 2}}
+    assert applied_limit(quotas, QuotaKey.PRODUCER_BYTE_RATE, "u", "c") == (2, ("u", None), ("u", None))
+    assert applied_limit(quotas, QuotaKey.CONSUMER_BYTE_RATE, "u", "c") is None
+
+
+def test_a_change_adds_replaces_and_removes_limits() -> None:
+    quotas = {("u", None): {"producer_byte_rate": 1, "request_rate": 2}}
+    change = quota("u", producer_byte_rate=5, request_rate=0, consumer_byte_rate=7)
+    assert changed_limits(quotas, change) == {"producer_byte_rate": 5, "consumer_byte_rate": 7}
+    assert changed_limits(quotas, quota("u", producer_byte_rate=0, request_rate=0)) == {}
+    assert changed_limits(quotas, quota("v", request_rate=0)) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (quota(request_rate=1), "a user, a client id or both"),
+        (quota("", request_rate=1), "1 to 255 printable"),
+        (quota("u" * 256, request_rate=1), "1 to 255 printable"),
+        (quota(None, "c" * 101, request_rate=1), "1 to 100 printable"),
+        (quota(None, "a\nb", request_rate=1), "client id 'a\\nb'"),
+        (quota("u"), "at least one limit"),
+        (ClientQuota("u", None, [QuotaLimit("request_rate", 1)] * 2), "none of them twice"),
+        (quota("u", produce_rate=1), "there is no limit 'produce_rate'"),
+        (quota("u", request_rate=-1), "at least 1"),
+        (quota("u", "c", connections=1), "leave out the client id"),
+    ],
+)
+def test_what_no_quota_can_be_is_refused(change: ClientQuota, part: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        changed_limits({}, change)
+    assert part in str(refused.value)
+
+
+def test_the_number_of_quotas_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quota_rules, "MAX_QUOTAS", 1)
+    quotas = {("u", None): {"request_rate": 1}}
+    assert changed_limits(quotas, quota("u", request_rate=2)) == {"request_rate": 2}
+    assert changed_limits(quotas, quota("v", request_rate=0)) == {}
+    with pytest.raises(InvalidRequest, match="there are 1 quotas"):
+        changed_limits(quotas, quota("v", request_rate=2))
+
+
+# The account of one taker, against a model in exact fractions that looks at the whole history
+
+
+RATES = st.integers(1, 10**9)
+STEPS = st.lists(st.tuples(st.integers(0, 20_000), st.integers(0, 10**10)), max_size=30)
+"""Milliseconds since the step before, and the amount taken."""
+
+
+def model_debts(rate: int, steps: list[tuple[int, int]], max_delay_s: int) -> list[Fraction]:
+    """The seconds of debt after each step."""
+    capacity = max(Fraction(1), rate * Fraction(BURST_S))
+    balance, debts = capacity, []
+    for elapsed_ms, amount in steps:
+        balance = min(capacity, balance + Fraction(elapsed_ms, 1000) * rate) - amount
+        balance = max(balance, Fraction(-rate * max_delay_s))
+        debts.append(max(Fraction(0), -balance / rate))
+    return debts
+
+
+@given(RATES, STEPS, st.integers(1, 60))
+def test_delays_are_those_of_the_model(rate: int, steps: list[tuple[int, int]], max_delay_s: int) -> None:
+    bucket, now_ms, delays = TokenBucket(rate, 0.0), 0, []
+    for elapsed_ms, amount in steps:
+        now_ms += elapsed_ms
+        delays.append(bucket.take(amount, now_ms / 1000, max_delay_s))
+    assert delays == pytest.approx([float(debt) for debt in model_debts(rate, steps, max_delay_s)], abs=1e-5)
+    assert all(0 <= delay <= max_delay_s for delay in delays)
+
+
+@given(RATES, st.lists(st.integers(1, 10**9), min_size=1, max_size=50), st.integers(0, 300))
+def test_who_waits_as_told_keeps_the_rate(rate: int, amounts: list[int], late_ms: int) -> None:
+    """Also if each wait takes `late_ms` longer; only the last amount may exceed it."""
+    bucket, now_s, taken = TokenBucket(rate, 0.0), 0.0, 0
+    for amount in amounts:
+        assert taken <= (rate * (now_s + BURST_S) + 1) * (1 + 1e-9)
+        taken += amount
+        delay_s = bucket.take(amount, now_s, 1e12)
+        now_s += delay_s + (late_ms / 1000 if delay_s else 0.0)
+
+
+@given(st.integers(100, 10**8), st.integers(1, 200), st.integers(1, 199))
+def test_who_always_takes_reaches_the_rate(rate: int, share: int, late_ms: int) -> None:
+    """A wait that ends late takes nothing away, since what was saved meanwhile is used."""
+    bucket, now_s, taken = TokenBucket(rate, 0.0), 0.0, 0
+    amount = max(1, rate * share // 1000)
+    while now_s < 60:
+        taken += amount
+        delay_s = bucket.take(amount, now_s, 1000.0)
+        now_s += delay_s + (late_ms / 1000 if delay_s else 0.0)
+    assert taken == pytest.approx(rate * now_s, rel=0.05)
+
+
+def test_a_bucket_is_full_when_it_is_as_a_new_one() -> None:
+    bucket = TokenBucket(10, 0.0)
+    assert bucket.is_full(0.0)
+    bucket.take(5, 0.0, 1.0)
+    assert [bucket.is_full(now_s) for now_s in (0.4, 0.5, 9.0)] == [False, True, True]
+
+
+def test_a_clock_that_goes_back_gives_nothing_twice() -> None:
+    bucket = TokenBucket(10, 5.0)
+    assert bucket.take(20, 5.0, 60.0) == 1.0
+    assert bucket.take(0, 1.0, 60.0) == 1.0
+    assert bucket.take(0, 5.5, 60.0) == pytest.approx(0.5)

@@ -1,11 +1,17 @@
 """Which starts count as crashes, and when the next one is refused."""
 
+import asyncio
+import logging
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.server.crash_count import FILE_NAME, CrashCount, CrashLoop
+from warmlog_broker.server.log_lines import TextLines
+from warmlog_broker.server.process import STOP_SIGNALS, _ended_by_signals
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_763_731_200_000
@@ -119,3 +125,35 @@ def test_a_directory_that_cannot_be_written_does_not_prevent_a_start(tmp_path: P
     count = starts.begin()
     count.served()
     count.begun_in_vain()
+
+
+DEADLINE_S = 10
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_signal_right_behind_loading_is_a_stop_and_no_crash(number: signal.Signals) -> None:
+    async def load_and_be_told_to_stop() -> None:
+        loop = asyncio.get_running_loop()
+        told_to_stop = asyncio.Event()
+        with _ended_by_signals(loop, lambda: None, then=told_to_stop.set):
+            await asyncio.sleep(0)
+        try:
+            os.kill(os.getpid(), number)
+            async with asyncio.timeout(DEADLINE_S):
+                await told_to_stop.wait()
+        finally:
+            for each in STOP_SIGNALS:
+                loop.remove_signal_handler(each)
+
+    asyncio.run(load_and_be_told_to_stop())
+
+
+def test_what_a_peer_has_chosen_cannot_begin_a_line_of_text_or_steer_the_terminal() -> None:
+    record = logging.LogRecord("x", logging.INFO, "", 1, "topic %s", ("a\n2026 CRITICAL b\x1b[2J\x9b",), None)
+    assert TextLines().format(record).endswith(r"INFO topic a\x0a2026 CRITICAL b\x1b[2J\x9b")
+
+
+def test_nor_can_it_in_a_traceback() -> None:
+    error = ValueError("x\x1b[2J")
+    record = logging.LogRecord("x", logging.ERROR, "", 1, "failed", (), (ValueError, error, None))
+    assert TextLines().format(record).endswith("ERROR failed\nValueError: x\\x1b[2J")

@@ -4,6 +4,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from present import present
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, CleanEnd, StoredState
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -69,8 +70,7 @@ class LogRoom:
     def lose_from(self, end: int, tail: bytes = b"") -> None:
         """What a power cut does: the batches from `end` on are gone from the files, and `tail` is there instead."""
         segments = self.log.local.segments
-        segment = segments.floor(end)
-        assert segment is not None
+        segment = present(segments.floor(end))
         found = segment.translate_offset(end)
         position = segment.size_bytes if found is None else found.position
         with segment.path.open("r+b") as file:
@@ -81,8 +81,7 @@ class LogRoom:
             later.path.unlink()
 
     def close(self) -> CleanEnd:
-        end = self.log.close()
-        assert end is not None
+        end = present(self.log.close())
         self.stored = StoredState(self.log.offsets, end)
         return end
 

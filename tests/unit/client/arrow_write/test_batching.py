@@ -18,7 +18,7 @@ from warmlog.arrow_write.encoding import LEAST_PIECE_BYTES, encode_arrow
 from warmlog.arrow_write.key_hash import LONGEST_BYTES, crc32_of_keys
 from warmlog.arrow_write.rows import ArrowRows, BytesColumn, PreparedRows, RowSpan
 from warmlog.errors import InvalidRecord, InvalidTimestamp, MessageTooLarge, UnknownTopicOrPartition
-from warmlog.producer.intake.record_input import (
+from warmlog.producer.record_input import (
     BATCH_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES,
     content_bytes,

@@ -9,10 +9,10 @@ import pytest
 from warmlog.errors import BufferFull, ErrorCode, MessageTooLarge, UnknownTopicOrPartition
 from warmlog.producer.accumulator import GRANT_BYTES, Accumulator
 from warmlog.producer.delivery import DeliveryFuture
-from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import TopicQueues
 from warmlog.producer.producer_batch import NO_BATCH, ProducerBatch
+from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import PartitionMetadata
 from warmlog_transport.cluster import Topic

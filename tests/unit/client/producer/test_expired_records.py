@@ -8,7 +8,7 @@ import pytest
 
 import warmlog
 from fake_broker import FakeBroker
-from warmlog.producer.intake.record_input import WARN_AGAIN_NS, AgeCheck
+from warmlog.producer.record_input import WARN_AGAIN_NS, AgeCheck
 
 pytestmark = pytest.mark.usefixtures("quick_clock")
 

@@ -4,9 +4,9 @@ from functools import partial
 
 import warmlog
 from warmlog.errors import BrokerUnavailable, MessageTooLarge, RemoteProtocolError, StorageError
-from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES
 from warmlog.producer.partition_queue import PartitionQueue
 from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch, encode_rows
+from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES
 from warmlog.producer.sender import MAX_REQUEST_BYTES, fitting, outcomes, produce_request
 from warmlog_protocol.batch import NO_SEQUENCE
 from warmlog_protocol.codec.compression import Codec

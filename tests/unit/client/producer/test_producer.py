@@ -400,7 +400,7 @@ async def test_a_bug_in_the_sender_fails_everything_and_hangs_nothing(monkeypatc
         client = producer(broker)
         await client.start()
         await client.send(TOPIC, b"")
-        monkeypatch.setattr("warmlog.producer.sender.ProduceRequest", None)
+        monkeypatch.setattr("warmlog.producer.sender.m.ProduceRequest", None)
         with pytest.raises(warmlog.ClientError, match="sender failed"):
             await asyncio.wait_for(client.send(TOPIC, b""), 5)
         with pytest.raises(warmlog.ClientClosed, match="has failed"):
@@ -461,6 +461,17 @@ async def test_an_error_in_the_users_block_is_not_replaced_by_one_of_closing() -
         with pytest.raises(KeyError) as caught:
             await fail()
         assert "nowhere" in caught.value.__notes__[0]
+
+
+async def test_a_deleted_topic_fails_what_is_under_way_and_can_come_back() -> None:
+    async with FakeBroker(t=1, other=1) as broker, producer(broker) as client:
+        await client.send(TOPIC, b"")
+        deleted = broker.topics.pop(TOPIC)
+        with pytest.raises(warmlog.UnknownTopicOrPartition):
+            await asyncio.wait_for(client.send(TOPIC, b""), 5)
+        await client.send("other", b"")
+        broker.topics[TOPIC] = deleted
+        assert (await asyncio.wait_for(client.send(TOPIC, b""), 5)).offset == 1
 
 
 async def test_a_request_that_is_repeated_comes_before_those_that_were_made_after_it() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import warmlog
 from fake_broker import FakeBroker, Fault
-from warmlog.producer.intake.bulk_records import BulkRecords
+from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.producer_batch import ProducerBatch
 
 TOPIC = "t"

@@ -61,7 +61,10 @@ def read_by_the_book(batch: bytes) -> tuple[list[Any], ...]:
     header = read_header(batch)
     count = header.record_count
     present, size = struct.unpack_from("<BI", batch, HEADER_BYTES)
-    rest = decompress(header.codec, batch[HEADER_BYTES + 5 :], size=size)
+    rest = batch[HEADER_BYTES + 5 :]
+    if header.codec is not Codec.NONE:
+        rest = decompress(header.codec, rest, size=size)
+    assert len(rest) == size
 
     def take(length: int) -> bytes:
         nonlocal rest
@@ -168,15 +171,6 @@ def test_a_column_refuses_what_is_not_unsigned_of_64_bits(values: list[int]) -> 
         pack_ints(values)
 
 
-@given(st.lists(st.integers(0, 300) | st.integers(0, 2**64 - 1), max_size=20))
-def test_a_column_knows_its_sum_its_largest_and_its_zeros(values: list[int]) -> None:
-    column = pack_ints(values)
-    assert column.tolist() == values
-    assert (column.total(), column.largest(), column.zeros()) == (sum(values), max(values, default=0), values.count(0))
-    assert len(column) == len(values)
-    assert column == pack_ints(tuple(values))
-
-
 def test_a_machine_of_the_other_byte_order_turns_columns_around(monkeypatch: pytest.MonkeyPatch) -> None:
     here = pack_ints([1, 256])
     monkeypatch.setattr(int_column, "_SWAP", not int_column._SWAP)
@@ -232,13 +226,6 @@ def test_a_delete_horizon_comes_before_what_is_compressed() -> None:
     decoded = decode(header_of(1, attributes=DELETE_HORIZON | Codec.ZSTD), body)
     assert decoded.delete_horizon_ms == 123_456
     assert decoded.value_list() == [b"a" * 500]
-
-
-def test_timestamps_may_lie_as_far_apart_as_64_bits_allow() -> None:
-    timestamps_ms = [MAX_I64, -(2**63), 0]
-    batch = read_batch(encode_batch([b""] * 3, timestamps_ms=timestamps_ms))
-    assert batch.columns.timestamp_deltas_ms.width == 8
-    assert batch.timestamps_ms() == timestamps_ms
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from warmlog_protocol.batch import (
     to_rows,
 )
 from warmlog_protocol.batch.rows import BYTES_A_ROW, pack_varint, read_varint
-from warmlog_protocol.codec.compression import Codec, compress, compress_rows
+from warmlog_protocol.codec.compression import Codec, compress_rows
 from warmlog_protocol.errors import CorruptBatch
 
 KAFKA_SAMPLE = kafka_sample.SAMPLE
@@ -226,18 +226,6 @@ def test_timestamps_are_counted_from_the_delete_horizon_where_there_is_one() -> 
     assert rows.header.base_timestamp_ms == 2000
     assert rows.columns.delete_horizon_ms == 2000
     assert rows.timestamps_ms() == [1000, 995]
-
-
-def test_every_record_has_the_time_of_appending_where_the_broker_took_it() -> None:
-    header = read_header(C_THREE_RECORDS)._replace(attributes=8, max_timestamp_ms=5000)
-    batch = read_batch(seal_batch(header, C_THREE_RECORDS[HEADER_BYTES:]))
-    assert batch.timestamps_ms() == [5000, 5000, 5000]
-
-
-def test_snappy_in_one_raw_block_is_read() -> None:
-    header = read_header(C_THREE_RECORDS)._replace(attributes=int(Codec.SNAPPY))
-    batch = read_batch(seal_batch(header, compress(Codec.SNAPPY, C_THREE_RECORDS[HEADER_BYTES:])))
-    assert lists_of(batch) == lists_of(read_batch(C_THREE_RECORDS))
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------

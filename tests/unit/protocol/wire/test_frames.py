@@ -1,4 +1,4 @@
-"""Frames: split anywhere, of any size, lying about their sizes."""
+"""Frames: split anywhere, of any size, lying about their sizes; and the batches in their payloads."""
 
 import struct
 import tracemalloc
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from unit.protocol.message_strategies import INT64, requests
 from warmlog_protocol.codec.memory import LARGE_BYTES
-from warmlog_protocol.errors import RemoteProtocolError
-from warmlog_protocol.messages import Message, MetadataRequest
+from warmlog_protocol.errors import InvalidRequest, RemoteProtocolError
+from warmlog_protocol.messages import Message, MetadataRequest, ProducePartition, ProduceRequest
+from warmlog_protocol.wire.connection import cut_batches
 from warmlog_protocol.wire.frames import HEAD_BYTES, MAX_HEADER_BYTES, Frame, FrameBuffer, pack_frame, split_header
 
 MAX_FRAME_BYTES = 1024 * 1024
@@ -54,27 +55,6 @@ def receive_one(buffer: FrameBuffer, data: bytes) -> Frame:
 
 
 # --- whole frames out of any pieces -----------------------------------------------------------------------------------
-
-FRAMES = [
-    (b"\x90", b""),
-    (b"\x93\x01\x02\x03", b"payload"),
-    (b"\x93\x01\x02\x03" + b"h" * 300, b"p" * 700),
-    (b"\x90", b"larger than the buffer" * 400),
-    (b"\x91\x05", b""),
-]
-STREAM = b"".join(raw_frame(*frame) for frame in FRAMES)
-
-
-def test_frames_come_out_whole_wherever_the_stream_is_cut_in_two() -> None:
-    for cut in range(len(STREAM) + 1):
-        buffer = new_buffer()
-        assert pour(buffer, STREAM[:cut]) + pour(buffer, STREAM[cut:]) == FRAMES
-
-
-def test_frames_come_out_whole_when_bytes_come_one_by_one() -> None:
-    buffer = new_buffer()
-    assert [frame for byte in STREAM for frame in pour(buffer, bytes((byte,)))] == FRAMES
-    assert buffer.pending_bytes == 0
 
 
 frame_lists = st.lists(st.tuples(st.binary(max_size=60), st.binary(max_size=200)), max_size=12)
@@ -341,3 +321,39 @@ def test_a_header_over_its_own_limit_is_refused() -> None:
     assert pour(buffer, raw_frame(b"h" * 1000))
     with pytest.raises(RemoteProtocolError, match="a header of 1001 bytes in a frame of 1009; at most 1000 allowed"):
         pour(buffer, raw_frame(b"h" * 1001))
+
+
+# Batches in the payload of a Produce request
+
+
+def produce_request(*sizes: int) -> ProduceRequest:
+    return ProduceRequest(-1, 1000, [ProducePartition("t", number, size) for number, size in enumerate(sizes)])
+
+
+def test_each_partition_gets_its_bytes() -> None:
+    batches = cut_batches(produce_request(2, 0, 3), memoryview(b"aabbb"), is_owned=False)
+    assert [(each.topic, each.partition, bytes(each.batch)) for each in batches] == [
+        ("t", 0, b"aa"),
+        ("t", 1, b""),
+        ("t", 2, b"bbb"),
+    ]
+
+
+@pytest.mark.parametrize("sizes", [(4,), (6,), (), (2, 2), (-1, 6), (6, -1)])
+def test_sizes_that_are_not_those_of_the_payload_are_refused(sizes: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidRequest, match=r"bytes by the header|negative"):
+        cut_batches(produce_request(*sizes), memoryview(b"aabbb"), is_owned=False)
+
+
+def test_borrowed_memory_is_copied_to_be_kept() -> None:
+    memory = bytearray(b"aa")
+    (batch,) = cut_batches(produce_request(2), memoryview(memory), is_owned=False)
+    kept = batch.owned()
+    memory[:] = b"xx"
+    assert (bytes(batch.batch), bytes(kept.batch)) == (b"xx", b"aa")
+    assert kept.owned() is kept
+
+
+def test_owned_memory_is_not_copied() -> None:
+    (batch,) = cut_batches(produce_request(2), memoryview(b"aa"), is_owned=True)
+    assert batch.owned() is batch

@@ -112,7 +112,16 @@ def adopt(
         finally:
             status.clear()
 
-    _print(take_over() if kafka is None else _once_stopped(take_over), configs, is_dry_run=is_dry_run)
+    adoption = take_over() if kafka is None else _once_stopped(take_over)
+    for path, reason in adoption.skipped:
+        note(f"skipped {path}: {reason}")
+    for name in adoption.done_before:
+        note(f"topic {name} was taken over earlier")
+    for adopted in adoption.topics:
+        _print_topic(adopted, is_dry_run=is_dry_run)
+    if adoption.topics:
+        note(f"{human_size(adoption.bytes_to_copy)} {'would be copied' if is_dry_run else 'copied'}")
+        _print_settings([adopted.name for adopted in adoption.topics], configs)
 
 
 def _once_stopped(take_over: Callable[[], "Adoption"]) -> "Adoption":
@@ -152,19 +161,6 @@ def _configs(
         raise CommandFailed(f"{error}; --kafka needs it: {install_hint('adopt')}") from None
     except InvalidConfig as error:
         raise CommandFailed(f"{error}. Give settings by --topic-configs") from None
-
-
-def _print(adoption: "Adoption", configs: "TopicConfigs", *, is_dry_run: bool) -> None:
-    for path, reason in adoption.skipped:
-        note(f"skipped {path}: {reason}")
-    for name in adoption.done_before:
-        note(f"topic {name} was taken over earlier")
-    for topic in adoption.topics:
-        _print_topic(topic, is_dry_run=is_dry_run)
-    if adoption.topics:
-        verb = "would be copied" if is_dry_run else "copied"
-        note(f"{human_size(adoption.bytes_to_copy)} {verb}")
-        _print_settings([topic.name for topic in adoption.topics], configs)
 
 
 def _print_settings(topics: list[str], configs: "TopicConfigs") -> None:

@@ -80,24 +80,22 @@ def _state(replica: "LogDirReplica") -> str:
 
 def document(directories: "list[LogDirDescription]") -> dict[str, object]:
     """Return the document that Kafka prints for the same."""
-    brokers = [
-        {"broker": broker, "logDirs": [_log_dir(each) for each in group]}
-        for broker, group in groupby(directories, key=lambda each: each.broker)
-    ]
+    brokers = []
+    for broker, group in groupby(directories, key=lambda each: each.broker):
+        log_dirs = []
+        for directory in group:
+            partitions = [
+                {
+                    "partition": f"{each.topic}-{each.partition}",
+                    "size": each.size_bytes,
+                    "offsetLag": each.offset_lag,
+                    "isFuture": each.is_future,
+                }
+                for each in directory.replicas
+            ]
+            log_dirs.append({"logDir": directory.path, "error": directory.error, "partitions": partitions})
+        brokers.append({"broker": broker, "logDirs": log_dirs})
     return {"version": 1, "brokers": brokers}
-
-
-def _log_dir(directory: "LogDirDescription") -> dict[str, object]:
-    partitions = [
-        {
-            "partition": f"{each.topic}-{each.partition}",
-            "size": each.size_bytes,
-            "offsetLag": each.offset_lag,
-            "isFuture": each.is_future,
-        }
-        for each in directory.replicas
-    ]
-    return {"logDir": directory.path, "error": directory.error, "partitions": partitions}
 
 
 def _rows(directory: "LogDirDescription") -> list[tuple[Cell, ...]]:

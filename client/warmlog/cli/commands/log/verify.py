@@ -51,7 +51,13 @@ def verify(directory: tuple[Path, ...], as_json: bool) -> None:
             {"findings": report.findings, "suppressed": suppressed, "notes": report.notes, "counts": report.counts}
         )
     else:
-        _print(report)
+        for finding in report.findings:
+            line(str(finding))
+        for name, count in sorted(report.suppressed.items()):
+            line(f"{name}: and {count} more")
+        for text in report.notes:
+            note(text)
+        line(_summary(report))
     if not report.is_clean:
         raise Exit(FAILED)
 
@@ -63,16 +69,6 @@ def check_directories(paths: Sequence[Path]) -> None:
     for path in paths:
         if kind_of(path) is None:
             raise click.BadParameter(f"{path} is not a data directory or that of a partition", param_hint="DIR")
-
-
-def _print(report: "Report") -> None:
-    for finding in report.findings:
-        line(str(finding))
-    for path, count in sorted(report.suppressed.items()):
-        line(f"{path}: and {count} more")
-    for text in report.notes:
-        note(text)
-    line(_summary(report))
 
 
 def _summary(report: "Report") -> str:

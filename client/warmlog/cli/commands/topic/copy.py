@@ -82,7 +82,13 @@ def copy(
     target_broker = to_broker or (to_settings and to_settings.broker) or broker
     check_broker(target_broker)
     login = connection()
-    to_login = _login(login if to_settings is None else to_settings.connection, to_username, to_password_file)
+    given = dict(login if to_settings is None else to_settings.connection)
+    if to_username is not None:
+        given = {name: value for name, value in given.items() if name not in ("password", PASSWORD_FILE_KEY)}
+        given["username"] = to_username
+    if to_password_file is not None:
+        given[PASSWORD_FILE_KEY] = to_password_file
+    to_login = login_options(given)
 
     from warmlog.cli.commands.topic.waiting import CommittedWatch
     from warmlog.cli.terminal.records import Damage, sending
@@ -130,17 +136,6 @@ def copy(
     damage.check(source)
     if is_held_back:
         raise CommandFailed(f"{source} was not copied to its end: copy it when these transactions have ended")
-
-
-def _login(settings: dict[str, Any], username: str | None, password_file: str | None) -> dict[str, Any]:
-    """Return the options of connections to the target's broker; a missing password is asked for on a terminal."""
-    given = dict(settings)
-    if username is not None:
-        given = {name: value for name, value in given.items() if name not in ("password", PASSWORD_FILE_KEY)}
-        given["username"] = username
-    if password_file is not None:
-        given[PASSWORD_FILE_KEY] = password_file
-    return login_options(given)
 
 
 async def _prepare(

@@ -79,17 +79,6 @@ def figures_of(topic: "TopicDescription", sizes: dict[tuple[str, int], int]) -> 
     }
 
 
-async def figures_with_times(admin: "Admin", topic: "TopicDescription") -> dict[int, Figures]:
-    """Return the figures of each partition, with the time of its last record."""
-    sizes = await sizes_on_disk(admin, [topic.name])
-    latest = await admin.look_up_offsets(topic.name, "max_timestamp")
-    times = {number: NO_TIME if isinstance(at, Exception) else at.timestamp_ms for number, at in latest.items()}
-    return {
-        number: Figures(each.records, each.size_bytes, times.get(number, NO_TIME))
-        for number, each in figures_of(topic, sizes).items()
-    }
-
-
 # --- commands -------------------------------------------------------------------------------------------------------
 
 
@@ -144,7 +133,11 @@ def describe(topic: str, show_all: bool, broker: str, as_json: bool) -> None:
 
     async def describe_one(admin: "Admin") -> "tuple[TopicDescription, dict[int, Figures], list[Held]]":
         found = await admin.describe_topic(topic)
-        return found, await figures_with_times(admin, found), await held_back(admin, [found])
+        figures = figures_of(found, await sizes_on_disk(admin, [topic]))
+        for number, latest in (await admin.look_up_offsets(topic, "max_timestamp")).items():
+            if number in figures and not isinstance(latest, Exception):
+                figures[number] = figures[number]._replace(last_record_ms=latest.timestamp_ms)
+        return found, figures, await held_back(admin, [found])
 
     found, figures, held = run_admin(broker, describe_one, warns=True)
     if as_json:

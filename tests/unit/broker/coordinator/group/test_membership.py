@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from present import present
 from unit.broker.coordinator.group.machine import GROUP, Machine, numbers
 from unit.broker.coordinator.group.topics import Topics
 from warmlog_broker.config.broker_config import BrokerConfig
@@ -33,8 +34,7 @@ def test_one_member_gets_every_partition(machine: Machine) -> None:
     assert numbers(machine.join("a", "orders")) == []
     assert machine.assign()
     assert numbers(machine.heartbeat("a", 1, [])) == [0, 1, 2, 3]
-    group = machine.groups.get(GROUP)
-    assert group is not None
+    group = present(machine.groups.get(GROUP))
     assert (group.state, group.epoch, group.target_epoch) == ("stable", 1, 1)
 
 
@@ -194,8 +194,7 @@ def test_a_new_subscription_begins_a_new_epoch(machine: Machine) -> None:
     machine.join("a", "orders")
     machine.settle("a")
     machine.heartbeat("a", 1, topics=["users"], pattern="ord.*")
-    group = machine.groups.get(GROUP)
-    assert group is not None
+    group = present(machine.groups.get(GROUP))
     assert (group.state, group.epoch) == ("assigning", 2)
     machine.settle("a")
     assert len(machine.member("a").assigned) == 6
@@ -247,8 +246,7 @@ def test_a_pattern_stands_for_topics_that_come_later_and_for_whole_names(machine
 
 def test_a_target_a_release_and_a_leave_are_news_for_others_and_a_join_is_not(machine: Machine) -> None:
     machine.join("a", "orders")
-    group = machine.groups.get(GROUP)
-    assert group is not None
+    group = present(machine.groups.get(GROUP))
 
     def is_news() -> bool:
         had, group.has_news = group.has_news, False
@@ -372,8 +370,7 @@ class TestLeaving:
         machine.join("a", "orders")
         machine.now_ms = 77
         machine.heartbeat("a", -1)
-        group = machine.groups.get(GROUP)
-        assert group is not None
+        group = present(machine.groups.get(GROUP))
         assert (group.state, group.epoch, group.empty_since_ms, group.owners) == ("empty", 2, 77, {})
         assert not machine.assign()
 

@@ -1,11 +1,17 @@
 """Descriptors close once they are not needed, and at most the limit are open unless all of them are needed."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
+from warmlog_broker.storage.segment.file_records import FileRecords
+from warmlog_protocol.batch import encode_batch
+from warmlog_protocol.batch.header import CRC_START
 
 
 class Resource:
@@ -192,3 +198,46 @@ def test_all_let_go_at_the_end_whether_they_are_busy_or_not(tmp_path: Path) -> N
     assert open_files.open_count == 0
     made[0].use()
     assert open_files.open_count == 1
+
+
+# A file may be closed for another thread at any moment: not while a system call uses its descriptor
+
+
+BATCH = encode_batch([b"value"], timestamps_ms=[1])
+ENTRY = AbortedTxn(1, 0, 3, 4)
+
+
+def evicting(let_go: Callable[[], None], call: Callable[..., Any]) -> Callable[..., Any]:
+    """`call`, after another thread has had the file closed."""
+
+    def evict_and_call(*arguments: Any) -> Any:
+        let_go()
+        return call(*arguments)
+
+    return evict_and_call
+
+
+def test_a_base_offset_is_read_from_a_file_that_is_evicted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    records = FileRecords.open(tmp_path / "00000000000000000000.log", OpenFiles())
+    records.append(BATCH[:CRC_START], BATCH[CRC_START:])
+    records.mark_synced(records.writes)
+    monkeypatch.setattr("warmlog_broker.storage.segment.file_records._pread", evicting(records.let_go, os.pread))
+    assert records.base_offset_at(0) == 0
+    records.close()
+
+
+@pytest.mark.parametrize("name", ["pread", "fstat", "fdatasync"])
+def test_a_transaction_index_is_used_while_it_is_evicted(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "00000000000000000000.txnindex"
+    first = TransactionIndex(path, 0, OpenFiles())
+    first.append(ENTRY)
+    first.close()
+    index = TransactionIndex(path, 0, OpenFiles())
+    monkeypatch.setattr(os, name, evicting(index.let_go, getattr(os, name)))
+    assert list(index) == [ENTRY]
+    index.append(AbortedTxn(1, 4, 7, 8))
+    index.flush()
+    index.sanity_check()
+    index.close()

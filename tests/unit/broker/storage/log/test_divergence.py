@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from present import present
 from unit.broker.storage.cleaner.compaction_room import CompactionRoom
 from unit.broker.storage.log_room import QUICK, LogRoom, read_batches
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME
@@ -170,10 +171,8 @@ def test_a_damaged_epoch_in_a_batch_is_no_divergence_for_who_reads_it(room: LogR
 
 
 def damage_epoch(room: LogRoom, base_offset: int, bit: int) -> None:
-    segment = room.log.local.segments.floor(base_offset)
-    assert segment is not None
-    found = segment.translate_offset(base_offset)
-    assert found is not None
+    segment = present(room.log.local.segments.floor(base_offset))
+    found = present(segment.translate_offset(base_offset))
     with segment.path.open("r+b") as file:
         file.seek(found.position + EPOCH_POSITION)
         damaged = int.from_bytes(file.read(4), "big") ^ 1 << bit

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 
+from present import present
 from unit.broker.storage.log_files import batch_of
 from unit.broker.storage.log_room import START_MS, TINY, LogRoom, read_batches, read_values
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
@@ -111,8 +112,7 @@ class TestLimits:
     def test_ul_32_every_batch_but_the_first_has_an_entry_at_a_small_interval(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, LogConfig(index_interval_bytes=1, retention_ms=UNLIMITED))
         append(room, at(*range(100, 200)))
-        index = room.log.local.active.indexes.for_times()
-        assert index is not None
+        index = present(room.log.local.active.indexes.for_times())
         assert index.entries == 99
         assert index.last_entry == (START_MS + 199, 199)
 
@@ -210,8 +210,7 @@ class TestProducers:
         again = at_offset(batches, 4)
         append(room, again)
         assert room.log.log_end_offset == 8
-        entry = room.log.producers.get(7)
-        assert entry is not None
+        entry = present(room.log.producers.get(7))
         assert entry.next_sequence == 4
         assert room.append(b"v", producer=(7, 0, 3)).is_duplicate
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from present import present
 from unit.broker.storage.cleaner.compaction_room import CompactionRoom
 from unit.broker.storage.log_room import QUICK, LogRoom, read_batches, read_values
 from unit.broker.storage.time_lookups import record_at
@@ -91,8 +92,7 @@ def test_a_copy_is_equal_and_goes_on(room: Room, caplog: pytest.LogCaptureFixtur
     room.flush()
     room.log.bounds.raise_log_start(7)
     copy = room.begin()
-    name = parse_directory_name(copy.directory.name)
-    assert name is not None
+    name = present(parse_directory_name(copy.directory.name))
     assert (name.topic_partition, name.mark) == (room.log.key, "future")
     room.run(copy)
     before = state_of(room.log)
@@ -145,8 +145,7 @@ def test_compaction_of_the_copy_updates_the_positions_of_the_copy(tmp_path: Path
     room.flush()
     room.log = log = begin_copy(room.log, tmp_path / "two").finish(room.now_ms)
     room.put((b"key", b"5"))
-    plan = log.flusher.prepare()
-    assert plan is not None
+    plan = present(log.flusher.prepare())
     log.local.roll(room.now_ms)
     room.put((b"other key", b"6"))
     plan.run()
@@ -280,8 +279,7 @@ def test_the_name_of_a_long_topic_is_cut(tmp_path: Path) -> None:
 
     name = future_directory_name(TopicPartition("x" * 249, 999), UUID(int=1))
     assert len(name) == 255
-    parsed = parse_directory_name(name)
-    assert parsed is not None
+    parsed = present(parse_directory_name(name))
     assert (parsed.topic_partition.partition, parsed.mark) == (999, "future")
 
 

@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
+from present import present
 from unit.broker.storage.log_room import LogRoom, make_batch, read_batches, read_values
 from unit.broker.storage.transactions_room import INTERLEAVED, Producer, aborted_at, index_entries, interleaved, plain
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
@@ -57,14 +58,12 @@ def test_the_last_stable_offset_follows_the_oldest_transaction_and_then_the_high
 def test_a_transaction_begins_with_its_first_batch_and_ends_with_its_marker(room: LogRoom) -> None:  # UL-08
     producer = Producer(room, 1)
     producer.send(5)
-    entry = room.log.producers.get(1)
-    assert entry is not None
+    entry = present(room.log.producers.get(1))
     assert (entry.batches[-1].last_sequence, entry.transaction_first_offset) == (4, 0)
     room.end_transaction(1, commits=True, coordinator_epoch=15)
     assert (entry.transaction_first_offset, entry.coordinator_epoch) == (-1, 15)
     room.append(b"a", b"b", b"c", producer=(2, 0, 0))
-    other = room.log.producers.get(2)
-    assert other is not None
+    other = present(room.log.producers.get(2))
     assert (other.batches[-1].last_sequence, other.transaction_first_offset) == (2, -1)
 
 
@@ -197,8 +196,7 @@ def test_a_transaction_is_opened_with_the_guard_that_was_given_out_for_it(room: 
     with pytest.raises(OutOfOrderSequence):
         room.append_bytes(make_batch(b"w", producer=(1, 0, 1), is_transactional=True), guard)
     room.append_bytes(batch, guard)
-    entry = log.producers.get(1)
-    assert entry is not None
+    entry = present(log.producers.get(1))
     assert entry.transaction_first_offset == 0
     assert log.producers.start_verification(1, 0, room.now_ms) is NO_GUARD
     room.append_bytes(make_batch(b"w", producer=(1, 0, 1), is_transactional=True))
@@ -291,7 +289,6 @@ def test_markers_whose_coordinator_epochs_fall_are_replayed(  # RC-19
     for name in room.files(".snapshot"):
         room.path(name).unlink()
     restart(room)
-    entry = room.log.producers.get(1)
-    assert entry is not None
+    entry = present(room.log.producers.get(1))
     assert entry.coordinator_epoch == 14
     assert room.log.bounds.last_stable_offset == room.log.high_watermark == 3

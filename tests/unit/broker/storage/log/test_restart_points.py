@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from present import present
 from unit.broker.storage.log_files import overwrite
 from unit.broker.storage.log_room import QUICK, START_MS, LogRoom, read_batches, read_values
 from unit.broker.storage.restart_room import BATCH, ONE_SEGMENT, fill, take_point
@@ -41,8 +42,7 @@ def expect(room: LogRoom, count: int) -> None:
         [b"value-%d" % n] for n in range(count)
     ]
     for n in range(count):
-        found = record_at(room.log, START_MS + n)
-        assert found is not None
+        found = present(record_at(room.log, START_MS + n))
         assert found.offset == n
     assert room.append(b"value-%d" % (count - 1), producer=(1, 0, count - 1)).is_duplicate
     fill(room, count, count + 5)
@@ -85,8 +85,7 @@ def test_damage_below_the_point_is_found_by_the_check_in_the_background(room: Lo
     room.crash()
     log = room.log
     assert log.recovery_report.is_uneventful
-    unchecked = log.local.unchecked
-    assert unchecked is not None
+    unchecked = present(log.local.unchecked)
     with pytest.raises(CorruptBatch):  # by the reader's own check of the CRC
         _ = [batch.values() for batch in read_batches(log, 3)]
     read_bytes: list[int] = []
@@ -111,8 +110,7 @@ def test_the_check_finds_what_is_missing_up_to_the_point(room: LogRoom) -> None:
     fill(room, 8, 9)
     room.crash()
     overwrite(room.segment_path(0), 5 * BATCH, bytes(3 * BATCH))
-    unchecked = room.log.local.unchecked
-    assert unchecked is not None
+    unchecked = present(room.log.local.unchecked)
     (damage,) = unchecked.check(lambda _: None)
     assert (damage.first_offset, damage.next_offset, damage.position) == (5, 8, 5 * BATCH)
 
@@ -122,8 +120,7 @@ def test_what_was_cut_since_is_not_reported(room: LogRoom) -> None:
     take_point(room)
     overwrite(room.segment_path(0), 3 * BATCH + 70, b"x")
     room.crash()
-    unchecked = room.log.local.unchecked
-    assert unchecked is not None
+    unchecked = present(room.log.local.unchecked)
     damage = unchecked.check(lambda _: None)
     room.log.truncation.truncate_to(2, room.now_ms)
     assert not room.log.local.note_checked(unchecked, damage)
@@ -224,8 +221,7 @@ def test_entries_after_the_point_that_did_not_reach_the_disk_are_there_again(roo
     for kind, kept in ((".index", point.index_entries * 8), (".timeindex", point.timeindex_entries * 12)):
         overwrite(room.segment_path(0, kind), kept, random.Random(1).randbytes(800))
     room.crash()
-    found = room.log.local.active.indexes.for_offsets()
-    assert found is not None
+    found = present(room.log.local.active.indexes.for_offsets())
     found.write_out()
     assert room.segment_path(0, ".index").read_bytes() == whole[: found.size_bytes]
     expect(room, 200)
@@ -314,8 +310,7 @@ def test_much_that_was_written_gets_a_point_without_a_pause(quick_path: Path, mo
         fill(room, n, n + 1)
         room.flush()
         room.log.flusher.checkpointed(room.log.recovery_point)
-    point = read_restart_point(room.directory)
-    assert point is not None
+    point = present(read_restart_point(room.directory))
     assert point.offset >= 30
     room.crash()
     assert room.log.recovery_report.checked_batches == 40 - point.offset

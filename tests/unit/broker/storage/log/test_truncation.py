@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
+from present import present
 from unit.broker.storage.log_room import START_MS, LogRoom, read_batches, read_values
 from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
@@ -81,8 +82,7 @@ class TestTruncateTo:
         assert not room.log.local.active.indexes.are_full()
         filled(room, 9, first=1)
         assert read_values(room.log) == numbered(10)
-        found = record_at(room.log, NOW_MS)
-        assert found is not None
+        found = present(record_at(room.log, NOW_MS))
         assert found.offset == 0
 
     def test_rt_10_epochs_that_began_at_the_offset_or_later_are_forgotten(self, room: LogRoom) -> None:
@@ -115,8 +115,7 @@ class TestTruncateTo:
         room.log.truncation.truncate_to(3, NOW_MS)
         assert room.files(".snapshot") == [f"{2:020d}.snapshot"]
         assert room.log.producers.end_offset == 3
-        entry = room.log.producers.get(7)
-        assert entry is not None
+        entry = present(room.log.producers.get(7))
         assert entry.next_sequence == 3
         assert room.append(b"3", producer=(7, 0, 3)).first_offset == 3
         room.log.truncation.truncate_to(1, NOW_MS)
@@ -143,8 +142,7 @@ class TestTruncateTo:
         room.leader_epoch = 2
         for n in range(4, 9):
             room.append(b"%d" % n)
-        plan = room.log.flusher.prepare()
-        assert plan is not None
+        plan = present(room.log.flusher.prepare())
         room.log.truncation.truncate_to(2, NOW_MS)
         plan.run()
         assert room.log.flusher.mark_flushed(plan) == 2

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from present import present
 from unit.broker.storage.log_room import make_batch
 from unit.protocol.batch.golden_batches import E_EMPTIED
 from warmlog_broker.storage.producer.producer_state import ForgottenSequence, ProducerStates
@@ -179,8 +180,7 @@ def test_replay_takes_what_the_log_holds_whatever_its_sequences() -> None:
     states = Producers()
     for header in (batch(16, offset=0), batch(40, offset=1), batch(2, epoch=3, offset=2)):
         states.replay(header, 0)
-    entry = states.get(1)
-    assert entry is not None
+    entry = present(states.get(1))
     assert (entry.epoch, entry.next_sequence) == (3, 3)
     with pytest.raises(OutOfOrderSequence):
         states.check(batch(41, epoch=3))
@@ -284,8 +284,7 @@ def test_a_marker_of_a_lower_coordinator_epoch_is_replayed_as_it_lies() -> None:
     states = Producers()
     states.end(ControlType.COMMIT, coordinator_epoch=15)
     states.end(ControlType.ABORT, coordinator_epoch=14)
-    entry = states.get(1)
-    assert entry is not None
+    entry = present(states.get(1))
     assert entry.coordinator_epoch == 14
 
 
@@ -293,8 +292,7 @@ def test_a_marker_as_the_first_record_sets_the_epoch_and_sequences_begin_at_zero
     states = Producers()
     assert states.aborted_by(marker(epoch=2), ControlType.ABORT) is None
     states.end(ControlType.ABORT, epoch=2)
-    entry = states.get(1)
-    assert entry is not None
+    entry = present(states.get(1))
     assert (entry.epoch, len(entry.batches)) == (2, 0)
     with pytest.raises(InvalidProducerEpoch):
         states.check(batch(0, epoch=0))
@@ -310,8 +308,7 @@ def test_the_marker_of_a_new_epoch_forgets_the_batches_of_the_old_one() -> None:
     aborted = states.aborted_by(marker(epoch=1, offset=1), ControlType.ABORT)
     assert aborted == (1, 0, 1, 2)
     states.end(ControlType.ABORT, epoch=1)
-    entry = states.get(1)
-    assert entry is not None
+    entry = present(states.get(1))
     assert (entry.epoch, len(entry.batches), entry.transaction_first_offset) == (1, 0, -1)
     assert states.check(batch(0, epoch=1)) is None
 
@@ -330,8 +327,7 @@ def test_what_is_stable_after_an_abort_is_the_oldest_other_transaction_or_what_f
         states.append(batch(0, 25, producer_id=producer_id, attributes=TRANSACTIONAL))
     for producer_id, stable in ((1, 992367), (3, 992367), (2, 992420)):
         ending = marker(producer_id=producer_id, offset=states.end_offset)
-        aborted = states.aborted_by(ending, ControlType.ABORT)
-        assert aborted is not None
+        aborted = present(states.aborted_by(ending, ControlType.ABORT))
         assert aborted.last_stable_offset == stable
         assert states.aborted_by(ending, ControlType.COMMIT) is None
         states.end(ControlType.ABORT, producer_id=producer_id)
@@ -381,7 +377,6 @@ def test_batches_that_compaction_took_records_from_still_tell_their_last_sequenc
     states = Producers()
     header = read_header(E_EMPTIED)
     states.replay(header, 0)
-    entry = states.get(header.producer_id)
-    assert entry is not None
+    entry = present(states.get(header.producer_id))
     assert (entry.epoch, entry.batches[-1].last_sequence, entry.batches[-1].last_offset) == (1, 17, 22)
     assert entry.next_sequence == 18

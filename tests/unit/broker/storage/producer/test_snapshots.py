@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_sample import SAMPLE
+from present import present
 from warmlog_broker.storage.producer.producer_state import ProducerEntry, ProducerStates, RememberedBatch
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots, pack_snapshot, unpack_snapshot
 from warmlog_protocol.errors import StorageError
@@ -101,8 +102,7 @@ def test_the_newest_snapshot_that_is_not_too_new_is_loaded(tmp_path: Path) -> No
     snapshots = take(tmp_path, 1, 2, 3)
     states = ProducerStates()
     assert snapshots.load_newest(states, first_offset=0, at_most=2, now_ms=5)
-    entry = states.get(1)
-    assert entry is not None
+    entry = present(states.get(1))
     assert (states.end_offset, entry.next_sequence, entry.last_seen_ms) == (2, 2, 5)
 
 
@@ -152,8 +152,7 @@ def test_snapshots_outside_the_log_are_removed(tmp_path: Path) -> None:
 
 def test_a_snapshot_goes_with_its_segment(tmp_path: Path) -> None:
     snapshots = take(tmp_path, 3, 5)
-    marked = snapshots.mark_deleted(3, ".deleted")
-    assert marked is not None
+    marked = present(snapshots.mark_deleted(3, ".deleted"))
     assert marked.name == f"{3:020d}.snapshot.deleted"
     assert marked.exists()
     assert snapshots.offsets == [5]

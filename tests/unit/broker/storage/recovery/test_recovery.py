@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from present import present
 from unit.broker.storage.log_room import QUICK, TINY, LogRoom, make_batch, read_batches, read_values
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.segment.file_records import DamagedLog
@@ -382,10 +383,8 @@ def test_a_batch_with_the_magic_of_the_other_format_is_cut_or_refused(
 ) -> None:
     room = LogRoom(tmp_path, TINY)
     fill(room, flushed, 12 - flushed)
-    segment = room.log.local.segments.floor(offset)
-    assert segment is not None
-    found = segment.translate_offset(offset)
-    assert found is not None
+    segment = present(room.log.local.segments.floor(offset))
+    found = present(segment.translate_offset(offset))
     change(segment.path, lambda content: operator.setitem(content, found.position + 16, 2))
     room.crash()
     assert room.log.log_end_offset == max(flushed, offset)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from present import present
 from unit.broker.storage.log_room import START_MS, LogRoom, make_batch, read_batches, read_values
 from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
@@ -66,9 +67,7 @@ def expect(room: LogRoom, count: int) -> None:
 
 
 def segment(room: LogRoom, base_offset: int) -> LogSegment:
-    found = room.log.local.segments.get(base_offset)
-    assert found is not None
-    return found
+    return present(room.log.local.segments.get(base_offset))
 
 
 def evict(segment: LogSegment) -> None:
@@ -159,8 +158,7 @@ class TestInAThread:
         rebuild.begin(threads).result(10)
         rebuild.finish()
         expect(room, 59)
-        index = segment(room, ACTIVE).indexes.for_offsets()
-        assert index is not None
+        index = present(segment(room, ACTIVE).indexes.for_offsets())
         assert index.last_offset >= 57
         room.restart()
         expect(room, 59)

@@ -1,4 +1,4 @@
-"""One segment: append, read and find by time (Kafka's LogSegmentTest)."""
+"""One segment: append, read, find by time, roll and truncate (Kafka's LogSegmentTest)."""
 
 import os
 from pathlib import Path
@@ -8,17 +8,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unit.broker.storage.log_files import (
+    HOUR_MS,
     append,
     append_batch,
     batch_of,
     full_disk_for_indexes,
     no_file_grows_beyond,
     open_segment,
+    overwrite,
     read_offsets,
     reopened,
+    rolls,
 )
 from unit.broker.storage.time_lookups import latest_record_in, record_in
 from warmlog_broker.storage.index.abstract_index import MAX_UNWRITTEN
+from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.segment.segment import SegmentOffsetOverflow
 from warmlog_protocol.batch import encode_batch, stamp_append_time
 
@@ -236,3 +240,161 @@ def test_a_value_may_be_as_large_as_a_batch_allows(tmp_path: Path) -> None:
     assert found is not None
     assert found.slice is not None
     assert found.slice.pread() == batch
+
+
+# Rolling
+
+
+def test_an_empty_segment_rolls_for_no_time_or_size_but_for_offsets_too_far_away(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    assert not rolls(segment, now_ms=HOUR_MS + 1)
+    assert not rolls(segment, now_ms=HOUR_MS + 1, max_timestamp_ms=10**13)
+    assert not rolls(segment, last_offset=2**31 - 1)
+    assert rolls(segment, last_offset=2**31)
+    assert rolls(segment, last_offset=-1)
+    assert not rolls(segment, size_bytes=10_001)
+
+
+def test_records_without_timestamps_roll_by_the_clock_since_the_segment_was_made(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path, now_ms=500)
+    append(segment, 0, timestamp_ms=-1)
+    assert segment.time_waited_for_roll_ms(1000, 10**13) == 500
+    assert not rolls(segment, now_ms=500 + HOUR_MS)
+    assert rolls(segment, now_ms=501 + HOUR_MS)
+
+
+def test_the_first_batch_timestamp_is_read_from_the_file_after_a_restart(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    assert segment.first_batch_timestamp_ms() is None
+    append(segment, 0, timestamp_ms=1000)
+    append(segment, 1, timestamp_ms=2000)
+    again = reopened(segment)
+    assert again.first_batch_timestamp_ms() == 1000
+    assert rolls(again, max_timestamp_ms=1001 + HOUR_MS)
+
+
+def test_a_damaged_first_batch_does_not_stand_in_the_way_of_appends(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path, index_interval_bytes=300)
+    append(segment, *range(20))
+    segment = reopened(segment)
+    overwrite(segment.path, 0, b"\xff" * 61)
+    assert not rolls(segment, max_timestamp_ms=10**13)
+    assert rolls(segment, now_ms=HOUR_MS + 1)
+    append(segment, 20)
+    assert read_offsets(segment, 20) == [20]
+
+
+@pytest.mark.parametrize("is_time_index", [False, True])
+def test_a_full_index_rolls_the_segment(is_time_index: bool, tmp_path: Path) -> None:
+    """240 bytes hold 30 entries of the offset index, and 19 of the time index besides the last one's slot."""
+    segment = open_segment(tmp_path, max_index_bytes=240)
+    offset = 0
+    while not rolls(segment):
+        append(segment, offset, timestamp_ms=None if is_time_index else 7)
+        offset += 1
+    assert offset == (20 if is_time_index else 31)
+    segment.on_become_inactive()
+    assert [read_offsets(segment, o) for o in range(offset)] == [[o] for o in range(offset)]
+
+
+def test_a_full_index_rolls_the_segment_after_a_restart_too_and_a_trimmed_one_does_not(tmp_path: Path) -> None:
+    config = {"max_index_bytes": 240}
+    segment = open_segment(tmp_path, **config)
+    append(segment, *range(19))
+    segment.close()
+    segment = open_segment(tmp_path, **config)
+    assert not rolls(segment)
+    append(segment, 19)
+    segment.close()
+    segment = open_segment(tmp_path, **config)
+    assert rolls(segment)
+    assert segment.indexes.loaded() == []
+
+
+# Truncation
+
+
+ABORTED = AbortedTxn(7, 0, 1, 2)
+
+
+def test_truncation_drops_the_batch_of_the_offset_and_appending_goes_on(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path, 40, max_index_bytes=4000)
+    for offset in range(40, 100, 2):
+        append(segment, offset, offset + 1)
+        assert read_offsets(segment, offset, 10_000) == [offset, offset + 1]
+        segment.truncate_to(offset + 1, 0)
+        assert read_offsets(segment, offset, 10_000) == [offset]
+        assert read_offsets(segment, offset + 1) is None
+        append(segment, offset + 1)
+
+
+def test_truncation_says_how_many_bytes_went(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    append_batch(segment, batch_of(["a", "b"], offset=0))
+    first = segment.size_bytes
+    append_batch(segment, batch_of(["c", "d"], offset=2))
+    assert segment.truncate_to(4, 0) == 0
+    assert segment.truncate_to(3, 0) == segment.path.stat().st_size == first
+    assert segment.truncate_to(0, 0) == first
+
+
+def test_a_segment_truncated_to_nothing_is_as_new(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path, 40)
+    append(segment, 40, 41, timestamp_ms=-1)
+    assert segment.time_waited_for_roll_ms(500, -1) == 500
+    segment.truncate_to(0, 500)
+    assert segment.time_waited_for_roll_ms(500, -1) == 0
+    assert segment.max_timestamp == (-1, 40)
+    assert not rolls(segment)
+    assert read_offsets(segment, 0, 1024) is None
+    append(segment, 40, 41)
+    assert [read_offsets(segment, 40), read_offsets(segment, 41)] == [[40], [41]]
+    assert segment.max_timestamp == (410, 41)
+
+
+def test_truncation_makes_room_in_the_indexes_of_a_segment_that_was_closed(tmp_path: Path) -> None:
+    """Else it would count as full, and roll at once (KAFKA-6492)."""
+    segment = open_segment(tmp_path)
+    append(segment, *range(10))
+    segment.on_become_inactive()
+    segment.truncate_to(5, 0)
+    assert not rolls(segment)
+    append(segment, *range(5, 10))
+    assert [read_offsets(segment, offset) for offset in range(11)] == [[offset] for offset in range(10)] + [None]
+
+
+def test_a_segment_that_was_truncated_and_closed_is_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    segment = open_segment(tmp_path, index_interval_bytes=300)
+    append(segment, *range(20))
+    segment = reopened(segment)
+    segment.truncate_to(10, 0)
+    assert segment.unflushed() is not None
+    segment = reopened(segment)
+    assert segment.max_timestamp == (90, 9)
+    assert [read_offsets(segment, offset) for offset in range(11)] == [[offset] for offset in range(10)] + [None]
+    assert caplog.text == ""
+
+
+def test_truncation_finds_the_largest_timestamp_again(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path, index_interval_bytes=300)
+    timestamps = [5, 9, 3, 30, 2, 31, 8, 40, 1]
+    for offset, timestamp_ms in enumerate(timestamps):
+        append(segment, offset, timestamp_ms=timestamp_ms)
+    for end in range(len(timestamps) - 1, 0, -1):
+        segment.truncate_to(end, 0)
+        largest = max(timestamps[:end])
+        assert segment.max_timestamp == (largest, timestamps.index(largest))
+
+
+def test_an_empty_segment_that_was_closed_may_be_truncated_and_rolls_only_for_far_offsets(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    segment.indexes.reset()
+    segment = reopened(segment)
+    segment.truncate_to(57, 500)
+    assert segment.time_waited_for_roll_ms(500, -1) == 0
+    assert not segment.indexes.are_full()
+    arguments = {"segment_ms": 300_000, "last_offset": 100, "size_bytes": 1024}
+    assert not rolls(segment, now_ms=500, **arguments)
+    assert not rolls(segment, now_ms=300_501, **arguments)
+    assert segment.time_waited_for_roll_ms(300_501, -1) == 300_001
+    assert rolls(segment, now_ms=300_501, **(arguments | {"last_offset": 2**31 + 199}))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from present import present
 from unit.broker.storage.log_files import append, append_batch, batch_of, open_segment, read_offsets, reopened
 from unit.broker.storage.recovery_room import recover
 from unit.broker.storage.time_lookups import record_in
@@ -117,8 +118,7 @@ def test_a_segment_follows_its_directory(tmp_path: Path) -> None:
 def test_deleting_leaves_no_file_and_slices_stay_readable(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
     append(segment, *range(10))
-    found = segment.read(3, 10_000, max_position=segment.size_bytes, min_one_batch=True)
-    assert found is not None
+    found = present(segment.read(3, 10_000, max_position=segment.size_bytes, min_one_batch=True))
     assert found.slice is not None
     segment.delete()
     segment.delete()
@@ -192,15 +192,13 @@ def test_threads_with_segments_of_their_own_may_share_a_few_descriptors(tmp_path
 
 def test_a_new_segment_is_unflushed_until_its_file_and_its_directory_were_synced(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
-    unflushed = segment.unflushed()
-    assert unflushed is not None
+    unflushed = present(segment.unflushed())
     assert unflushed.is_directory_dirty
     assert [file.path for file in unflushed.files] == [str(segment.path)]
     segment.mark_flushed(unflushed)
     assert segment.unflushed() is None
     append(segment, 0)
-    unflushed = segment.unflushed()
-    assert unflushed is not None
+    unflushed = present(segment.unflushed())
     assert not unflushed.is_directory_dirty
     append(segment, 1)
     segment.mark_flushed(unflushed)
@@ -212,14 +210,12 @@ def test_a_new_segment_is_unflushed_until_its_file_and_its_directory_were_synced
 def test_index_files_are_flushed_with_the_flush_that_follows_the_roll(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
     append(segment, *range(10))
-    unflushed = segment.unflushed()
-    assert unflushed is not None
+    unflushed = present(segment.unflushed())
     assert [Path(file.path).suffix for file in unflushed.files] == [".log"]
     segment.mark_flushed(unflushed)
     assert segment.unflushed() is None
     segment.on_become_inactive()
-    unflushed = segment.unflushed()
-    assert unflushed is not None
+    unflushed = present(segment.unflushed())
     assert [Path(file.path).suffix for file in unflushed.files] == [".index", ".timeindex"]
     segment.mark_flushed(unflushed)
     assert segment.unflushed() is None
@@ -229,8 +225,7 @@ def test_what_a_flush_holds_stays_open_while_the_segment_is_deleted(tmp_path: Pa
     segment = open_segment(tmp_path)
     append(segment, *range(10))
     segment.on_become_inactive()
-    unflushed = segment.unflushed()
-    assert unflushed is not None
+    unflushed = present(segment.unflushed())
     segment.delete()
     for file in unflushed.files:
         os.fdatasync(file.fd)
@@ -245,8 +240,7 @@ def test_truncation_and_recovery_must_be_flushed(tmp_path: Path) -> None:
     assert segment.unflushed() is not None
     segment.flush()
     recover(segment)
-    unflushed = segment.unflushed()
-    assert unflushed is not None
+    unflushed = present(segment.unflushed())
     assert [Path(file.path).suffix for file in unflushed.files] == [".index", ".timeindex"]
 
 
@@ -276,8 +270,7 @@ def test_entries_of_aborted_transactions_are_synced_with_the_indexes_of_an_inact
     segment.flush()
     segment.add_aborted(ABORTED)
     segment.on_become_inactive()
-    unflushed = segment.unflushed()
-    assert unflushed is not None
+    unflushed = present(segment.unflushed())
     assert unflushed.is_directory_dirty
     assert any(file.path.endswith(".txnindex") for file in unflushed.files)
     segment.flush()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from present import present
 from unit.broker.storage.log_files import append, append_batch, batch_of, open_segment, overwrite, read_offsets
 from unit.broker.storage.time_lookups import record_in
 from warmlog_broker.storage.segment.segment import LogSegment
@@ -216,16 +217,14 @@ def test_a_rebuild_may_need_more_entries_than_the_setting_allows_now(closed: Pat
     (closed / INDEX).unlink()
     segment = opened(closed, index_interval_bytes=0, max_index_bytes=120)
     expect_right_answers(segment)
-    index = segment.indexes.for_offsets()
-    assert index is not None
+    index = present(segment.indexes.for_offsets())
     assert index.entries == 59
     assert segment.indexes.are_full()
 
 
 def test_damage_in_the_log_is_not_taken_for_damage_in_the_index(closed: Path, caplog: pytest.LogCaptureFixture) -> None:
     segment = opened(closed)
-    index = segment.indexes.for_offsets()
-    assert index is not None
+    index = present(segment.indexes.for_offsets())
     entry = index.entry(5)
     overwrite(segment.path, entry.position + 8, b"\xff\xff\xff\xff")
     for _ in range(2):
@@ -240,8 +239,7 @@ def test_damage_in_the_log_is_not_taken_for_damage_in_the_index(closed: Path, ca
 
 def test_damage_between_index_entries_is_reported_with_its_position(closed: Path) -> None:
     segment = opened(closed)
-    index = segment.indexes.for_offsets()
-    assert index is not None
+    index = present(segment.indexes.for_offsets())
     size = segment.size_bytes // len(OFFSETS)
     damaged = index.entry(5).offset + 1
     position = (damaged - 100) * size

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Generic, Protocol, TypeVar
 
+from present import present
 from unit.broker.coordinator.group.simulation.checks import require
 from unit.broker.coordinator.group.topics import Topics
 from unit.broker.coordinator.transaction.simulation.partition import Partition
@@ -271,8 +272,7 @@ class Coordinator:
             then(error)
             return
         require(producer not in self.truth.outcomes, "{} is kept, and was decided", producer)
-        found = self.ids.state.get(name)
-        assert found is not None
+        found = present(self.ids.state.get(name))
         self.timers[name] = found.turn, self.now_ms + found.value.timeout_ms
         then(None)
 
@@ -338,8 +338,7 @@ class Coordinator:
         ending = self._endings[name]
         if ending.is_completing:
             return
-        found = self.ids.state.get(name)
-        assert found is not None
+        found = present(self.ids.state.get(name))
         outcomes = found.outcomes
         left = [(each, place) for each in outcomes for place in (*each.partitions, *each.groups)]
         left = [(each, place) for each, place in left if (each.marker, place) not in ending.done]

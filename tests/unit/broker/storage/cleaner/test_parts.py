@@ -1,13 +1,16 @@
-"""What is dirty, which log is due, and which segments become one."""
+"""The parts of compaction: the plan, the map of offsets and the throttle."""
 
+import tracemalloc
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warmlog_broker.storage.cleaner.offset_map import ENTRY_BYTES, OffsetMap
 from warmlog_broker.storage.cleaner.plan import CleanableRange, cleanable_range, group_segments
-from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.cleaner.throttle import CleaningAborted, CleaningPace
+from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 
 NOW = 1_000_000
@@ -141,3 +144,122 @@ def test_every_segment_is_in_one_group_and_in_order(sizes: list[int], max_bytes:
     groups = group_segments(segments, max_bytes=max_bytes, max_index_bytes=10**9)
     assert [each for group in groups for each in group] == segments
     assert all(sum(each.size_bytes for each in group) <= max_bytes or len(group) == 1 for group in groups)
+
+
+# The last offset of each key, within a bound on memory
+
+
+KEYS = st.binary(max_size=3) | st.binary(min_size=30, max_size=34) | st.sampled_from([b"x" * 100, b"x" * 101])
+
+
+def test_a_full_map_knows_what_it_has_and_how_full_it_is() -> None:
+    """OM-03"""
+    offsets = OffsetMap(4 * ENTRY_BYTES + 7)
+    assert offsets.capacity == 4
+    for number in range(4):
+        assert offsets.has_room_for(1)
+        offsets.put_all([b"%d" % number], [number])
+    assert not offsets.has_room_for(1)
+    assert (offsets.offsets_of([b"missing", b"3"]), offsets.latest_offset) == ([-1, 3], 3)
+    assert len(offsets) == offsets.capacity
+    offsets.latest_offset = 40
+    assert offsets.latest_offset == 40
+
+
+def test_an_empty_map_takes_a_first_batch_of_any_size() -> None:
+    offsets = OffsetMap(ENTRY_BYTES)
+    assert offsets.has_room_for(1000)
+    offsets.put_all([b"a", b"b"], [0, 1])
+    assert not offsets.has_room_for(1)
+
+
+@given(st.lists(st.tuples(KEYS, st.integers(1, 3)), max_size=60), st.lists(KEYS, min_size=1, max_size=20))
+def test_it_is_a_dictionary(steps: list[tuple[bytes, int]], asked: list[bytes]) -> None:
+    offsets, model, offset = OffsetMap(1 << 20), {}, 0
+    for key, step in steps:
+        offset += step
+        offsets.put_all([key], [offset])
+        model[key] = offset
+    assert offsets.offsets_of(asked) == [model.get(key, -1) for key in asked]
+    assert len(offsets) == len(model)
+
+
+def test_a_key_that_looks_like_anothers_digest_is_another_key() -> None:
+    offsets = OffsetMap(1 << 20)
+    offsets.put_all([b"long " * 20], [1])
+    (digest,) = offsets._offsets
+    assert offsets.offsets_of([digest]) == [-1]
+
+
+def test_the_memory_that_was_given_is_not_passed() -> None:
+    memory_bytes = 4_000_000
+    offsets = OffsetMap(memory_bytes)
+    tracemalloc.start()
+    try:
+        for number in range(offsets.capacity):
+            offsets.put_all([b"a key of 31 bytes %013d" % number], [10**12 + number])
+            if number % 64 == 0:
+                assert tracemalloc.get_traced_memory()[1] <= memory_bytes
+        assert tracemalloc.get_traced_memory()[1] <= memory_bytes
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_memory_is_refused() -> None:
+    with pytest.raises(ValueError, match="hold no key"):
+        OffsetMap(10)
+
+
+# Work that is held back, by a clock that the test moves
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.sleeps: list[float] = []
+
+    def sleep(self, duration_s: float) -> None:
+        self.sleeps.append(duration_s)
+        self.now_s += duration_s
+
+
+def pace_by(clock: Clock, rate: int) -> CleaningPace:
+    return CleaningPace(rate, now_s=lambda: clock.now_s, sleep=clock.sleep)
+
+
+def test_so_many_bytes_take_so_many_seconds() -> None:
+    clock = Clock()
+    held_back = pace_by(clock, 1000)
+    for _ in range(10):
+        held_back.after(250)
+    assert clock.now_s == pytest.approx(102.5)
+
+
+def test_time_that_passes_meanwhile_counts_but_is_no_credit() -> None:
+    clock = Clock()
+    held_back = pace_by(clock, 1000)
+    held_back.after(1000)
+    clock.now_s += 50.0
+    before_s = clock.now_s
+    held_back.after(1000)
+    assert clock.now_s - before_s == pytest.approx(1.0)
+
+
+def test_without_a_limit_nobody_sleeps() -> None:
+    clock = Clock()
+    pace_by(clock, UNLIMITED).after(1 << 40)
+    assert clock.sleeps == []
+
+
+def test_who_is_held_back_can_be_stopped_soon() -> None:
+    clock = Clock()
+    held_back = pace_by(clock, 1)
+
+    def sleep(duration_s: float) -> None:
+        clock.sleep(duration_s)
+        held_back.stop()
+
+    held_back._sleep = sleep
+    with pytest.raises(CleaningAborted):
+        held_back.after(1_000_000)
+    assert clock.now_s - 100.0 <= 0.1

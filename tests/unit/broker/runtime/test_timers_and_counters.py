@@ -1,4 +1,4 @@
-"""Timers: called once, not before their time, and not after they were cancelled."""
+"""Timers, counters and lines of the log: pure, on a clock that the test moves."""
 
 import logging
 
@@ -7,20 +7,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from warmlog_broker.runtime.counters import Counters, Histogram
+from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 
 TICK_S = 0.25
-
-
-def test_a_timer_is_called_once_and_never_early() -> None:
-    wheel, calls = TimerWheel(TICK_S), []
-    timer = wheel.schedule(1.1, lambda: calls.append("due"))
-    wheel.advance(1.0)
-    wheel.advance(1.1)
-    assert (calls, timer.is_scheduled) == ([], True)
-    wheel.advance(1.25)
-    wheel.advance(9.0)
-    assert (calls, timer.is_scheduled, len(wheel)) == (["due"], False, 0)
 
 
 def test_timers_are_called_in_the_order_of_their_ticks() -> None:
@@ -108,3 +99,67 @@ class WheelModel(RuleBasedStateMachine):
 
 TestWheelModel = WheelModel.TestCase
 TestWheelModel.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+# Counters
+
+
+def test_a_value_belongs_to_the_first_interval_whose_bound_is_not_below_it() -> None:
+    histogram = Histogram((1, 2, 4))
+    for value in (0.5, 1, 1.5, 4, 4.5, 100):
+        histogram.observe(value)
+    assert histogram.counts == [2, 1, 1, 2]
+    assert histogram.total == 111.5
+
+
+def test_counters_of_topics_that_are_gone_are_dropped() -> None:
+    counters = Counters()
+    for topic in ("kept", "gone"):
+        counters.appended_records[topic] += 1
+        counters.fetched_bytes[topic] += 1
+    counters.forget_topic("gone")
+    counters.forget_topic("never counted")
+    assert counters.appended_records == counters.fetched_bytes == {"kept": 1}
+
+
+# Lines that peers bring about: some as they are, the rest counted
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> RepeatedLines:
+    caplog.set_level(logging.INFO)
+    return RepeatedLines(logging.getLogger("repeated"), lines=3, period_s=10.0)
+
+
+def test_the_first_are_written_as_they_are_and_the_rest_is_summed_up(
+    lines: RepeatedLines, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(1000):
+        lines.write(logging.INFO, "closed", f"connection {number} closed", 100.0 + number / 1000)
+    assert caplog.messages == [f"connection {number} closed" for number in range(3)]
+    lines.tick(109.0)
+    assert len(caplog.messages) == 3
+    lines.tick(110.0)
+    assert caplog.messages[3:] == ["closed: 997 more in 10 s, the last: connection 999 closed"]
+    lines.tick(130.0)
+    assert len(caplog.messages) == 4
+
+
+def test_each_kind_has_lines_of_its_own_and_a_new_period_has_new_ones(
+    lines: RepeatedLines, caplog: pytest.LogCaptureFixture
+) -> None:
+    for now_s in (0.0, 20.0):
+        for _ in range(3):
+            lines.write(logging.INFO, "closed", "one", now_s)
+            lines.write(logging.WARNING, "refused", "another", now_s)
+        lines.tick(now_s + 10)
+    assert caplog.messages.count("one") == caplog.messages.count("another") == 6
+    assert len(caplog.messages) == 12
+    assert {record.levelname for record in caplog.records} == {"INFO", "WARNING"}
+
+
+def test_what_was_counted_is_said_at_the_end(lines: RepeatedLines, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(5):
+        lines.write(logging.INFO, "closed", "100% closed", 0.0)
+    lines.finish(2.0)
+    assert caplog.messages[-1] == "closed: 2 more in 2 s, the last: 100% closed"

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warmlog.errors import MessageTooLarge
-from warmlog.producer.intake.bulk_records import BulkRecords
-from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES, partition_of_key
+from warmlog.producer.bulk_records import BulkRecords
+from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES, partition_of_key
 from warmlog_protocol.batch import encode_batch
 
 NOW_MS = 1_700_000_000_000

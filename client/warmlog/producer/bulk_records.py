@@ -8,14 +8,14 @@ from operator import add
 from typing import Any
 
 from warmlog.errors import MessageTooLarge
-from warmlog.producer.intake.arrow_columns import (
+from warmlog.producer.arrow_columns import (
     ArrowArray,
     ArrowStream,
     bytes_of_column,
     is_column,
     timestamps_of_column,
 )
-from warmlog.producer.intake.record_input import (
+from warmlog.producer.record_input import (
     BATCH_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES,
     Header,

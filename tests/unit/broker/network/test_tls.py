@@ -1,4 +1,4 @@
-"""What a TLS listener does when the system gives it no connections."""
+"""TLS: a listener that the system gives no connections, and the principals of certificates."""
 
 import asyncio
 import errno
@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.network.tls import acceptor
 from warmlog_broker.network.tls.acceptor import TlsAcceptor
 from warmlog_broker.network.tls.certificate import Certificate
+from warmlog_broker.network.tls.principal import principal_of
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
 
@@ -70,3 +72,50 @@ async def test_connections_are_accepted_again_after_a_lack_of_descriptors(
     finally:
         accepting.close()
         await tasks.finish(TIMEOUT_S)
+
+
+# Principals of client certificates
+
+
+ALICE = {
+    "subject": (
+        (("countryName", "SE"),),
+        (("organizationName", "Example, Inc."),),
+        (("organizationalUnitName", "data"), ("userId", "a1")),
+        (("commonName", "people"),),
+        (("commonName", "alice"),),
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("certificate", "rule", "principal"),
+    [
+        (ALICE, "cn", "User:alice"),
+        (ALICE, "dn", "User:CN=alice,CN=people,OU=data+UID=a1,O=Example\\, Inc.,C=SE"),
+        ({"subject": ((("organizationName", "o"),),)}, "cn", ""),
+        ({"subject": ((("emailAddress", "a@b"),),)}, "dn", "User:emailAddress=a@b"),
+        ({"subject": ()}, "dn", ""),
+        ({}, "dn", ""),
+    ],
+)
+def test_the_principal_is_the_common_name_or_the_distinguished_name(
+    certificate: dict[str, Any], rule: str, principal: str
+) -> None:
+    assert principal_of(certificate, rule) == principal
+
+
+@pytest.mark.parametrize(
+    ("value", "escaped"),
+    [
+        ("a+b", "a\\+b"),
+        (" a ", "\\ a\\ "),
+        ("#a", "\\#a"),
+        ("a=b", "a=b"),
+        ('"<a>;\\', '\\"\\<a\\>\\;\\\\'),
+        ("a\0", "a\\00"),
+    ],
+)
+def test_a_name_cannot_be_taken_for_parts_of_another(value: str, escaped: str) -> None:
+    """https://www.rfc-editor.org/rfc/rfc4514#section-2.4"""
+    assert principal_of({"subject": ((("commonName", value),),)}, "dn") == f"User:CN={escaped}"

@@ -1,1 +1,0 @@
-"""What callers pass to a producer, checked and brought into one form."""
