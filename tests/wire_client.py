@@ -104,6 +104,11 @@ class WireClient:
             raise error_from_code(created.error_code, created.error_message)
         return created.topic_id
 
+    def leaders(self, topic: str = "t") -> list[int]:
+        """The leader of each partition, -1 for one that is offline."""
+        metadata = cast("m.MetadataResponse", self.call(m.MetadataRequest([topic])))
+        return [partition.leader_id for partition in metadata.topics[0].partitions]
+
     def producer_id(self) -> tuple[int, int]:
         response = cast("m.InitProducerIdResponse", self.call(m.InitProducerIdRequest()))
         return response.producer_id, response.producer_epoch

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -16,15 +16,9 @@ from waiting import wait_until
 from warmlog_broker.storage.io import durable_files
 from warmlog_broker.storage.segment import file_records
 from warmlog_protocol.errors import StorageError
-from warmlog_protocol.messages import MetadataRequest, MetadataResponse
 from wire_client import WireClient, batch_of
 
 PARTITIONS = 4
-
-
-def leaders(client: WireClient) -> list[int]:
-    metadata = cast("MetadataResponse", client.call(MetadataRequest(["t"])))
-    return [partition.leader_id for partition in metadata.topics[0].partitions]
 
 
 @pytest.fixture
@@ -63,7 +57,7 @@ def test_a_broken_disk_takes_all_its_partitions_offline_and_the_other_goes_on(
         break_disk(bad)
         with pytest.raises(StorageError):
             client.produce("t", batch_of([b"x"]), partition=lost[0])
-        wait_until(lambda: leaders(client) == [-1 if each in lost else 1 for each in range(PARTITIONS)])
+        wait_until(lambda: client.leaders() == [-1 if each in lost else 1 for each in range(PARTITIONS)])
         assert f"DATA DIRECTORY {bad} IS OFFLINE, and 2 partitions with it" in caplog.text
         for partition in lost:
             with pytest.raises(StorageError, match="offline"):
@@ -121,7 +115,7 @@ def test_a_checkpoint_that_cannot_be_written_has_the_directory_tried(
         for partition in range(2):
             with suppress(StorageError):
                 client.produce("t", batch_of([b"good"]), partition=partition)
-        wait_until(lambda: leaders(client).count(-1) == 1)
+        wait_until(lambda: client.leaders().count(-1) == 1)
 
 
 def test_a_directory_that_vanishes_is_noticed_though_nobody_writes_and_gets_no_marker(tmp_path: Path) -> None:
@@ -133,7 +127,7 @@ def test_a_directory_that_vanishes_is_noticed_though_nobody_writes_and_gets_no_m
             for partition in range(PARTITIONS):
                 client.produce("t", batch_of([b"good"]), partition=partition)
             shutil.rmtree(disks[1])
-            wait_until(lambda: leaders(client).count(-1) == PARTITIONS // 2)
+            wait_until(lambda: client.leaders().count(-1) == PARTITIONS // 2)
         assert broker.terminate() == 1
     assert not disks[1].exists()
     assert (disks[0] / ".warmlog_cleanshutdown").exists()
@@ -147,7 +141,7 @@ def test_a_disk_that_is_exchanged_under_the_broker_is_not_written_to(tmp_path: P
             disks[1].rename(tmp_path / "elsewhere")
             disks[1].mkdir()
             (disks[1] / ".lock").touch()
-            wait_until(lambda: leaders(client).count(-1) == 1)
+            wait_until(lambda: client.leaders().count(-1) == 1)
         assert "the disk was replaced" in broker.output
         assert broker.terminate() == 1
     assert [path.name for path in disks[1].iterdir()] == [".lock"]

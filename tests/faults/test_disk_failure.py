@@ -37,11 +37,6 @@ def fail_syncs_below(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
     return lambda directory: bad.append(f"{directory}{os.sep}")
 
 
-def leaders_of(client: WireClient, topic: str) -> list[int]:
-    metadata = cast("m.MetadataResponse", client.call(m.MetadataRequest([topic])))
-    return [partition.leader_id for partition in metadata.topics[0].partitions]
-
-
 async def describe(address: str, topic: str) -> TopicDescription:
     async with Admin(address) as admin:
         return await admin.describe_topic(topic)
@@ -65,7 +60,7 @@ def test_a_flush_that_fails_takes_its_partition_offline_alone(
             client.produce("t", batch_of([b"x"]), partition=1)
         with pytest.raises(StorageError):
             client.fetch("t", 0, partition=1)
-        assert leaders_of(client, "t") == [1, -1, 1]
+        assert client.leaders() == [1, -1, 1]
         assert client.produce("t", batch_of([b"x"]), partition=0).base_offset == 2
         described = asyncio.run(describe(broker.address, "t"))
         assert [each.error is not None for each in described.partitions] == [False, True, False]
@@ -145,7 +140,7 @@ def test_when_syncfs_fails_and_a_file_says_so_the_other_partitions_of_the_flush_
             assert [each.error_code for each in results] == [0, 0, 0, StorageError.code, 0, 0, 0, 0]
             assert {each.base_offset for each in results if not each.error_code} == {offset}
             monkeypatch.setattr(disk_flush, "sync_file_system", real)
-        assert leaders_of(client, "t").index(-1) == 3
+        assert client.leaders().index(-1) == 3
 
 
 def test_a_disk_whose_sync_hangs_holds_up_its_own_partitions_and_not_those_of_another(

@@ -4,13 +4,12 @@ import fcntl
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from broker_process import BrokerFailed, BrokerProcess
 from warmlog_protocol.errors import StorageError
-from warmlog_protocol.messages import LATEST_TIMESTAMP, MetadataRequest, MetadataResponse
+from warmlog_protocol.messages import LATEST_TIMESTAMP
 from wire_client import WireClient, batch_of
 
 PARTITIONS = 6
@@ -29,11 +28,6 @@ def fill(broker: BrokerProcess) -> None:
             client.produce("t", batch_of([b"%d" % partition]), partition=partition)
 
 
-def leaders(client: WireClient) -> list[int]:
-    metadata = cast("MetadataResponse", client.call(MetadataRequest(["t"])))
-    return [partition.leader_id for partition in metadata.topics[0].partitions]
-
-
 def partitions_in(path: Path) -> list[int]:
     return sorted(int(each.name.partition("-")[2]) for each in path.glob("t-[0-9]"))
 
@@ -48,7 +42,7 @@ def failure_of(*disks: Path) -> str:
 
 def check_all_served(broker: BrokerProcess) -> None:
     with WireClient(broker.address) as client:
-        assert leaders(client) == [1] * PARTITIONS
+        assert client.leaders() == [1] * PARTITIONS
         for partition in range(PARTITIONS):
             assert client.offset_at("t", LATEST_TIMESTAMP, partition=partition) >= 1
             assert batch_of([b"%d" % partition])[61:] in client.fetch("t", 0, partition=partition)[1]
@@ -81,7 +75,7 @@ def test_a_directory_that_is_away_at_a_start_takes_and_brings_its_partitions(dis
         assert f"DATA DIRECTORY {away} IS OFFLINE" in broker.output
         assert "is its disk mounted?" in broker.output
         with WireClient(broker.address) as client:
-            assert leaders(client) == [-1 if partition in lost else 1 for partition in range(PARTITIONS)]
+            assert client.leaders() == [-1 if partition in lost else 1 for partition in range(PARTITIONS)]
             with pytest.raises(StorageError, match="is its disk mounted"):
                 client.produce("t", batch_of([b"x"]), partition=lost[0])
             for partition in set(range(PARTITIONS)) - set(lost):
@@ -172,7 +166,7 @@ def test_a_partition_that_is_there_twice_is_offline_until_somebody_has_decided(d
         shutil.copytree(home / "t-0", other / "t-0")
         broker.start()
         with WireClient(broker.address) as client:
-            assert leaders(client) == [-1] + [1] * (PARTITIONS - 1)
+            assert client.leaders() == [-1] + [1] * (PARTITIONS - 1)
             with pytest.raises(StorageError, match="more than once") as caught:
                 client.fetch("t", 0)
             assert str(home / "t-0") in str(caught.value)
@@ -191,7 +185,7 @@ def test_a_directory_that_is_named_no_more_is_missed_as_long_as_partitions_lie_t
         broker.terminate()
     lost = partitions_in(disks[2])
     with BrokerProcess(*disks[:2]) as broker, WireClient(broker.address) as client:
-        assert leaders(client) == [-1 if partition in lost else 1 for partition in range(PARTITIONS)]
+        assert client.leaders() == [-1 if partition in lost else 1 for partition in range(PARTITIONS)]
         with pytest.raises(StorageError, match=f"last seen at {disks[2]}, is not in data.dirs"):
             client.fetch("t", 0, partition=lost[0])
 

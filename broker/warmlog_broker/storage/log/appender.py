@@ -70,8 +70,7 @@ class LogAppender:
         log is then as it was before.
         """
         local = self._local
-        if local.failure:
-            raise local.offline()
+        local.check_online()
         config = local.factory.config
         header = batch.header
         has_producer = header.producer_id >= 0

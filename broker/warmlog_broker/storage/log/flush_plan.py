@@ -75,7 +75,7 @@ class FlushPlan(Struct):
             for file in unflushed.files:
                 os.fdatasync(file.fd)
         for path in self.snapshots:
-            _sync_file_if_there(path)
+            sync_file_if_there(path)
 
     @property
     def has_side_files(self) -> bool:
@@ -200,8 +200,8 @@ def sync_directory_if_there(directory: Path) -> None:
             raise
 
 
-def _sync_file_if_there(path: Path) -> None:
-    """Sync a file, unless retention has renamed or removed it meanwhile."""
+def sync_file_if_there(path: Path) -> None:
+    """Sync a file, unless it was renamed or removed meanwhile, as retention does."""
     try:
         descriptor = open_to_sync(path)
     except FileNotFoundError:

@@ -91,8 +91,7 @@ class LogFlusher:
         after any other error.
         """
         local = self._local
-        if local.failure:
-            raise local.offline()
+        local.check_online()
         last, records = self._place_in_active(), local.active.records
         is_due = records.size_bytes > last.due_position or records.writes > last.due_writes
         if self._is_point_wanted or (is_due and self._pending_point is None):

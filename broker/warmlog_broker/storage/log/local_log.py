@@ -257,11 +257,7 @@ class LocalLog:
     def check_online(self) -> None:
         """Raise StorageError if the log has failed or was closed."""
         if self.failure:
-            raise self.offline()
-
-    def offline(self) -> StorageError:
-        """The error that says why the log is offline."""
-        return StorageError(f"{self.key.directory_name} is offline: {self.failure}")
+            raise StorageError(f"{self.key.directory_name} is offline: {self.failure}")
 
     def fail(self, reason: str) -> None:
         """See `Log.fail`."""

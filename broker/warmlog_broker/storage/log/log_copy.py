@@ -34,6 +34,7 @@ from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.io.copy_bytes import copy_bytes
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory, write_file
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
+from warmlog_broker.storage.log.flush_plan import sync_file_if_there
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
 from warmlog_broker.storage.recovery.recovery import CUT_SUFFIX
@@ -203,14 +204,7 @@ class LogCopy(Struct):
     def sync(self) -> None:
         """In any thread, after `finish`: on return the copy is durable as it was then."""
         for path in self._unsynced:
-            try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue  # removed since: an old snapshot, or an index that was rebuilt
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            sync_file_if_there(path)  # an old snapshot, or an index that was rebuilt, has been removed since
         sync_directory(self.directory)
 
     def _follow(self) -> None:

@@ -78,8 +78,7 @@ class LogReader:
         LostIndex if an index must be rebuilt first.
         """
         local, bounds = self._local, self._bounds
-        if local.failure:
-            raise local.offline()
+        local.check_online()
         if not bounds.log_start_offset <= start_offset <= local.log_end_offset:
             raise OffsetOutOfRange(
                 f"{local.key.directory_name}: offset {start_offset} is not between {bounds.log_start_offset} and "
@@ -283,13 +282,10 @@ class LogReader:
         """
         segment = self._local.segments.floor(offset)
         try:
-            found = None if segment is None else segment.translate_offset(offset)
-            if segment is None or found is None or found.base_offset > offset:
-                return False
-            header, _ = next(segment.records.batches(found.position))
+            header = None if segment is None else segment.lookup.header_of(offset)
         except CorruptBatch:
             return False
-        return header.partition_leader_epoch == epoch
+        return header is not None and header.base_offset <= offset and header.partition_leader_epoch == epoch
 
     def are_offsets_dense_from(self, offset: int) -> bool:
         """Whether a gap between batches after `offset` is damage: neither compaction nor a copy can have left it."""

@@ -71,7 +71,7 @@ def _find_between(
     looked_at = 0
     for segment in segments.values(first_offset, end_offset):
         try:
-            start = segment.translate_offset(first_offset)
+            start = segment.lookup.find_batch(first_offset)
             if start is None:
                 continue
             for header, _ in segment.records.batches(start.position):

@@ -54,7 +54,7 @@ def walk_batches(
 def _start_in(segment: LogSegment, from_offset: int) -> int:
     """Return the position of the first batch with an offset from `from_offset` on; 0 if damage hides it."""
     try:
-        found = segment.translate_offset(from_offset)
+        found = segment.lookup.find_batch(from_offset)
     except CorruptBatch:
         return 0
     return segment.size_bytes if found is None else found.position

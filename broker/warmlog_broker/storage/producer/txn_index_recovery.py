@@ -51,7 +51,7 @@ def verify_transaction_index(
     first_offset = segments.base_offsets[0]
     snapshots.load_newest(states, first_offset=first_offset, at_most=segment.base_offset, now_ms=now_ms)
     following = segments.higher(segment.base_offset)
-    end_offset = segment.read_next_offset() if following is None else following.base_offset
+    end_offset = segment.lookup.next_offset() if following is None else following.base_offset
     found = []
     for batch in walk_batches(segments, states.end_offset, end_offset - 1, damage):
         aborted = replay(states, batch, now_ms)
@@ -86,10 +86,9 @@ def find_fault(segment: LogSegment) -> str:
 def _is_marker_of(segment: LogSegment, entry: AbortedTxn) -> bool:
     """Whether the entry's producer has a control batch where the entry says; assumed in a damaged log."""
     try:
-        found = segment.translate_offset(entry.last_offset)
-        if found is None or found.base_offset != entry.last_offset:
-            return False
-        header, _ = next(segment.records.batches(found.position))
+        header = segment.lookup.header_of(entry.last_offset)
     except CorruptBatch:
         return True
+    if header is None or header.base_offset != entry.last_offset:
+        return False
     return header.is_control and header.producer_id == entry.producer_id

@@ -30,7 +30,7 @@ from warmlog_broker.storage.index.time_index import TimeIndex, TimestampOffset
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
-from warmlog_broker.storage.segment.file_records import BatchPosition, DamagedLog, FileRecords, FileSlice
+from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords, FileSlice
 from warmlog_broker.storage.segment.segment_files import (
     KINDS,
     run_deletions,
@@ -295,19 +295,11 @@ class LogSegment:
         part = self.records.slice(position, size_bytes)
         return SegmentRead(position, part, max_size_bytes < batch_bytes, found.base_offset)
 
-    def translate_offset(self, offset: int) -> BatchPosition | None:
-        """The first batch whose last offset is `offset` or greater; None if there is none."""
-        return self.lookup.find_batch(offset)
-
     def fetch_upper_bound_offset(self, position: int, size_bytes: int) -> int | None:
         """The offset of the first index entry at or after `position + size_bytes`; None if there is none."""
         index = self.indexes.for_offsets()
         entry = None if index is None else index.fetch_upper_bound(position, size_bytes)
         return None if entry is None else entry.offset
-
-    def read_next_offset(self) -> int:
-        """The last offset + 1, from the last index entry on; the base offset of an empty segment."""
-        return self.lookup.next_offset()
 
     # Times
 
@@ -381,7 +373,7 @@ class LogSegment:
 
         A batch is dropped as a whole. A segment that is then empty counts as created at `now_ms`.
         """
-        found = self.translate_offset(offset)
+        found = self.lookup.find_batch(offset)
         self.indexes.truncate_to(offset)
         self.transactions.truncate_to(offset)
         dropped_bytes = 0 if found is None else self.records.truncate_to(found.position)

@@ -98,7 +98,13 @@ class SegmentLookup:
             is_plausible = self._is_confirmed(found, offset)
         return found if is_plausible else self._find_around(entry, index, offset)
 
+    def header_of(self, offset: int) -> BatchHeader | None:
+        """The header of the batch that `find_batch` finds, which may begin after `offset`."""
+        found = self.find_batch(offset)
+        return None if found is None else next(self._records.batches(found.position))[0]
+
     def next_offset(self) -> int:
+        """The last offset + 1, from the last index entry on; the base offset of an empty segment."""
         index = self._indexes.for_offsets()
         next_offset = self._base_offset
         for header, _ in self._records.batches(0 if index is None else index.lookup(index.last_offset).position):
@@ -219,10 +225,8 @@ class SegmentLookup:
         entry = index.lookup(timestamp_ms)
         if entry.timestamp_ms == NO_TIMESTAMP:
             return entry
-        found = self.find_batch(entry.offset)
-        if found is not None:
-            header, _ = next(self._records.batches(found.position))
-            if header.max_timestamp_ms == entry.timestamp_ms:
-                return entry
+        header = self.header_of(entry.offset)
+        if header is not None and header.max_timestamp_ms == entry.timestamp_ms:
+            return entry
         self._indexes.rebuild(f"{index.path} has {entry}, but that batch has another max timestamp")
         return self._indexes.time.get().lookup(timestamp_ms)

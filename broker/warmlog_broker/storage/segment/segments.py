@@ -108,7 +108,7 @@ class LogSegments:
         segment = self.floor(offset) or self.first
         while segment is not None:
             try:
-                found = segment.translate_offset(offset)
+                found = segment.lookup.find_batch(offset)
             except DamagedLog as error:
                 return LogOffsetMetadata(offset, segment.base_offset, error.position)
             following = self.higher(segment.base_offset)

@@ -79,10 +79,10 @@ def find_extents(
             segment.indexes.for_offsets(defers_rebuild=True)
             start, stop = 0, end.position
             if segment.base_offset < start_offset:  # where the batch begins that holds it
-                following = segment.translate_offset(start_offset)
+                following = segment.lookup.find_batch(start_offset)
                 start = segment.size_bytes if following is None else following.position
             if segment.base_offset != end.segment_base_offset:  # where the batch with the last offset before it ends
-                following = segment.translate_offset(end.offset)
+                following = segment.lookup.find_batch(end.offset)
                 stop = segment.size_bytes
                 if following is not None:
                     stop = following.position + (following.size_bytes if following.base_offset < end.offset else 0)

@@ -1,8 +1,9 @@
 """A log in a temporary directory, with a clock that the test moves, and ways for it to end."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from present import present
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
@@ -71,7 +72,7 @@ class LogRoom:
         """What a power cut does: the batches from `end` on are gone from the files, and `tail` is there instead."""
         segments = self.log.local.segments
         segment = present(segments.floor(end))
-        found = segment.translate_offset(end)
+        found = segment.lookup.find_batch(end)
         position = segment.size_bytes if found is None else found.position
         with segment.path.open("r+b") as file:
             file.truncate(position)

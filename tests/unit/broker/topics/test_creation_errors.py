@@ -2,10 +2,10 @@
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -66,30 +66,44 @@ def holders(paths: list[Path], name: str) -> list[Path]:
     return [path for path in paths if (path / name).exists()]
 
 
-@pytest.mark.parametrize("goes_on", [False, True])
-async def test_whatever_fails_in_one_directory_no_start_stumbles_over_it(tmp_path: Path, goes_on: bool) -> None:
-    outcomes = set()
+R = TypeVar("R", bound=Room)
+
+
+async def each_call_failing(
+    tmp_path: Path, make: Callable[..., R], existing: str, change: Callable[[R], Awaitable[object]], *, goes_on: bool
+) -> AsyncIterator[tuple[list[Path], Any]]:
+    """Yield the directories and what `change` returned, for each call to the disk of the second one that may fail."""
     for first_failing in count(1):
         assert first_failing < MAX_CALLS
         paths = [tmp_path / f"{first_failing}{name}" for name in "ab"]
-        room = Room(*paths)
-        await room.create("full", 1)  # so that the second directory is the emptier one
+        room = make(*paths)
+        await room.create(existing, 1)
         disk = BrokenDisk(paths[1], first_failing, goes_on=goes_on)
         with pytest.MonkeyPatch.context() as patch:
             disk.install(patch)
-            created = await room.create("t", 1)
+            changed = await change(room)
             for directory in room.directories:
                 await directory.wait_for_probe()
         await room.close()
+        yield paths, changed
+        if disk.calls < first_failing:
+            break
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_whatever_fails_in_one_directory_no_start_stumbles_over_it(tmp_path: Path, goes_on: bool) -> None:
+    outcomes = set()
+    # "full", so that the second directory is the emptier one.
+    async for paths, created in each_call_failing(
+        tmp_path, Room, "full", lambda room: room.create("t", 1), goes_on=goes_on
+    ):
         outcomes.add(type(created))
         for _ in range(2):
             failures, ids = started(paths)
-            assert all(failure == "" for each in failures.values() for failure in each), (first_failing, failures)
+            assert all(failure == "" for each in failures.values() for failure in each), (paths, failures)
             assert len(holders(paths, "t-0")) == ("t" in ids)
         if isinstance(created, TopicCreated):
             assert ids["t"] == created.topic_id
-        if disk.calls < first_failing:
-            break
     assert TopicCreated in outcomes
 
 

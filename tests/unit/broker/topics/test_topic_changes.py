@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from itertools import count
 from pathlib import Path
 
 import pytest
 
 from unit.broker.conftest import NOW_MS
-from unit.broker.topics.test_creation_errors import MAX_CALLS, BrokenDisk, holders, started
+from unit.broker.topics.test_creation_errors import each_call_failing, holders, started
 from unit.broker.topics.test_topics import Room
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.metadata_log import MetadataLog
@@ -230,26 +229,15 @@ async def test_whatever_fails_while_partitions_are_added_no_start_stumbles_over_
 ) -> None:
     """The disk of the new partitions fails at each of its calls; the metadata log is on another one."""
     outcomes = set()
-    for first_failing in count(1):
-        assert first_failing < MAX_CALLS
-        paths = [tmp_path / f"{first_failing}{name}" for name in "ab"]
-        room = ChangingRoom(*paths)
-        await room.create("t", 1)
-        disk = BrokenDisk(paths[1], first_failing, goes_on=goes_on)
-        with pytest.MonkeyPatch.context() as patch:
-            disk.install(patch)
-            error = await room.add("t", 2)
-            for directory in room.directories:
-                await directory.wait_for_probe()
-        await room.close()
+    async for paths, error in each_call_failing(
+        tmp_path, ChangingRoom, "t", lambda room: room.add("t", 2), goes_on=goes_on
+    ):
         outcomes.add(type(error))
         for _ in range(2):
             failures, _ = started(paths)
             assert len(failures["t"]) in ((2,) if error is None else (1, 2))
-            assert set(failures["t"]) == {""}, (first_failing, failures)
+            assert set(failures["t"]) == {""}, (paths, failures)
             assert len(holders(paths, "t-1")) == len(failures["t"]) - 1
-        if disk.calls < first_failing:
-            break
     assert type(None) in outcomes
 
 

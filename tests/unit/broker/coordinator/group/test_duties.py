@@ -10,11 +10,11 @@ import pytest
 
 from unit.broker.conftest import NOW_MS, MakePartition, flush
 from unit.broker.coordinator.framework.toy import turn
+from unit.broker.coordinator.group.topics import Topics
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
+from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.framework.shard import Shard, ShardSurroundings
 from warmlog_broker.coordinator.group.decisions.membership import heartbeat
-from warmlog_broker.coordinator.group.decisions.records import KnownTopic
 from warmlog_broker.coordinator.group.decisions.state import Groups, Limits
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.duties import GRACE_MS, Sessions, Targets, Waits
@@ -25,27 +25,6 @@ from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_protocol.messages import GroupHeartbeatRequest
 
 SESSION_MS = 10_000
-
-
-class FourPartitions:
-    """A view of one topic."""
-
-    topic = KnownTopic(b"i" * 16, "t", 4)
-
-    def names(self) -> list[str]:
-        return ["t"]
-
-    def may_describe(self, principal: str, name: str) -> bool:
-        return True
-
-    def by_name(self, name: str) -> KnownTopic | None:
-        return self.topic if name == "t" else None
-
-    def by_id(self, topic_id: bytes) -> KnownTopic | None:
-        return self.topic if topic_id == self.topic.topic_id else None
-
-    def log_end(self, partition: PartitionId) -> int | None:
-        return 100
 
 
 class Room:
@@ -64,7 +43,7 @@ class Room:
             tasks=self.tasks,
         )
         config = BrokerConfig(group_assignment_interval_ms=40, group_initial_rebalance_delay_ms=20)
-        self.targets = Targets(config, Subscriptions(FourPartitions()), Slices(), self.tasks)
+        self.targets = Targets(config, Subscriptions(Topics(t=4)), Slices(), self.tasks)
         self.shard = Shard(partition, ShardSurroundings(Groups, self, threads, lambda: NOW_MS))
 
     def fill_disk(self, *, is_full: bool = True) -> None:
@@ -202,7 +181,7 @@ def _touch() -> Decision[None]:
 
 async def test_the_first_target_waits_for_more_members_and_further_ones_for_their_interval(room: Room) -> None:
     slow = BrokerConfig(group_assignment_interval_ms=1000, group_initial_rebalance_delay_ms=500)
-    room.targets = Targets(slow, Subscriptions(FourPartitions()), Slices(), room.tasks)
+    room.targets = Targets(slow, Subscriptions(Topics(t=4)), Slices(), room.tasks)
     for number in range(5):
         await room.beat(f"m{number}")
     assert room.target_epoch == 0

@@ -86,19 +86,6 @@ def test_a_member_is_told_that_what_it_has_not_taken_yet_is_revoked(machine: Mac
     assert (revoke.member_epoch, numbers(revoke)) == (2, [])
 
 
-def test_a_late_heartbeat_from_before_the_revocation_releases_nothing(machine: Machine) -> None:
-    machine.join("a", "orders")
-    machine.assign()
-    machine.heartbeat("a", 1, [])
-    machine.join("b", "orders")
-    machine.assign()
-    revoke = machine.heartbeat("a", 1, machine.member("a").assigned)
-    assert revoke.member_epoch == 2
-    machine.heartbeat("a", 1, [])
-    assert [partition.number for partition in machine.member("a").revoking] == [2, 3]
-    assert numbers(machine.heartbeat("b", 2, [])) is None
-
-
 def test_a_lost_response_is_repeated(machine: Machine) -> None:
     machine.join("a", "orders")
     machine.assign()
@@ -198,22 +185,6 @@ def test_a_new_subscription_begins_a_new_epoch(machine: Machine) -> None:
     assert (group.state, group.epoch) == ("assigning", 2)
     machine.settle("a")
     assert len(machine.member("a").assigned) == 6
-
-
-def test_new_partitions_deleted_topics_and_recreated_ones_are_noticed(machine: Machine) -> None:
-    machine.join("a", "orders")
-    machine.settle("a")
-    for change in (
-        lambda: machine.topics.grow("orders", 5),
-        lambda: machine.topics.create("orders", 2),
-        lambda: machine.topics.delete("orders"),
-    ):
-        change()
-        assert machine.compute() is not None
-        machine.settle("a")
-        assert machine.compute() is None
-        expected = machine.topics.partitions("orders") if machine.topics.by_name("orders") else []
-        assert sorted(machine.member("a").assigned) == expected
 
 
 def test_a_pattern_stands_for_topics_that_its_principal_may_describe(machine: Machine) -> None:
@@ -324,19 +295,6 @@ class TestStaticMembers:
 
 
 class TestLeaving:
-    def test_what_a_member_had_is_free_when_it_leaves_or_expires(self, machine: Machine) -> None:
-        for gone in ("a", "b"):
-            machine.join("a", "orders")
-            machine.join("b", "orders")
-            machine.settle("a", "b")
-            if gone == "a":
-                machine.heartbeat("a", -1)
-            else:
-                assert machine.decided(membership.expire_member(machine.groups, GROUP, "b", now_ms=5))
-            rest = "b" if gone == "a" else "a"
-            machine.settle(rest)
-            assert len(machine.member(rest).assigned) == 4
-
     @pytest.mark.parametrize("leaving", [-1, -2])
     def test_a_late_copy_of_a_leave_does_not_remove_a_member_that_joined_again(
         self, machine: Machine, leaving: int

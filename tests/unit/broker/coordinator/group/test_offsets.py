@@ -5,12 +5,13 @@ from collections.abc import Iterable
 
 import pytest
 
+from present import present
 from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import LOG_END, Topics
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import PartitionId, Record
 from warmlog_broker.coordinator.group.decisions import offsets
-from warmlog_broker.coordinator.group.decisions.offsets import add_pending, check_stable, end_pending
+from warmlog_broker.coordinator.group.decisions.offsets import add_pending, end_pending
 from warmlog_broker.coordinator.group.decisions.records import OffsetValue
 from warmlog_broker.coordinator.group.decisions.state import Groups, Limits
 from warmlog_protocol.errors import (
@@ -24,7 +25,6 @@ from warmlog_protocol.errors import (
     StaleMemberEpoch,
     TooManyGroups,
     UnknownMemberId,
-    UnstableOffsetCommit,
 )
 from warmlog_protocol.messages.coordinators.groups import (
     DeleteOffsetsRequest,
@@ -103,17 +103,6 @@ def test_what_a_member_is_revoking_it_may_still_commit(machine: Machine, orders:
     assert machine.commit(owner, 2, (orders[3], 7)) == [ErrorCode.STALE_MEMBER_EPOCH]
 
 
-def test_a_commit_of_an_epoch_before_the_partition_was_assigned_is_stale(
-    machine: Machine, orders: list[PartitionId], owner: str
-) -> None:
-    machine.join("b", "orders")
-    machine.settle("a", "b")
-    machine.heartbeat("b", -1)
-    machine.settle("a")
-    assert machine.commit(owner, 2, (orders[3], 5), (orders[0], 5)) == [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.NONE]
-    assert machine.commit(owner, 3, (orders[3], 5)) == [ErrorCode.NONE]
-
-
 def test_a_commit_of_no_member_or_of_a_later_epoch_is_refused_as_a_whole(
     machine: Machine, orders: list[PartitionId], owner: str
 ) -> None:
@@ -132,16 +121,6 @@ def test_a_late_copy_of_a_commit_takes_no_offset_back(machine: Machine, orders: 
     with pytest.raises(StaleMemberEpoch, match="late copy"):
         machine.commit(owner, 1, (orders[0], 1), sequence=1)
     assert machine.commit(owner, 1, (orders[0], 0)) == [ErrorCode.NONE], "without a number, it is the user's will"
-
-
-def test_from_outside_only_a_group_without_members_takes_commits(machine: Machine, orders: list[PartitionId]) -> None:
-    assert machine.commit(*OUTSIDE, (orders[0], 3)) == [ErrorCode.NONE]
-    machine.join("a", "orders")
-    with pytest.raises(NonEmptyGroup):
-        machine.commit(*OUTSIDE, (orders[0], 4))
-    machine.heartbeat("a", -1)
-    machine.commit(*OUTSIDE, (orders[0], 4))
-    assert machine.committed() == {orders[0]: 4}
 
 
 def test_a_recreated_topic_has_no_committed_offset(machine: Machine, orders: list[PartitionId], owner: str) -> None:
@@ -286,22 +265,6 @@ def add(groups: Groups, epoch: int, offset: int) -> None:
     apply(groups, add_pending(groups, "g", PRODUCER, epoch, {PART: value}, now_ms=0, limits=Limits()))
 
 
-@pytest.mark.parametrize("commits", [True, False])
-def test_they_count_if_the_transaction_commits_and_the_last_of_a_partition_does(
-    groups: Groups, *, commits: bool
-) -> None:
-    add(groups, EPOCH, 5)
-    add(groups, EPOCH, 8)
-    group = groups.get("g")
-    assert group is not None
-    assert PART not in group.offsets
-    with pytest.raises(UnstableOffsetCommit):
-        check_stable(group, [PART])
-    apply(groups, end_pending(groups, "g", PRODUCER, EPOCH + 1, commits=commits, now_ms=0).records)
-    check_stable(group, [PART])
-    assert {partition: value.offset for partition, value in group.offsets.items()} == ({PART: 8} if commits else {})
-
-
 def test_late_ones_of_a_transaction_that_has_ended_are_refused_and_the_next_one_adds_its_own(groups: Groups) -> None:
     add(groups, EPOCH, 5)
     ended = EPOCH + 1
@@ -311,8 +274,7 @@ def test_late_ones_of_a_transaction_that_has_ended_are_refused_and_the_next_one_
     assert list(end_pending(groups, "g", PRODUCER, ended, commits=True, now_ms=0).records) == []
     add(groups, ended, 7)
     apply(groups, end_pending(groups, "g", PRODUCER, ended + 1, commits=True, now_ms=0).records)
-    group = groups.get("g")
-    assert group is not None
+    group = present(groups.get("g"))
     assert group.offsets[PART].offset == 7
 
 
@@ -322,16 +284,14 @@ def test_what_waits_of_an_earlier_transaction_goes_into_no_later_one(groups: Gro
     value = OffsetValue(6, -1, "", "t", 0)
     apply(groups, add_pending(groups, "g", PRODUCER, EPOCH + 2, {other: value}, now_ms=0, limits=Limits()))
     apply(groups, end_pending(groups, "g", PRODUCER, EPOCH + 3, commits=True, now_ms=0).records)
-    group = groups.get("g")
-    assert group is not None
+    group = present(groups.get("g"))
     assert set(group.offsets) == {other}
 
 
 def test_a_commit_takes_no_offsets_of_another_epoch_than_the_one_before(groups: Groups) -> None:
     add(groups, EPOCH, 5)
     apply(groups, end_pending(groups, "g", PRODUCER, EPOCH + 3, commits=True, now_ms=0).records)
-    group = groups.get("g")
-    assert group is not None
+    group = present(groups.get("g"))
     assert not group.offsets
 
 

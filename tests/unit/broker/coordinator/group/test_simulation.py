@@ -142,23 +142,9 @@ def a_slow_revocation_is_waited_for(patch: pytest.MonkeyPatch) -> None:
 
 
 RULES: list[Patch] = [
-    partitions_of_others_are_free,
-    partitions_are_released_before_they_are_revoked,
-    any_heartbeat_releases,
-    the_epoch_rises_after_the_revocation_only,
-    epochs_of_heartbeats_are_not_checked,
-    claims_are_not_checked,
-    assignments_are_not_sent_again,
-    replaced_static_members_are_not_fenced,
-    replaced_static_members_stay,
-    an_assignment_outlives_its_member,
-    commits_are_not_checked_for_ownership,
-    commits_are_not_checked_for_the_epoch_of_the_assignment,
-    late_commits_are_accepted,
-    live_groups_take_commits_from_outside,
-    changed_partitions_need_no_target,
-    a_target_that_was_computed_earlier_counts_for_later_members,
-    a_slow_revocation_is_waited_for,
+    each
+    for each in list(globals().values())
+    if callable(each) and getattr(each, "__annotations__", {}).get("patch") is pytest.MonkeyPatch
 ]
 
 

@@ -554,7 +554,7 @@ def the_version_is_recorded_when_it_is_complete(patch: pytest.MonkeyPatch) -> No
 
 RULES: list[Patch] = [
     each
-    for name, each in list(globals().items())
+    for each in list(globals().values())
     if callable(each) and getattr(each, "__annotations__", {}).get("patch") is pytest.MonkeyPatch
 ]
 

@@ -1,14 +1,13 @@
 """The state of transactions is what a replay of the log results in, also after compaction."""
 
-from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
 
 from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.framework.shard import SEGMENT_BYTES
-from warmlog_broker.coordinator.transaction.decisions.jobs import abort_members, commit, join
-from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY, abort, complete, end, enrol, initialise
+from warmlog_broker.coordinator.transaction.decisions.jobs import commit, join
+from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY, complete, end, enrol, initialise
 from warmlog_broker.coordinator.transaction.decisions.producers import expire as decide_expiry
 from warmlog_broker.coordinator.transaction.decisions.records import (
     End,
@@ -39,7 +38,6 @@ from warmlog_broker.coordinator.transaction.decisions.state import (
 )
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import (
-    ConcurrentTransactions,
     InvalidProducerIdMapping,
     InvalidTxnState,
     TransactionAbortable,
@@ -93,35 +91,6 @@ def a_plain_producer_commits(machine: Machine) -> None:
     machine.decided(end(machine.state, Given(3), NAME, producer, commits=True))
 
 
-def a_job_commits(machine: Machine) -> None:
-    winner, loser = machine.join(1, fresh_id=7), machine.join(1, fresh_id=8)
-    machine.enrol(winner)
-    machine.enrol(loser)
-    machine.decided(commit(machine.state, Given(3), NAME, 1, [winner], 1, ""))
-
-
-def a_job_aborts_one_member(machine: Machine) -> None:
-    member, _ = machine.join(1, fresh_id=7), machine.join(1, fresh_id=8)
-    machine.enrol(member)
-    machine.decided(abort_members(machine.state, Given(3), NAME, 1, [member]))
-
-
-def a_job_is_aborted(machine: Machine) -> None:
-    machine.enrol(machine.join(1, fresh_id=7))
-    machine.decided(abort(machine.state, Given(3), NAME))
-
-
-@pytest.mark.parametrize("happen", [a_plain_producer_commits, a_job_commits, a_job_aborts_one_member, a_job_is_aborted])
-def test_compaction_keeps_what_is_decided_and_not_carried_out(happen: Callable[[Machine], None]) -> None:
-    machine = Machine()
-    happen(machine)
-    (found,) = machine.state
-    assert found.outcomes
-    (compacted,) = machine.compacted()
-    assert compacted.outcomes == found.outcomes
-    assert machine.compacted() == machine.state
-
-
 def test_a_transaction_that_began_before_the_last_record_of_the_one_before_is_aborted() -> None:
     machine = Machine()
     a_plain_producer_commits(machine)
@@ -136,20 +105,6 @@ def test_a_transaction_that_began_before_the_last_record_of_the_one_before_is_ab
     machine.decided(complete(machine.state, Given(11), NAME, found.outcomes))
     assert found.value.status is Status.EMPTY
     assert machine.compacted() == machine.state
-
-
-def test_a_producer_that_comes_before_the_last_record_is_told_to_come_again() -> None:
-    machine = Machine()
-    a_plain_producer_commits(machine)
-    (found,) = machine.state
-    assert isinstance(found, TransactionalId)
-    with pytest.raises(ConcurrentTransactions):
-        machine.enrol(found.producer)
-    with pytest.raises(ConcurrentTransactions):
-        end(machine.state, Given(10), NAME, found.producer, commits=True)
-    machine.decided(complete(machine.state, Given(11), NAME, found.outcomes))
-    machine.enrol(found.producer)
-    assert found.value.status is Status.ONGOING
 
 
 def test_a_job_that_rests_keeps_its_last_version_and_no_slots() -> None:

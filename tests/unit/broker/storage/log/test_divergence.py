@@ -172,7 +172,7 @@ def test_a_damaged_epoch_in_a_batch_is_no_divergence_for_who_reads_it(room: LogR
 
 def damage_epoch(room: LogRoom, base_offset: int, bit: int) -> None:
     segment = present(room.log.local.segments.floor(base_offset))
-    found = present(segment.translate_offset(base_offset))
+    found = present(segment.lookup.find_batch(base_offset))
     with segment.path.open("r+b") as file:
         file.seek(found.position + EPOCH_POSITION)
         damaged = int.from_bytes(file.read(4), "big") ^ 1 << bit

@@ -131,7 +131,7 @@ def test_a_failed_snapshot_sync_keeps_the_recovery_point(room: LogRoom, monkeypa
     def refuse(_: Path) -> None:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr("warmlog_broker.storage.log.flush_plan._sync_file_if_there", refuse)
+    monkeypatch.setattr("warmlog_broker.storage.log.flush_plan.sync_file_if_there", refuse)
     with pytest.raises(OSError, match="the disk is gone"):
         plan.run()
     assert room.log.recovery_point == 0

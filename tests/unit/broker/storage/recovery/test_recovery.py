@@ -384,7 +384,7 @@ def test_a_batch_with_the_magic_of_the_other_format_is_cut_or_refused(
     room = LogRoom(tmp_path, TINY)
     fill(room, flushed, 12 - flushed)
     segment = present(room.log.local.segments.floor(offset))
-    found = present(segment.translate_offset(offset))
+    found = present(segment.lookup.find_batch(offset))
     change(segment.path, lambda content: operator.setitem(content, found.position + 16, 2))
     room.crash()
     assert room.log.log_end_offset == max(flushed, offset)

@@ -1,11 +1,9 @@
 """Partitions to verify: Kafka's sample and logs written here, and what was found in them."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID
 
-from kafka_sample import SAMPLE
 from unit.broker.storage.log_room import LogRoom
 from warmlog_broker.storage.directory.partition_files import pack_partition_metadata
 from warmlog_broker.storage.verify.partition import verify_partition
@@ -34,24 +32,7 @@ def only_text(report: Report) -> str:
     return text
 
 
-def copy_of_sample(tmp_path: Path) -> Path:
-    """A copy of what Kafka left."""
-    return shutil.copytree(SAMPLE, tmp_path / "kafka", ignore=shutil.ignore_patterns("*.dump", "*.md"))
-
-
 def room_in(root: Path) -> LogRoom:
     room = LogRoom(root)
     room.path("partition.metadata").write_bytes(pack_partition_metadata(UUID(int=7)))
-    return room
-
-
-def closed_room(tmp_path: Path) -> LogRoom:
-    """A closed log of several segments, written here."""
-    room = room_in(tmp_path)
-    for number in range(12):
-        room.now_ms += 10
-        room.append(b"value", b"other", producer=(7, 0, 2 * number))
-    room.flush()
-    room.close()
-    assert len(room.files(".log")) >= 3
     return room

@@ -4,12 +4,12 @@ Everything is decided by one seed. Each event changes one thing: a message is se
 coordinator fails, a topic changes, time passes. The functions under test are called as the broker's service calls them.
 """
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
 from unit.broker.coordinator.group.simulation.checks import Violation, Watch, check_beliefs, check_target, require
+from unit.broker.coordinator.group.simulation.network import Faults, Network
 from unit.broker.coordinator.group.simulation.process import Process
 from unit.broker.coordinator.group.topics import Topics, follow_topics, know_pattern, run_steps
 from warmlog_broker.config.broker_config import BrokerConfig
@@ -28,7 +28,6 @@ from warmlog_protocol.messages.coordinators.groups import (
 GROUP = "g"
 LIMITS = Limits(BrokerConfig(group_min_session_timeout_ms=1000, group_heartbeat_interval_ms=300))
 NAMES = ("orders", "orders.eu", "payments", "users")
-MAX_IN_FLIGHT = 40
 MAX_PROCESSES = 7
 RETENTION_MS = 3000
 
@@ -49,17 +48,11 @@ class World:
         """That was computed, and is assigned later."""
         self.processes: list[Process] = []
         self.started = 0
-        self.requests: list[tuple[Process, int, int, Any, dict[PartitionId, int]]] = []
-        """In flight: from whom, its number, when it was sent, the request, and for a commit which holding of each
-        partition the process believed in."""
-        self.arrived: deque[Any] = deque(maxlen=100)
-        """Requests that have arrived, of which late copies may arrive."""
-        self.responses: list[tuple[Process, int, int, Any]] = []
         self.pending: list[tuple[Sequence[Record], dict[PartitionId, int]]] = []
         """Commits that were decided and are not durable yet."""
         self.committed: dict[PartitionId, int] = {}
         self.watch = Watch()
-        self.loss, self.copies, self.disorder = (self.random.choice(shares) for shares in _SHARES)
+        self.network = Network(self.random)
         self.start_process()
 
     @property
@@ -143,7 +136,7 @@ class World:
         if process is None or not process.is_running or process.is_final:
             return
         process.check_session(self.now_ms)
-        if not process.is_waiting or self.now_ms - process.waiting_since_ms > 500:
+        if not process.is_waiting or self.now_ms - process.waiting_since_ms > self.network.patience_ms:
             self._send(process, process.heartbeat(self.now_ms, with_owned=self.random.random() < 0.7))
 
     def commit(self) -> None:
@@ -159,30 +152,6 @@ class World:
             if self.random.random() < 0.5:
                 self._commit(process)
             process.finish_revoking()
-
-    def deliver_request(self) -> None:
-        """Let a request arrive, or a copy of it."""
-        if self.arrived and self.random.random() < self.copies / 3:
-            message = self.random.choice(self.arrived)
-        elif self.requests:
-            message = self._taken(self.requests)
-            self.arrived.append(message)
-        else:
-            return
-        process, number, sent_ms, request, believed = message
-        if isinstance(request, GroupHeartbeatRequest):
-            result = self._decide_heartbeat(request)
-            if self.random.random() >= self.loss:
-                self.responses.append((process, number, sent_ms, result))
-        else:
-            self._decide_commit(request, believed)
-
-    def deliver_response(self) -> None:
-        """Let a response arrive."""
-        if self.responses:
-            process, number, sent_ms, result = self._taken(self.responses)
-            if process.is_running:
-                self._respond(process, number, sent_ms, result)
 
     def make_durable(self) -> None:
         """Let commits become durable, in the order of the log."""
@@ -266,8 +235,7 @@ class World:
             self._apply(records)
             self.committed.update(values)
         self.pending.clear()
-        for messages in (self.requests, self.responses, self.arrived):
-            messages.clear()
+        self.network.lose_all()
         loaded = Groups()
         for record in self.latest.values():
             if record.value is not None or self.random.random() < 0.5:
@@ -293,15 +261,14 @@ class World:
     def _member_count(self) -> int:
         return len(self.group.members) if self.group else 0
 
-    def _send(self, process: Process, request: Any, believed: dict[PartitionId, int] | None = None) -> None:
-        if self.random.random() >= self.loss:
-            self.requests.append((process, process.request_number, self.now_ms, request, believed or {}))
-            if len(self.requests) > MAX_IN_FLIGHT:
-                del self.requests[0]
+    def _send(self, process: Process, request: GroupHeartbeatRequest) -> None:
+        number, sent_ms = process.request_number, self.now_ms
 
-    def _taken(self, messages: list[Any]) -> Any:
-        at = self.random.randrange(len(messages)) if self.random.random() < self.disorder else 0
-        return messages[at] if self.random.random() < self.copies else messages.pop(at)
+        def told(result: Any) -> None:
+            if process.is_running:
+                self._respond(process, number, sent_ms, result)
+
+        self.network.send(lambda then: then(self._decide_heartbeat(request)), told)
 
     def _commit(self, process: Process) -> None:
         owned = sorted(process.owned)
@@ -317,7 +284,7 @@ class World:
         request = OffsetCommitRequest(
             GROUP, items, process.member_id, process.epoch, process.instance_id, process.commit_sequence
         )
-        self._send(process, request, believed)
+        self.network.send(lambda _: self._decide_commit(request, believed), lambda _: None)
 
     def _decide_heartbeat(self, request: GroupHeartbeatRequest) -> Any:
         self.make_durable()
@@ -441,10 +408,8 @@ class World:
 
     def become_stable(self) -> None:
         """EventuallyConverges: without faults the group is stable soon, and each process owns what it is assigned."""
-        for messages in (self.requests, self.responses, self.arrived):
-            messages.clear()
-        faults = self.loss, self.copies, self.disorder
-        self.loss = self.copies = self.disorder = 0
+        self.network.lose_all()
+        faults, self.network.faults = self.network.faults, Faults()
         for process in self.processes:
             process.is_running = True
         for _ in range(60):
@@ -454,15 +419,15 @@ class World:
                 break
         else:
             raise Violation(f"EventuallyConverges: not stable, but {self.group and self.group.state}")
-        self.loss, self.copies, self.disorder = faults
+        self.network.faults = faults
 
     def _calm_round(self) -> None:
         for process in self.processes:
             if not process.is_final:
                 process.check_session(self.now_ms)
                 self._send(process, process.heartbeat(self.now_ms, with_owned=self.random.random() < 0.7))
-                self.deliver_request()
-                self.deliver_response()
+                self.network.deliver_request()
+                self.network.deliver_response()
                 if not process.never_revokes:
                     process.finish_revoking()
         self.coordinate()
@@ -497,11 +462,10 @@ def _subscribe(process: Process, random: Random) -> None:
     )
 
 
-_SHARES = ((0, 0.02, 0.2), (0, 0.1, 0.4), (0, 0.1, 0.5))
 _EVENTS: dict[Callable[[World], None], int] = {
     World.heartbeat: 250,
-    World.deliver_request: 320,
-    World.deliver_response: 250,
+    lambda world: world.network.deliver_request(): 320,
+    lambda world: world.network.deliver_response(): 250,
     World.revoke: 60,
     World.commit: 60,
     World.make_durable: 20,

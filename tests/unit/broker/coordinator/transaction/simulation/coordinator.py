@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from present import present
 from unit.broker.coordinator.group.simulation.checks import require
+from unit.broker.coordinator.group.simulation.network import Then
 from unit.broker.coordinator.group.topics import Topics
 from unit.broker.coordinator.transaction.simulation.partition import Partition
 from unit.broker.coordinator.transaction.simulation.truth import Token, Truth
@@ -41,8 +42,6 @@ from warmlog_protocol.errors import (
 from warmlog_protocol.messages.coordinators.groups import OffsetCommitRequest
 
 S = TypeVar("S", bound="Counted")
-Then = Callable[[Any], None]
-"""Takes the result, or the error."""
 
 CONFIG = BrokerConfig(
     transactional_id_expiration_ms=60_000, group_min_session_timeout_ms=1000, group_heartbeat_interval_ms=300

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from unit.broker.coordinator.group.simulation.network import Network
 from unit.broker.coordinator.transaction.simulation.coordinator import Coordinator
-from unit.broker.coordinator.transaction.simulation.network import Client, Network
-from unit.broker.coordinator.transaction.simulation.producers import STEADY, TIMEOUTS_MS, Writer
+from unit.broker.coordinator.transaction.simulation.producers import STEADY, TIMEOUTS_MS, Client, Writer
 from unit.broker.coordinator.transaction.simulation.truth import Token
 from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation

@@ -1,12 +1,12 @@
-"""Producers as the simulation has them: plain ones, and those that read, process and write with a group."""
+"""Clients as the simulation has them: plain producers, and those that read, process and write with a group."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from unit.broker.coordinator.group.simulation.checks import require
+from unit.broker.coordinator.group.simulation.network import Call, Network, Then
 from unit.broker.coordinator.group.simulation.process import Process
 from unit.broker.coordinator.transaction.simulation.coordinator import GROUP_LIMITS, Coordinator
-from unit.broker.coordinator.transaction.simulation.network import Client, Network
 from unit.broker.coordinator.transaction.simulation.partition import make_header
 from unit.broker.coordinator.transaction.simulation.truth import Note, Token
 from warmlog_broker.coordinator.group.decisions import membership, offsets
@@ -34,6 +34,55 @@ STEADY = (0, 1, 2)
 VOLATILE = 3
 """The number of the partition whose topic is deleted and recreated."""
 TIMEOUTS_MS = (400, 2000, 10_000)
+
+
+class Client:
+    """Asks one thing at a time, again and again until it gets a response."""
+
+    def __init__(self, network: Network, coordinator: Coordinator) -> None:
+        self.network = network
+        self.coordinator = coordinator
+        self.random = network.random
+        self.is_running = True
+        self.is_final = False
+        """It was told to give up."""
+        self._asked: tuple[Call, Then] | None = None
+        self._number = 0
+        self._asked_ms = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        return self._asked is not None
+
+    def ask(self, call: Call, then: Then) -> None:
+        """Send a request."""
+        self._number += 1
+        number = self._number
+        self._asked = call, then
+        self._asked_ms = self.coordinator.now_ms
+
+        def respond(result: Any) -> None:
+            if self.is_running and number == self._number and self._asked is not None:
+                self._asked = None
+                then(result)
+
+        self.network.send(call, respond)
+
+    def ask_again(self) -> None:
+        """Send the request again if the response takes long."""
+        if self._asked is not None and self.coordinator.now_ms - self._asked_ms > self.network.patience_ms:
+            self.ask(*self._asked)
+
+    def step(self) -> None:
+        """Go on with the work, unless it waits for a response."""
+        if self.is_waiting:
+            self.ask_again()
+        else:
+            self.work()
+
+    def work(self) -> None:
+        """Do the next thing."""
+        raise NotImplementedError
 
 
 @dataclass(slots=True, eq=False)

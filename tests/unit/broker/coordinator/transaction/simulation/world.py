@@ -9,16 +9,17 @@ from collections.abc import Callable
 from random import Random
 
 from unit.broker.coordinator.group.simulation.checks import Violation, require
+from unit.broker.coordinator.group.simulation.network import Faults, Network
 from unit.broker.coordinator.group.topics import Topics, run_steps
 from unit.broker.coordinator.transaction.simulation.coordinator import Coordinator
 from unit.broker.coordinator.transaction.simulation.drivers import Driver
-from unit.broker.coordinator.transaction.simulation.network import Client, Network
 from unit.broker.coordinator.transaction.simulation.partition import Partition
 from unit.broker.coordinator.transaction.simulation.producers import (
     GROUP,
     INPUT,
     STEADY,
     VOLATILE,
+    Client,
     Pair,
     PlainProducer,
 )
@@ -44,6 +45,7 @@ PLAIN = ("a", "b")
 PAIRS = ("p", "q", "r")
 JOBS = ("j", "k")
 MAX_ZOMBIES = 6
+PATIENCES_MS = (300, 3000)
 
 
 class World:
@@ -58,6 +60,7 @@ class World:
         self.subscriptions = Subscriptions(self.topics)
         self.coordinator = Coordinator(self.random, self.truth, self.topics, self.partitions)
         self.network = Network(self.random)
+        self.network.patience_ms = self.random.choice(PATIENCES_MS)
         self.serial = 0
         self._near_the_last_epoch()
         self.clients: dict[str, Client] = {name: self._started(name) for name in (*PLAIN, *PAIRS, *JOBS)}
@@ -195,7 +198,8 @@ class World:
 
     def come_to_rest(self) -> None:
         """Each transaction ends soon if no client goes on; all or nothing of it is there then."""
-        self.network.be_perfect()
+        self.network.lose_all()
+        self.network.faults = Faults()
         coordinator = self.coordinator
         coordinator.is_loading = False
         for _ in range(400):
