@@ -14,13 +14,7 @@ from warmlog_broker.gate.asker import Asker
 from warmlog_broker.handlers.items import PartitionItem
 from warmlog_broker.network.request import MessageWithSlices, Ready
 from warmlog_protocol.errors import AuthorizationFailed
-from warmlog_protocol.messages import (
-    API_OF_REQUEST,
-    CLUSTER_NAME,
-    Message,
-    Operation,
-    ResourceType,
-)
+from warmlog_protocol.messages import API_OF_REQUEST, CLUSTER_NAME, Message, Operation, ResourceType
 
 Revise = Callable[[Any], Ready]
 """Changes a response. It is given None if no handler has run."""

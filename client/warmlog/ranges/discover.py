@@ -4,12 +4,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
-from warmlog.errors import (
-    BrokerUnavailable,
-    InvalidRequest,
-    UnknownTopicOrPartition,
-    UnsupportedVersion,
-)
+from warmlog.errors import BrokerUnavailable, InvalidRequest, UnknownTopicOrPartition, UnsupportedVersion
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, did_you_mean
