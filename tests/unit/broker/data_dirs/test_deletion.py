@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from unit.broker.data_dirs.test_loader import TOPIC, Opened, append, write_entries
+from warmlog_broker.data_dirs import deletion
 from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted
 from warmlog_broker.storage.directory.partition_files import pack_partition_metadata, read_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, future_directory_name
@@ -176,3 +177,27 @@ def test_a_copy_goes_only_if_it_says_that_it_is_the_deleted_topics(
     with Opened(data_dir):
         assert copy.exists() == (expected == "stays")
         assert outcome(data_dir, "t-1") == "renamed"
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_a_data_directory_is_synced_once_for_all_partitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_refused: bool
+) -> None:
+    synced = []
+
+    def sync(path: Path) -> None:
+        synced.append(path)
+        if is_refused:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    data_dirs = [tmp_path / "one", tmp_path / "other", tmp_path / "empty"]
+    for number, name in enumerate(["one", "one", "one", "other", "other"]):
+        path = tmp_path / name / f"t-{number}"
+        path.mkdir(parents=True)
+        (path / METADATA).write_bytes(CONTENT)
+    data_dirs[2].mkdir()
+    monkeypatch.setattr(deletion, "sync_directory", sync)
+    renamed = deletion.rename_deleted(data_dirs, TopicDeleted(TOPIC.topic_id, "t", 5))
+    assert synced == data_dirs[:2]
+    assert len(renamed.paths) == 5
+    assert renamed.is_finished == (not is_refused)

@@ -23,6 +23,7 @@ from unit.broker.storage.verify.verification_room import (
     texts,
     verify,
 )
+from warmlog_broker.storage.segment.file_records import FileRecords
 from warmlog_broker.storage.verify import partition as verification
 from warmlog_broker.storage.verify.partition import verify_data_directory, verify_partition
 from warmlog_broker.storage.verify.report import MAX_FINDINGS_A_FILE, Report
@@ -303,6 +304,22 @@ def test_an_index_that_is_trimmed_meanwhile_because_its_segment_rolls_is_none(
             os.truncate(path, len(trimmed))
 
     monkeypatch.setattr(verification, "SegmentVerification", LookedAtWhileItRolls)
+    assert texts(verify(room.directory)[0]) == []
+
+
+def test_zeros_that_are_cut_off_while_they_are_read_because_the_segment_rolls_are_none(
+    room: LogRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = room.path(room.files(".log")[-1])
+    size_bytes = path.stat().st_size
+    overwrite(path, size_bytes, bytes(1000))
+    find_end = FileRecords.end_without_zeros
+
+    def find_end_while_it_rolls(records: FileRecords, start: int) -> int:
+        os.truncate(path, size_bytes)
+        return find_end(records, start)
+
+    monkeypatch.setattr(FileRecords, "end_without_zeros", find_end_while_it_rolls)
     assert texts(verify(room.directory)[0]) == []
 
 
