@@ -9,6 +9,14 @@ from broker_process import BrokerProcess
 from spark.quick_start import start_session
 from spark.topics import Topics
 
+PYSPARK_LEAVES = ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning")
+"""Sockets of its own to the garbage collector, which may come by in any test that shares its process."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    for warning in PYSPARK_LEAVES:
+        item.add_marker(pytest.mark.filterwarnings(f"ignore::{warning}"))
+
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:

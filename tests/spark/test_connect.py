@@ -24,9 +24,7 @@ from warmlog_protocol.codec.compression import Codec
 
 pytestmark = [
     pytest.mark.slow,  # a server of its own: a minute; `make test-slow` and `make test-spark-matrix` run it
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 START_TIMEOUT_S, STOP_TIMEOUT_S, WAIT_S = 120.0, 30.0, 180.0

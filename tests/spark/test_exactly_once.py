@@ -20,11 +20,6 @@ from spark.drivers import PATIENCE_S, PREAMBLE
 from spark.reading import committed
 from spark.topics import Record, Topics
 
-pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
 
 def fill(topics: Topics, topic: str, start: int, stop: int) -> None:
     for number in range(start, stop):

@@ -31,11 +31,6 @@ from warmlog.spark.export.manifest import ExportRefused, Manifest
 from warmlog.spark.options.read_options import PlanLimits, Retries
 from warmlog_protocol.messages import IsolationLevel
 
-pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
 DAY_MS = 86_400_000
 WAIT_S = 180.0
 LONG_WAIT_S = 300.0

@@ -12,11 +12,7 @@ from broker_process import BrokerProcess
 from spark.topics import Record, Topics
 from warmlog import Admin
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.slow
 
 PARTITIONS, BATCHES, PER_BATCH = 2, 40, 1_000
 RECORDS = PARTITIONS * BATCHES * PER_BATCH

@@ -17,11 +17,6 @@ from spark.test_stream import WAIT_S, fill, found, once, run, start, wait_until
 from spark.topics import Topics
 from warmlog.blocking import Admin
 
-pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
 COMMITS_THE_LAST = pyspark.__version__ >= "4.2"
 """Whether the last micro-batch of availableNow is committed at once; earlier versions do not say that it is done."""
 

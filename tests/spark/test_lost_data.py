@@ -27,11 +27,6 @@ from spark.test_export import export
 from spark.test_read import load
 from warmlog.spark.export.export import ExportOptions
 
-pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
 CASES = [*(Case(each, 1) for each in DAMAGES), *(Case(each, SEGMENTS - 1) for each in (empty, cut_at_a_batch, remove))]
 WRITTEN = {offset: value_of(offset) for offset in range(END_OFFSET)}
 

@@ -16,11 +16,7 @@ if pyspark.__version__ < "4.1":
 
 from spark import leaking_source
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

@@ -18,11 +18,6 @@ from warmlog import Record as Consumed
 from warmlog.spark import register
 from warmlog_protocol.codec.compression import Codec
 
-pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
 PLANS_ONCE = pyspark.__version__ >= "4.1"
 only_where_it_plans_once = pytest.mark.skipif(
     not PLANS_ONCE, reason="Spark 4.0 plans at every action: what was planned before is not read"

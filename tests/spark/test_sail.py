@@ -9,11 +9,7 @@ from spark.topics import Record, Topics
 
 pysail = pytest.importorskip("pysail", reason="pysail is not installed: pip install pysail pyspark-client")
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 @pytest.fixture(scope="module")

@@ -22,11 +22,6 @@ from lost_end import create, lose_end, produce
 from spark.drivers import kill_while_streaming
 from spark.topics import Record, Topics
 
-pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
 WAIT_S = 180.0
 
 

@@ -11,10 +11,6 @@ from certificates import Certificates
 from warmlog import blocking
 from warmlog.testing import EmbeddedBroker, embedded
 
-pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
 RECORDS = 500
 
 

@@ -12,11 +12,6 @@ from pyspark.sql import DataFrame, SparkSession
 from broker_process import BrokerProcess
 from spark.topics import Record, Topics
 
-pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
 FIELDS = (
     "id bigint, name string, v double, flag boolean, day date, at timestamp, tags array<string>, "
     "place struct<city: string, zip: int>, price decimal(10,2)"

@@ -13,11 +13,6 @@ from broker_process import BrokerProcess
 from spark import frozen_source
 from spark.topics import Record, Topics
 
-pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
 MODULES = 10_000
 """Objects at least that pyspark and pyarrow have when they are loaded."""
 READ_NOTHING = """

@@ -28,11 +28,6 @@ from warmlog.ranges.discover import Discovery
 from warmlog.spark.options.write_options import WriteOptions
 from warmlog.spark.write.task import check_topic, write_batches
 
-pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
 ROW = pa.RecordBatch.from_pydict({"value": [b"v"]})
 
 

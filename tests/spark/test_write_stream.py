@@ -20,11 +20,6 @@ from spark.reading import committed as committed_values
 from spark.reading import read_back
 from spark.topics import Topics
 
-pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
 WAIT_S = 180.0
 
 

@@ -42,10 +42,6 @@ def on_cluster(operation: Operation) -> Whole:
     return Whole(operation, ResourceType.CLUSTER, lambda _: (CLUSTER_NAME,))
 
 
-def _itself(_asker: Asker, item: str) -> str:
-    return item
-
-
 def topic_of(_asker: Asker, item: PartitionItem) -> str:
     """The topic of an item."""
     return item.topic
@@ -77,7 +73,7 @@ class Each:
     """The field of the response."""
     refused: Callable[[Any, AuthorizationFailed], Any]
     """Return the result of a refused item, or a list of them."""
-    named: Callable[[Asker, Any], str] = _itself
+    named: Callable[[Asker, Any], str] = lambda _, item: item
     result_count: Callable[[Any], int] = lambda _: 1
     """Return how many results an item has."""
     is_distinct: bool = False
