@@ -1,10 +1,10 @@
 """A broker whose clock jumps while it runs: by a day, to 1970, and far into the future."""
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from broker_thread import BrokerThread
 from waiting import wait_until

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import force_setattr
 
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
@@ -121,7 +122,7 @@ def test_each_dynamic_setting_can_be_altered_and_is_told_to_be(admin: Admin) -> 
 def test_a_configuration_takes_every_dynamic_setting_and_no_other() -> None:
     used, other = BrokerConfig(), BrokerConfig()
     for setting in BROKER_SETTINGS:
-        object.__setattr__(other, setting.attribute, "other")
+        force_setattr(other, setting.attribute, "other")
     used.take(other)
     for setting in BROKER_SETTINGS:
         assert (getattr(used, setting.attribute) == "other") == setting.is_dynamic

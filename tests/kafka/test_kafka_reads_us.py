@@ -8,12 +8,12 @@ import base64
 import random
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from kafka_jars import NEEDS_KAFKA, run_java
 from kafka_sample import copy_sample

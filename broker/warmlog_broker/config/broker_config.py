@@ -7,15 +7,15 @@ settings are refused.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Self
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import force_setattr, replace
 
 from warmlog_broker.config.broker_settings import BrokerSettings
 from warmlog_broker.config.consistency import check_consistency
-from warmlog_broker.storage.config import TOPIC_SETTINGS, LogConfig, SettingValue, settings_of
+from warmlog_broker.storage.config import TOPIC_SETTINGS, LogConfig, SettingValue
 from warmlog_protocol.errors import InvalidConfig, NeedsRestart, did_you_mean
 
 HIDDEN = "(hidden)"
@@ -50,8 +50,7 @@ def shown(name: str, text: str) -> str:
     return HIDDEN if name.lower().replace("_", ".").endswith(_SECRET_ENDINGS) else text
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig(BrokerSettings):
+class BrokerConfig(BrokerSettings, frozen=True, kw_only=True):
     """The settings of one broker process. The constructor checks nothing; `from_settings` checks users' text."""
 
     topic_settings: Mapping[str, str] = field(default_factory=dict)
@@ -104,7 +103,7 @@ class BrokerConfig(BrokerSettings):
         LogConfig.from_settings(topic_settings)
         values = {SETTINGS[name].attribute: parse_setting(name, own[name]) for name in own if name not in _TOPIC_NAMES}
         given = {**self.given, **{name: Given(text, Origin.ALTERED) for name, text in own.items()}}
-        config = replace(self, **values, topic_settings=topic_settings, given=given)  # type: ignore[arg-type]
+        config = replace(self, **values, topic_settings=topic_settings, given=given)
         check_consistency(config, {})
         return config
 
@@ -115,9 +114,9 @@ class BrokerConfig(BrokerSettings):
         """
         for setting in BROKER_SETTINGS:
             if setting.is_dynamic:
-                object.__setattr__(self, setting.attribute, getattr(other, setting.attribute))
-        object.__setattr__(self, "topic_settings", other.topic_settings)
-        object.__setattr__(self, "given", other.given)
+                force_setattr(self, setting.attribute, getattr(other, setting.attribute))
+        force_setattr(self, "topic_settings", other.topic_settings)
+        force_setattr(self, "given", other.given)
 
     @property
     def topic_defaults(self) -> LogConfig:
@@ -125,7 +124,7 @@ class BrokerConfig(BrokerSettings):
         return LogConfig.from_settings(self.topic_settings)
 
 
-BROKER_SETTINGS = settings_of(BrokerConfig)
+BROKER_SETTINGS = BrokerSettings.rows
 _TOPIC_NAMES = frozenset(setting.name for setting in TOPIC_SETTINGS)
 SETTINGS = {setting.name: setting for setting in (*BROKER_SETTINGS, *TOPIC_SETTINGS)}
 """By name: those of the broker, and those of topics, whose defaults the broker may be given."""

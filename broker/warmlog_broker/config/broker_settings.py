@@ -4,14 +4,15 @@ One that `is_dynamic` can be altered while the broker runs (`topics/broker_chang
 or the part is told of a change.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from warmlog_broker.config.listeners import Listener, parse_listeners, short_listener
-from warmlog_broker.storage.config import MAX_INT32, MAX_INT64, UNLIMITED, setting
+from warmlog_broker.storage.config import MAX_INT32, MAX_INT64, UNLIMITED, SettingsClass, setting
 from warmlog_broker.storage.index.search import WARM_BYTES
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.sasl.credential import MECHANISMS
@@ -63,8 +64,7 @@ class Authorization(StrEnum):
     ACL = "acl"
 
 
-@dataclass(init=False, repr=False, eq=False, frozen=True, slots=True, kw_only=True)
-class BrokerSettings:
+class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True):
     """The settings of one broker process, with their defaults: the fields of BrokerConfig, which has the methods."""
 
     data_dir: str = setting("", "The directory that holds everything; created if it is missing.")

@@ -8,11 +8,11 @@ called warmlog or warmlog-…. They are ignored, and `BrokerConfig.ignored_varia
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from warmlog_broker.config.broker_config import RETIRED, SETTINGS, BrokerConfig, Given, Origin, parse_setting, shown
 from warmlog_protocol.errors import InvalidConfig, nearest_name

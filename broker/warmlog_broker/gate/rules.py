@@ -14,13 +14,7 @@ from warmlog_broker.gate.asker import Asker
 from warmlog_broker.handlers.items import PartitionItem
 from warmlog_broker.network.request import MessageWithSlices, Ready
 from warmlog_protocol.errors import AuthorizationFailed
-from warmlog_protocol.messages import (
-    API_OF_REQUEST,
-    CLUSTER_NAME,
-    Message,
-    Operation,
-    ResourceType,
-)
+from warmlog_protocol.messages import API_OF_REQUEST, CLUSTER_NAME, Message, Operation, ResourceType
 
 Revise = Callable[[Any], Ready]
 """Changes a response. It is given None if no handler has run."""
@@ -46,10 +40,6 @@ class Whole:
 def on_cluster(operation: Operation) -> Whole:
     """The whole request needs an operation on the cluster."""
     return Whole(operation, ResourceType.CLUSTER, lambda _: (CLUSTER_NAME,))
-
-
-def _itself(_asker: Asker, item: str) -> str:
-    return item
 
 
 def topic_of(_asker: Asker, item: PartitionItem) -> str:
@@ -83,7 +73,7 @@ class Each:
     """The field of the response."""
     refused: Callable[[Any, AuthorizationFailed], Any]
     """Return the result of a refused item, or a list of them."""
-    named: Callable[[Asker, Any], str] = _itself
+    named: Callable[[Asker, Any], str] = lambda _, item: item
     result_count: Callable[[Any], int] = lambda _: 1
     """Return how many results an item has."""
     is_distinct: bool = False

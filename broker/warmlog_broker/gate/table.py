@@ -44,21 +44,19 @@ def _each_group(operation: Operation, result: Callable[[int, str, str], Any]) ->
     return Each((operation,), GROUP, "groups", "groups", failed_name(result))
 
 
+def _in_cluster(operation: Operation, otherwise: Rule) -> Rule:
+    """A right to `operation` on the cluster allows everything; without it `otherwise` applies."""
+    return lambda asker, message: (message, None) if asker.may_in_cluster(operation) else otherwise(asker, message)
+
+
 def _in_group(operation: Operation) -> Whole:
     return Whole(operation, GROUP, lambda message: (message.group,))
 
 
 _DESCRIBED_TOPICS = Each(
-    (Operation.DESCRIBE,),
-    TOPIC,
-    "topics",
-    "topics",
-    not_described,
-    is_distinct=True,
-    runs_without=True,
+    (Operation.DESCRIBE,), TOPIC, "topics", "topics", not_described, is_distinct=True, runs_without=True
 )
 _ALL_TOPICS = Listed(TOPIC, "topics", name_of)
-_CREATED_TOPICS = _each_topic(Operation.CREATE, m.CreatedTopic)
 _DESCRIBED_CONFIGS = Each(
     (Operation.DESCRIBE_CONFIGS, Operation.WRITE),  # a producer needs the limits of batches
     TOPIC,
@@ -73,15 +71,10 @@ _COMMITTED = _each_partition(
     named=identified_topic_of,
 )
 _ALL_OFFSETS = Listed(TOPIC, "partitions", identified_topic_of)
-_GROUPS = Listed(GROUP, "groups", name_of)
 
 
 def _metadata(asker: Asker, message: m.MetadataRequest) -> Admitted:
     return (_ALL_TOPICS if message.topics is None else _DESCRIBED_TOPICS)(asker, message)
-
-
-def _create_topics(asker: Asker, message: Any) -> Admitted:
-    return (message, None) if asker.may_in_cluster(Operation.CREATE) else _CREATED_TOPICS(asker, message)
 
 
 def _describe_configs(asker: Asker, message: m.DescribeConfigsRequest) -> Admitted:
@@ -131,10 +124,6 @@ def _offset_fetch(asker: Asker, message: m.OffsetFetchRequest) -> Admitted:
     return message, None
 
 
-def _list_groups(asker: Asker, message: m.ListGroupsRequest) -> Admitted:
-    return (message, None) if asker.may_in_cluster(Operation.DESCRIBE) else _GROUPS(asker, message)
-
-
 def _members_topics(asker: Asker, message: Any) -> Admitted:
     """A group is described only to a principal that may describe the topics of its members."""
     return message, lambda response: replace(
@@ -178,7 +167,7 @@ RIGHTS: dict[type[Message], tuple[Rule, ...]] = {
     m.HandshakeRequest: (),
     m.AuthenticateRequest: (),
     m.MetadataRequest: (_metadata,),
-    m.CreateTopicsRequest: (_create_topics,),
+    m.CreateTopicsRequest: (_in_cluster(Operation.CREATE, _each_topic(Operation.CREATE, m.CreatedTopic)),),
     m.DeleteTopicsRequest: (Each((Operation.DELETE,), TOPIC, "names", "topics", failed_name(m.DeletedTopic)),),
     m.AlterTopicsRequest: (_each_topic(Operation.ALTER_CONFIGS, m.AlterTopicResult),),
     m.CreatePartitionsRequest: (_each_topic(Operation.ALTER, m.CreatedPartitions),),
@@ -203,7 +192,7 @@ RIGHTS: dict[type[Message], tuple[Rule, ...]] = {
         _in_group(Operation.READ),
         Whole(Operation.DESCRIBE, TOPIC, lambda message: message.topics or ()),
     ),
-    m.ListGroupsRequest: (_list_groups,),
+    m.ListGroupsRequest: (_in_cluster(Operation.DESCRIBE, Listed(GROUP, "groups", name_of)),),
     m.DescribeGroupsRequest: (
         _each_group(Operation.DESCRIBE, m.DescribedGroup),
         _members_topics,

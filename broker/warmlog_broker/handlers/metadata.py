@@ -9,18 +9,8 @@ from warmlog_broker.replica.cluster_view import NO_LEADER, ClusterView
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topics import Topic
+from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, ErrorCode
-from warmlog_protocol.messages import (
-    APIS,
-    ApiVersions,
-    BrokerMetadata,
-    HandshakeRequest,
-    HandshakeResponse,
-    MetadataRequest,
-    MetadataResponse,
-    PartitionMetadata,
-    TopicMetadata,
-)
 
 NO_TOPIC_ID = bytes(16)
 _SHOWN_CHARACTERS = 100
@@ -28,26 +18,26 @@ _SHOWN_CHARACTERS = 100
 _log = logging.getLogger(__name__)
 
 
-def handshake(services: Services, context: RequestContext, request: HandshakeRequest) -> HandshakeResponse:
+def handshake(services: Services, context: RequestContext, request: m.HandshakeRequest) -> m.HandshakeResponse:
     if context.authentication is not None:
         context.authentication.greeted()
     version = request.client_version[:_SHOWN_CHARACTERS]
     _log.debug("connection with %s: client %r %r", context.peer, context.client_id, version)
-    return HandshakeResponse(
+    return m.HandshakeResponse(
         broker_version=broker_version(),
         cluster_id=services.cluster.cluster_id,
         node_id=services.cluster.node_id,
         max_frame_bytes=services.config.socket_request_max_bytes,
-        apis=[ApiVersions(api.key, api.min_version, api.max_version) for api in APIS.values()],
+        apis=[m.ApiVersions(api.key, api.min_version, api.max_version) for api in m.APIS.values()],
         mechanisms=[] if context.authentication is None else context.authentication.mechanisms,
     )
 
 
-async def metadata(services: Services, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+async def metadata(services: Services, context: RequestContext, request: m.MetadataRequest) -> m.MetadataResponse:
     """Describe the named topics, each once, or all. One that does not exist has an error code and no partitions."""
     cluster = services.cluster
 
-    async def describe(name: str) -> TopicMetadata:
+    async def describe(name: str) -> m.TopicMetadata:
         return _describe(services.topics.get(name), cluster)
 
     if request.topics is None:
@@ -55,25 +45,25 @@ async def metadata(services: Services, context: RequestContext, request: Metadat
         topics = [_describe(topic, cluster) for topic in listed]
     else:
         topics = await handle_all(services, dict.fromkeys(request.topics), describe, not_described)
-    return MetadataResponse(
+    return m.MetadataResponse(
         cluster_id=cluster.cluster_id,
         controller_id=cluster.controller_id,
-        brokers=[BrokerMetadata(*broker) for broker in cluster.brokers(context.listener)],
+        brokers=[m.BrokerMetadata(*broker) for broker in cluster.brokers(context.listener)],
         topics=topics,
     )
 
 
-def not_described(name: str, error: ApiError) -> TopicMetadata:
+def not_described(name: str, error: ApiError) -> m.TopicMetadata:
     """Return the result of a topic that is not described."""
-    return TopicMetadata(error.code, name, NO_TOPIC_ID, [], str(error))
+    return m.TopicMetadata(error.code, name, NO_TOPIC_ID, [], str(error))
 
 
-def _describe(topic: Topic, cluster: ClusterView) -> TopicMetadata:
+def _describe(topic: Topic, cluster: ClusterView) -> m.TopicMetadata:
     partitions = [_describe_partition(partition, cluster) for partition in topic.partitions]
-    return TopicMetadata(ErrorCode.NONE, topic.name, topic.topic_id, partitions)
+    return m.TopicMetadata(ErrorCode.NONE, topic.name, topic.topic_id, partitions)
 
 
-def _describe_partition(partition: Partition, cluster: ClusterView) -> PartitionMetadata:
+def _describe_partition(partition: Partition, cluster: ClusterView) -> m.PartitionMetadata:
     leadership = cluster.leadership(partition)
     error_code = ErrorCode.KAFKA_STORAGE_ERROR if leadership.leader_id == NO_LEADER else ErrorCode.NONE
-    return PartitionMetadata(error_code, partition.key.partition, *leadership)
+    return m.PartitionMetadata(error_code, partition.key.partition, *leadership)

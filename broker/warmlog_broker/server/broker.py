@@ -10,11 +10,12 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import replace
 from enum import Enum
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+from msgspec.structs import replace
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import Listener, Wire, format_address, parse_address

@@ -75,7 +75,10 @@ def bind(host: str, port: int) -> list[socket.socket]:
     """
     sockets: list[socket.socket] = []
     try:
-        for family, kind, protocol, _, address in _addresses(host, port):
+        # For text socket would import the rules of international names, which take a while.
+        name = host.encode() if host.isascii() else host
+        found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in dict.fromkeys(found):
             listener = socket.socket(family, kind, protocol)
             sockets.append(listener)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -88,14 +91,6 @@ def bind(host: str, port: int) -> list[socket.socket]:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise CannotListen(f"cannot listen at {format_address(host, port)}: {reason}") from error
     return sockets
-
-
-def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
-    # For text socket would import the rules of international names, which take a while.
-    found = socket.getaddrinfo(
-        host.encode() if host.isascii() else host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    return list(dict.fromkeys(found))
 
 
 class Listening:

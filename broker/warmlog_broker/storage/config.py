@@ -6,15 +6,14 @@ prints the documentation from them. Names and defaults are Kafka's, unless a des
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from msgspec import Struct, StructMeta
+from msgspec.structs import force_setattr, replace
 
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import InvalidConfig, did_you_mean
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 UNLIMITED = -1
 MAX_INT32 = 2**31 - 1
@@ -47,8 +46,7 @@ _KINDS: dict[type, Literal["integer", "number", "boolean", "text"]]
 _KINDS = {int: "integer", float: "number", bool: "boolean", str: "text"}
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One row of the table. Integers and numbers have inclusive bounds, texts and lists have choices."""
 
     name: str
@@ -127,27 +125,26 @@ def setting(
     choices: tuple[str, ...] = (),
     is_dynamic: bool = False,
 ) -> Any:
-    """A field of a settings class, and a row of its table (`settings_of`). The kind is that of the default, or a list;
-    the name is the field's with dots."""
-    row = Setting("", kind or _KINDS[type(default)], default, sentence, unit, minimum, maximum, choices, is_dynamic)
-    return field(default=default, metadata={"setting": row})
+    """A field of a settings class, and a row of its table (`SettingsClass`). The kind is that of the default, or a
+    list."""
+    return Setting("", kind or _KINDS[type(default)], default, sentence, unit, minimum, maximum, choices, is_dynamic)
 
 
-def settings_of(config: "type[DataclassInstance]", *, are_dynamic: bool = False) -> tuple[Setting, ...]:
-    """The table of a settings class: a row for each field made by `setting`, in order; with `are_dynamic` all are."""
-    return tuple(
-        replace(
-            each.metadata["setting"],
-            name=each.name.replace("_", "."),
-            is_dynamic=are_dynamic or each.metadata["setting"].is_dynamic,
-        )
-        for each in fields(config)
-        if "setting" in each.metadata
-    )
+class SettingsClass(StructMeta):
+    """The class of settings classes: a field whose default is a `Setting` has the default of that instead."""
+
+    rows: tuple[Setting, ...]
+    """The table: a row for each such field, in order, whose name is the field's with dots."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any) -> "SettingsClass":
+        rows = {attribute: each for attribute, each in namespace.items() if isinstance(each, Setting)}
+        defaults = {attribute: row.default for attribute, row in rows.items()}
+        created = super().__new__(cls, name, bases, namespace | defaults, **options)
+        created.rows = tuple(replace(row, name=attribute.replace("_", ".")) for attribute, row in rows.items())
+        return created
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
+class LogConfig(Struct, metaclass=SettingsClass, frozen=True):
     """The settings of one topic, as the log uses them. Only `from_settings` validates."""
 
     cleanup_policy: str = setting(
@@ -270,17 +267,17 @@ class LogConfig:
 
     # What follows from the settings, computed once: each append asks for it.
 
-    is_compacted: bool = field(init=False, repr=False, compare=False)
-    has_dense_offsets: bool = field(init=False, repr=False, compare=False)
+    is_compacted: bool = False
+    has_dense_offsets: bool = True
     """Whether new batches have no gaps between their offsets. See also `LogReader.are_offsets_dense_from`."""
-    roll_ms: int = field(init=False, repr=False, compare=False)
+    roll_ms: int = 0
     """The age at which a segment is closed, so that compaction can reach its records in time."""
-    must_decode: bool = field(init=False, repr=False, compare=False)
+    must_decode: bool = False
     """Whether the body of a batch must be decoded before it is appended."""
-    takes_append_time: bool = field(init=False, repr=False, compare=False)
+    takes_append_time: bool = False
 
     def __post_init__(self) -> None:
-        derive = partial(object.__setattr__, self)  # the class is frozen
+        derive = partial(force_setattr, self)  # the class is frozen
         is_compacted = "compact" in self.cleanup_policy
         derive("is_compacted", is_compacted)
         derive("has_dense_offsets", not is_compacted)
@@ -292,7 +289,7 @@ class LogConfig:
     def from_settings(cls, settings: Mapping[str, str], *, base: "LogConfig | None" = None) -> "LogConfig":
         """Override `base` (or the defaults) with users' `settings`; InvalidConfig for the first bad one."""
         values = {setting_named(name).attribute: _BY_NAME[name].parse(text) for name, text in settings.items()}
-        config = replace(base or cls(), **values)  # type: ignore[arg-type]
+        config = replace(base or cls(), **values)
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
             raise InvalidConfig(
                 f"min.compaction.lag.ms: {config.min_compaction_lag_ms} is not allowed, "
@@ -317,7 +314,7 @@ class LogConfig:
         return Codec.NONE if self.compression_type == "uncompressed" else Codec.from_name(self.compression_type)
 
 
-TOPIC_SETTINGS = settings_of(LogConfig, are_dynamic=True)
+TOPIC_SETTINGS = tuple(replace(row, is_dynamic=True) for row in LogConfig.rows)
 _BY_NAME = {setting.name: setting for setting in TOPIC_SETTINGS}
 
 

@@ -176,10 +176,6 @@ class NeedsMemory(WarmlogError):
         self.size_bytes = size_bytes
 
 
-def _do_nothing() -> None:
-    pass
-
-
 class RecordBatch:
     """A batch in a buffer, decoded when its records are first used.
 
@@ -276,7 +272,7 @@ class RecordBatch:
         return self._columns
 
     def find_time(
-        self, timestamp_ms: int, first_offset: int, rest: Callable[[], None] = _do_nothing
+        self, timestamp_ms: int, first_offset: int, rest: Callable[[], None] = lambda: None
     ) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record from `first_offset` on with `timestamp_ms` or a later one, or None.
 

@@ -62,7 +62,8 @@ class IntColumn:
     def pieces(self) -> Iterable[Sequence[int]]:
         """The values, at most PIECE_VALUES at a time."""
         if self.count > PIECE_VALUES:
-            return map(self._piece, range(0, self.count, PIECE_VALUES))
+            starts = range(0, self.count, PIECE_VALUES)
+            return (self.part(start, min(start + PIECE_VALUES, self.count)).tolist() for start in starts)
         return (bytes(self.data) if self.width == 1 else self.tolist(),)
 
     def total(self) -> int:
@@ -104,9 +105,6 @@ class IntColumn:
         """The values from index `start` up to `stop`, in place."""
         data = self.data[start * self.width : stop * self.width] if self.width else self.data
         return IntColumn(self.width, data, stop - start)
-
-    def _piece(self, start: int) -> Sequence[int]:
-        return self.part(start, min(start + PIECE_VALUES, self.count)).tolist()
 
     def __len__(self) -> int:
         return self.count

@@ -20,12 +20,10 @@ from warmlog_protocol.messages.access.authenticate import *
 from warmlog_protocol.messages.access.quotas import *
 from warmlog_protocol.messages.apis import *
 from warmlog_protocol.messages.base import *
-from warmlog_protocol.messages.broker_config import *
 from warmlog_protocol.messages.coordinators.groups import *
 from warmlog_protocol.messages.coordinators.jobs import *
 from warmlog_protocol.messages.coordinators.transactions import *
 from warmlog_protocol.messages.fetch import *
-from warmlog_protocol.messages.handshake import *
 from warmlog_protocol.messages.log_dirs import *
 from warmlog_protocol.messages.metadata import *
 from warmlog_protocol.messages.offsets import *

@@ -2,17 +2,7 @@
 
 from msgspec import Struct
 
-from warmlog_protocol.messages import (
-    broker_config,
-    fetch,
-    handshake,
-    log_dirs,
-    metadata,
-    offsets,
-    produce,
-    splits,
-    topics,
-)
+from warmlog_protocol.messages import fetch, log_dirs, metadata, offsets, produce, splits, topics
 from warmlog_protocol.messages.access import acls, authenticate, quotas
 from warmlog_protocol.messages.base import ApiKey, Message
 from warmlog_protocol.messages.coordinators import groups, jobs, transactions
@@ -42,7 +32,7 @@ class Api(Struct, frozen=True):
 APIS: dict[int, Api] = {
     api.key: api
     for api in (
-        Api(ApiKey.HANDSHAKE, handshake.HandshakeRequest, handshake.HandshakeResponse),
+        Api(ApiKey.HANDSHAKE, metadata.HandshakeRequest, metadata.HandshakeResponse),
         Api(ApiKey.AUTHENTICATE, authenticate.AuthenticateRequest, authenticate.AuthenticateResponse),
         Api(ApiKey.METADATA, metadata.MetadataRequest, metadata.MetadataResponse),
         Api(ApiKey.CREATE_TOPICS, topics.CreateTopicsRequest, topics.CreateTopicsResponse),
@@ -81,9 +71,7 @@ APIS: dict[int, Api] = {
         Api(ApiKey.ABORT_JOB_MEMBERS, jobs.AbortJobMembersRequest, jobs.AbortJobMembersResponse),
         Api(ApiKey.DESCRIBE_CLIENT_QUOTAS, quotas.DescribeClientQuotasRequest, quotas.DescribeClientQuotasResponse),
         Api(ApiKey.ALTER_CLIENT_QUOTAS, quotas.AlterClientQuotasRequest, quotas.AlterClientQuotasResponse),
-        Api(
-            ApiKey.ALTER_BROKER_CONFIG, broker_config.AlterBrokerConfigRequest, broker_config.AlterBrokerConfigResponse
-        ),
+        Api(ApiKey.ALTER_BROKER_CONFIG, topics.AlterBrokerConfigRequest, topics.AlterBrokerConfigResponse),
         Api(ApiKey.FIND_SPLITS, splits.FindSplitsRequest, splits.FindSplitsResponse),
     )
 }

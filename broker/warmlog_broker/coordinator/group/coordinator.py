@@ -104,7 +104,7 @@ class GroupCoordinator:
         slices = Slices()
         self._patterns = Patterns(self._subscriptions, slices)
         topics.on_changed.append(self._topic_changed)
-        authorizer.on_changed.append(self._rights_changed)
+        authorizer.on_changed += (self._subscriptions.rights_changed, self._topics_changed.set)
         self._started_ms = time.time_ns() // 1_000_000 - int(loop.time() * 1000)
         self._now_s = loop.time
         self._sessions = Sessions(
@@ -363,10 +363,6 @@ class GroupCoordinator:
 
     def _topic_changed(self, name: str) -> None:
         self._subscriptions.changed([name])
-        self._topics_changed.set()
-
-    def _rights_changed(self) -> None:
-        self._subscriptions.rights_changed()
         self._topics_changed.set()
 
     async def _follow_topics(self) -> None:

@@ -69,7 +69,9 @@ class Certificate:
 
     def _look(self) -> tuple[tuple[int, int, int] | None, ...]:
         """Identify the files and their versions; None for one that is missing."""
-        return tuple(_version(path) for path in _paths(self._config) if path)
+        config = self._config
+        paths = config.tls_cert_file, config.tls_key_file, config.tls_key_password_file, config.tls_ca_file
+        return tuple(_version(path) for path in paths if path)
 
 
 def load_context(config: BrokerConfig) -> ssl.SSLContext:
@@ -133,10 +135,6 @@ def _words(error: Exception) -> str:
     if isinstance(error, ssl.SSLError):
         return error.reason.replace("_", " ").lower() if error.reason else str(error)
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
-
-
-def _paths(config: BrokerConfig) -> tuple[str, ...]:
-    return config.tls_cert_file, config.tls_key_file, config.tls_key_password_file, config.tls_ca_file
 
 
 def _version(path: str) -> tuple[int, int, int] | None:

@@ -1,8 +1,9 @@
 """A log in a temporary directory, with a clock that the test moves, and ways for it to end."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from present import present
 from warmlog_broker.storage.config import UNLIMITED, LogConfig

@@ -1,12 +1,12 @@
 """The log against a list: whatever is appended, flushed, lost, cut or reopened, both hold the same records."""
 
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from unit.broker.storage.log_files import batch_of
 from unit.broker.storage.log_room import QUICK, TINY, LogRoom, read_values

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from unit.broker.storage.log_room import LogRoom, make_batch, read_batches
 from warmlog_broker.storage.config import UNLIMITED, LogConfig

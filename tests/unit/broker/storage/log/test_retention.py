@@ -1,11 +1,12 @@
 """Which segments may go, and when files are unlinked."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.log.retention import deletable_segments

@@ -1,9 +1,9 @@
 """What is refused of a client's batch, and with which error."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from unit.broker.storage.log_room import START_MS, make_batch
 from unit.protocol.batch.golden_batches import D_COMMIT, E_EMPTIED

@@ -2,12 +2,12 @@
 
 import math
 import os
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from unit.broker.storage.log_room import QUICK, TINY, LogRoom
 from warmlog_broker.storage.segment.splits import Split, TimestampCache, measure
