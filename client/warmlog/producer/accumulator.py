@@ -59,9 +59,8 @@ class _Topics(dict[str, TopicQueues]):
 class Accumulator:
     """Every batch of a producer that is not acknowledged.
 
-    `incomplete` are the batches
-    that are neither acknowledged nor given up, oldest first. `failed` are the batches and records whose error no caller
-    has received yet, in the order of failing.
+    `incomplete` are the batches that are neither acknowledged nor given up, oldest first. `failed` are the batches and
+    records whose error no caller has received yet, in the order of failing.
     """
 
     def __init__(
