@@ -27,10 +27,7 @@ class OffsetAt(NamedTuple):
 
 
 async def list_offsets(
-    cluster: Cluster,
-    asked: Mapping[TopicPartition, int],
-    *,
-    isolation: int = m.IsolationLevel.READ_UNCOMMITTED,
+    cluster: Cluster, asked: Mapping[TopicPartition, int], *, isolation: int = m.IsolationLevel.READ_UNCOMMITTED
 ) -> dict[TopicPartition, OffsetAt]:
     """Return for each partition its first record at or after a time in milliseconds (or LATEST_TIMESTAMP etc.).
 

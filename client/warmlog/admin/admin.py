@@ -244,12 +244,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin):
     # --- offsets ----------------------------------------------------------------------------------------------------
 
     async def list_offsets(
-        self,
-        topic: str,
-        at: str | int | datetime,
-        partitions: Sequence[int] | None = None,
-        *,
-        log_end: bool = False,
+        self, topic: str, at: str | int | datetime, partitions: Sequence[int] | None = None, *, log_end: bool = False
     ) -> dict[int, OffsetAt]:
         """Return for each partition the first record at or after a time, or "earliest", "latest" or "max_timestamp".
 
@@ -261,12 +256,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin):
         return {partition: located(offset) for partition, offset in found.items()}
 
     async def look_up_offsets(
-        self,
-        topic: str,
-        at: str | int | datetime,
-        partitions: Sequence[int] | None = None,
-        *,
-        log_end: bool = False,
+        self, topic: str, at: str | int | datetime, partitions: Sequence[int] | None = None, *, log_end: bool = False
     ) -> dict[int, OffsetAt | ApiError]:
         """As `list_offsets`, but an error is in place of the partition's offset and not raised."""
         check_partitions(partitions or ())

@@ -4,18 +4,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
+from warmlog import points
 from warmlog.admin.group_descriptions import CommittedOffset
-from warmlog.points import (
-    Point,
-    Shift,
-    Target,
-    Where,
-    looked_up_ms,
-    offset_of,
-    parse_partition,
-    parse_target,
-    parse_where,
-)
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from warmlog_transport.cluster import Cluster
 from warmlog_transport.list_offsets import OffsetAt, located, look_up
@@ -50,49 +40,50 @@ class OffsetReset(Struct, frozen=True):
         return self.offset - min(max(self.committed, self.log_start_offset), self.high_watermark)
 
 
-def parse_targets(where: Where | Shift) -> Target | dict[TopicPartition, Target]:
+def parse_targets(where: points.Where | points.Shift) -> points.Target | dict[TopicPartition, points.Target]:
     """Return what a reset goes to, for all partitions or for each; ValueError for anything that it cannot go to."""
     if isinstance(where, Mapping):
-        return {parse_partition(key, "where"): _target(value, f"where of {key}") for key, value in where.items()}
+        return {points.parse_partition(key, "where"): _target(value, f"where of {key}") for key, value in where.items()}
     return _target(where, "where")
 
 
-def _target(where: object, name: str) -> Target:
-    if isinstance(where, Shift):
+def _target(where: object, name: str) -> points.Target:
+    if isinstance(where, points.Shift):
         return where
     if isinstance(where, str):
         try:
-            return parse_target(where)
+            return points.parse_target(where)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    point = parse_where(where, name=name)
-    assert isinstance(point, Point)
+    point = points.parse_where(where, name=name)
+    assert isinstance(point, points.Point)
     return point
 
 
 async def plan_resets(
-    cluster: Cluster, targets: Mapping[TopicPartition, Target], committed: Mapping[TopicPartition, CommittedOffset]
+    cluster: Cluster,
+    targets: Mapping[TopicPartition, points.Target],
+    committed: Mapping[TopicPartition, CommittedOffset],
 ) -> dict[TopicPartition, OffsetReset]:
     """Return what to commit for each partition; without those to shift that have no committed offset.
 
     Raises the error of the first partition whose offsets cannot be looked up.
     """
-    asked = [tp for tp, target in targets.items() if isinstance(target, Point) or tp in committed]
+    asked = [tp for tp, target in targets.items() if isinstance(target, points.Point) or tp in committed]
     starts = await _offsets(cluster, dict.fromkeys(asked, EARLIEST_TIMESTAMP))
     ends = await _offsets(cluster, dict.fromkeys(asked, LATEST_TIMESTAMP))
-    points = {tp: target for tp, target in targets.items() if isinstance(target, Point)}
-    times = {tp: time_ms for tp, point in points.items() if (time_ms := looked_up_ms(point)) is not None}
-    at_times = await _offsets(cluster, times)
+    looked_up = {tp: points.looked_up_ms(target) for tp, target in targets.items() if isinstance(target, points.Point)}
+    at_times = await _offsets(cluster, {tp: time_ms for tp, time_ms in looked_up.items() if time_ms is not None})
     resets = {}
     for tp in asked:
         old = committed[tp].offset if tp in committed else None
         start, end = starts[tp].offset, ends[tp].offset
         target = targets[tp]
-        if isinstance(target, Shift):
+        if isinstance(target, points.Shift):
             assert old is not None
             wanted = old + target.by
         else:
-            wanted = offset_of(target, start, end, at_times[tp].offset if tp in at_times else None)
+            wanted = points.offset_of(target, start, end, at_times[tp].offset if tp in at_times else None)
         resets[tp] = OffsetReset(*tp, old, min(max(wanted, start), end), start, end)
     return resets
 
@@ -106,6 +97,6 @@ def listed_partitions(partitions: Iterable[TopicPartition | str]) -> list[TopicP
     if isinstance(partitions, str) or not isinstance(partitions, Collection):
         raise TypeError(f"partitions must be a list such as [('orders', 0), 'orders-1'], not {partitions!r}")
     try:
-        return list(dict.fromkeys(parse_partition(each, "partitions") for each in partitions))
+        return list(dict.fromkeys(points.parse_partition(each, "partitions") for each in partitions))
     except ValueError as error:
         raise TypeError(str(error)) from None

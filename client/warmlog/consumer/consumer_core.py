@@ -240,10 +240,9 @@ class ConsumerCore:
                 if first is None or first.topic_id != topic.topic_id.bytes:  # deleted and recreated: see `Losses`
                     continue
                 for part in topic.partitions:
-                    if (topic.name, part.partition) not in self.readers:
-                        new[topic.name, part.partition] = self._new_reader(
-                            topic.name, part.partition, topic.topic_id.bytes
-                        )
+                    tp = topic.name, part.partition
+                    if tp not in self.readers:
+                        new[tp] = self._new_reader(*tp, topic.topic_id.bytes)
             starts = await list_offsets(self.cluster, dict.fromkeys(new, EARLIEST_TIMESTAMP)) if new else {}
             for (name, number), reader in new.items():
                 start_offset = starts[name, number].offset
@@ -324,12 +323,6 @@ class ConsumerCore:
         first = await self.ends(EARLIEST)
         end = await self.ends(LATEST)
         return {partition: range(first[partition], end[partition]) for partition in first if partition in end}
-
-    async def breathe(self) -> None:
-        """Let the fetcher, news of the group and commits go on even if the user awaits nothing else."""
-        await asyncio.sleep(0)
-        if self.keep_up is not None:
-            await self.keep_up()
 
     def finish(self) -> None:
         """Count what was delivered as finished, and leave what was not to the next read."""

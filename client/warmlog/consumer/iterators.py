@@ -164,7 +164,9 @@ class ItemIterator(AsyncIterator[T], Generic[T]):
             if self._lease.last is not reading:
                 await self._begin()
                 self._lease.last = reading
-            await core.breathe()
+            await asyncio.sleep(0)  # the fetcher, the group and commits go on even if the user awaits nothing else
+            if core.keep_up is not None:
+                await core.keep_up()
             if not length_hint(self.items):
                 reading.is_over = not await self._take()
                 self.items = core.items

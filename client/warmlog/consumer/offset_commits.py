@@ -16,7 +16,7 @@ from warmlog.consumer.group.membership import Owned
 from warmlog.consumer.group.offsets import Errors, GroupMetadata, Offsets, OffsetTransaction
 from warmlog.consumer.options import GroupOptions
 from warmlog.consumer.partition_reader import Place
-from warmlog.consumer.starting import GroupStart
+from warmlog.consumer.starting import FIXED, GroupStart
 from warmlog.errors import InvalidConfig, StaleMemberEpoch, WarmlogError
 from warmlog.points import checked_offset, parse_partition
 from warmlog.records.batch import Batch, Record
@@ -175,7 +175,7 @@ class OffsetCommits:
         """Commit where reading begins, unless something is: after a crash, `start` may mean a later offset."""
         if self._options.commit == "auto":
             begun = [each for each in partitions if self._committed.get(each) == -1]
-            await self._commit_finished(self._start.is_later_if_given_later(begun))
+            await self._commit_finished(each for each in begun if self._start.of(each).kind not in FIXED)
 
     def _commit_always(self) -> None:
         if self._options.commit == "auto":

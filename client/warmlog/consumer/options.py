@@ -11,10 +11,7 @@ from warmlog.texts import is_encodable
 from warmlog_protocol.messages import IsolationLevel
 from warmlog_transport.options import check_own_types
 
-_ISOLATION = {
-    "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
-    "read_committed": IsolationLevel.READ_COMMITTED,
-}
+_ISOLATION = {"read_uncommitted": IsolationLevel.READ_UNCOMMITTED, "read_committed": IsolationLevel.READ_COMMITTED}
 _LEAST = {
     "max_bytes": 1,
     "partition_max_bytes": 1,

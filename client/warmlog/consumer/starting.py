@@ -1,7 +1,7 @@
 """Where a consumer starts and ends: points as offsets of partitions, also where a group has committed nothing."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from warmlog.consumer.group.membership import Owned
@@ -103,7 +103,3 @@ class GroupStart:
         starts = await look_up_points(self._cluster, fresh, self._isolation) if fresh else {}
         begins = {owned: at if at.offset >= 0 else starts[owned.tp] for owned, at in committed.items()}
         return {owned: (at.offset, at.leader_epoch) for owned, at in begins.items()}
-
-    def is_later_if_given_later(self, partitions: Collection[Owned]) -> list[Owned]:
-        """Return those of these whose start may mean a later offset to the next process."""
-        return [owned for owned in partitions if self.of(owned).kind not in FIXED]

@@ -8,13 +8,7 @@ from operator import add
 from typing import Any
 
 from warmlog.errors import MessageTooLarge
-from warmlog.producer.arrow_columns import (
-    ArrowArray,
-    ArrowStream,
-    bytes_of_column,
-    is_column,
-    timestamps_of_column,
-)
+from warmlog.producer.arrow_columns import ArrowArray, ArrowStream, bytes_of_column, is_column, timestamps_of_column
 from warmlog.producer.record_input import (
     BATCH_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES,

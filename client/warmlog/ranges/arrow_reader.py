@@ -66,16 +66,13 @@ def arrow_reader(
         fails_on_data_loss=settings.fails_on_data_loss,
         fails_on_missing_time=False,
     )
-    ranges = _plan(bootstrap, checked_topics(topics), bounds, settings)
+    ranges = _plan(checked_topics(topics), bounds, settings)
     batches = read_ranges(ranges, Projection(tuple(columns), frozenset(as_text)), settings)
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _plan(
-    bootstrap: str | Sequence[str], topics: Sequence[str], bounds: ReadBounds, settings: ReadSettings
-) -> list[OffsetRange]:
-    addresses = [str(address) for address in parse_addresses(bootstrap)]
-    with Discovery(addresses, settings.connection, isolation=settings.isolation) as discovery:
+def _plan(topics: Sequence[str], bounds: ReadBounds, settings: ReadSettings) -> list[OffsetRange]:
+    with Discovery(settings.bootstrap, settings.connection, isolation=settings.isolation) as discovery:
         states = discovery.states(discovery.topics(topics))
         partitions = [state.tp for state in states]
         bounds = replace(

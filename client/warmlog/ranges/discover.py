@@ -4,15 +4,10 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
-from warmlog.errors import (
-    BrokerUnavailable,
-    InvalidRequest,
-    UnknownTopicOrPartition,
-    UnsupportedVersion,
-)
+from warmlog.errors import ApiError, BrokerUnavailable, InvalidRequest, UnknownTopicOrPartition, UnsupportedVersion
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import ApiError, did_you_mean
+from warmlog_protocol.errors import did_you_mean
 from warmlog_transport.cluster import Cluster, Topic
 from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders

@@ -175,11 +175,7 @@ def empty_columns(base_timestamp_ms: int) -> Columns:
     """The columns of a batch without records."""
     nothing = pack_ints(())
     return Columns(
-        0,
-        base_timestamp_ms=base_timestamp_ms,
-        timestamp_deltas_ms=nothing,
-        value_lengths=nothing,
-        values=_NOTHING,
+        0, base_timestamp_ms=base_timestamp_ms, timestamp_deltas_ms=nothing, value_lengths=nothing, values=_NOTHING
     )
 
 

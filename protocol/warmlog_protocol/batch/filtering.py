@@ -14,12 +14,7 @@ from collections.abc import Sequence
 
 from warmlog_protocol.batch.batch import RecordBatch, empty_batch, seal_columns, seal_rows
 from warmlog_protocol.batch.columns import repack_columns
-from warmlog_protocol.batch.header import (
-    CODEC_BITS,
-    HEADER_BYTES,
-    MAGIC_COLUMNS,
-    seal_pieces,
-)
+from warmlog_protocol.batch.header import CODEC_BITS, HEADER_BYTES, MAGIC_COLUMNS, seal_pieces
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, repack
 from warmlog_protocol.errors import MessageTooLarge
 

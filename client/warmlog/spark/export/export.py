@@ -10,10 +10,10 @@ retries without end.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from warmlog.errors import ApiError, BrokerUnavailable, LogTruncated, OffsetOutOfRange, may_pass
 from warmlog.ranges.discover import Discovery, find_cuts
@@ -28,8 +28,6 @@ from warmlog.spark.stream.ranges import advance, stream_ranges
 from warmlog_protocol.messages import IsolationLevel
 from warmlog_transport.options import ConnectionOptions
 from warmlog_transport.responses import TopicPartition
-
-T = TypeVar("T")
 
 TASKS_A_CORE = 4
 """The length of a round."""
@@ -76,7 +74,7 @@ class Copied(NamedTuple):
 def check_topic(options: ExportOptions) -> None:
     """Raise UnknownTopicOrPartition or BrokerUnavailable before Spark starts if there is nothing to copy."""
     with Discovery(options.bootstrap, options.connection) as discovery:
-        _retrying(lambda: discovery.topics([options.topic]))
+        retrying(lambda: discovery.topics([options.topic]), RETRIES)
 
 
 class _Plan(NamedTuple):
@@ -97,7 +95,7 @@ def export_available(session: Any, manifest: Manifest, options: ExportOptions) -
     Raises ExportRefused if the path holds another topic, OffsetOutOfRange for data loss unless that is allowed, and
     BrokerUnavailable if no broker responds, after RETRIES.
     """
-    yield from _copy(session, manifest, options, _retrying(lambda: _plan(manifest, options)))
+    yield from _copy(session, manifest, options, retrying(lambda: _plan(manifest, options), RETRIES))
 
 
 def export_following(session: Any, manifest: Manifest, options: ExportOptions, interval_s: float) -> Iterator[Copied]:
@@ -122,10 +120,6 @@ def export_following(session: Any, manifest: Manifest, options: ExportOptions, i
             is_away = False
             yield from _copy(session, manifest, options, plan)
         time.sleep(interval_s)
-
-
-def _retrying(question: Callable[[], T]) -> T:
-    return retrying(question, retries=RETRIES.count, interval_ms=RETRIES.interval_ms)
 
 
 def _plan(manifest: Manifest, options: ExportOptions) -> _Plan:
@@ -227,15 +221,6 @@ def _run(session: Any, tasks: Sequence[Task], staging: Path, options: ExportOpti
     """Run one round on Spark; return what the successful attempts have copied."""
     if not tasks:
         return []
-    context = session.sparkContext
-    context.setJobDescription(f"warmlog export of {options.topic}")
-    copy = _task_of(staging, options)
-    done: list[Exported] = context.parallelize(list(tasks), len(tasks)).map(copy).collect()
-    return done
-
-
-def _task_of(staging: Path, options: ExportOptions) -> Callable[[Task], Exported]:
-    """Return the function that Spark sends to its tasks."""
     settings = ReadSettings(
         fails_on_data_loss=options.fails_on_data_loss,
         remedies=_REMEDIES,
@@ -245,9 +230,12 @@ def _task_of(staging: Path, options: ExportOptions) -> Callable[[Task], Exported
     )
     has_headers, compression = options.has_headers, options.compression
 
-    def copy(task: Task) -> Exported:
+    def copy(task: Task) -> Exported:  # sent to the tasks, with the variables that it names
         from warmlog.spark.export.files import export_ranges  # numpy and pyarrow: only where records are read
 
         return export_ranges(task, staging, settings, has_headers=has_headers, compression=compression)
 
-    return copy
+    context = session.sparkContext
+    context.setJobDescription(f"warmlog export of {options.topic}")
+    done: list[Exported] = context.parallelize(list(tasks), len(tasks)).map(copy).collect()
+    return done

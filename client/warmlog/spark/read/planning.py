@@ -10,7 +10,7 @@ from warmlog.points import Point
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets, SizedRange, sized_ranges
 from warmlog.ranges.resolve import resolve_ranges, starting_times
-from warmlog.spark.options.read_options import PlanLimits, ReadOptions, TopicChoice
+from warmlog.spark.options.read_options import PlanLimits, ReadOptions, Retries, TopicChoice
 from warmlog.spark.read.group_offsets import started_where_committed
 from warmlog.spark.read.plan import Task, plan_tasks
 from warmlog_transport.options import ConnectionOptions
@@ -29,12 +29,12 @@ MAX_SCAN_MS = 10_000
 """How long the broker may read headers to find what is outside the requested times."""
 
 
-def retrying(request: Callable[[], T], *, retries: int, interval_ms: int, patience_s: float = 0.0) -> T:
-    """Return what `request` returns; retry about `interval_ms` after each failure that may pass (see `may_pass`).
+def retrying(request: Callable[[], T], retries: Retries, *, patience_s: float = 0.0) -> T:
+    """Return what `request` returns; retry after each failure that may pass (see `may_pass`).
 
     Raises the error after so many `retries`, but not before `patience_s`.
     """
-    options = ConnectionOptions(retry_backoff_ms=interval_ms, retry_backoff_max_ms=interval_ms)
+    options = ConnectionOptions(retry_backoff_ms=retries.interval_ms, retry_backoff_max_ms=retries.interval_ms)
     ends_at = time.monotonic() + patience_s
     retried = 0
     while True:
@@ -42,7 +42,7 @@ def retrying(request: Callable[[], T], *, retries: int, interval_ms: int, patien
         try:
             return request()
         except (BrokerUnavailable, ApiError) as error:
-            is_over = retried >= retries and time.monotonic() + wait_s > ends_at
+            is_over = retried >= retries.count and time.monotonic() + wait_s > ends_at
             if is_over or not may_pass(error):
                 raise
             if not retried:
@@ -53,8 +53,7 @@ def retrying(request: Callable[[], T], *, retries: int, interval_ms: int, patien
 
 def plan_batch(options: ReadOptions) -> list[Task]:
     """Return the tasks of a batch. Warns about data loss if the options allow it."""
-    retries = options.retries
-    return retrying(lambda: _plan(options), retries=retries.count, interval_ms=retries.interval_ms)
+    return retrying(lambda: _plan(options), options.retries)
 
 
 def _plan(options: ReadOptions) -> list[Task]:
@@ -85,11 +84,7 @@ def size_ranges(discovery: Discovery, ranges: Sequence[OffsetRange], limits: Pla
 
 
 def chosen_states(
-    discovery: Discovery,
-    choice: TopicChoice,
-    known: Collection[TopicPartition] = (),
-    *,
-    fails_on_missing: bool = True,
+    discovery: Discovery, choice: TopicChoice, known: Collection[TopicPartition] = (), *, fails_on_missing: bool = True
 ) -> list[PartitionOffsets]:
     """Return the partitions that the options choose.
 

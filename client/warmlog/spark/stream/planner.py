@@ -245,8 +245,7 @@ class StreamPlanner:
         """
         has_asked = bool(self._states) or bool(self._planned_ends)
         patience_s = self._options.reading.deadline_s if has_asked else 0.0
-        retries = self._options.retries
-        return retrying(question, retries=retries.count, interval_ms=retries.interval_ms, patience_s=patience_s)
+        return retrying(question, self._options.retries, patience_s=patience_s)
 
     def _report(self, losses: Sequence[Loss]) -> None:
         if losses and self._options.bounds.fails_on_data_loss:

@@ -12,6 +12,7 @@ apply too. If Spark asks for everything (Trigger.Once, since 4.2), no limit appl
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -123,11 +124,8 @@ class WarmlogStreamReader(*_Bases):  # type: ignore[misc]
         admission = self._options.admission
         if limit is None:
             return admission
-        if isinstance(limit, ReadAllAvailable):
-            return Admission()
-        max_offsets, max_bytes = admission.max_offsets, admission.max_bytes
         if isinstance(limit, ReadMaxRows):
-            max_offsets = limit.max_rows
-        elif isinstance(limit, ReadMaxBytes):
-            max_bytes = limit.max_bytes
-        return Admission(max_offsets, admission.min_offsets, admission.max_delay_ms, max_bytes)
+            return replace(admission, max_offsets=limit.max_rows)
+        if isinstance(limit, ReadMaxBytes):
+            return replace(admission, max_bytes=limit.max_bytes)
+        return Admission() if isinstance(limit, ReadAllAvailable) else admission

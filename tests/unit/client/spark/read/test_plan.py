@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import warmlog
 from warmlog.ranges.offset_range import OffsetRange, Piece, SizedRange
-from warmlog.spark.options.read_options import TASK_RECORDS, PlanLimits
+from warmlog.spark.options.read_options import TASK_RECORDS, PlanLimits, Retries
 from warmlog.spark.read import planning
 from warmlog.spark.read.plan import MERGED_SHARE, Task, plan_tasks
 from warmlog.spark.read.planning import retrying
@@ -164,14 +164,14 @@ def failing(error: warmlog.WarmlogError, times: int) -> Callable[[], str]:
 
 @pytest.mark.parametrize("error", [warmlog.BrokerUnavailable("away"), warmlog.NotLeaderOrFollower("moved")])
 def test_what_may_pass_is_asked_again_so_many_times(time: FakeTime, error: warmlog.WarmlogError) -> None:
-    assert retrying(failing(error, 3), retries=3, interval_ms=200) == "answer"
+    assert retrying(failing(error, 3), Retries(3, 200)) == "answer"
     assert len(time.pauses_ms) == 3
     with pytest.raises(type(error)):
-        retrying(failing(error, 4), retries=3, interval_ms=200)
+        retrying(failing(error, 4), Retries(3, 200))
     assert len(time.pauses_ms) == 6
     assert all(160 <= pause_ms <= 240 for pause_ms in time.pauses_ms)
     with pytest.raises(type(error)):
-        retrying(failing(error, 1), retries=0, interval_ms=200)
+        retrying(failing(error, 1), Retries(0, 200))
 
 
 @pytest.mark.parametrize(
@@ -186,22 +186,22 @@ def test_what_may_pass_is_asked_again_so_many_times(time: FakeTime, error: warml
 )
 def test_what_does_not_pass_is_raised_at_once(time: FakeTime, error: warmlog.WarmlogError) -> None:
     with pytest.raises(type(error)):
-        retrying(failing(error, 1), retries=3, interval_ms=200, patience_s=60)
+        retrying(failing(error, 1), Retries(3, 200), patience_s=60)
     assert time.pauses_ms == []
 
 
 def test_the_longer_of_retries_and_patience_decides(time: FakeTime) -> None:
     away = warmlog.BrokerUnavailable("away")
-    assert retrying(failing(away, 8), retries=3, interval_ms=200, patience_s=2.1) == "answer"
+    assert retrying(failing(away, 8), Retries(3, 200), patience_s=2.1) == "answer"
     with pytest.raises(warmlog.BrokerUnavailable):
-        retrying(failing(away, 15), retries=3, interval_ms=200, patience_s=2.1)
+        retrying(failing(away, 15), Retries(3, 200), patience_s=2.1)
     time.pauses_ms.clear()
-    assert retrying(failing(away, 20), retries=20, interval_ms=200, patience_s=2.1) == "answer"
+    assert retrying(failing(away, 20), Retries(20, 200), patience_s=2.1) == "answer"
     assert len(time.pauses_ms) == 20
 
 
 def test_plans_that_failed_at_the_same_time_are_not_retried_at_the_same_time(time: FakeTime) -> None:
-    retrying(failing(warmlog.BrokerUnavailable("away"), 30), retries=30, interval_ms=1_000)
+    retrying(failing(warmlog.BrokerUnavailable("away"), 30), Retries(30, 1_000))
     assert len(set(time.pauses_ms)) > 10
     assert 800 <= min(time.pauses_ms) < 950
     assert 1_050 < max(time.pauses_ms) <= 1_200
