@@ -34,6 +34,14 @@ def test_lines_come_back_in_order_with_every_compression(warmlog: CommandLine, m
     assert consumed(warmlog, made) == lines
 
 
+def test_records_that_are_not_acknowledged_are_delivered(warmlog: CommandLine, made: str) -> None:
+    succeeded(warmlog("produce", made, "--acks", "0", given=b"a\nb\n"))
+    deadline = time.monotonic() + 10
+    while consumed(warmlog, made) != b"a\nb\n":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_no_input_is_no_record(warmlog: CommandLine, made: str) -> None:
     produced = warmlog("produce", made)
     assert succeeded(produced) == b""
