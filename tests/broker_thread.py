@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from warmlog_broker import Broker, BrokerConfig, start_broker
@@ -35,9 +34,7 @@ class BrokerThread:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._thread:
             self.was_clean = self.run(self.broker.stop())
 

@@ -9,7 +9,6 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from types import TracebackType
 from typing import Self
 from uuid import UUID, uuid5
 
@@ -155,9 +154,7 @@ class FakeBroker:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def disconnect(self) -> None:

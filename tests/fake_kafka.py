@@ -8,7 +8,6 @@ import struct
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 API_VERSIONS, METADATA, DESCRIBE_CONFIGS = 18, 3, 32
@@ -53,9 +52,7 @@ class FakeKafka:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

@@ -3,7 +3,6 @@
 import socket
 import ssl
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self, TypeVar, cast
 
 from warmlog_protocol import messages as m
@@ -47,9 +46,7 @@ class WireClient:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -149,4 +149,5 @@ if not TYPE_CHECKING:  # type checkers take every name of the star import, and k
         name
         for name, found in vars().copy().items()
         if isinstance(found, type) and issubclass(found, WarmlogError) and name[0] != "_"
+        if found is not TransactionCoordinatorFenced  # of parts of a broker: no client gets it
     ]

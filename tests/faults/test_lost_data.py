@@ -11,22 +11,11 @@ from pathlib import Path
 import pytest
 
 from broker_process import BrokerProcess
+from faults.lost import writing as lost
 from faults.lost.judging import problems
 from faults.lost.reading import WAYS, Found, by_batch, read_within_limit
-from faults.lost.writing import (
-    CASES,
-    COMPACTED,
-    END_OFFSET,
-    PLAIN,
-    append_one,
-    damage,
-    start,
-    start_again,
-    value_of,
-    write,
-)
 
-WRITTEN = {offset: value_of(offset) for offset in range(END_OFFSET)}
+WRITTEN = {offset: lost.value_of(offset) for offset in range(lost.END_OFFSET)}
 
 
 def read(broker: BrokerProcess, topic: str, way: object = by_batch) -> Found:
@@ -37,35 +26,35 @@ def judge(found: Found, before: Found, topic: str, what: str, *, written: dict[i
     """What is wrong with the partitions, each in a line."""
     return [
         f"{topic}-{partition} ({case}), {what}: {problem}; told: {found.told[partition]}"
-        for partition, case in enumerate(CASES)
+        for partition, case in enumerate(lost.CASES)
         for problem in problems(
             written,
             [offset for offset, _ in before.records[partition]],
             found.records[partition],
             found.told[partition],
-            may_have_gaps=topic == COMPACTED,
+            may_have_gaps=topic == lost.COMPACTED,
         )
     ]
 
 
 @pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "killed"])
 def test_every_lost_range_is_told_once_and_everything_else_is_read(quick_path: Path, is_clean: bool) -> None:
-    with start(quick_path) as broker:
-        for topic in (PLAIN, COMPACTED):
-            write(broker, topic, quick_path / topic)
-        before = {topic: read(broker, topic) for topic in (PLAIN, COMPACTED)}
-        assert not before[PLAIN].told
-        assert not before[COMPACTED].told
+    with lost.start(quick_path) as broker:
+        for topic in (lost.PLAIN, lost.COMPACTED):
+            lost.write(broker, topic, quick_path / topic)
+        before = {topic: read(broker, topic) for topic in (lost.PLAIN, lost.COMPACTED)}
+        assert not before[lost.PLAIN].told
+        assert not before[lost.COMPACTED].told
         if is_clean:
             assert broker.terminate() == 0
         else:
             broker.kill()
-        for topic in (PLAIN, COMPACTED):
-            damage(broker, topic, quick_path / topic)
-        start_again(broker)
+        for topic in (lost.PLAIN, lost.COMPACTED):
+            lost.damage(broker, topic, quick_path / topic)
+        lost.start_again(broker)
         found = []
         for attempt in ("after the damage", "after another start"):
-            for topic in (PLAIN, COMPACTED):
+            for topic in (lost.PLAIN, lost.COMPACTED):
                 told = []
                 for way in WAYS:
                     result = read(broker, topic, way)
@@ -73,11 +62,11 @@ def test_every_lost_range_is_told_once_and_everything_else_is_read(quick_path: P
                     found += judge(result, before[topic], topic, f"{way.__name__} {attempt}")
                 assert [each == told[0] for each in told] == [True] * len(told), "each way is told the same"
             broker.kill()
-            start_again(broker)
+            lost.start_again(broker)
         assert not found, "\n".join(found)
-        for topic in (PLAIN, COMPACTED):
-            appended = append_one(broker, topic, b"appended")
-            assert appended == [END_OFFSET] * len(CASES)
+        for topic in (lost.PLAIN, lost.COMPACTED):
+            appended = lost.append_one(broker, topic, b"appended")
+            assert appended == [lost.END_OFFSET] * len(lost.CASES)
             result = read(broker, topic)
             assert [records[-1] for _, records in sorted(result.records.items())] == [
                 (offset, b"appended") for offset in appended

@@ -10,20 +10,10 @@ from random import Random
 
 import pytest
 
+from faults.soak import slopes
 from faults.soak.__main__ import report
 from faults.soak.run import Plan, soak
 from faults.soak.sampling import open_files
-from faults.soak.slopes import (
-    DESCRIPTORS,
-    MEMORY,
-    THREADS,
-    at_least,
-    at_most,
-    drift,
-    drift_at_equal_speed,
-    growth,
-    slope,
-)
 from faults.soak.speed import Speedometer
 
 TIMES_S = [5.0 * number for number in range(288)]
@@ -38,47 +28,47 @@ def noisy(a_second: float, *, middle: float = 200.0, noise: float = 1.0, seed: i
 
 def test_the_slope_of_a_line_is_its_slope_and_outliers_do_not_move_it() -> None:
     values = [3 + 0.5 * at_s for at_s in TIMES_S]
-    assert slope(TIMES_S, values) == pytest.approx(0.5)
+    assert slopes.slope(TIMES_S, values) == pytest.approx(0.5)
     values[10] = 1e9
     values[200] = -1e9
-    assert slope(TIMES_S, values) == pytest.approx(0.5)
+    assert slopes.slope(TIMES_S, values) == pytest.approx(0.5)
 
 
 def test_many_samples_are_thinned_and_few_have_no_slope() -> None:
     times_s = [float(number) for number in range(5000)]
-    assert slope(times_s, [2 * at_s for at_s in times_s]) == pytest.approx(2)
-    assert slope([1.0], [7.0]) == slope([], []) == 0
+    assert slopes.slope(times_s, [2 * at_s for at_s in times_s]) == pytest.approx(2)
+    assert slopes.slope([1.0], [7.0]) == slopes.slope([], []) == 0
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_memory_that_stays_is_fine_and_a_planted_leak_is_found(seed: int) -> None:
     mib_an_hour = 1 / 3600
-    assert growth("rss", TIMES_S, noisy(0, seed=seed), MEMORY).is_good
-    assert growth("rss", TIMES_S, noisy(-50 * mib_an_hour, seed=seed), MEMORY).is_good
-    assert not growth("rss", TIMES_S, noisy(20 * mib_an_hour, seed=seed), MEMORY).is_good
+    assert slopes.growth("rss", TIMES_S, noisy(0, seed=seed), slopes.MEMORY).is_good
+    assert slopes.growth("rss", TIMES_S, noisy(-50 * mib_an_hour, seed=seed), slopes.MEMORY).is_good
+    assert not slopes.growth("rss", TIMES_S, noisy(20 * mib_an_hour, seed=seed), slopes.MEMORY).is_good
 
 
 def test_what_jumps_and_comes_back_is_no_leak_and_steps_are_one() -> None:
     waves = [200 + 20 * math.sin(at_s / 30) for at_s in TIMES_S]
-    assert growth("rss", TIMES_S, waves, MEMORY).is_good
+    assert slopes.growth("rss", TIMES_S, waves, slopes.MEMORY).is_good
     steps = [200 + 3 * (at_s // 180) for at_s in TIMES_S]
-    assert not growth("rss", TIMES_S, steps, MEMORY).is_good
+    assert not slopes.growth("rss", TIMES_S, steps, slopes.MEMORY).is_good
 
 
 def test_a_descriptor_or_a_thread_left_open_every_few_minutes_is_found() -> None:
     leaking = [400 + at_s // 240 for at_s in TIMES_S]
-    assert not growth("descriptors", TIMES_S, leaking, DESCRIPTORS).is_good
-    assert not growth("threads", TIMES_S, leaking, THREADS).is_good
+    assert not slopes.growth("descriptors", TIMES_S, leaking, slopes.DESCRIPTORS).is_good
+    assert not slopes.growth("threads", TIMES_S, leaking, slopes.THREADS).is_good
     busy = [400.0 + Random(int(at_s)).randrange(6) for at_s in TIMES_S]
-    assert growth("descriptors", TIMES_S, busy, DESCRIPTORS).is_good
+    assert slopes.growth("descriptors", TIMES_S, busy, slopes.DESCRIPTORS).is_good
 
 
 @pytest.mark.parametrize(("last", "is_good"), [(5.0, True), (5.9, True), (6.1, False), (1.0, True)])
 def test_a_latency_may_rise_by_its_allowance_only(last: float, is_good: bool) -> None:
     values = [5.0] * 100 + [7.0] * 100 + [last] * 100
-    verdict = drift("p99", values, unit="ms", allowed=0.2)
+    verdict = slopes.drift("p99", values, unit="ms", allowed=0.2)
     assert verdict.is_good is is_good
-    assert not drift("p99", [], unit="ms", allowed=0.2).is_good
+    assert not slopes.drift("p99", [], unit="ms", allowed=0.2).is_good
 
 
 def test_open_segments_are_told_from_descriptors_that_leak(tmp_path: Path) -> None:
@@ -114,19 +104,19 @@ def test_a_latency_that_follows_the_machine_is_told_from_one_that_rises_by_itsel
     speeds = [1.2 - 0.4 * at_s / TIMES_S[-1] + luck.gauss(0, 0.08) for at_s in TIMES_S]  # slower and slower
     rise = [(1 + planted) ** (1.5 * at_s / TIMES_S[-1]) for at_s in TIMES_S]  # thirds are two thirds of it apart
     p99s = [30 * more / speed**2.5 * math.exp(luck.gauss(0, 0.2)) for more, speed in zip(rise, speeds, strict=True)]
-    found = drift_at_equal_speed("p99", TIMES_S, p99s, speeds, allowed=0.2)
+    found = slopes.drift_at_equal_speed("p99", TIMES_S, p99s, speeds, allowed=0.2)
     assert found.is_good is is_good, found
 
 
 def test_few_samples_tell_nothing_of_a_latency() -> None:
-    assert not drift_at_equal_speed("p99", TIMES_S[:5], [5.0] * 5, [1.0] * 5, allowed=0.2).is_good
+    assert not slopes.drift_at_equal_speed("p99", TIMES_S[:5], [5.0] * 5, [1.0] * 5, allowed=0.2).is_good
 
 
 def test_bounds_are_inclusive() -> None:
-    assert at_most("lag", 3.0, 3.0, "s").is_good
-    assert not at_most("lag", 3.1, 3.0, "s").is_good
-    assert at_least("held", 0.97, 0.97).is_good
-    assert not at_least("held", 0.96, 0.97).is_good
+    assert slopes.at_most("lag", 3.0, 3.0, "s").is_good
+    assert not slopes.at_most("lag", 3.1, 3.0, "s").is_good
+    assert slopes.at_least("held", 0.97, 0.97).is_good
+    assert not slopes.at_least("held", 0.96, 0.97).is_good
 
 
 def test_a_short_soak_runs_every_part_without_an_error(tmp_path: Path) -> None:

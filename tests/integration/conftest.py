@@ -12,8 +12,10 @@ from wire_client import WireClient
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """With the BROKER_SETTINGS of the file, if it has some."""
+    settings = getattr(request.module, "BROKER_SETTINGS", {})
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", **settings) as process:
         yield process
 
 

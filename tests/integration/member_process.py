@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import combinations
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from forked import Forked
@@ -45,9 +44,7 @@ class MemberProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.kill()
 
     def _read(self, reading: int) -> None:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -97,6 +98,47 @@ def test_a_producer_goes_on_after_a_block_whose_begin_or_end_was_interrupted(
         assert committed(broker, output) == [b"next"]
 
 
+def test_a_record_that_is_refused_aborts_also_if_its_error_was_caught(broker: BrokerProcess, output: str) -> None:
+    with named(broker) as producer:
+        with pytest.raises(warmlog.MessageTooLarge), producer.transaction():  # noqa: PT012 - a transaction
+            producer.send(output, b"a").result()
+            with pytest.raises(warmlog.MessageTooLarge):
+                producer.send(output, bytes(8 * 1024 * 1024)).result()
+        with producer.transaction():
+            producer.send(output, b"b")
+    assert committed(broker, output) == [b"b"]
+
+
+def test_an_end_that_is_interrupted_while_others_hand_over_aborts(
+    broker: BrokerProcess, output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is sent later is refused, and not part of a transaction that is aborted some time."""
+    call = LoopThread.call
+
+    def hurried(thread: LoopThread, work: Any) -> Any:
+        return call(thread, work, 0.3)
+
+    with named(broker) as producer:
+        queue = producer._made_queue()
+        empty = queue.empty
+
+        async def empty_before_others() -> None:
+            await empty()
+            await queue.emptying.acquire()  # as the round of another thread does, which waits for memory
+
+        with pytest.raises(TimeoutError), producer.transaction():  # noqa: PT012 - a transaction
+            producer.send(output, b"interrupted")
+            monkeypatch.setattr(queue, "empty", empty_before_others)
+            monkeypatch.setattr(LoopThread, "call", hurried)
+        monkeypatch.undo()
+        queue.thread.soon(queue.emptying.release)
+        with pytest.raises(warmlog.ClientError, match="send within"):
+            producer.send(output, b"outside").result()
+        with producer.transaction():
+            producer.send(output, b"next")
+    assert committed(broker, output) == [b"next"]
+
+
 def test_nothing_is_sent_outside_of_a_transaction_and_one_is_open_at_a_time(broker: BrokerProcess, output: str) -> None:
     with named(broker) as producer:
         with pytest.raises(warmlog.ClientError, match="send within"):
@@ -170,6 +212,22 @@ def test_records_and_offsets_are_committed_together(broker: BrokerProcess, topic
         with pytest.raises(warmlog.ClientError, match="has ended"):
             transaction.commit_offsets(consumer, {f"{topic}-0": 1})
     assert committed(broker, output) == sorted(b"%d" % number for number in range(30))
+
+
+def test_records_are_not_committed_without_the_offsets_although_the_error_was_caught(
+    broker: BrokerProcess, topic: str, output: str
+) -> None:
+    with (
+        Consumer(broker.address, topics=[topic], group=uuid4().hex, commit="manual") as consumer,
+        named(broker) as producer,
+    ):
+        with pytest.raises(warmlog.StaleMemberEpoch), producer.transaction() as transaction:  # noqa: PT012
+            producer.send(output, b"without offsets")
+            with suppress(warmlog.StaleMemberEpoch):
+                transaction.commit_offsets(consumer, {f"{output}-0": 1})
+        with producer.transaction():
+            producer.send(output, b"next")
+    assert committed(broker, output) == [b"next"]
 
 
 RECORDS, PATIENCE_S = 400, 90.0

@@ -4,7 +4,7 @@ import re
 import struct
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -233,11 +233,7 @@ TIME_MS = 1_700_000_000_000
 BOMBS = [(codec, is_rows) for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD) for is_rows in (False, True)]
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    directory: Path = tmp_path_factory.mktemp("broker") / "data"
-    with BrokerProcess(directory, batch_max_decompressed_bytes=LIMIT_BYTES) as process:
-        yield process
+BROKER_SETTINGS = {"batch_max_decompressed_bytes": LIMIT_BYTES}
 
 
 @pytest.mark.parametrize("settings", [{"cleanup_policy": "compact"}, {"compression_type": "uncompressed"}])

@@ -1,6 +1,5 @@
 """Produce, as a real broker answers it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
@@ -14,11 +13,7 @@ from warmlog_protocol import messages as m
 from warmlog_protocol.batch import iter_batches
 from wire_client import WireClient, batch_of
 
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", flush_ms=20) as process:
-        yield process
+BROKER_SETTINGS = {"flush_ms": 20}
 
 
 @pytest.fixture

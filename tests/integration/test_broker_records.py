@@ -1,6 +1,5 @@
 """DeleteRecords, OffsetForLeaderEpoch, FindSplits, and what a topic's description says: a real broker, also killed."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
@@ -16,17 +15,8 @@ from warmlog_protocol.messages import FindSplitsPartition, FindSplitsRequest, Fi
 from wire_client import WireClient, batch_of
 
 FAR_MS = 80_000_000
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """It looks after retention and checkpoints once a day only: nothing but the request makes anything durable."""
-    with BrokerProcess(
-        tmp_path_factory.mktemp("broker") / "data",
-        log_retention_check_interval_ms=FAR_MS,
-        log_flush_offset_checkpoint_interval_ms=FAR_MS,
-    ) as process:
-        yield process
+BROKER_SETTINGS = {"log_retention_check_interval_ms": FAR_MS, "log_flush_offset_checkpoint_interval_ms": FAR_MS}
+"""Retention and checkpoints are looked after once a day only: nothing but the request makes anything durable."""
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import cast
 from uuid import uuid4
@@ -21,14 +21,12 @@ from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_protocol import messages as m
 from wire_client import WireClient, batch_of
 
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    directory = tmp_path_factory.mktemp("broker") / "data"
-    with BrokerProcess(
-        directory, num_partitions=2, max_partitions_per_topic=20, max_partitions=100, retention_ms=1_000_000
-    ) as process:
-        yield process
+BROKER_SETTINGS = {
+    "num_partitions": 2,
+    "max_partitions_per_topic": 20,
+    "max_partitions": 100,
+    "retention_ms": 1_000_000,
+}
 
 
 def new_name() -> str:

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -56,11 +56,8 @@ def created(warmlog: CommandLine, name: str, partitions: int, *arguments: str) -
     return name
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker that deletes what is past its time at once: copies have the timestamps of their sources."""
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), log_retention_check_interval_ms=100) as process:
-        yield process
+BROKER_SETTINGS = {"log_retention_check_interval_ms": 100}
+"""What is past its time is deleted at once: copies have the timestamps of their sources."""
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,7 @@ import warmlog
 from broker_process import BrokerProcess
 from warmlog.producer.transaction import TransactionalId
 
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", transaction_coordinator_partitions=2) as process:
-        yield process
+BROKER_SETTINGS = {"transaction_coordinator_partitions": 2}
 
 
 @pytest.fixture

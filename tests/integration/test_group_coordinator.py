@@ -21,19 +21,13 @@ from warmlog_broker.coordinator.group import coordinator as groups
 from warmlog_protocol import messages as m
 from wire_client import WireClient, batch_of
 
-QUICK = {
+BROKER_SETTINGS = {
     "group_initial_rebalance_delay_ms": 50,
     "group_assignment_interval_ms": 50,
     "group_min_session_timeout_ms": 300,
     "group_coordinator_partitions": 4,
 }
 Join = Callable[..., GroupMember]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker"), **QUICK) as process:
-        yield process
 
 
 @pytest.fixture
@@ -264,7 +258,7 @@ def test_what_is_in_use_is_not_deleted(client: WireClient, topic: str, join: Joi
 
 def test_offsets_of_an_empty_group_expire_and_those_of_a_live_one_do_not(tmp_path: Path) -> None:
     constants = {groups: {"OFFSETS_EXPIRATION_INTERVAL_S": 0.1}}
-    settings = {**QUICK, "offsets_retention_ms": 700}
+    settings = {**BROKER_SETTINGS, "offsets_retention_ms": 700}
     with BrokerProcess(tmp_path, constants=constants, **settings) as broker, WireClient(broker.address) as client:
         topic_id = fill(client, "t", 1)
         commit(client, "empty", topic_id, (0, 3))
@@ -283,7 +277,7 @@ def test_offsets_of_an_empty_group_expire_and_those_of_a_live_one_do_not(tmp_pat
 
 
 def test_commits_that_had_a_response_survive_a_kill_right_after_it(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path, **QUICK) as broker:
+    with BrokerProcess(tmp_path, **BROKER_SETTINGS) as broker:
         with WireClient(broker.address) as client:
             topic_id = fill(client, "t", 3)
             member = GroupMember(broker.address, "g", "t").join().settle(3)
@@ -309,7 +303,7 @@ def is_loaded(member: GroupMember) -> bool:
 
 @pytest.mark.parametrize("is_killed", [True, False])
 def test_a_restart_in_the_middle_of_a_rebalance_keeps_epochs_and_partitions(tmp_path: Path, is_killed: bool) -> None:
-    with BrokerProcess(tmp_path, **QUICK) as broker:
+    with BrokerProcess(tmp_path, **BROKER_SETTINGS) as broker:
         with WireClient(broker.address) as client:
             fill(client, "t", 4)
         first = GroupMember(broker.address, "g", "t").join().settle(4)
@@ -340,7 +334,7 @@ def test_a_restart_in_the_middle_of_a_rebalance_keeps_epochs_and_partitions(tmp_
 
 def test_compaction_of_the_log_and_a_load_give_the_same_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(LOG_SETTINGS, "segment.bytes", "100000")
-    settings = {**QUICK, "group_coordinator_partitions": 1, "log_cleaner_backoff_ms": 50}
+    settings = {**BROKER_SETTINGS, "group_coordinator_partitions": 1, "log_cleaner_backoff_ms": 50}
     log = tmp_path / "__groups-0"
 
     def log_bytes() -> int:
@@ -439,7 +433,10 @@ def test_bad_commits_are_refused_one_by_one(client: WireClient, topic: str) -> N
 
 
 def test_groups_have_a_bound_over_all_shards(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path, **QUICK, group_max_groups=10) as broker, WireClient(broker.address) as client:
+    with (
+        BrokerProcess(tmp_path, **BROKER_SETTINGS, group_max_groups=10) as broker,
+        WireClient(broker.address) as client,
+    ):
         topic_id = fill(client, "t", 1)
         for number in range(10):
             commit(client, f"g{number}", topic_id, (0, 1))
@@ -453,7 +450,10 @@ def test_groups_have_a_bound_over_all_shards(tmp_path: Path) -> None:
 
 
 def test_groups_that_begin_at_the_same_time_stay_within_the_bound(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path, **QUICK, group_max_groups=10) as broker, WireClient(broker.address) as client:
+    with (
+        BrokerProcess(tmp_path, **BROKER_SETTINGS, group_max_groups=10) as broker,
+        WireClient(broker.address) as client,
+    ):
         topic_id = fill(client, "t", 1)
         commit(client, "g", topic_id, (0, 1))
         commits = [m.OffsetCommitRequest(f"c{n}", [m.OffsetCommitPartition(topic_id, "", 0, 1)]) for n in range(30)]

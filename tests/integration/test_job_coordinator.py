@@ -15,14 +15,8 @@ from waiting import wait_until
 from warmlog_protocol.messages import AbortTransactionRequest, DeleteTopicsRequest, JobMember
 from wire_client import WireClient
 
-SETTINGS = {"transaction_coordinator_partitions": 2, "group_coordinator_partitions": 2}
+BROKER_SETTINGS = {"transaction_coordinator_partitions": 2, "group_coordinator_partitions": 2}
 Join = Callable[..., JobMemberClient]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", **SETTINGS) as process:
-        yield process
 
 
 @pytest.fixture
@@ -212,7 +206,7 @@ def test_an_operator_aborts_a_job(client: WireClient, join: Join, job: str, topi
 @pytest.mark.parametrize("kill", [True, False])
 def test_a_restart_keeps_members_and_decisions(tmp_path_factory: pytest.TempPathFactory, job: str, kill: bool) -> None:
     data_dir = tmp_path_factory.mktemp("restarted") / "data"
-    with BrokerProcess(data_dir, **SETTINGS) as broker:
+    with BrokerProcess(data_dir, **BROKER_SETTINGS) as broker:
         with WireClient(broker.address) as client, JobMemberClient(broker.address, job, 0) as member:
             client.create_topic("t")
             member.join()
@@ -220,7 +214,7 @@ def test_a_restart_keeps_members_and_decisions(tmp_path_factory: pytest.TempPath
             winner = member.member
         if kill:
             broker.kill()
-    with BrokerProcess(data_dir, **SETTINGS) as broker:
+    with BrokerProcess(data_dir, **BROKER_SETTINGS) as broker:
         with WireClient(broker.address) as client, JobMemberClient(broker.address, job, 0) as driver:
             wait_until_loaded(client)
             assert committed(client, "t") == []
@@ -228,7 +222,7 @@ def test_a_restart_keeps_members_and_decisions(tmp_path_factory: pytest.TempPath
             assert committed(client, "t") == [b"a"]
         broker.kill()
     with (
-        BrokerProcess(data_dir, **SETTINGS) as broker,
+        BrokerProcess(data_dir, **BROKER_SETTINGS) as broker,
         WireClient(broker.address) as client,
         JobMemberClient(broker.address, job, 0) as driver,
     ):

@@ -13,13 +13,7 @@ from waiting import wait_until
 from warmlog_protocol import messages as m
 from wire_client import WireClient, batch_of
 
-SETTINGS = {"transaction_coordinator_partitions": 2, "group_coordinator_partitions": 2}
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", **SETTINGS) as process:
-        yield process
+BROKER_SETTINGS = {"transaction_coordinator_partitions": 2, "group_coordinator_partitions": 2}
 
 
 @pytest.fixture
@@ -91,7 +85,7 @@ def test_a_transaction_over_its_timeout_is_aborted_and_its_producer_may_go_on(
 def test_an_open_transaction_is_aborted_by_its_timeout_after_a_kill(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("killed") / "data"
     with (
-        BrokerProcess(directory, **SETTINGS) as broker,
+        BrokerProcess(directory, **BROKER_SETTINGS) as broker,
         WireClient(broker.address) as client,
         TransactionalClient(broker.address, "gone", timeout_ms=1000) as producer,
     ):
@@ -99,7 +93,7 @@ def test_an_open_transaction_is_aborted_by_its_timeout_after_a_kill(tmp_path_fac
         producer.initialise().send("t", b"hanging")
         client.produce("t", batch_of([b"behind"]))
         broker.kill()
-    with BrokerProcess(directory, **SETTINGS) as broker, WireClient(broker.address) as client:
+    with BrokerProcess(directory, **BROKER_SETTINGS) as broker, WireClient(broker.address) as client:
         wait_until(lambda: committed(client, "t") == [b"behind"])
 
 
@@ -163,7 +157,7 @@ def test_bad_requests_are_refused_and_write_nothing(
 
 def test_a_transaction_survives_a_kill_of_the_broker(tmp_path_factory: pytest.TempPathFactory) -> None:
     directory = tmp_path_factory.mktemp("killed") / "data"
-    with BrokerProcess(directory, **SETTINGS) as broker:
+    with BrokerProcess(directory, **BROKER_SETTINGS) as broker:
         with WireClient(broker.address) as client:
             client.create_topic("t", partitions=2)
         with TransactionalClient(broker.address, "keeps") as producer:
@@ -171,7 +165,7 @@ def test_a_transaction_survives_a_kill_of_the_broker(tmp_path_factory: pytest.Te
             producer.send("t", b"b", partition=1)
             identity = producer.producer
         broker.kill()
-    with BrokerProcess(directory, **SETTINGS) as broker, WireClient(broker.address) as client:
+    with BrokerProcess(directory, **BROKER_SETTINGS) as broker, WireClient(broker.address) as client:
         assert committed(client, "t") == []
         wait_until_loaded(client)
         assert listed(client, "keeps").state == "ongoing"
@@ -188,7 +182,7 @@ def test_a_transaction_survives_a_kill_of_the_broker(tmp_path_factory: pytest.Te
 def test_a_transaction_after_another_survives_a_kill(tmp_path_factory: pytest.TempPathFactory, commits: bool) -> None:
     directory = tmp_path_factory.mktemp("killed") / "data"
     with (
-        BrokerProcess(directory, **SETTINGS) as broker,
+        BrokerProcess(directory, **BROKER_SETTINGS) as broker,
         WireClient(broker.address) as client,
         TransactionalClient(broker.address, "goes-on") as producer,
     ):
@@ -199,7 +193,7 @@ def test_a_transaction_after_another_survives_a_kill(tmp_path_factory: pytest.Te
         producer.send("t", b"c")
         identity = producer.producer
         broker.kill()
-    with BrokerProcess(directory, **SETTINGS) as broker, WireClient(broker.address) as client:
+    with BrokerProcess(directory, **BROKER_SETTINGS) as broker, WireClient(broker.address) as client:
         wait_until_loaded(client)
         wait_until(lambda: listed(client, "goes-on").state == "ongoing")
         assert [each.partition for each in listed(client, "goes-on").partitions] == [0]

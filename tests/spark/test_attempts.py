@@ -20,16 +20,8 @@ from broker_process import BrokerProcess
 from spark.reading import committed, read_back
 from spark.topics import Topics
 from waiting import wait_until
+from warmlog import errors
 from warmlog.arrow_write.job import Job
-from warmlog.errors import (
-    ApiError,
-    DeliveryTimeout,
-    InconsistentTopicId,
-    InvalidTxnState,
-    ProducerFenced,
-    StaleJobVersion,
-    TransactionAbortable,
-)
 from warmlog.ranges.discover import Discovery
 from warmlog.spark.options.write_options import WriteOptions
 from warmlog.spark.write.jobs import AttemptWritten
@@ -142,7 +134,7 @@ def test_a_speculative_twin_that_goes_on_after_the_decision_writes_nothing_that_
         write.commit(write.run(iter([rows(b"a", b"b", partition=0)])))
         yield rows(b"late" * 500, b"late" * 500, partition=partition)
 
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(errors.ApiError) as caught:
         write.run(twin())
     assert "epoch" in str(caught.value)
     assert committed(broker, topic) == Counter([b"a", b"b"])
@@ -166,7 +158,7 @@ def test_after_a_driver_that_died_before_its_commit_the_same_version_is_written_
     broker: BrokerProcess, topic: str, write: Write
 ) -> None:
     write.attempt(b"a"), write.attempt(b"b")
-    with pytest.raises(InvalidTxnState, match="version 5 is undecided, so version 6 cannot begin"):
+    with pytest.raises(errors.InvalidTxnState, match="version 5 is undecided, so version 6 cannot begin"):
         write.next().attempt(b"c")
     write.commit(write.attempt(b"a"), write.attempt(b"b"))
     write.next().commit(write.next().attempt(b"c"))
@@ -202,7 +194,7 @@ def test_an_aborted_write_can_be_run_again_under_its_version(broker: BrokerProce
     messages = [write.attempt(b"a"), None, write.attempt(b"b")]
     write.abort(*messages)
     assert_nothing_is_open(broker, topic)
-    with pytest.raises(TransactionAbortable, match="is no member any more"):
+    with pytest.raises(errors.TransactionAbortable, match="is no member any more"):
         write.commit(*messages)
     write.commit(write.attempt(b"a"), write.attempt(b"b"), write.attempt(b"c"))
     assert committed(broker, topic) == Counter([b"a", b"b", b"c"])
@@ -232,9 +224,9 @@ def test_a_zombie_that_joins_late_writes_nothing(broker: BrokerProcess, topic: s
     write.commit(write.attempt(b"a"))
     write.next().commit(write.next().attempt(b"b"))
     assert write.next().attempt(b"b") == AttemptWritten(1, -1, -1, write.next().job)
-    with pytest.raises(StaleJobVersion, match="has committed version 6, and is asked for version 5"):
+    with pytest.raises(errors.StaleJobVersion, match="has committed version 6, and is asked for version 5"):
         write.attempt(b"a")
-    with pytest.raises(StaleJobVersion):
+    with pytest.raises(errors.StaleJobVersion):
         write.commit(write.of_version(5).run(iter([])))
     assert len(read_back(broker, topic)) == 2
 
@@ -245,7 +237,7 @@ def test_a_write_that_no_task_keeps_open_is_aborted_and_can_be_run_again(
     write = Write(broker, topic, job._replace(timeout_ms=1_000))
     message = write.attempt(b"a")
     assert_nothing_is_open(broker, topic)
-    with pytest.raises(TransactionAbortable):
+    with pytest.raises(errors.TransactionAbortable):
         write.commit(message)
     write.commit(write.attempt(b"a"))
     assert committed(broker, topic) == Counter([b"a"])
@@ -291,7 +283,7 @@ def test_a_member_that_was_aborted_while_it_wrote_fails_its_task(broker: BrokerP
         write.commit()
         write.commit(write.attempt(b"b"))
 
-    with pytest.raises(ProducerFenced):
+    with pytest.raises(errors.ProducerFenced):
         Write(broker, topic, job, batch_bytes=1_000_000).run(aborted())
     assert committed(broker, topic) == Counter([b"b"])
 
@@ -306,7 +298,7 @@ def test_a_topic_that_is_recreated_while_an_attempt_writes_gets_nothing_of_it(
         topics.create(topic, partitions=2)
         yield rows(*[b"new" * 500] * 3, partition=0)
 
-    with pytest.raises(InconsistentTopicId, match="was deleted and recreated while a task wrote it"):
+    with pytest.raises(errors.InconsistentTopicId, match="was deleted and recreated while a task wrote it"):
         write.run(recreating())
     write.commit(write.attempt(b"a"))
     assert committed(broker, topic) == Counter([b"a"])
@@ -360,7 +352,7 @@ def test_a_commit_that_no_broker_hears_says_that_the_outcome_is_unknown_and_the_
     message = Write(own, "t", job).attempt(b"a")
     write = Write(own, "t", job, delivery_timeout_ms=300)
     own.kill()
-    with pytest.raises(DeliveryTimeout, match=r"may have been committed: .*Run it again with the same txnAppId"):
+    with pytest.raises(errors.DeliveryTimeout, match=r"may have been committed: .*Run it again with the same txnAppId"):
         write.commit(message)
     with caplog.at_level(logging.WARNING):
         write.abort(message)

@@ -1,22 +1,12 @@
 """Topics filled with sealed batches over a plain connection, so that tests know each record that Spark must show."""
 
 from random import Random
-from types import TracebackType
 from typing import NamedTuple, Self
 
+from warmlog_protocol import messages as m
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import error_from_code
-from warmlog_protocol.messages import (
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    NewTopic,
-)
 from wire_client import WireClient
 
 
@@ -67,33 +57,31 @@ class Topics:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._client.close()
 
     def create(self, name: str, partitions: int = 1, **configs: str) -> str:
         """Create a topic that keeps everything, however old; settings have underscores for dots. Returns the name."""
         settings = {"retention_ms": "-1", **configs}
-        new = NewTopic(name, partitions, configs={key.replace("_", "."): value for key, value in settings.items()})
-        response = self._client.call(CreateTopicsRequest([new]))
-        assert isinstance(response, CreateTopicsResponse)
+        new = m.NewTopic(name, partitions, configs={key.replace("_", "."): value for key, value in settings.items()})
+        response = self._client.call(m.CreateTopicsRequest([new]))
+        assert isinstance(response, m.CreateTopicsResponse)
         (created,) = response.topics
         if created.error_code:
             raise error_from_code(created.error_code, created.error_message)
         return name
 
     def delete(self, name: str) -> None:
-        response = self._client.call(DeleteTopicsRequest([name]))
-        assert isinstance(response, DeleteTopicsResponse)
+        response = self._client.call(m.DeleteTopicsRequest([name]))
+        assert isinstance(response, m.DeleteTopicsResponse)
         (deleted,) = response.topics
         if deleted.error_code:
             raise error_from_code(deleted.error_code, deleted.error_message)
 
     def delete_records(self, topic: str, partition: int, offset: int) -> None:
         """Give up the records below `offset`."""
-        response = self._client.call(DeleteRecordsRequest([DeleteRecordsPartition(topic, partition, offset)]))
-        assert isinstance(response, DeleteRecordsResponse)
+        response = self._client.call(m.DeleteRecordsRequest([m.DeleteRecordsPartition(topic, partition, offset)]))
+        assert isinstance(response, m.DeleteRecordsResponse)
         (deleted,) = response.partitions
         if deleted.error_code:
             raise error_from_code(deleted.error_code, deleted.error_message)

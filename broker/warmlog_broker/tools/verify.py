@@ -8,11 +8,7 @@ from uuid import UUID
 from warmlog_broker.coordinator.readers import record_check
 from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, read_state
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.directory.data_dir import (
-    FORMAT_NAME,
-    KAFKA_PROPERTIES_NAME,
-    RECOVERY_POINTS_NAME,
-)
+from warmlog_broker.storage.directory.data_dir import FORMAT_NAME, KAFKA_PROPERTIES_NAME, RECOVERY_POINTS_NAME
 from warmlog_broker.storage.directory.dir_lock import exclusive_lock
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_files import METADATA_NAME

@@ -345,16 +345,19 @@ class Transaction:
 
     async def _end(self, error: BaseException | None) -> None:
         """Commit after all that threads have sent in the block, or abort without sending it."""
-        if error is None:
-            try:
-                await self._queue.empty()
-            except BaseException as failure:
-                await self._abort(failure)
-                raise
-            async with self._queue.emptying:
-                await self._inner.__aexit__(None, None, None)
-        else:
+        if error is not None:
             await self._abort(error)
+            return
+        try:
+            await self._queue.empty()
+            await self._queue.emptying.acquire()
+        except BaseException as failure:
+            await self._abort(failure)
+            raise
+        try:
+            await self._inner.__aexit__(None, None, None)
+        finally:
+            self._queue.emptying.release()
 
     async def _abort(self, error: BaseException) -> None:
         self._queue.discard(TransactionAborted("the transaction was aborted"))

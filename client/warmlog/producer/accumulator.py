@@ -34,6 +34,8 @@ from warmlog.producer.record_input import (
 )
 
 GRANT_BYTES = 16 * 1024
+NOTED = 10
+"""Of how many further failures an error has the texts: each record that is refused has an error of its own."""
 
 
 class DrainFlag:
@@ -389,13 +391,15 @@ class Accumulator:
                 queue.needs_reset = True
 
     def take_unseen_error(self) -> Exception | None:
-        """Return the first error that no caller has received, once; further ones are in notes on it."""
+        """Return the first error that no caller has received, once; some further ones are in notes on it."""
         unseen, self.failed = list(self.failed), {}
         if not unseen:
             return None
         error = unseen[0].error
         assert error is not None
-        for other in unseen[1:]:
-            if other.error is not error:
-                error.add_note(f"and {other.count} more: {other.error}")
+        others = [other for other in unseen[1:] if other.error is not error]
+        for other in others[:NOTED]:
+            error.add_note(f"and {other.count} more: {other.error}")
+        if left := sum(other.count for other in others[NOTED:]):
+            error.add_note(f"and {left:,} more records failed")
         return error.with_traceback(None)

@@ -7,7 +7,6 @@ is sent again only once its answer has come.
 import select
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import NamedTuple, Self
 
 import msgspec
@@ -87,9 +86,7 @@ class Generator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for lane in self._lanes:
             lane.close()
 

@@ -7,7 +7,6 @@ import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import Self
 
 from forked import Forked
@@ -63,9 +62,7 @@ class Members:
             self.start("dynamic")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for process in self.running.values():
             process.kill()
         for process in self.running.values():

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import Self
 
 from broker_process import BrokerProcess, port_to_keep
@@ -129,9 +128,7 @@ class Target:
         await self.producers_proxy.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.proxy.stop()
         await self.producers_proxy.stop()
         await asyncio.to_thread(self._stack.close)

@@ -8,7 +8,6 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from broker_process import BrokerProcess
@@ -44,9 +43,7 @@ class PoweredDisk:
         self._mount()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._unmount()
 
     @property

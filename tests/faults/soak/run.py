@@ -10,20 +10,8 @@ from statistics import median
 from typing import Any
 
 from broker_process import BrokerProcess
-from faults.soak import topics
+from faults.soak import slopes, topics
 from faults.soak.sampling import ProcessSample, sample, sync_ms, used_mib
-from faults.soak.slopes import (
-    DESCRIPTORS,
-    MAPS,
-    MEMORY,
-    THREADS,
-    Verdict,
-    at_least,
-    at_most,
-    drift,
-    drift_at_equal_speed,
-    growth,
-)
 from faults.soak.speed import Speedometer
 from faults.soak.worker import Report, Worker
 
@@ -83,44 +71,46 @@ class Soak:
         return self.samples[int(len(self.samples) * WARM_UP_SHARE) :]
 
     @property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[slopes.Verdict]:
         """Every bar, in the order of the report."""
         judged = self.judged
         times_s = [each.at_s for each in judged]
-        found: list[Verdict] = []
+        found: list[slopes.Verdict] = []
         for name in ("broker", *WORKERS):
             looks = [each.processes[name] for each in judged]
             found += [
-                growth(f"{name} memory (RSS)", times_s, [look.rss_mib for look in looks], MEMORY),
-                growth(f"{name} memory (PSS)", times_s, [look.pss_mib for look in looks], MEMORY),
-                growth(f"{name} descriptors", times_s, [look.descriptors for look in looks], DESCRIPTORS),
-                growth(
+                slopes.growth(f"{name} memory (RSS)", times_s, [look.rss_mib for look in looks], slopes.MEMORY),
+                slopes.growth(f"{name} memory (PSS)", times_s, [look.pss_mib for look in looks], slopes.MEMORY),
+                slopes.growth(f"{name} descriptors", times_s, [look.descriptors for look in looks], slopes.DESCRIPTORS),
+                slopes.growth(
                     f"{name} descriptors but those of segment files",
                     times_s,
                     [look.other_descriptors for look in looks],
-                    DESCRIPTORS,
+                    slopes.DESCRIPTORS,
                 ),
-                growth(f"{name} maps", times_s, [look.maps for look in looks], MAPS),
-                growth(f"{name} threads", times_s, [look.threads for look in looks], THREADS),
+                slopes.growth(f"{name} maps", times_s, [look.maps for look in looks], slopes.MAPS),
+                slopes.growth(f"{name} threads", times_s, [look.threads for look in looks], slopes.THREADS),
             ]
         lags_s = [each.lag_records / self.rate for each in judged]
         return [
             *found,
-            at_least("load that was held", self.held, HELD_SHARE),
+            slopes.at_least("load that was held", self.held, HELD_SHARE),
             *self._p99_drifts,
-            at_most("consumer lag, median", median(lags_s) if lags_s else 0.0, MAX_LAG_S, "s of records"),
-            at_most("disk", max((each.disk_mib for each in self.samples), default=0.0), topics.DISK_LIMIT_MIB, "MiB"),
-            at_most("records not acknowledged", self.missing, 0, "records"),
-            at_most("errors of clients", len(self.errors), 0, "errors"),
+            slopes.at_most("consumer lag, median", median(lags_s) if lags_s else 0.0, MAX_LAG_S, "s of records"),
+            slopes.at_most(
+                "disk", max((each.disk_mib for each in self.samples), default=0.0), topics.DISK_LIMIT_MIB, "MiB"
+            ),
+            slopes.at_most("records not acknowledged", self.missing, 0, "records"),
+            slopes.at_most("errors of clients", len(self.errors), 0, "errors"),
         ]
 
     @property
-    def _p99_drifts(self) -> list[Verdict]:
+    def _p99_drifts(self) -> list[slopes.Verdict]:
         looks = [(each.at_s, each.p99_ms, each.speed) for each in self.judged if each.p99_ms]
         times_s, p99s_ms, speeds = ([look[field] for look in looks] for field in range(3))
         return [
-            drift("p99 of produce", p99s_ms, unit="ms", allowed=ALLOWED_DRIFT),
-            drift_at_equal_speed(
+            slopes.drift("p99 of produce", p99s_ms, unit="ms", allowed=ALLOWED_DRIFT),
+            slopes.drift_at_equal_speed(
                 "p99 of produce, at equal speed of the machine", times_s, p99s_ms, speeds, allowed=ALLOWED_DRIFT
             ),
         ]

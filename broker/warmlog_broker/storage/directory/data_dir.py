@@ -144,7 +144,11 @@ class DataDirectory:
         with _as_directory_error(path):
             if not must_exist:
                 make_directories(path)
-            _refuse_kafka(path)
+            if (path / KAFKA_PROPERTIES_NAME).exists() and not (path / FORMAT_NAME).exists():
+                raise ForeignDirectory(  # checkpoints of the same names would be overwritten
+                    f"{path} holds {KAFKA_PROPERTIES_NAME}: it is a data directory of Kafka. Use a new directory, and "
+                    f"take its topics over with `warmlog log adopt {path} --data-dir DIR`. Nothing was changed"
+                )
             directory = cls(path, lock_for_broker(path))
             try:
                 directory._format = read_format(path)
@@ -350,12 +354,3 @@ def _as_directory_error(path: Path) -> Iterator[None]:
             f"data directory {path} cannot be used: {error.strerror or error} ({error.filename}). It must be a "
             f"directory that the user running the broker (uid {os.geteuid()}) may write to"
         ) from error
-
-
-def _refuse_kafka(path: Path) -> None:
-    """ForeignDirectory for a data directory of Kafka: its checkpoints have the same names and would be overwritten."""
-    if (path / KAFKA_PROPERTIES_NAME).exists() and not (path / FORMAT_NAME).exists():
-        raise ForeignDirectory(
-            f"{path} holds {KAFKA_PROPERTIES_NAME}: it is a data directory of Kafka. Use a new directory, and take its "
-            f"topics over with `warmlog log adopt {path} --data-dir DIR`. Nothing was changed"
-        )

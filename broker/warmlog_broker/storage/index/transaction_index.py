@@ -183,7 +183,10 @@ class TransactionIndex(ManagedFile):
         except OSError:
             self._has_torn_tail = True
             with suppress(OSError):
-                self._cut_torn_tail(file)
+                if self._entries:
+                    self._cut(file)
+                else:
+                    self._remove()
             raise
         self._entries += 1
         self._last = aborted
@@ -302,13 +305,6 @@ class TransactionIndex(ManagedFile):
     def _cut(self, file: OpenFile) -> None:
         os.ftruncate(file.fd, self.size_bytes)
         self._has_torn_tail = False
-
-    def _cut_torn_tail(self, file: OpenFile) -> None:
-        """Cut after a failed write, or remove a file that has no entry."""
-        if self._entries:
-            self._cut(file)
-        else:
-            self._remove()
 
     def _remove(self) -> None:
         self._check_writable()

@@ -31,11 +31,7 @@ from warmlog_broker.storage.index.transaction_index import AbortedTxn, Transacti
 from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
 from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords, FileSlice
-from warmlog_broker.storage.segment.segment_files import (
-    KINDS,
-    run_deletions,
-    segment_file_name,
-)
+from warmlog_broker.storage.segment.segment_files import KINDS, run_deletions, segment_file_name
 from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, IndexState, SegmentConfig, SegmentIndexes
 from warmlog_broker.storage.segment.segment_lookup import SegmentLookup, TimeSearch
 from warmlog_protocol.batch.header import NO_TIMESTAMP

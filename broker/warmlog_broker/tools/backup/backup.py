@@ -37,12 +37,7 @@ from warmlog_broker.storage.directory.dir_lock import exclusive_lock
 from warmlog_broker.storage.directory.offset_checkpoint import pack_offsets, read_offsets
 from warmlog_broker.storage.directory.properties import read_format
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.io.durable_files import (
-    make_directories,
-    naming_full_disk,
-    replace_file,
-    sync_directory,
-)
+from warmlog_broker.storage.io.durable_files import make_directories, naming_full_disk, replace_file, sync_directory
 from warmlog_broker.tools.backup.manifest import (
     MANIFEST_NAME,
     NAME,

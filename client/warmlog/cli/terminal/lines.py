@@ -19,13 +19,21 @@ class LineSplitter:
 
     def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._max_line_bytes = max_line_bytes
-        self._pending = b""
+        self._pending: list[bytes] = []
+        """The pieces of the incomplete line: they are joined once, or a long line would be copied for each piece."""
+        self._pending_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the lines that `chunk` completes. Raises LineTooLong if an incomplete line is too long."""
-        lines = (self._pending + chunk).split(b"\n")
-        self._pending = lines.pop()
-        if len(self._pending) > self._max_line_bytes:
+        lines = chunk.split(b"\n")
+        if len(lines) > 1:
+            lines[0] = b"".join((*self._pending, lines[0]))
+            self._pending, self._pending_bytes = [], 0
+        rest = lines.pop()
+        if rest:
+            self._pending.append(rest)
+            self._pending_bytes += len(rest)
+        if self._pending_bytes > self._max_line_bytes:
             raise LineTooLong(
                 f"a line has more than {self._max_line_bytes} bytes: each line is one record, is this a text file?"
             )
@@ -33,8 +41,8 @@ class LineSplitter:
 
     def finish(self) -> list[bytes]:
         """Return the last line, if it had no newline."""
-        lines = [self._pending] if self._pending else []
-        self._pending = b""
+        lines = [b"".join(self._pending)] if self._pending else []
+        self._pending, self._pending_bytes = [], 0
         return lines
 
 

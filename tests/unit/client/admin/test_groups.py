@@ -8,19 +8,9 @@ from uuid import UUID
 
 import pytest
 
+import warmlog
 from fake_broker import FakeBroker, topic_id
 from fake_groups import COMMITTED_AT_MS, FakeGroups, member
-from warmlog import (
-    Admin,
-    CoordinatorLoadInProgress,
-    GroupIdNotFound,
-    GroupListing,
-    GroupSubscribedToTopic,
-    NonEmptyGroup,
-    StorageError,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-)
 from warmlog.points import Point, PointKind
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import ErrorCode
@@ -52,17 +42,20 @@ async def cluster(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
 
 
 @pytest.fixture
-async def admin(cluster: Cluster) -> AsyncIterator[Admin]:
-    async with Admin(cluster.broker.address, request_timeout_ms=1000, retry_backoff_ms=5) as admin:
+async def admin(cluster: Cluster) -> AsyncIterator[warmlog.Admin]:
+    async with warmlog.Admin(cluster.broker.address, request_timeout_ms=1000, retry_backoff_ms=5) as admin:
         yield admin
 
 
-async def test_groups_are_listed_and_described_with_their_members(cluster: Cluster, admin: Admin) -> None:
+async def test_groups_are_listed_and_described_with_their_members(cluster: Cluster, admin: warmlog.Admin) -> None:
     assert await admin.list_groups() == []
     cluster.groups.commit("nightly", "orders", 0, 5)
     parts = TopicPartitions(topic_id("orders"), "orders", [2, 0])
     cluster.groups.members[GROUP] = [member("m-1", parts, instance_id="worker-1")]
-    assert await admin.list_groups() == [GroupListing(GROUP, "stable", 1), GroupListing("nightly", "empty", 0)]
+    assert await admin.list_groups() == [
+        warmlog.GroupListing(GROUP, "stable", 1),
+        warmlog.GroupListing("nightly", "empty", 0),
+    ]
     described = await admin.describe_group(GROUP)
     assert (described.name, described.state, described.group_epoch, described.assignor) == (
         GROUP,
@@ -73,20 +66,22 @@ async def test_groups_are_listed_and_described_with_their_members(cluster: Clust
     (only,) = described.members
     assert (only.member_id, only.instance_id, only.host, only.member_epoch) == ("m-1", "worker-1", "10.0.0.7", 3)
     assert (only.assigned, only.session_timeout_ms) == ([("orders", 0), ("orders", 2)], 45_000)
-    with pytest.raises(GroupIdNotFound, match="there is no group 'none'"):
+    with pytest.raises(warmlog.GroupIdNotFound, match="there is no group 'none'"):
         await admin.describe_group("none")
 
 
-async def test_a_coordinator_that_is_loading_is_asked_again_until_the_timeout(cluster: Cluster, admin: Admin) -> None:
+async def test_a_coordinator_that_is_loading_is_asked_again_until_the_timeout(
+    cluster: Cluster, admin: warmlog.Admin
+) -> None:
     cluster.groups.commit(GROUP, "orders", 0, 5)
     cluster.groups.loading = 3
     assert (await admin.describe_group(GROUP)).state == "empty"
     cluster.groups.loading = 10**6
-    with pytest.raises(CoordinatorLoadInProgress, match="it is loading"):
+    with pytest.raises(warmlog.CoordinatorLoadInProgress, match="it is loading"):
         await admin.describe_group(GROUP)
 
 
-async def test_offsets_of_a_topic_that_was_recreated_are_left_out(cluster: Cluster, admin: Admin) -> None:
+async def test_offsets_of_a_topic_that_was_recreated_are_left_out(cluster: Cluster, admin: warmlog.Admin) -> None:
     cluster.groups.commit(GROUP, "orders", 1, 7)
     cluster.groups.commit(GROUP, "orders", 0, 900, topic_id=b"an earlier topic")
     cluster.groups.commit(GROUP, "deleted", 0, 3)
@@ -96,7 +91,9 @@ async def test_offsets_of_a_topic_that_was_recreated_are_left_out(cluster: Clust
     assert await admin.committed_offsets("none") == {}
 
 
-async def test_lag_is_the_unread_records_and_the_age_of_the_first_of_them(cluster: Cluster, admin: Admin) -> None:
+async def test_lag_is_the_unread_records_and_the_age_of_the_first_of_them(
+    cluster: Cluster, admin: warmlog.Admin
+) -> None:
     cluster.groups.commit(GROUP, "orders", 0, 43)
     cluster.groups.commit(GROUP, "orders", 1, 10)
     cluster.groups.commit(GROUP, "orders", 2, 0)
@@ -112,14 +109,16 @@ async def test_lag_is_the_unread_records_and_the_age_of_the_first_of_them(cluste
     assert (other.records, other.seconds) == (10, 10.0)
 
 
-async def test_records_that_retention_deleted_are_not_left_to_read(cluster: Cluster, admin: Admin) -> None:
+async def test_records_that_retention_deleted_are_not_left_to_read(cluster: Cluster, admin: warmlog.Admin) -> None:
     cluster.groups.commit(GROUP, "orders", 0, 10)
     cluster.broker.topics["orders"][0].log_start_offset = 60
     lag = (await admin.group_lags([GROUP]))[GROUP]["orders", 0]
     assert (lag.committed, lag.log_start_offset, lag.records, lag.seconds) == (10, 60, 40, 40.0)
 
 
-async def test_a_gap_in_the_log_is_passed_over_for_the_time_of_the_next_record(cluster: Cluster, admin: Admin) -> None:
+async def test_a_gap_in_the_log_is_passed_over_for_the_time_of_the_next_record(
+    cluster: Cluster, admin: warmlog.Admin
+) -> None:
     """Compaction removed the last records of a batch: the batch that is fetched has none at or after the offset."""
     log = cluster.broker.topics["flights"][0]
     for first, deltas in ((0, [0, 1]), (10, [0])):
@@ -132,14 +131,14 @@ async def test_a_gap_in_the_log_is_passed_over_for_the_time_of_the_next_record(c
     assert (lag.records, lag.seconds) == (9, 90.0)
 
 
-async def test_figures_that_cannot_be_known_are_none_and_say_why(cluster: Cluster, admin: Admin) -> None:
+async def test_figures_that_cannot_be_known_are_none_and_say_why(cluster: Cluster, admin: warmlog.Admin) -> None:
     cluster.groups.commit(GROUP, "orders", 0, 43)
-    cluster.broker.fetch_error = lambda _: StorageError("the disk has failed")
+    cluster.broker.fetch_error = lambda _: warmlog.StorageError("the disk has failed")
     lag = (await admin.group_lags([GROUP]))[GROUP]["orders", 0]
     assert (lag.records, lag.seconds, lag.error) == (57, None, None), "a record without a readable time has no age"
 
 
-async def test_without_its_age_lag_is_counted_and_nothing_is_fetched(cluster: Cluster, admin: Admin) -> None:
+async def test_without_its_age_lag_is_counted_and_nothing_is_fetched(cluster: Cluster, admin: warmlog.Admin) -> None:
     fetched: list[Any] = []
     cluster.broker.fetch_error = fetched.append
     cluster.groups.commit(GROUP, "orders", 0, 43)
@@ -152,7 +151,7 @@ async def test_without_its_age_lag_is_counted_and_nothing_is_fetched(cluster: Cl
     assert fetched == []
 
 
-async def test_a_partition_is_asked_about_once_for_all_groups(cluster: Cluster, admin: Admin) -> None:
+async def test_a_partition_is_asked_about_once_for_all_groups(cluster: Cluster, admin: warmlog.Admin) -> None:
     asked: list[Any] = []
 
     def note(message: Any) -> None:
@@ -185,7 +184,7 @@ async def test_a_partition_is_asked_about_once_for_all_groups(cluster: Cluster, 
     ids=str,
 )
 async def test_a_reset_goes_to_points_and_shifts_within_the_log(
-    cluster: Cluster, admin: Admin, where: Any, offsets: tuple[int | None, ...]
+    cluster: Cluster, admin: warmlog.Admin, where: Any, offsets: tuple[int | None, ...]
 ) -> None:
     cluster.groups.commit(GROUP, "orders", 0, 50)
     cluster.groups.commit(GROUP, "orders", 1, 9)
@@ -199,7 +198,7 @@ async def test_a_reset_goes_to_points_and_shifts_within_the_log(
     assert {each.topic_id for each in request.partitions} == {topic_id("orders")}
 
 
-async def test_a_reset_says_what_is_skipped_and_what_repeated(cluster: Cluster, admin: Admin) -> None:
+async def test_a_reset_says_what_is_skipped_and_what_repeated(cluster: Cluster, admin: warmlog.Admin) -> None:
     cluster.groups.commit(GROUP, "orders", 0, 50)
     cluster.broker.topics["orders"][0].log_start_offset = 20
     for where, skipped, repeated in (("latest", 50, 0), ("earliest", 0, 30), ("+0", 0, 0)):
@@ -210,8 +209,8 @@ async def test_a_reset_says_what_is_skipped_and_what_repeated(cluster: Cluster, 
     assert (reset.skipped, reset.repeated) == (10, 0), "what is gone from the log could not be read anyway"
 
 
-async def test_a_reset_of_named_partitions_creates_a_group(cluster: Cluster, admin: Admin) -> None:
-    with pytest.raises(GroupIdNotFound, match="'new' has no committed offsets: name the partitions"):
+async def test_a_reset_of_named_partitions_creates_a_group(cluster: Cluster, admin: warmlog.Admin) -> None:
+    with pytest.raises(warmlog.GroupIdNotFound, match="'new' has no committed offsets: name the partitions"):
         await admin.reset_offsets("new", "earliest")
     resets = await admin.reset_offsets("new", "latest", [("orders", 0)], dry_run=False)
     assert [(each.committed, each.offset, each.skipped, each.repeated) for each in resets.values()] == [
@@ -219,56 +218,58 @@ async def test_a_reset_of_named_partitions_creates_a_group(cluster: Cluster, adm
     ]
     assert cluster.groups.committed("new") == {("orders", 0): 100}
     for partition, text in ((("orders", 3), "has partitions 0 to 2, not 3"), (("none", 0), "'none' does not exist")):
-        with pytest.raises(UnknownTopicOrPartition, match=text):
+        with pytest.raises(warmlog.UnknownTopicOrPartition, match=text):
             await admin.reset_offsets("new", "latest", [partition])
 
 
-async def test_a_group_with_members_is_neither_reset_nor_deleted_but_named(cluster: Cluster, admin: Admin) -> None:
+async def test_a_group_with_members_is_neither_reset_nor_deleted_but_named(
+    cluster: Cluster, admin: warmlog.Admin
+) -> None:
     cluster.groups.commit(GROUP, "orders", 0, 50)
     cluster.groups.members[GROUP] = [member("m-1", instance_id="worker-1"), *(member(f"m-{n}") for n in range(2, 8))]
     named = (
         r"group 'etl' has 7 members: worker-1 \(app at 10.0.0.7\), m-2 \(app at 10.0.0.7\), .*, and 2 more; stop them"
     )
     for call in (admin.reset_offsets(GROUP, "latest"), admin.delete_groups([GROUP])):
-        with pytest.raises(NonEmptyGroup, match=named):
+        with pytest.raises(warmlog.NonEmptyGroup, match=named):
             await call
     cluster.groups.members[GROUP] = []
     cluster.groups.joins_before_commit = member("late")
-    with pytest.raises(NonEmptyGroup, match="has 1 member: late "):
+    with pytest.raises(warmlog.NonEmptyGroup, match="has 1 member: late "):
         await admin.reset_offsets(GROUP, "latest", dry_run=False)
     assert cluster.groups.committed(GROUP) == {("orders", 0): 50}
 
 
-async def test_a_partition_that_cannot_be_committed_is_an_error(cluster: Cluster, admin: Admin) -> None:
+async def test_a_partition_that_cannot_be_committed_is_an_error(cluster: Cluster, admin: warmlog.Admin) -> None:
     cluster.groups.commit(GROUP, "orders", 0, 50)
     cluster.groups.refused["orders", 1] = ErrorCode.UNKNOWN_TOPIC_ID
-    with pytest.raises(UnknownTopicId):
+    with pytest.raises(warmlog.UnknownTopicId):
         await admin.reset_offsets(GROUP, "latest", dry_run=False)
 
 
-async def test_groups_are_deleted_all_or_none(cluster: Cluster, admin: Admin) -> None:
+async def test_groups_are_deleted_all_or_none(cluster: Cluster, admin: warmlog.Admin) -> None:
     for name in ("a", "b"):
         cluster.groups.commit(name, "orders", 0, 50)
-    with pytest.raises(GroupIdNotFound):
+    with pytest.raises(warmlog.GroupIdNotFound):
         await admin.delete_groups(["a", "none"])
     assert {each.name for each in await admin.list_groups()} == {"a", "b"}
     await admin.delete_groups(["a", "b", "a"])
     assert await admin.list_groups() == []
 
 
-async def test_a_deletion_whose_first_response_was_lost_is_no_error(cluster: Cluster, admin: Admin) -> None:
+async def test_a_deletion_whose_first_response_was_lost_is_no_error(cluster: Cluster, admin: warmlog.Admin) -> None:
     cluster.groups.commit(GROUP, "orders", 0, 50)
     cluster.groups.forgets_deletion = True
     await admin.delete_groups([GROUP])
 
 
-async def test_committed_offsets_are_deleted_unless_a_member_subscribes(cluster: Cluster, admin: Admin) -> None:
+async def test_committed_offsets_are_deleted_unless_a_member_subscribes(cluster: Cluster, admin: warmlog.Admin) -> None:
     for partition in (0, 1):
         cluster.groups.commit(GROUP, "orders", partition, 5)
     await admin.delete_offsets(GROUP, ["orders-0", ("orders", 2)])
     assert cluster.groups.committed(GROUP) == {("orders", 1): 5}
     cluster.groups.refused["orders", 1] = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
-    with pytest.raises(GroupSubscribedToTopic):
+    with pytest.raises(warmlog.GroupSubscribedToTopic):
         await admin.delete_offsets(GROUP, ["orders-1"])
 
 
@@ -296,9 +297,9 @@ async def test_committed_offsets_are_deleted_unless_a_member_subscribes(cluster:
 )
 async def test_what_cannot_be_asked_is_refused_before_a_broker_is_asked(call: Any, kind: Any, text: str) -> None:
     with pytest.raises(kind, match=text):
-        await call(Admin("127.0.0.1:1"))
+        await call(warmlog.Admin("127.0.0.1:1"))
 
 
-async def test_a_mapping_and_partitions_that_differ_are_refused(admin: Admin) -> None:
+async def test_a_mapping_and_partitions_that_differ_are_refused(admin: warmlog.Admin) -> None:
     with pytest.raises(ValueError, match="where and partitions differ in orders-1: leave out partitions"):
         await admin.reset_offsets(GROUP, {"orders-0": 5}, ["orders-0", "orders-1"])

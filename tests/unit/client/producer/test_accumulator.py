@@ -210,6 +210,19 @@ def test_a_record_that_waited_for_a_partition_that_does_not_exist_is_refused_alo
     assert wrong._batch is not right._batch
 
 
+def test_an_error_tells_of_many_others_in_few_words() -> None:
+    accumulator, _, _ = make()
+    for number in range(1000):
+        accumulator.refuse(UnknownTopicOrPartition(f"error {number}"))
+    error = accumulator.take_unseen_error()
+    assert str(error) == "error 0"
+    assert error is not None
+    assert error.__notes__ == [
+        *(f"and 1 more: error {number}" for number in range(1, 11)),
+        "and 989 more records failed",
+    ]
+
+
 def test_batches_expire_in_the_order_of_their_first_record() -> None:
     accumulator, topic, clock = make(partitions=2)
     first = batch_of(add(accumulator, topic, partition=0))

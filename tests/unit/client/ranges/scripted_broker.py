@@ -7,7 +7,6 @@ return what is sent; None closes the connection. When the script is through, ans
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Self
 
 from broker_in_thread import in_thread
@@ -44,9 +43,7 @@ class ScriptedBroker(FakeBroker):
         self._running.enter_context(in_thread(self))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._running.close()
 
     def answer(self, wanted: m.FetchPartition) -> Answer:

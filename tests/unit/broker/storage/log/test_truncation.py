@@ -240,6 +240,15 @@ class TestCheckpoints:
         with pytest.raises(StorageError, match="expected version 0"):
             room.crash()
 
+    def test_a_flipped_bit_that_makes_a_blank_of_a_digit_gives_no_other_offset(self, quick_path: Path) -> None:
+        write_truncation(quick_path, Truncation(4710, 4000))
+        path = quick_path / TRUNCATION_NAME
+        content = path.read_bytes()
+        for position in (at for at, byte in enumerate(content) if byte == ord("0")):
+            path.write_bytes(content[:position] + b" " + content[position + 1 :])
+            with pytest.raises(StorageError, match="expected version 0"):
+                read_truncation(quick_path)
+
     def test_the_file_reads_as_it_was_written(self, quick_path: Path) -> None:
         assert read_truncation(quick_path) is None
         for truncation in (Truncation(5, 3), Truncation(5, 7, is_full=True, is_done=True)):

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,15 @@ def test_a_line_that_does_not_end_is_refused_before_it_fills_the_memory() -> Non
     splitter.feed(b"12345")
     with pytest.raises(LineTooLong, match="more than 10 bytes"):
         splitter.feed(b"678901")
+
+
+def test_a_long_line_is_not_copied_for_each_piece_of_it() -> None:
+    splitter = LineSplitter()
+    started_s = time.process_time()
+    for _ in range(512):
+        splitter.feed(bytes(64 * 1024))
+    assert len(splitter.feed(b"\n")[0]) == 32 * 1024 * 1024
+    assert time.process_time() - started_s < 1  # ten times that if it were
 
 
 async def _read_all(descriptor: int, max_round_bytes: int = 1 << 20) -> list[bytes]:

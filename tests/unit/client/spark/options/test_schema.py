@@ -4,18 +4,8 @@ import inspect
 from typing import Any
 
 import pytest
+from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from warmlog.arrow.reader import COLUMN_TYPES as ARROW_TYPES
 from warmlog.arrow.reader import arrow_schema
@@ -24,23 +14,25 @@ from warmlog.ranges.read_settings import KAFKA_COLUMNS, Projection
 from warmlog.spark.options.schema import COLUMN_TYPES, chosen_columns, default_projection, parse_columns
 from warmlog.spark.options.schema import schema_of as ddl_of
 
-SPARK_TYPES: dict[str, DataType] = {
-    "key": BinaryType(),
-    "value": BinaryType(),
-    "topic": StringType(),
-    "partition": IntegerType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
-    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+SPARK_TYPES: dict[str, t.DataType] = {
+    "key": t.BinaryType(),
+    "value": t.BinaryType(),
+    "topic": t.StringType(),
+    "partition": t.IntegerType(),
+    "offset": t.LongType(),
+    "timestamp": t.TimestampType(),
+    "timestampType": t.IntegerType(),
+    "headers": t.ArrayType(
+        t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())])
+    ),
 }
 
 
-def schema_of(*names: str) -> StructType:
-    return StructType([StructField(name, SPARK_TYPES[name]) for name in names])
+def schema_of(*names: str) -> t.StructType:
+    return t.StructType([t.StructField(name, SPARK_TYPES[name]) for name in names])
 
 
-def sparks_arrow_schema(schema: StructType) -> Any:
+def sparks_arrow_schema(schema: t.StructType) -> Any:
     """With times in UTC, which Spark 4.0 says of all of them."""
     takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
     return to_arrow_schema(schema, timezone="UTC") if takes_zone else to_arrow_schema(schema)
@@ -67,7 +59,7 @@ def test_any_choice_in_any_order_is_taken() -> None:
 
 
 def test_keys_and_values_may_be_strings() -> None:
-    schema = StructType([StructField("value", StringType()), StructField("key", BinaryType())])
+    schema = t.StructType([t.StructField("value", t.StringType()), t.StructField("key", t.BinaryType())])
     assert chosen_columns(schema) == Projection(("value", "key"), frozenset({"value"}))
     expected = sparks_arrow_schema(schema)
     assert arrow_schema(("value", "key"), {"value"}).equals(expected)
@@ -98,24 +90,32 @@ def test_columns_are_named_with_their_types_or_without() -> None:
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        (StructType([StructField("valeu", BinaryType())]), "format warmlog has no column valeu: did you mean value?"),
-        (StructType([StructField("Value", BinaryType())]), "no column Value: did you mean value?"),
-        (StructType([StructField("colour", BinaryType())]), "no column colour, only key, value, topic"),
-        (StructType([StructField("value", LongType())]), "column value is binary or string, the schema says bigint"),
-        (StructType([StructField("topic", BinaryType())]), "column topic is string, the schema says binary"),
-        (StructType([StructField("partition", LongType())]), "column partition is int, the schema says bigint"),
         (
-            StructType([StructField("key", BinaryType(), nullable=False)]),
+            t.StructType([t.StructField("valeu", t.BinaryType())]),
+            "format warmlog has no column valeu: did you mean value?",
+        ),
+        (t.StructType([t.StructField("Value", t.BinaryType())]), "no column Value: did you mean value?"),
+        (t.StructType([t.StructField("colour", t.BinaryType())]), "no column colour, only key, value, topic"),
+        (
+            t.StructType([t.StructField("value", t.LongType())]),
+            "column value is binary or string, the schema says bigint",
+        ),
+        (t.StructType([t.StructField("topic", t.BinaryType())]), "column topic is string, the schema says binary"),
+        (t.StructType([t.StructField("partition", t.LongType())]), "column partition is int, the schema says bigint"),
+        (
+            t.StructType([t.StructField("key", t.BinaryType(), nullable=False)]),
             "column key may be null: leave out NOT NULL",
         ),
         (
-            StructType([StructField("headers", ArrayType(StructType([StructField("key", StringType(), False)])))]),
+            t.StructType(
+                [t.StructField("headers", t.ArrayType(t.StructType([t.StructField("key", t.StringType(), False)])))]
+            ),
             "column headers.element.key may be null: leave out NOT NULL",
         ),
         (schema_of("key", "key"), "the schema names a column twice: key, key"),
-        (StructType([]), "the schema has no columns: choose some of key, value"),
+        (t.StructType([]), "the schema has no columns: choose some of key, value"),
     ],
 )
-def test_anything_else_is_refused(schema: StructType, message: str) -> None:
+def test_anything_else_is_refused(schema: t.StructType, message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         chosen_columns(schema)

@@ -10,22 +10,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as t
 
 from warmlog.spark.options.option_table import Use
 from warmlog.spark.options.options import take_options
@@ -157,14 +142,14 @@ def test_every_type_is_parsed_nested_ones_too() -> None:
 JSON = {"bootstrap.servers": "b:1", "subscribe": "t", "valueFormat": "json"}
 
 
-CITY = StructType([StructField("city", StringType(), False)])
+CITY = t.StructType([t.StructField("city", t.StringType(), False)])
 
 
-def schema_of(**columns: DataType) -> StructType:
-    return StructType([StructField(name, kind) for name, kind in columns.items()])
+def schema_of(**columns: t.DataType) -> t.StructType:
+    return t.StructType([t.StructField(name, kind) for name, kind in columns.items()])
 
 
-def values_of(schema: StructType, **options: str) -> TypedValues:
+def values_of(schema: t.StructType, **options: str) -> TypedValues:
     found = typed_values(take_options({**JSON, **options}, Use.BATCH), schema)
     assert found is not None
     return pickle.loads(pickle.dumps(found))
@@ -188,7 +173,9 @@ def read(values: TypedValues, records: list[bytes | None]) -> pa.RecordBatch:
 
 
 def test_fields_and_the_records_own_columns_come_in_the_order_of_the_schema() -> None:
-    schema = schema_of(_offset=LongType(), id=LongType(), _key=StringType(), name=StringType(), _corrupt=StringType())
+    schema = schema_of(
+        _offset=t.LongType(), id=t.LongType(), _key=t.StringType(), name=t.StringType(), _corrupt=t.StringType()
+    )
     values = values_of(schema)
     assert values.projection.names == ("value", "offset", "key")
     decoded = read(values, [b'{"id": 1, "name": "a"}', b"oops", None])
@@ -201,7 +188,7 @@ def test_fields_and_the_records_own_columns_come_in_the_order_of_the_schema() ->
 
 
 def test_times_without_a_zone_are_in_utc_and_those_with_one_become_it() -> None:
-    values = values_of(schema_of(at=TimestampType(), plain=TimestampNTZType()))
+    values = values_of(schema_of(at=t.TimestampType(), plain=t.TimestampNTZType()))
     decoded = read(values, [b'{"at": "%s", "plain": "%s"}' % (b"2026-11-20T05:00:00", b"2026-11-20T05:00:00+05:00")])
     assert decoded.to_pylist() == [{"at": datetime(2026, 11, 20, 5, tzinfo=UTC), "plain": datetime(2026, 11, 20, 0)}]
 
@@ -212,63 +199,77 @@ def test_a_schema_of_arrow_which_sail_has_is_refused_in_words() -> None:
 
 
 def test_failfast_names_the_record() -> None:
-    values = values_of(schema_of(id=LongType()), mode="FailFast")
+    values = values_of(schema_of(id=t.LongType()), mode="FailFast")
     assert read(values, [b'{"id": 1}']).to_pylist() == [{"id": 1}]
     with pytest.raises(InvalidRecord, match=r"t-3 offset 101: the value b'oops' does not fit the schema"):
         read(values, [b"{}", b"oops"])
 
 
 def test_types_are_those_that_spark_takes() -> None:
-    nested = StructType([StructField("a", ArrayType(DateType()))])
+    nested = t.StructType([t.StructField("a", t.ArrayType(t.DateType()))])
     assert arrow_type(nested) == pa.struct([("a", pa.list_(pa.field("element", pa.date32())))])
-    assert arrow_type(DecimalType(10, 2)) == pa.decimal128(10, 2)
-    assert arrow_type(TimestampType()) == pa.timestamp("us", tz="UTC")
-    assert arrow_type(DoubleType()) == pa.float64()
+    assert arrow_type(t.DecimalType(10, 2)) == pa.decimal128(10, 2)
+    assert arrow_type(t.TimestampType()) == pa.timestamp("us", tz="UTC")
+    assert arrow_type(t.DoubleType()) == pa.float64()
 
 
 @pytest.mark.parametrize(
     ("schema", "options", "message"),
     [
         (
-            schema_of(m=MapType(StringType(), LongType())),
+            schema_of(m=t.MapType(t.StringType(), t.LongType())),
             {},
             "column m: map<string,bigint> cannot be decoded from JSON",
         ),
-        (schema_of(b=BinaryType()), {}, "column b is binary, which JSON does not have: use string"),
+        (schema_of(b=t.BinaryType()), {}, "column b is binary, which JSON does not have: use string"),
         (
-            schema_of(s=StructType([StructField("a", ArrayType(BinaryType()))])),
+            schema_of(s=t.StructType([t.StructField("a", t.ArrayType(t.BinaryType()))])),
             {},
             "column s.a.element is binary, which JSON does not have: use string",
         ),
-        (schema_of(_offset=StringType()), {}, "column _offset is bigint, the schema says string"),
-        (schema_of(_corrupt=LongType()), {}, "column _corrupt is string, the schema says bigint"),
-        (StructType([StructField("id", LongType(), False)]), {}, "column id may be null"),
+        (schema_of(_offset=t.StringType()), {}, "column _offset is bigint, the schema says string"),
+        (schema_of(_corrupt=t.LongType()), {}, "column _corrupt is string, the schema says bigint"),
+        (t.StructType([t.StructField("id", t.LongType(), False)]), {}, "column id may be null"),
         (schema_of(s=CITY), {}, "column s.city may be null: leave out NOT NULL"),
-        (schema_of(s=ArrayType(CITY)), {}, "column s.element.city may be null: leave out NOT NULL"),
+        (schema_of(s=t.ArrayType(CITY)), {}, "column s.element.city may be null: leave out NOT NULL"),
         (
-            schema_of(tags=ArrayType(StringType(), containsNull=False)),
+            schema_of(tags=t.ArrayType(t.StringType(), containsNull=False)),
             {},
             "column tags.element may be null: leave out containsNull=False",
         ),
-        (schema_of(m=MapType(StringType(), LongType(), False)), {}, "column m: map<string,bigint> cannot be decoded"),
-        (schema_of(id=LongType()), {"mode": "dropmalformed"}, "option mode is 'dropmalformed': permissive or failfast"),
-        (schema_of(id=LongType()), {"valueFormat": "avro"}, "option valueFormat is 'avro': json is expected"),
-        (schema_of(id=LongType()), {"columns": "value"}, "the schema names the columns: leave out the option columns"),
+        (
+            schema_of(m=t.MapType(t.StringType(), t.LongType(), False)),
+            {},
+            "column m: map<string,bigint> cannot be decoded",
+        ),
+        (
+            schema_of(id=t.LongType()),
+            {"mode": "dropmalformed"},
+            "option mode is 'dropmalformed': permissive or failfast",
+        ),
+        (schema_of(id=t.LongType()), {"valueFormat": "avro"}, "option valueFormat is 'avro': json is expected"),
+        (
+            schema_of(id=t.LongType()),
+            {"columns": "value"},
+            "the schema names the columns: leave out the option columns",
+        ),
     ],
 )
-def test_what_cannot_be_decoded_is_refused_in_words(schema: StructType, options: dict[str, str], message: str) -> None:
+def test_what_cannot_be_decoded_is_refused_in_words(
+    schema: t.StructType, options: dict[str, str], message: str
+) -> None:
     with pytest.raises(InvalidConfig) as caught:
         values_of(schema, **options)
     assert message in str(caught.value)
 
 
 def test_a_name_says_nothing_of_the_type() -> None:
-    values = values_of(schema_of(s=StructType([StructField("is_binary", BooleanType())]), binary=LongType()))
+    values = values_of(schema_of(s=t.StructType([t.StructField("is_binary", t.BooleanType())]), binary=t.LongType()))
     assert read(values, [b'{"s": {"is_binary": true}}']).to_pylist() == [{"s": {"is_binary": True}, "binary": None}]
 
 
 def test_a_mode_without_a_value_format_is_refused() -> None:
     given = {"bootstrap.servers": "b:1", "subscribe": "t"}
-    assert typed_values(take_options(given, Use.BATCH), schema_of(value=BinaryType())) is None
+    assert typed_values(take_options(given, Use.BATCH), schema_of(value=t.BinaryType())) is None
     with pytest.raises(InvalidConfig, match="give both"):
-        typed_values(take_options({**given, "mode": "failfast"}, Use.BATCH), schema_of(value=BinaryType()))
+        typed_values(take_options({**given, "mode": "failfast"}, Use.BATCH), schema_of(value=t.BinaryType()))

@@ -4,18 +4,8 @@ import pickle
 from datetime import UTC, datetime
 
 import pytest
+from pyspark.sql import types as t
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    Row,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from warmlog.arrow_write.job import Job
 from warmlog.spark.options.write_options import WriteOptions, parse_write_options
@@ -27,7 +17,7 @@ from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import InvalidConfig
 
 OPTIONS = {"bootstrap.servers": "127.0.0.1:1", "topic": "t"}
-VALUE = StructType([StructField("value", BinaryType())])
+VALUE = t.StructType([t.StructField("value", t.BinaryType())])
 
 
 def test_options_have_kafkas_names_and_defaults_that_keep_every_record() -> None:
@@ -107,18 +97,18 @@ def test_a_write_at_least_once_that_is_aborted_says_what_stays_in_the_log(caplog
 
 
 def test_rows_of_spark_without_an_arrow_writer_become_arrow() -> None:
-    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-    schema = StructType(
+    header = t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())])
+    schema = t.StructType(
         [
-            StructField("value", BinaryType()),
-            StructField("headers", ArrayType(header)),
-            StructField("timestamp", TimestampType()),
+            t.StructField("value", t.BinaryType()),
+            t.StructField("headers", t.ArrayType(header)),
+            t.StructField("timestamp", t.TimestampType()),
         ]
     )
     at = datetime(2026, 11, 21, 10, tzinfo=UTC)
     rows = [
-        Row(value=bytearray(b"v"), headers=[Row(key="a", value=bytearray(b"b"))], timestamp=at),
-        Row(value=None, headers=None, timestamp=at.astimezone().replace(tzinfo=None)),
+        t.Row(value=bytearray(b"v"), headers=[t.Row(key="a", value=bytearray(b"b"))], timestamp=at),
+        t.Row(value=None, headers=None, timestamp=at.astimezone().replace(tzinfo=None)),
     ]
     (batch,) = arrow_of_rows(iter(rows), schema)
     assert batch.to_pylist() == [
@@ -128,19 +118,19 @@ def test_rows_of_spark_without_an_arrow_writer_become_arrow() -> None:
     assert [len(part) for part in arrow_of_rows(iter(rows * 6_000), schema)] == [10_000, 2_000]
 
 
-HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+HEADERS = t.ArrayType(t.StructType([t.StructField("key", t.StringType()), t.StructField("value", t.BinaryType())]))
 TYPES = {
     "headers": HEADERS,
-    "partition": IntegerType(),
-    "value": BinaryType(),
-    "offset": LongType(),
-    "timestamp": TimestampType(),
-    "timestampType": IntegerType(),
+    "partition": t.IntegerType(),
+    "value": t.BinaryType(),
+    "offset": t.LongType(),
+    "timestamp": t.TimestampType(),
+    "timestampType": t.IntegerType(),
 }
 
 
-def schema_of(*names: str) -> StructType:
-    return StructType([StructField(name, TYPES.get(name, StringType())) for name in names])
+def schema_of(*names: str) -> t.StructType:
+    return t.StructType([t.StructField(name, TYPES.get(name, t.StringType())) for name in names])
 
 
 def test_the_columns_of_kafkas_sink_are_found_wherever_they_lie() -> None:
@@ -166,12 +156,12 @@ def test_what_reading_adds_is_left_out_so_that_a_topic_can_be_copied() -> None:
         (schema_of("value"), "there is no topic to write to: give the option topic, or a column topic"),
         (schema_of("value", "value", "topic"), "there are two columns value: drop one"),
         (
-            StructType([StructField("value", LongType())]),
+            t.StructType([t.StructField("value", t.LongType())]),
             "column value is bigint, and only string or binary can be written",
         ),
     ],
 )
-def test_what_cannot_be_written_is_refused_in_words(schema: StructType, message: str) -> None:
+def test_what_cannot_be_written_is_refused_in_words(schema: t.StructType, message: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         written_columns(schema, has_topic=False, include_headers=True)
     assert message in str(caught.value)
