@@ -83,8 +83,7 @@ class Engine:
         self.topics = self._make_topics(stored, opener, remover)
         last_written = [data.last_written_ms for data in stored.directories.live]
         retention_now_ms = start_clock(
-            max((each for each in last_written if each is not None), default=None),
-            config.log_retention_clock_settle_ms,
+            max((each for each in last_written if each is not None), default=None), config.log_retention_clock_settle_ms
         )
         self.moves = Moves(
             config,
@@ -162,11 +161,7 @@ class Engine:
             topics=self.topics,
             topic_changes=topic_changes,
             broker_changes=BrokerChanges(
-                config,
-                runtime.started,
-                topics=self.topics,
-                topic_changes=topic_changes,
-                metadata=self._metadata,
+                config, runtime.started, topics=self.topics, topic_changes=topic_changes, metadata=self._metadata
             ),
             directories=self.directories,
             moves=self.moves,

@@ -129,11 +129,7 @@ def _is_in_loop() -> bool:
 
 def options_of(client: Callable[P, Any]) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
     """Give a constructor the signature of an asyncio client's."""
-
-    def decorate(init: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
-        return functools.wraps(client.__init__)(init)
-
-    return decorate
+    return functools.wraps(client.__init__)
 
 
 def waiting(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:

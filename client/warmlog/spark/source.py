@@ -21,7 +21,7 @@ from warmlog.spark.options.read_options import ReadOptions, parse_read_options, 
 from warmlog.spark.options.schema import chosen_columns, schema_of
 from warmlog.spark.options.write_options import parse_write_options
 from warmlog.spark.read.range_tasks import RangesPartition, read_partition
-from warmlog.spark.read.typed_values import TypedValues, no_schema, typed_values
+from warmlog.spark.read.typed_values import TypedValues, typed_values
 from warmlog_protocol.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
         """Return the columns of a load() without a schema; InvalidConfig for bad options."""
         options = take_options(self.options, Use.READ)
         if "valueFormat" in options:
-            raise no_schema()
+            raise InvalidConfig('valueFormat json needs the columns: .schema("id long, name string, _offset long")')
         return schema_of(projection_of(options))
 
     def writer(self, schema: Any, overwrite: bool) -> "WarmlogWriter":

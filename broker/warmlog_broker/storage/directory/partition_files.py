@@ -74,7 +74,7 @@ def _unpack(path: Path, content: bytes, keys: Sequence[str]) -> list[str]:
     lines = [line.partition(": ") for line in text.removeprefix(_VERSION_LINE).splitlines()]
     if not text.startswith(_VERSION_LINE) or [key for key, _, _ in lines] != list(keys):
         raise StorageError(f"{path}: expected version 0 and lines {', '.join(keys)}, found {text!r}")
-    return [value.strip() for _, _, value in lines]
+    return [value for _, _, value in lines]
 
 
 def pack_partition_metadata(topic_id: UUID) -> bytes:
@@ -83,7 +83,8 @@ def pack_partition_metadata(topic_id: UUID) -> bytes:
 
 def read_partition_metadata(path: Path) -> UUID:
     """Read the topic id in `path`. FileNotFoundError if there is no file, StorageError if it is malformed."""
-    (text,) = _unpack(path, path.read_bytes(), ("topic_id",))
+    content = path.read_bytes().replace(b"\r\n", b"\n")  # as Kafka on Windows writes it
+    text = _unpack(path, content, ("topic_id",))[0].strip()
     try:
         return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except ValueError:

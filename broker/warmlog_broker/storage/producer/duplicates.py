@@ -19,12 +19,7 @@ _FIRST_STEP_OFFSETS = 1024
 
 
 def find_forgotten(
-    error: ForgottenSequence,
-    header: BatchHeader,
-    segments: LogSegments,
-    log_start_offset: int,
-    *,
-    may_have_gaps: bool,
+    error: ForgottenSequence, header: BatchHeader, segments: LogSegments, log_start_offset: int, *, may_have_gaps: bool
 ) -> RememberedBatch:
     """Return the batch of the log that `header` repeats, which `ProducerStates.check` has refused with `error`.
 

@@ -128,12 +128,7 @@ class TransactionIndexCheck:
         report.counts.index_entries += len(self._entries)
 
     def on_abort(
-        self,
-        header: BatchHeader,
-        derived: AbortedTxn | None,
-        *,
-        is_thinned: bool,
-        may_be_missing: bool,
+        self, header: BatchHeader, derived: AbortedTxn | None, *, is_thinned: bool, may_be_missing: bool
     ) -> None:
         """The log has an ABORT marker, in the batch with `header`; `derived` is the entry that the log implies.
 

@@ -53,12 +53,7 @@ class RebuildResult:
     """Log files with bytes that are no batch, or with a malformed control batch."""
 
 
-def rebuild_partition(
-    directory: Path,
-    config: SegmentConfig,
-    *,
-    with_snapshots: bool = False,
-) -> RebuildResult:
+def rebuild_partition(directory: Path, config: SegmentConfig, *, with_snapshots: bool = False) -> RebuildResult:
     """Rebuild the side files of all segments in `directory`, which must not be in use. Durable on return.
 
     OSError if the disk refuses; some files are then rebuilt and the others unchanged.

@@ -117,11 +117,6 @@ def typed_values(options: Given, schema: Any) -> TypedValues | None:
     return TypedValues(columns, is_failfast=options.one_of("mode", MODES) == "failfast")
 
 
-def no_schema() -> InvalidConfig:
-    """Return the error for a load() with valueFormat and without a schema."""
-    return InvalidConfig('valueFormat json needs the columns: .schema("id long, name string, _offset long")')
-
-
 def arrow_type(kind: Any) -> "pa.DataType":
     """Return Arrow's type for Spark's type `kind`. InvalidConfig for one that JSON is not decoded to."""
     import pyarrow as pa

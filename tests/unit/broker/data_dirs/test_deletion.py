@@ -59,6 +59,7 @@ def outcome(data_dir: Path, name: str) -> str:
     ("damage", "with_a_record", "without", "is_finished"),
     [
         pytest.param(content(CONTENT), "renamed", "renamed", True, id="intact"),
+        pytest.param(content(CONTENT.replace(b"\n", b"\r\n")), "renamed", "renamed", True, id="of Kafka on Windows"),
         pytest.param(content(OTHER), "stays", "stays", True, id="another topic's"),
         pytest.param(remove, "stays", "renamed", True, id="missing"),
         pytest.param(content(b""), "stays", "renamed", True, id="empty"),

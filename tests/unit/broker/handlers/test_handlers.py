@@ -21,30 +21,8 @@ from warmlog_broker.handlers.items import ITEMS_A_TURN, handle, handle_all
 from warmlog_broker.handlers.produce import PendingProduce, produce
 from warmlog_broker.network.request import BatchSource, ConnectionEnds, Deferred, RequestContext, Response
 from warmlog_broker.storage.log.local_log import LogBounds
-from warmlog_protocol.errors import (
-    ApiError,
-    DiskFull,
-    ErrorCode,
-    GroupIdNotFound,
-    InvalidGroupId,
-    InvalidRequest,
-    OutOfResources,
-    StorageError,
-)
-from warmlog_protocol.messages import (
-    ACKS_ALL,
-    ACKS_LEADER,
-    ACKS_NONE,
-    API_OF_REQUEST,
-    FetchPartition,
-    FetchRequest,
-    FetchResponse,
-    Message,
-    ProducedPartition,
-    ProducePartition,
-    ProduceRequest,
-    ProduceResponse,
-)
+from warmlog_protocol import errors
+from warmlog_protocol import messages as m
 from warmlog_protocol.wire.connection import ReceivedBatch
 from wire_client import batch_of
 
@@ -54,22 +32,24 @@ async def services(make_services: MakeServices, context: RequestContext) -> Serv
     return make_services()
 
 
-def failed(item: str, error: ApiError) -> ApiError:
+def failed(item: str, error: errors.ApiError) -> errors.ApiError:
     return error
 
 
 @pytest.mark.parametrize(
     ("raised", "expected"),
     [
-        (InvalidRequest("no"), InvalidRequest),
-        (OSError(errno.EIO, "broken"), StorageError),
-        (OSError(errno.ENOSPC, "full"), DiskFull),
-        (OSError(errno.EMFILE, "too many"), OutOfResources),
-        (MemoryError(), OutOfResources),
+        (errors.InvalidRequest("no"), errors.InvalidRequest),
+        (OSError(errno.EIO, "broken"), errors.StorageError),
+        (OSError(errno.ENOSPC, "full"), errors.DiskFull),
+        (OSError(errno.EMFILE, "too many"), errors.OutOfResources),
+        (MemoryError(), errors.OutOfResources),
     ],
 )
-async def test_an_error_is_that_of_its_item(services: Services, raised: Exception, expected: type[ApiError]) -> None:
-    async def act(name: str) -> str | ApiError:
+async def test_an_error_is_that_of_its_item(
+    services: Services, raised: Exception, expected: type[errors.ApiError]
+) -> None:
+    async def act(name: str) -> str | errors.ApiError:
         if name == "b":
             raise raised
         return name.upper()
@@ -79,21 +59,21 @@ async def test_an_error_is_that_of_its_item(services: Services, raised: Exceptio
 
 
 async def test_a_disk_that_fails_is_a_line_of_the_log(services: Services, caplog: pytest.LogCaptureFixture) -> None:
-    def act(item: ProducePartition) -> ApiError:
+    def act(item: m.ProducePartition) -> errors.ApiError:
         raise OSError(errno.EIO, "broken")
 
-    error = handle(services, ProducePartition("t", 3, 0), act, lambda item, error: error)
+    error = handle(services, m.ProducePartition("t", 3, 0), act, lambda item, error: error)
     assert "Fetch of 't' 3: the disk cannot be read or written: [Errno 5] broken" in str(error)
     (record,) = caplog.records
     assert (record.levelno, record.getMessage(), record.exc_info) == (logging.ERROR, str(error), None)
 
 
 async def test_a_bug_is_logged_with_its_traceback(services: Services, caplog: pytest.LogCaptureFixture) -> None:
-    def act(name: str) -> ApiError:
+    def act(name: str) -> errors.ApiError:
         raise KeyError("x")
 
     error = handle(services, "a", act, failed)
-    assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert error.code is errors.ErrorCode.UNKNOWN_SERVER_ERROR
     assert "Fetch of 'a' for 127.0.0.1:4711 failed: a bug" in caplog.text
     assert "KeyError" in caplog.text
 
@@ -125,7 +105,7 @@ async def test_a_partition_that_fails_late_takes_nothing_of_the_next(
     services = make_services(2, write_caching="true")
     first, second = (services.topics.partition("t", number) for number in range(2))
     for partition, value in ((first, b"x" * 500), (second, b"y")):
-        partition.append(batch_of([value]), ACKS_LEADER, None, now_ms=NOW_MS)
+        partition.append(batch_of([value]), m.ACKS_LEADER, None, now_ms=NOW_MS)
     real = vars(LogBounds)["last_stable_offset"].fget
 
     def fail(bounds: LogBounds) -> int:
@@ -134,12 +114,15 @@ async def test_a_partition_that_fails_late_takes_nothing_of_the_next(
         return real(bounds)
 
     monkeypatch.setattr(LogBounds, "last_stable_offset", property(fail))
-    request = FetchRequest(0, 1, 1 << 20, [FetchPartition("t", number, 0, 1 << 20) for number in range(2)])
+    request = m.FetchRequest(0, 1, 1 << 20, [m.FetchPartition("t", number, 0, 1 << 20) for number in range(2)])
     result = read_partitions(services, context, request)
     response = result.response()
     message = response.message
-    assert isinstance(message, FetchResponse)
-    assert [each.error_code for each in message.partitions] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+    assert isinstance(message, m.FetchResponse)
+    assert [each.error_code for each in message.partitions] == [
+        errors.ErrorCode.KAFKA_STORAGE_ERROR,
+        errors.ErrorCode.NONE,
+    ]
     size_bytes = second.log.local.segments.size_bytes
     assert [each.size_bytes for each in message.partitions] == [0, size_bytes]
     assert [[piece.size_bytes for piece in pieces] for pieces in response.slices] == [[], [size_bytes]]
@@ -164,15 +147,15 @@ class Owner:
 
 
 def codes(response: object) -> list[int]:
-    assert isinstance(response, ProduceResponse)
+    assert isinstance(response, m.ProduceResponse)
     return [result.error_code for result in response.partitions]
 
 
-def request(acks: int, *partitions: int, timeout_ms: int = 1000) -> tuple[ProduceRequest, BatchSource]:
+def request(acks: int, *partitions: int, timeout_ms: int = 1000) -> tuple[m.ProduceRequest, BatchSource]:
     """One batch for each of `partitions`."""
-    wanted = [ProducePartition("t", number, len(BATCH)) for number in partitions]
+    wanted = [m.ProducePartition("t", number, len(BATCH)) for number in partitions]
     batches = [ReceivedBatch("t", number, BATCH, True) for number in partitions]
-    return ProduceRequest(acks, timeout_ms, wanted), lambda: batches
+    return m.ProduceRequest(acks, timeout_ms, wanted), lambda: batches
 
 
 def begun(produced: object) -> tuple[PendingProduce, Owner]:
@@ -183,20 +166,24 @@ def begun(produced: object) -> tuple[PendingProduce, Owner]:
 
 
 async def test_acks_of_the_leader_are_given_at_once(make_services: MakeServices, context: RequestContext) -> None:
-    produced = produce(make_services(2), context, *request(ACKS_LEADER, 0, 5, 1))
-    assert codes(produced) == [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE]
+    produced = produce(make_services(2), context, *request(m.ACKS_LEADER, 0, 5, 1))
+    assert codes(produced) == [
+        errors.ErrorCode.NONE,
+        errors.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        errors.ErrorCode.NONE,
+    ]
 
 
 async def test_acks_of_all_wait_until_the_last_batch_is_durable(
     make_services: MakeServices, context: RequestContext
 ) -> None:
     services = make_services(2)
-    _, owner = begun(produce(services, context, *request(ACKS_ALL, 1, 0)))
+    _, owner = begun(produce(services, context, *request(m.ACKS_ALL, 1, 0)))
     for number in (0, 1):
         assert owner.responses == []
         flush(services.topics.partition("t", number))
     (response,) = owner.responses
-    assert codes(response) == [ErrorCode.NONE, ErrorCode.NONE]
+    assert codes(response) == [errors.ErrorCode.NONE, errors.ErrorCode.NONE]
 
 
 async def test_no_response_is_given_before_all_is_appended() -> None:
@@ -204,30 +191,30 @@ async def test_no_response_is_given_before_all_is_appended() -> None:
     owner = Owner()
     for index in range(2):
         pending.waiting.add(index)
-        pending.results.append(ProducedPartition("t", index, ErrorCode.NONE))
-        pending.batch_done(index, StorageError("gone") if index == 0 else None)
+        pending.results.append(m.ProducedPartition("t", index, errors.ErrorCode.NONE))
+        pending.batch_done(index, errors.StorageError("gone") if index == 0 else None)
     assert owner.responses == []
-    assert codes(pending.appended(0.0)) == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
+    assert codes(pending.appended(0.0)) == [errors.ErrorCode.KAFKA_STORAGE_ERROR, errors.ErrorCode.NONE]
 
 
 async def test_after_the_deadline_the_response_says_what_is_not_durable(
     make_services: MakeServices, context: RequestContext
 ) -> None:
     services = make_services(2)
-    pending, owner = begun(produce(services, context, *request(ACKS_ALL, 0, 1, timeout_ms=2000)))
+    pending, owner = begun(produce(services, context, *request(m.ACKS_ALL, 0, 1, timeout_ms=2000)))
     assert pending.deadline_s == pytest.approx(services.loop.time() + 2, abs=1)
     pending.batch_done(1, None)
     pending.expire()
     pending.batch_done(0, None)
     (response,) = owner.responses
-    assert codes(response) == [ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NONE]
+    assert codes(response) == [errors.ErrorCode.REQUEST_TIMED_OUT, errors.ErrorCode.NONE]
 
 
 async def test_without_acks_an_error_ends_the_connection(make_services: MakeServices, context: RequestContext) -> None:
     services = make_services(1)
-    assert produce(services, context, *request(ACKS_NONE, 0)) is None
+    assert produce(services, context, *request(m.ACKS_NONE, 0)) is None
     with pytest.raises(ConnectionEnds, match="'t' 7 refused the batch"):
-        produce(services, context, *request(ACKS_NONE, 0, 7))
+        produce(services, context, *request(m.ACKS_NONE, 0, 7))
     assert services.topics.partition("t", 0).log.log_end_offset == 2
 
 
@@ -274,9 +261,9 @@ def test_a_member_is_described_with_what_it_has_gives_up_and_will_have() -> None
 
 def test_a_group_that_does_not_exist_cannot_be_described() -> None:
     machine = Machine(Topics(orders=2))
-    with pytest.raises(GroupIdNotFound):
+    with pytest.raises(errors.GroupIdNotFound):
         existing_group(machine.groups, "other")
-    with pytest.raises(InvalidGroupId):
+    with pytest.raises(errors.InvalidGroupId):
         existing_group(machine.groups, "")
 
 
@@ -284,13 +271,13 @@ ROWS = [(request, family) for family, requests in FAMILIES.items() for request i
 
 
 def test_each_request_has_a_handler() -> None:
-    assert sorted(API_OF_REQUEST, key=repr) == sorted([request for request, _ in ROWS], key=repr)
-    assert TRAITS.keys() <= API_OF_REQUEST.keys()
+    assert sorted(m.API_OF_REQUEST, key=repr) == sorted([request for request, _ in ROWS], key=repr)
+    assert TRAITS.keys() <= m.API_OF_REQUEST.keys()
 
 
 @pytest.mark.parametrize(("request_type", "family"), ROWS)
 def test_a_handler_takes_services_the_context_and_the_request_of_its_api(
-    request_type: type[Message], family: str
+    request_type: type[m.Message], family: str
 ) -> None:
     handler = handler_of(request_type, family)
     types = get_type_hints(handler)

@@ -14,40 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from warmlog_broker.metadata import store
-from warmlog_broker.metadata.metadata_log import (
-    CUT_FILE_NAME,
-    FILE_HEAD,
-    FILE_NAME,
-    HISTORY_RECORDS,
-    ClusterCreated,
-    Entry,
-    LeaderEpochsBegun,
-    MetadataLog,
-    MetadataState,
-    PartitionsAdded,
-    PartitionsAssigned,
-    ProducerIdsReserved,
-    QuotaAltered,
-    TopicAltered,
-    TopicCreated,
-    TopicDeleted,
-    TopicRemoved,
-    UncleanStart,
-    UserAltered,
-    UserDeleted,
-    UserSecretMade,
-    leader_epochs_begun,
-    pack_file,
-    pack_record,
-    read_records,
-)
+from warmlog_broker.metadata import metadata_log, store
 from warmlog_broker.metadata.store import Metadata, ProducerIds
 from warmlog_broker.metadata.topic_names import check_topic_name, colliding_topic
 from warmlog_protocol.errors import InvalidTopic, StorageError
 from warmlog_protocol.sasl.credential import Credential
 
-CLUSTER = ClusterCreated("c", 1, 1_700_000_000_000)
+CLUSTER = metadata_log.ClusterCreated("c", 1, 1_700_000_000_000)
 PATH = Path("metadata.log")
 FILE_OF_0_1_0 = (
     "574c4d455441310a0000000e3a09ffd900000000000000089401a16301cf0000018bcfe56800000000255e484d4600000000"
@@ -58,13 +31,13 @@ FILE_OF_0_1_0 = (
 """A cluster, topic t1, an unclean start, topic t2, another unclean start."""
 
 
-def topic(number: int, **changes: object) -> TopicCreated:
+def topic(number: int, **changes: object) -> metadata_log.TopicCreated:
     values = {"name": f"t{number}", "topic_id": bytes([number]) * 16, "partitions": 3, "settings": {"flush.ms": "5"}}
-    return TopicCreated(**{**values, **changes})  # type: ignore[arg-type]
+    return metadata_log.TopicCreated(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def write(directory: Path, *groups: list[Entry]) -> MetadataState:
-    log, _ = MetadataLog.open(directory)
+def write(directory: Path, *groups: list[metadata_log.Entry]) -> metadata_log.MetadataState:
+    log, _ = metadata_log.MetadataLog.open(directory)
     for group in groups:
         log.append(group)
         log.flush()
@@ -74,20 +47,20 @@ def write(directory: Path, *groups: list[Entry]) -> MetadataState:
     return log.state
 
 
-def reopen(directory: Path) -> tuple[MetadataState, int]:
-    log, cut_bytes = MetadataLog.open(directory)
+def reopen(directory: Path) -> tuple[metadata_log.MetadataState, int]:
+    log, cut_bytes = metadata_log.MetadataLog.open(directory)
     log.close()
     return log.state, cut_bytes
 
 
 def test_a_new_directory_gets_an_empty_log(tmp_path: Path) -> None:
     state, cut_bytes = reopen(tmp_path)
-    assert (state, cut_bytes) == (MetadataState(), 0)
-    assert (tmp_path / FILE_NAME).read_bytes() == FILE_HEAD
+    assert (state, cut_bytes) == (metadata_log.MetadataState(), 0)
+    assert (tmp_path / metadata_log.FILE_NAME).read_bytes() == metadata_log.FILE_HEAD
 
 
 def test_what_was_flushed_is_there_after_opening_again(tmp_path: Path) -> None:
-    written = write(tmp_path, [CLUSTER], [topic(1), topic(2)], [TopicDeleted(bytes([1]) * 16, "t1", 3)])
+    written = write(tmp_path, [CLUSTER], [topic(1), topic(2)], [metadata_log.TopicDeleted(bytes([1]) * 16, "t1", 3)])
     state, cut_bytes = reopen(tmp_path)
     assert state == written
     assert cut_bytes == 0
@@ -97,82 +70,98 @@ def test_what_was_flushed_is_there_after_opening_again(tmp_path: Path) -> None:
 
 
 def test_entries_add_up() -> None:
-    state = MetadataState()
-    for entry in (CLUSTER, topic(1), UncleanStart(1), topic(2), UncleanStart(2), ProducerIdsReserved(2000)):
+    state = metadata_log.MetadataState()
+    for entry in (
+        CLUSTER,
+        topic(1),
+        metadata_log.UncleanStart(1),
+        topic(2),
+        metadata_log.UncleanStart(2),
+        metadata_log.ProducerIdsReserved(2000),
+    ):
         state.apply(entry)
-    state.apply(ProducerIdsReserved(1000))
+    state.apply(metadata_log.ProducerIdsReserved(1000))
     assert {name: found.leader_epoch for name, found in state.topics.items()} == {"t1": 2, "t2": 1}
     assert state.next_producer_id == 2000
-    state.apply(TopicDeleted(bytes([1]) * 16, "t1", 3))
+    state.apply(metadata_log.TopicDeleted(bytes([1]) * 16, "t1", 3))
     state.apply(topic(1, topic_id=bytes(16)))
     assert state.topics["t1"].topic_id == bytes(16)
-    state.apply(TopicRemoved(bytes([1]) * 16))
+    state.apply(metadata_log.TopicRemoved(bytes([1]) * 16))
     assert state.deleted == {}
 
 
 entries = st.one_of(
     st.builds(topic, st.integers(0, 5), leader_epoch=st.integers(0, 3)),
     st.builds(
-        lambda number: TopicDeleted(bytes([number]) * 16, f"t{number}", 3),
+        lambda number: metadata_log.TopicDeleted(bytes([number]) * 16, f"t{number}", 3),
         st.integers(0, 5),
     ),
-    st.builds(lambda number: TopicRemoved(bytes([number]) * 16), st.integers(0, 5)),
-    st.builds(ProducerIdsReserved, st.integers(0, 10_000)),
-    st.builds(UncleanStart, st.integers(0, 1000)),
+    st.builds(lambda number: metadata_log.TopicRemoved(bytes([number]) * 16), st.integers(0, 5)),
+    st.builds(metadata_log.ProducerIdsReserved, st.integers(0, 10_000)),
+    st.builds(metadata_log.UncleanStart, st.integers(0, 1000)),
     st.builds(
-        lambda number, epoch, partitions: LeaderEpochsBegun(bytes([number]) * 16, epoch, sorted(partitions)),
+        lambda number, epoch, partitions: metadata_log.LeaderEpochsBegun(
+            bytes([number]) * 16, epoch, sorted(partitions)
+        ),
         st.integers(0, 5),
         st.integers(0, 9),
         st.sets(st.integers(0, 2), min_size=1),
     ),
     st.builds(
-        lambda number, settings: TopicAltered(bytes([number]) * 16, f"t{number}", settings),
+        lambda number, settings: metadata_log.TopicAltered(bytes([number]) * 16, f"t{number}", settings),
         st.integers(0, 5),
         st.dictionaries(st.sampled_from(["flush.ms", "retention.ms"]), st.sampled_from(["1", "2"])),
     ),
     st.builds(
-        lambda number, count: PartitionsAdded(bytes([number]) * 16, f"t{number}", count),
+        lambda number, count: metadata_log.PartitionsAdded(bytes([number]) * 16, f"t{number}", count),
         st.integers(0, 5),
         st.integers(1, 5),
     ),
     st.builds(lambda name, time: user(name, changed_ms=time), st.sampled_from("ab"), st.integers(0, 9)),
-    st.builds(UserDeleted, st.sampled_from("ab")),
-    st.builds(UserSecretMade, st.binary(min_size=1)),
+    st.builds(metadata_log.UserDeleted, st.sampled_from("ab")),
+    st.builds(metadata_log.UserSecretMade, st.binary(min_size=1)),
     st.builds(
-        QuotaAltered,
+        metadata_log.QuotaAltered,
         st.sampled_from([None, "a", "*"]),
         st.sampled_from([None, "a", "*"]),
         st.dictionaries(st.sampled_from(["request_rate", "connections"]), st.integers(1, 9)),
     ),
     st.builds(
-        lambda number, partitions: PartitionsAssigned(bytes([number]) * 16, bytes(16), sorted(partitions)),
+        lambda number, partitions: metadata_log.PartitionsAssigned(bytes([number]) * 16, bytes(16), sorted(partitions)),
         st.integers(0, 5),
         st.sets(st.integers(0, 4), min_size=1),
     ),
 )
 
 
-def user(name: str, **changes: object) -> UserAltered:
+def user(name: str, **changes: object) -> metadata_log.UserAltered:
     stored = [Credential("SCRAM-SHA-256", b"salt of a user", 4096, b"k" * 32, b"k" * 32)]
-    return structs.replace(UserAltered(name, stored, False, 1), **changes)
+    return structs.replace(metadata_log.UserAltered(name, stored, False, 1), **changes)
 
 
 def test_users_add_up() -> None:
-    state = MetadataState()
+    state = metadata_log.MetadataState()
     other = user("alice", previous=user("alice").credentials, previous_end_ms=9)
-    for entry in (UserSecretMade(b"s"), user("alice"), user("bob"), UserDeleted("bob"), UserDeleted("eve"), other):
+    for entry in (
+        metadata_log.UserSecretMade(b"s"),
+        user("alice"),
+        user("bob"),
+        metadata_log.UserDeleted("bob"),
+        metadata_log.UserDeleted("eve"),
+        other,
+    ):
         state.apply(entry)
     assert (state.users, state.user_secret) == ({"alice": other}, b"s")
 
 
 def test_quotas_add_up() -> None:
-    state = MetadataState()
+    state = metadata_log.MetadataState()
     for entry in (
-        QuotaAltered("alice", None, {"request_rate": 1}),
-        QuotaAltered(None, "app", {"request_rate": 2}),
-        QuotaAltered("alice", None, {"connections": 3}),
-        QuotaAltered(None, "app", {}),
-        QuotaAltered("eve", None, {}),
+        metadata_log.QuotaAltered("alice", None, {"request_rate": 1}),
+        metadata_log.QuotaAltered(None, "app", {"request_rate": 2}),
+        metadata_log.QuotaAltered("alice", None, {"connections": 3}),
+        metadata_log.QuotaAltered(None, "app", {}),
+        metadata_log.QuotaAltered("eve", None, {}),
     ):
         state.apply(entry)
     assert state.quotas == {("alice", None): {"connections": 3}}
@@ -180,11 +169,11 @@ def test_quotas_add_up() -> None:
 
 def test_a_log_with_users_is_for_its_owner_only(tmp_path: Path) -> None:
     write(tmp_path, [CLUSTER])
-    path = tmp_path / FILE_NAME
+    path = tmp_path / metadata_log.FILE_NAME
     assert path.stat().st_mode & 0o044 == 0o044 & ~current_umask()
-    write(tmp_path, [UserSecretMade(b"s"), user("alice")])
+    write(tmp_path, [metadata_log.UserSecretMade(b"s"), user("alice")])
     assert path.stat().st_mode & 0o777 == 0o600
-    write(tmp_path, [user("alice", changed_ms=number) for number in range(2 * HISTORY_RECORDS)])
+    write(tmp_path, [user("alice", changed_ms=number) for number in range(2 * metadata_log.HISTORY_RECORDS)])
     before = path.stat().st_ino
     assert list(reopen(tmp_path)[0].users) == ["alice"]
     assert path.stat().st_ino != before, "it was not rewritten"
@@ -198,32 +187,32 @@ def current_umask() -> int:
 
 
 def test_altered_settings_and_added_partitions_are_the_topics_own() -> None:
-    state = MetadataState()
+    state = metadata_log.MetadataState()
     one, other, directory = bytes([1]) * 16, bytes([9]) * 16, bytes([7]) * 16
     for entry in (
         topic(1),
-        TopicAltered(one, "t1", {"retention.ms": "1"}),
-        TopicAltered(other, "t1", {"retention.ms": "2"}),
-        PartitionsAdded(other, "t1", 9),
-        PartitionsAdded(one, "t1", 5),
-        PartitionsAssigned(one, directory, [0, 1, 2, 3, 4]),
-        LeaderEpochsBegun(one, 1, [2, 4]),
+        metadata_log.TopicAltered(one, "t1", {"retention.ms": "1"}),
+        metadata_log.TopicAltered(other, "t1", {"retention.ms": "2"}),
+        metadata_log.PartitionsAdded(other, "t1", 9),
+        metadata_log.PartitionsAdded(one, "t1", 5),
+        metadata_log.PartitionsAssigned(one, directory, [0, 1, 2, 3, 4]),
+        metadata_log.LeaderEpochsBegun(one, 1, [2, 4]),
     ):
         state.apply(entry)
     assert state.topics["t1"] == topic(1, partitions=5, settings={"retention.ms": "1"})
-    state.apply(PartitionsAdded(one, "t1", 3))
+    state.apply(metadata_log.PartitionsAdded(one, "t1", 3))
     assert state.topics["t1"].partitions == 3
     assert state.assignments == {one: dict.fromkeys(range(3), directory)}
     assert state.leader_epochs == {one: {2: 1}}
 
 
 @given(st.lists(entries, max_size=20))
-def test_the_fewest_entries_say_the_same_as_all(history: list[Entry]) -> None:
-    state = MetadataState()
+def test_the_fewest_entries_say_the_same_as_all(history: list[metadata_log.Entry]) -> None:
+    state = metadata_log.MetadataState()
     for entry in (CLUSTER, *history):
         state.apply(entry)
-    again = MetadataState()
-    for entry in read_records(pack_file(state.entries()), PATH).entries:
+    again = metadata_log.MetadataState()
+    for entry in metadata_log.read_records(metadata_log.pack_file(state.entries()), PATH).entries:
         again.apply(entry)
     assert again == state
 
@@ -234,43 +223,43 @@ class EpochModel:
     def __init__(self) -> None:
         self.epochs: dict[int, list[int]] = {}
 
-    def create(self, number: int, epoch: int) -> Entry:
+    def create(self, number: int, epoch: int) -> metadata_log.Entry:
         self.epochs[number] = [epoch] * 3
         return topic(number, leader_epoch=epoch)
 
-    def delete(self, number: int) -> Entry:
+    def delete(self, number: int) -> metadata_log.Entry:
         del self.epochs[number]
-        return TopicDeleted(bytes([number]) * 16, f"t{number}", 3)
+        return metadata_log.TopicDeleted(bytes([number]) * 16, f"t{number}", 3)
 
-    def raise_all(self) -> Entry:
+    def raise_all(self) -> metadata_log.Entry:
         self.epochs = {number: [epoch + 1 for epoch in epochs] for number, epochs in self.epochs.items()}
-        return UncleanStart(1)
+        return metadata_log.UncleanStart(1)
 
-    def raise_some(self, number: int, partitions: Collection[int]) -> list[Entry]:
+    def raise_some(self, number: int, partitions: Collection[int]) -> list[metadata_log.Entry]:
         epochs = {partition: self.epochs[number][partition] + 1 for partition in partitions}
         for partition, epoch in epochs.items():
             self.epochs[number][partition] = epoch
-        return list(leader_epochs_begun(bytes([number]) * 16, epochs))
+        return list(metadata_log.leader_epochs_begun(bytes([number]) * 16, epochs))
 
 
 @given(st.data())
 def test_leader_epochs_are_those_of_a_model_also_after_the_file_was_rewritten(data: st.DataObject) -> None:
-    model, state, next_number = EpochModel(), MetadataState(), 0
+    model, state, next_number = EpochModel(), metadata_log.MetadataState(), 0
     for _ in range(data.draw(st.integers(0, 20))):
         step = data.draw(st.sampled_from(["create", "raise all", "raise some", "delete", "rewrite"]))
-        written: list[Entry] = []
+        written: list[metadata_log.Entry] = []
         if step == "create":
             written = [model.create(next_number, data.draw(st.integers(0, 3)))]
             next_number += 1
         elif step == "raise all":
             written = [model.raise_all()]
         elif step == "rewrite":
-            written, state = state.entries(), MetadataState()
+            written, state = state.entries(), metadata_log.MetadataState()
         elif model.epochs:
             number = data.draw(st.sampled_from(sorted(model.epochs)))
             some = data.draw(st.sets(st.integers(0, 2)))
             written = [model.delete(number)] if step == "delete" else model.raise_some(number, some)
-        for entry in read_records(pack_file(written), PATH).entries:
+        for entry in metadata_log.read_records(metadata_log.pack_file(written), PATH).entries:
             state.apply(entry)
         assert model.epochs == {
             each.topic_id[0]: [state.leader_epoch(each, partition) for partition in range(3)]
@@ -280,15 +269,15 @@ def test_leader_epochs_are_those_of_a_model_also_after_the_file_was_rewritten(da
 
 def test_a_log_of_before_leader_epochs_were_kept_for_each_partition_raises_all_of_them(tmp_path: Path) -> None:
     """The bytes as 0.1.0 (c56c8c3) wrote them."""
-    (tmp_path / FILE_NAME).write_bytes(bytes.fromhex(FILE_OF_0_1_0))
-    log, cut_bytes = MetadataLog.open(tmp_path)
+    (tmp_path / metadata_log.FILE_NAME).write_bytes(bytes.fromhex(FILE_OF_0_1_0))
+    log, cut_bytes = metadata_log.MetadataLog.open(tmp_path)
     topics = log.state.topics
     assert (cut_bytes, list(topics)) == (0, ["t1", "t2"])
     epochs = {
         name: [log.state.leader_epoch(each, partition) for partition in range(3)] for name, each in topics.items()
     }
     assert epochs == {"t1": [2, 2, 2], "t2": [1, 1, 1]}
-    log.append([LeaderEpochsBegun(topics["t1"].topic_id, 3, [1])])
+    log.append([metadata_log.LeaderEpochsBegun(topics["t1"].topic_id, 3, [1])])
     log.flush()
     log.close()
     state, _ = reopen(tmp_path)
@@ -298,7 +287,7 @@ def test_a_log_of_before_leader_epochs_were_kept_for_each_partition_raises_all_o
 
 def test_a_tail_that_was_torn_at_any_byte_is_cut_and_kept(tmp_path: Path) -> None:
     write(tmp_path, [CLUSTER], [topic(1)])
-    path = tmp_path / FILE_NAME
+    path = tmp_path / metadata_log.FILE_NAME
     before = path.read_bytes()
     write(tmp_path, [topic(2)])
     after = path.read_bytes()
@@ -309,7 +298,7 @@ def test_a_tail_that_was_torn_at_any_byte_is_cut_and_kept(tmp_path: Path) -> Non
         assert cut_bytes == size - len(before)
         assert path.read_bytes() == before
         if cut_bytes:
-            assert (tmp_path / CUT_FILE_NAME).read_bytes() == after[len(before) : size]
+            assert (tmp_path / metadata_log.CUT_FILE_NAME).read_bytes() == after[len(before) : size]
     write(tmp_path, [topic(3)])
     assert list(reopen(tmp_path)[0].topics) == ["t1", "t3"]
 
@@ -317,7 +306,7 @@ def test_a_tail_that_was_torn_at_any_byte_is_cut_and_kept(tmp_path: Path) -> Non
 @pytest.mark.parametrize("tail", [bytes(100), b"\xff" * 100, os.urandom(300)])
 def test_a_tail_of_zeros_or_garbage_is_cut(tmp_path: Path, tail: bytes) -> None:
     write(tmp_path, [CLUSTER], [topic(1)])
-    path = tmp_path / FILE_NAME
+    path = tmp_path / metadata_log.FILE_NAME
     before = path.read_bytes()
     path.write_bytes(before + tail)
     state, cut_bytes = reopen(tmp_path)
@@ -328,67 +317,69 @@ def test_a_tail_of_zeros_or_garbage_is_cut(tmp_path: Path, tail: bytes) -> None:
 
 def test_any_bit_that_flips_before_flushed_records_is_refused_with_its_position(tmp_path: Path) -> None:
     write(tmp_path, [CLUSTER], [topic(1)])
-    path = tmp_path / FILE_NAME
+    path = tmp_path / metadata_log.FILE_NAME
     size_bytes = path.stat().st_size
     write(tmp_path, [topic(2)])
     good = path.read_bytes()
-    for position in range(len(FILE_HEAD), size_bytes):
+    for position in range(len(metadata_log.FILE_HEAD), size_bytes):
         damaged = bytearray(good)
         damaged[position] ^= 1 << (position % 8)
         path.write_bytes(damaged)
         with pytest.raises(StorageError, match=r"damaged at position \d+"):
-            MetadataLog.open(tmp_path)
+            metadata_log.MetadataLog.open(tmp_path)
         assert path.read_bytes() == damaged
 
 
 def test_a_group_that_reached_the_disk_in_pieces_is_a_torn_tail() -> None:
-    flushed = pack_file([CLUSTER, topic(1)])
-    lost = bytes(len(pack_record(topic(2), len(flushed))))
-    loaded = read_records(flushed + lost + pack_record(topic(3), len(flushed)), PATH)
+    flushed = metadata_log.pack_file([CLUSTER, topic(1)])
+    lost = bytes(len(metadata_log.pack_record(topic(2), len(flushed))))
+    loaded = metadata_log.read_records(flushed + lost + metadata_log.pack_record(topic(3), len(flushed)), PATH)
     assert loaded.entries == [CLUSTER, topic(1)]
     assert loaded.valid_bytes == len(flushed)
 
 
 def test_damage_in_a_rewritten_file_is_refused() -> None:
-    data = bytearray(pack_file([CLUSTER, topic(1), topic(2)]))
-    data[len(FILE_HEAD) + 20] ^= 1
+    data = bytearray(metadata_log.pack_file([CLUSTER, topic(1), topic(2)]))
+    data[len(metadata_log.FILE_HEAD) + 20] ^= 1
     with pytest.raises(StorageError, match="damaged at position 8"):
-        read_records(bytes(data), PATH)
+        metadata_log.read_records(bytes(data), PATH)
 
 
 def test_a_file_of_another_kind_is_refused() -> None:
     with pytest.raises(StorageError, match="expected"):
-        read_records(b"something else", PATH)
+        metadata_log.read_records(b"something else", PATH)
 
 
 def test_a_file_of_a_newer_version_is_refused_naming_both_versions() -> None:
     with pytest.raises(StorageError, match=r"WLMETA2.*WLMETA1.*newer warmlog.*nothing was changed"):
-        read_records(b"WLMETA2\n" + bytes(100), PATH)
+        metadata_log.read_records(b"WLMETA2\n" + bytes(100), PATH)
 
 
 def test_an_entry_of_a_newer_version_is_refused() -> None:
-    record = bytearray(pack_record(UncleanStart(1), 0))
-    newer = pack_file([CLUSTER])
+    record = bytearray(metadata_log.pack_record(metadata_log.UncleanStart(1), 0))
+    newer = metadata_log.pack_file([CLUSTER])
     body = bytes(record[16:]).replace(b"\x92\x06", b"\x92\x7f")
 
     crc = crc32c(bytes(record[:4]) + bytes(record[8:16]) + body)
     record[4:8] = crc.to_bytes(4, "big")
     with pytest.raises(StorageError, match="does not know"):
-        read_records(newer + bytes(record[:16]) + body, PATH)
+        metadata_log.read_records(newer + bytes(record[:16]) + body, PATH)
 
 
 def test_a_long_history_is_rewritten_at_start(tmp_path: Path) -> None:
-    count = HISTORY_RECORDS + 20
-    written = write(tmp_path, [CLUSTER, topic(1)], [ProducerIdsReserved(number) for number in range(count)])
-    size_bytes = (tmp_path / FILE_NAME).stat().st_size
+    count = metadata_log.HISTORY_RECORDS + 20
+    written = write(
+        tmp_path, [CLUSTER, topic(1)], [metadata_log.ProducerIdsReserved(number) for number in range(count)]
+    )
+    size_bytes = (tmp_path / metadata_log.FILE_NAME).stat().st_size
     assert reopen(tmp_path)[0] == written
-    assert (tmp_path / FILE_NAME).stat().st_size < size_bytes / 10
+    assert (tmp_path / metadata_log.FILE_NAME).stat().st_size < size_bytes / 10
     write(tmp_path, [topic(2)])
     assert list(reopen(tmp_path)[0].topics) == ["t1", "t2"]
 
 
 def test_a_flush_that_failed_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log, _ = MetadataLog.open(tmp_path)
+    log, _ = metadata_log.MetadataLog.open(tmp_path)
     log.append([CLUSTER])
 
     def fail(descriptor: int) -> None:
@@ -407,7 +398,7 @@ def test_a_flush_that_failed_is_not_tried_again(tmp_path: Path, monkeypatch: pyt
 
 def test_a_write_that_failed_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, [CLUSTER])
-    log, _ = MetadataLog.open(tmp_path)
+    log, _ = metadata_log.MetadataLog.open(tmp_path)
     real = os.pwrite
 
     def write_half(descriptor: int, data: memoryview, position: int) -> int:
@@ -427,7 +418,7 @@ def test_a_write_that_failed_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
 
 @pytest.fixture
 async def metadata(tmp_path: Path) -> AsyncIterator[Metadata]:
-    log, _ = MetadataLog.open(tmp_path)
+    log, _ = metadata_log.MetadataLog.open(tmp_path)
     with ThreadPoolExecutor(1) as threads:
         opened = Metadata(log, threads)
         yield opened
@@ -458,7 +449,7 @@ async def test_a_block_is_reserved_on_disk_before_its_first_id_is_given_out(meta
     ids = ProducerIds(metadata)
     for _ in range(7):
         producer_id = await ids.give_out()
-        stored, _ = MetadataLog.open(tmp_path)
+        stored, _ = metadata_log.MetadataLog.open(tmp_path)
         assert stored.state.next_producer_id > producer_id
         stored.close()
 

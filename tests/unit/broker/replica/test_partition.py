@@ -14,17 +14,8 @@ from warmlog_broker.replica.partition import OnDurable, Partition, read_bound
 from warmlog_broker.replica.partition_state import Allowed, PartitionState
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.segment import file_records
+from warmlog_protocol import errors
 from warmlog_protocol.batch import ControlType
-from warmlog_protocol.errors import (
-    ApiError,
-    FencedLeaderEpoch,
-    InvalidRequiredAcks,
-    InvalidTxnState,
-    StorageError,
-    UnknownLeaderEpoch,
-    UnknownProducerId,
-    UnknownTopicOrPartition,
-)
 from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER
 from wire_client import batch_of
 
@@ -33,7 +24,7 @@ class Waiter:
     """Notes what it is told."""
 
     def __init__(self) -> None:
-        self.done: list[tuple[int, ApiError | None]] = []
+        self.done: list[tuple[int, errors.ApiError | None]] = []
         self.moves = 0
 
     def call(self, number: int) -> OnDurable:
@@ -166,7 +157,7 @@ def test_a_transactional_batch_needs_the_coordinator_and_its_marker_is_waited_fo
     make_partition: MakePartition,
 ) -> None:
     partition, waiter = make_partition(), Waiter()
-    with pytest.raises(InvalidTxnState):
+    with pytest.raises(errors.InvalidTxnState):
         append(partition, waiter.call(0), producer=1, sequence=0, guard=NO_GUARD)
     guard = partition.log.producers.start_verification(1, 0, NOW_MS)
     append(partition, waiter.call(1), producer=1, sequence=0, guard=guard)
@@ -182,7 +173,7 @@ def test_a_transactional_batch_needs_the_coordinator_and_its_marker_is_waited_fo
 def test_a_transactional_batch_without_a_guard_is_refused(make_partition: MakePartition) -> None:
     partition = make_partition()
     batch = batch_of([b"x"], timestamp_ms=NOW_MS, producer=(1, 0), base_sequence=0, is_transactional=True)
-    with pytest.raises(InvalidTxnState):
+    with pytest.raises(errors.InvalidTxnState):
         partition.append(batch, ACKS_ALL, None, now_ms=NOW_MS, next_producer_id=100)
     assert partition.log.log_end_offset == 0
 
@@ -194,13 +185,13 @@ def test_going_offline_fails_who_waits_and_who_comes(make_partition: MakePartiti
     partition.take_offline("the disk is broken")
     ((index, error),) = waiter.done
     assert index == 0
-    assert isinstance(error, StorageError)
+    assert isinstance(error, errors.StorageError)
     assert waiter.moves == 1
     assert partition.state is PartitionState.OFFLINE
     assert partition.prepare_flush() is None
-    with pytest.raises(StorageError, match="the disk is broken"):
+    with pytest.raises(errors.StorageError, match="the disk is broken"):
         append(partition)
-    with pytest.raises(StorageError, match="the disk is broken"):
+    with pytest.raises(errors.StorageError, match="the disk is broken"):
         partition.log.bounds.end_of("high_watermark")
     assert partition.offsets is not None
 
@@ -215,10 +206,10 @@ def test_a_write_that_fails_for_good_fails_who_waits(
         raise OSError(errno.EIO, "broken")
 
     monkeypatch.setattr(file_records, "_pwritev", broken)
-    with pytest.raises(StorageError):
+    with pytest.raises(errors.StorageError):
         append(partition)
     assert partition.state is PartitionState.OFFLINE
-    assert isinstance(waiter.done[0][1], StorageError)
+    assert isinstance(waiter.done[0][1], errors.StorageError)
 
 
 def test_a_log_that_could_not_be_opened_is_offline(make_partition: MakePartition) -> None:
@@ -226,7 +217,7 @@ def test_a_log_that_could_not_be_opened_is_offline(make_partition: MakePartition
     partition = Partition(opened.key, None, opened.config, 0)
     assert partition.state is PartitionState.OFFLINE
     assert partition.offsets is None
-    with pytest.raises(StorageError, match="could not be opened"):
+    with pytest.raises(errors.StorageError, match="could not be opened"):
         append(partition)
     partition.take_offline("again")
 
@@ -236,17 +227,17 @@ def test_deleting_fails_who_waits(make_partition: MakePartition) -> None:
     append(partition, waiter.call(0))
     partition.deleted()
     ((_, error),) = waiter.done
-    assert isinstance(error, UnknownTopicOrPartition)
+    assert isinstance(error, errors.UnknownTopicOrPartition)
     assert partition.prepare_flush() is None
-    with pytest.raises(UnknownTopicOrPartition, match="'t' was deleted"):
+    with pytest.raises(errors.UnknownTopicOrPartition, match="'t' was deleted"):
         append(partition)
 
 
 def test_an_idempotent_producer_needs_acks_all_and_an_id_of_ours(make_partition: MakePartition) -> None:
     partition = make_partition()
-    with pytest.raises(InvalidRequiredAcks):
+    with pytest.raises(errors.InvalidRequiredAcks):
         append(partition, acks=ACKS_LEADER, producer=1, sequence=0)
-    with pytest.raises(UnknownProducerId):
+    with pytest.raises(errors.UnknownProducerId):
         append(partition, producer=100, sequence=0)
     assert append(partition, producer=99, sequence=0) == 1
 
@@ -255,9 +246,9 @@ def test_the_epoch_of_the_asker_must_be_the_one_in_force(make_partition: MakePar
     partition = make_partition(leader_epoch=5)
     partition.check_leader_epoch(-1)
     partition.check_leader_epoch(5)
-    with pytest.raises(FencedLeaderEpoch):
+    with pytest.raises(errors.FencedLeaderEpoch):
         partition.check_leader_epoch(4)
-    with pytest.raises(UnknownLeaderEpoch):
+    with pytest.raises(errors.UnknownLeaderEpoch):
         partition.check_leader_epoch(6)
 
 

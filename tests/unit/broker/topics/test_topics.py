@@ -24,16 +24,7 @@ from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.topics.topics import InternalTopic, Topics, check_new_topic
-from warmlog_protocol.errors import (
-    ApiError,
-    InvalidConfig,
-    InvalidPartitions,
-    InvalidReplicationFactor,
-    InvalidTopic,
-    StorageError,
-    TopicAlreadyExists,
-    UnknownTopicOrPartition,
-)
+from warmlog_protocol import errors
 from warmlog_protocol.messages import NewTopic
 from wire_client import batch_of
 
@@ -53,18 +44,18 @@ def test_a_topic_gets_an_id_of_its_own_and_keeps_its_own_settings_only() -> None
 @pytest.mark.parametrize(
     ("new", "error"),
     [
-        (NewTopic("a", 1), TopicAlreadyExists),
-        (NewTopic("a.b", 1), InvalidTopic),
-        (NewTopic("", 1), InvalidTopic),
-        (NewTopic("__n", 1), InvalidTopic),
-        (NewTopic("n", 0), InvalidPartitions),
-        (NewTopic("n", 11), InvalidPartitions),
-        (NewTopic("n", 6), InvalidPartitions),
-        (NewTopic("n", 1, 3), InvalidReplicationFactor),
-        (NewTopic("n", 1, 1, {"no.such": "1"}), InvalidConfig),
+        (NewTopic("a", 1), errors.TopicAlreadyExists),
+        (NewTopic("a.b", 1), errors.InvalidTopic),
+        (NewTopic("", 1), errors.InvalidTopic),
+        (NewTopic("__n", 1), errors.InvalidTopic),
+        (NewTopic("n", 0), errors.InvalidPartitions),
+        (NewTopic("n", 11), errors.InvalidPartitions),
+        (NewTopic("n", 6), errors.InvalidPartitions),
+        (NewTopic("n", 1, 3), errors.InvalidReplicationFactor),
+        (NewTopic("n", 1, 1, {"no.such": "1"}), errors.InvalidConfig),
     ],
 )
-def test_what_cannot_be_a_topic_is_refused(new: NewTopic, error: type[ApiError]) -> None:
+def test_what_cannot_be_a_topic_is_refused(new: NewTopic, error: type[errors.ApiError]) -> None:
     with pytest.raises(error):
         check(new, existing=["a", "a_b"], partition_count=10)
 
@@ -100,14 +91,14 @@ class Room:
 
         def refuse(entries: Any) -> None:
             if 2 <= next(commits) < 2 + times:
-                raise StorageError("no room")
+                raise errors.StorageError("no room")
             write(entries)
 
         patch.setattr(self.metadata_log, "append", refuse)
 
     def open_log(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         if directory.path in self.broken or (self.fails_to_open and index == 1):
-            raise StorageError("the disk is full")
+            raise errors.StorageError("the disk is full")
         key = TopicPartition(entry.name, index)
         return Log.open(
             directory.partition_path(key),
@@ -125,7 +116,7 @@ class Room:
         self.directories.close()
         self.threads.shutdown()
 
-    async def create(self, name: str, partitions: int = 2) -> TopicCreated | ApiError:
+    async def create(self, name: str, partitions: int = 2) -> TopicCreated | errors.ApiError:
         (result,) = await self.topics.create([NewTopic(name, partitions)], validate_only=False)
         return result
 
@@ -158,19 +149,19 @@ async def test_a_topic_that_was_created_is_found_and_on_disk(room: Room) -> None
     assert stored.state.topics == {"t": entry}
     stored.close()
     for index in (-1, 2):
-        with pytest.raises(UnknownTopicOrPartition):
+        with pytest.raises(errors.UnknownTopicOrPartition):
             room.topics.partition("t", index)
 
 
 async def test_those_who_create_the_same_topic_at_once_get_it_once(room: Room) -> None:
     results = await asyncio.gather(*(room.create("t") for _ in range(5)))
     assert sum(isinstance(result, TopicCreated) for result in results) == 1
-    assert sum(isinstance(result, TopicAlreadyExists) for result in results) == 4
+    assert sum(isinstance(result, errors.TopicAlreadyExists) for result in results) == 4
 
 
 async def test_a_topic_whose_logs_cannot_be_made_is_taken_back(room: Room) -> None:
     room.fails_to_open = True
-    assert isinstance(await room.create("t"), StorageError)
+    assert isinstance(await room.create("t"), errors.StorageError)
     room.fails_to_open = False
     assert room.metadata.state.topics == {}
     assert not list(room.data_dir.glob("t-[0-9]"))
@@ -180,7 +171,7 @@ async def test_a_topic_whose_logs_cannot_be_made_is_taken_back(room: Room) -> No
 async def test_a_directory_that_is_in_the_way_is_not_touched(room: Room) -> None:
     (room.data_dir / "t-1").mkdir()
     result = await room.create("t")
-    assert isinstance(result, InvalidTopic)
+    assert isinstance(result, errors.InvalidTopic)
     assert "t-1" in str(result)
     assert room.metadata.state.topics == {}
 
@@ -192,7 +183,7 @@ async def test_deleting_renames_the_directories_and_frees_the_name(room: Room) -
     assert partition.state is PartitionState.DELETED
     assert sorted(path.name[:3] for path in room.remover) == ["t-0", "t-1"]
     assert not list(room.data_dir.glob("t-[0-9]"))
-    with pytest.raises(UnknownTopicOrPartition):
+    with pytest.raises(errors.UnknownTopicOrPartition):
         await room.topics.delete("t")
     assert isinstance(await room.create("t"), TopicCreated)
 
@@ -243,7 +234,7 @@ async def test_a_directory_that_refuses_a_partition_leaves_it_to_the_next(three_
     places = three_disks.metadata.state.assignments[entry.topic_id]
     assert places == dict.fromkeys(range(4), directories[1].data.directory_id.bytes)
     three_disks.broken.append(directories[1].path)
-    assert isinstance(await three_disks.create("u"), StorageError)
+    assert isinstance(await three_disks.create("u"), errors.StorageError)
     assert "u" not in three_disks.metadata.state.topics
 
 
@@ -259,7 +250,7 @@ async def test_a_directory_that_failed_gets_no_partition_and_takes_its_own_offli
     first.fail("this one too")
     third.fail("and this one")
     assert three_disks.directories.all_have_failed.is_set()
-    assert isinstance(await three_disks.create("v", 1), StorageError)
+    assert isinstance(await three_disks.create("v", 1), errors.StorageError)
 
 
 async def test_names_as_long_as_a_topic_may_have_can_be_created_and_deleted(room: Room) -> None:
@@ -274,7 +265,7 @@ async def test_names_as_long_as_a_topic_may_have_can_be_created_and_deleted(room
 async def test_an_internal_topic_that_cannot_be_created_is_created_by_a_later_use(room: Room) -> None:
     state = InternalTopic("__state", 2, {"flush.ms": "5"})
     room.fails_to_open = True
-    with pytest.raises(StorageError, match="the disk is full"):
+    with pytest.raises(errors.StorageError, match="the disk is full"):
         await room.topics.internal(state)
     assert room.topics.find("__state") is None
     room.fails_to_open = False
@@ -284,7 +275,7 @@ async def test_an_internal_topic_that_cannot_be_created_is_created_by_a_later_us
 
 
 async def test_an_internal_topic_with_an_invalid_setting_is_not_created(room: Room) -> None:
-    with pytest.raises(InvalidConfig):
+    with pytest.raises(errors.InvalidConfig):
         await room.topics.internal(InternalTopic("__state", 2, {"flush.sm": "5"}))
     assert room.topics.find("__state") is None
 

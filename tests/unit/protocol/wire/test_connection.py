@@ -11,17 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unit.protocol.message_strategies import messages_of
+from warmlog_protocol import errors
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import (
-    ApiError,
-    ErrorCode,
-    InvalidRequest,
-    LocalProtocolError,
-    MessageTooLarge,
-    RemoteProtocolError,
-    UnknownServerError,
-    UnsupportedVersion,
-)
 from warmlog_protocol.wire.connection import (
     MAX_REFUSALS_IN_A_ROW,
     ClientConnection,
@@ -120,8 +111,8 @@ def test_an_error_arrives_as_the_error_class_that_was_raised() -> None:
     client, server = connected()
     correlation_id, head = client.request(m.MetadataRequest())
     pour(server, head)
-    (answer,) = pour(client, server.refuse(correlation_id, MessageTooLarge("batch of 9 bytes")))
-    assert isinstance(answer.result, MessageTooLarge)
+    (answer,) = pour(client, server.refuse(correlation_id, errors.MessageTooLarge("batch of 9 bytes")))
+    assert isinstance(answer.result, errors.MessageTooLarge)
     assert str(answer.result) == "batch of 9 bytes"
 
 
@@ -129,7 +120,7 @@ def test_an_error_code_that_the_client_does_not_know_names_its_number() -> None:
     client, _ = connected()
     correlation_id, _ = client.request(m.MetadataRequest())
     (answer,) = pour(client, raw_request([correlation_id, 4711, "news of tomorrow"]))
-    assert isinstance(answer.result, UnknownServerError)
+    assert isinstance(answer.result, errors.UnknownServerError)
     assert str(answer.result) == "error code 4711: news of tomorrow"
 
 
@@ -137,7 +128,7 @@ def test_a_request_without_an_answer_is_not_waited_for() -> None:
     client, server = connected()
     correlation_id, head = client.request(m.ProduceRequest(0, 1000, []), has_response=False)
     pour(server, head)
-    with pytest.raises(RemoteProtocolError, match="which was never sent"):
+    with pytest.raises(errors.RemoteProtocolError, match="which was never sent"):
         pour(client, server.respond(correlation_id, m.ProduceResponse([])))
 
 
@@ -164,21 +155,21 @@ def test_a_borrowed_payload_is_told_from_an_owned_one() -> None:
 
 
 def test_nothing_but_a_handshake_is_sent_before_the_handshake() -> None:
-    with pytest.raises(LocalProtocolError, match="METADATA before the Handshake got its response"):
+    with pytest.raises(errors.LocalProtocolError, match="METADATA before the Handshake got its response"):
         ClientConnection().request(m.MetadataRequest())
 
 
 def test_an_api_that_the_broker_does_not_speak_is_refused_before_it_is_sent() -> None:
     client, _ = connected([m.ApiVersions(m.ApiKey.METADATA, 0, 0)])
     client.request(m.MetadataRequest())
-    with pytest.raises(UnsupportedVersion, match=r"broker 1\.0 does not speak LIST_OFFSETS"):
+    with pytest.raises(errors.UnsupportedVersion, match=r"broker 1\.0 does not speak LIST_OFFSETS"):
         client.request(m.ListOffsetsRequest([]))
 
 
 def test_an_api_whose_versions_do_not_meet_ours_is_refused_before_it_is_sent() -> None:
     beyond = m.APIS[m.ApiKey.METADATA].max_version + 1
     client, _ = connected([m.ApiVersions(m.ApiKey.METADATA, beyond, beyond + 3)])
-    with pytest.raises(UnsupportedVersion):
+    with pytest.raises(errors.UnsupportedVersion):
         client.request(m.MetadataRequest())
 
 
@@ -206,20 +197,20 @@ def test_an_unknown_api_or_version_is_told_to_the_client_before_the_connection_e
     header: list[int], expected: str
 ) -> None:
     _, server = connected()
-    with pytest.raises(RemoteProtocolError, match=expected) as refusal:
+    with pytest.raises(errors.RemoteProtocolError, match=expected) as refusal:
         pour(server, raw_request(header))
     client, _ = connected()
     while client.request(m.MetadataRequest())[0] < 5:
         pass
     (answer,) = pour(client, refusal.value.reply)
-    assert isinstance(answer.result, UnsupportedVersion)
+    assert isinstance(answer.result, errors.UnsupportedVersion)
     assert expected in str(answer.result)
 
 
 # --- misuse -----------------------------------------------------------------------------------------------------------
 
 
-def reply_code(refusal: pytest.ExceptionInfo[RemoteProtocolError]) -> int:
+def reply_code(refusal: pytest.ExceptionInfo[errors.RemoteProtocolError]) -> int:
     code: int = msgspec.msgpack.decode(refusal.value.reply[8:])[1]
     return code
 
@@ -227,9 +218,9 @@ def reply_code(refusal: pytest.ExceptionInfo[RemoteProtocolError]) -> int:
 def test_a_first_request_that_is_no_handshake_is_refused() -> None:
     client, _ = connected()
     server = new_server()
-    with pytest.raises(RemoteProtocolError, match="begins with a Handshake") as refusal:
+    with pytest.raises(errors.RemoteProtocolError, match="begins with a Handshake") as refusal:
         pour(server, client.request(m.MetadataRequest())[1])
-    assert reply_code(refusal) == ErrorCode.INVALID_REQUEST
+    assert reply_code(refusal) == errors.ErrorCode.INVALID_REQUEST
     assert not server.is_open
 
 
@@ -260,15 +251,15 @@ def test_a_malformed_request_is_refused_with_a_reply_and_little_memory(header: b
     finally:
         tracemalloc.stop()
     assert isinstance(refused, RefusedRequest)
-    assert refused.error.code == ErrorCode.INVALID_REQUEST
+    assert refused.error.code == errors.ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("header", MALFORMED_BODIES.values(), ids=MALFORMED_BODIES.keys())
 def test_a_malformed_answer_ends_the_connection_with_an_error_of_the_peer(header: bytes) -> None:
     client, _ = connected()
     correlation_id, _ = client.request(m.MetadataRequest())
-    with pytest.raises(RemoteProtocolError):
-        pour(client, raw_request(b"\x93" + bytes((correlation_id, ErrorCode.NONE)) + header[4:]))
+    with pytest.raises(errors.RemoteProtocolError):
+        pour(client, raw_request(b"\x93" + bytes((correlation_id, errors.ErrorCode.NONE)) + header[4:]))
 
 
 @pytest.mark.parametrize(
@@ -277,8 +268,8 @@ def test_a_malformed_answer_ends_the_connection_with_an_error_of_the_peer(header
 def test_an_error_with_a_malformed_message_ends_the_connection_too(body: bytes) -> None:
     client, _ = connected()
     correlation_id, _ = client.request(m.MetadataRequest())
-    with pytest.raises(RemoteProtocolError):
-        pour(client, raw_request(b"\x93" + bytes((correlation_id, ErrorCode.CORRUPT_MESSAGE)) + body))
+    with pytest.raises(errors.RemoteProtocolError):
+        pour(client, raw_request(b"\x93" + bytes((correlation_id, errors.ErrorCode.CORRUPT_MESSAGE)) + body))
 
 
 def test_answers_to_no_request_and_answers_given_twice_are_refused() -> None:
@@ -286,7 +277,7 @@ def test_answers_to_no_request_and_answers_given_twice_are_refused() -> None:
     correlation_id, head = client.request(m.MetadataRequest())
     pour(server, head)
     pour(client, server.respond(correlation_id, NO_TOPICS))
-    with pytest.raises(RemoteProtocolError, match="which was never sent"):
+    with pytest.raises(errors.RemoteProtocolError, match="which was never sent"):
         pour(client, server.respond(correlation_id, NO_TOPICS))
 
 
@@ -296,7 +287,7 @@ def test_a_broker_answers_garbage_with_a_protocol_error_or_not_at_all(data: byte
     server = new_server()
     try:
         requests = pour(server, data)
-    except RemoteProtocolError:
+    except errors.RemoteProtocolError:
         return
     assert requests == []
 
@@ -336,7 +327,7 @@ def test_a_conversation_with_damaged_bytes_gives_requests_of_their_type_or_a_pro
             assert type(request.message) is request.api.request
             assert_types_hold(request.message)
         reply = b""
-    except RemoteProtocolError as error:
+    except errors.RemoteProtocolError as error:
         reply = error.reply
     finally:
         peak = tracemalloc.get_traced_memory()[1]
@@ -357,15 +348,15 @@ def test_a_client_takes_garbage_as_an_error_of_the_peer(data: bytes) -> None:
     client.request(HELLO)
     try:
         answers = pour(client, data)
-    except RemoteProtocolError:
+    except errors.RemoteProtocolError:
         return
-    assert all(isinstance(answer.result, (m.HandshakeResponse, ApiError)) for answer in answers)
+    assert all(isinstance(answer.result, (m.HandshakeResponse, errors.ApiError)) for answer in answers)
 
 
 def test_requests_before_a_damaged_one_do_not_make_it_valid() -> None:
     client, server = connected()
     good = client.request(m.MetadataRequest())[1]
-    with pytest.raises(RemoteProtocolError):
+    with pytest.raises(errors.RemoteProtocolError):
         pour(server, good + raw_request(b"\xc0"))
 
 
@@ -375,7 +366,7 @@ def test_an_invalid_request_error_is_what_the_client_sees_of_its_own_malformed_r
     (refused,) = pour(server, raw_request([m.ApiKey.METADATA, 0, correlation_id, "not a list"]))
     assert isinstance(refused, RefusedRequest)
     (answer,) = pour(client, server.refuse(refused.correlation_id, refused.error))
-    assert isinstance(answer.result, InvalidRequest)
+    assert isinstance(answer.result, errors.InvalidRequest)
     assert "MetadataRequest" in str(answer.result)
 
 
@@ -416,7 +407,7 @@ def test_a_wide_produce_that_expects_no_response_ends_the_connection() -> None:
     wide = [m.ProducePartition("t", index, 0) for index in range(4)]
     (refused,) = pour(server, pack_frame((m.ApiKey.PRODUCE, 0, 1), m.ProduceRequest(1, 1000, wide)))
     assert isinstance(refused, RefusedRequest)
-    with pytest.raises(RemoteProtocolError, match="4 partitions in one request, 3 are allowed"):
+    with pytest.raises(errors.RemoteProtocolError, match="4 partitions in one request, 3 are allowed"):
         pour(server, pack_frame((m.ApiKey.PRODUCE, 0, 2), m.ProduceRequest(0, 1000, wide)))
 
 
@@ -439,15 +430,15 @@ def test_malformed_requests_without_a_valid_one_between_them_end_the_connection(
         pour(server, client.request(m.MetadataRequest())[1])
     for _ in range(MAX_REFUSALS_IN_A_ROW - 1):
         pour(server, bad)
-    with pytest.raises(RemoteProtocolError, match="MetadataRequest") as refusal:
+    with pytest.raises(errors.RemoteProtocolError, match="MetadataRequest") as refusal:
         pour(server, bad)
-    assert reply_code(refusal) == ErrorCode.INVALID_REQUEST
+    assert reply_code(refusal) == errors.ErrorCode.INVALID_REQUEST
     assert refusal.value.kind == "requests refused as INVALID_REQUEST"
 
 
 def test_a_malformed_handshake_ends_the_connection() -> None:
     server = new_server()
-    with pytest.raises(RemoteProtocolError, match="HandshakeRequest"):
+    with pytest.raises(errors.RemoteProtocolError, match="HandshakeRequest"):
         pour(server, raw_request([m.ApiKey.HANDSHAKE, 0, 1, 5]))
     assert not server.is_open
 

@@ -10,18 +10,7 @@ from unit.broker.coordinator.group.topics import Topics
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.group.decisions import membership
 from warmlog_broker.coordinator.group.decisions.state import Groups, Limits
-from warmlog_protocol.errors import (
-    ApiError,
-    FencedInstanceId,
-    FencedMemberEpoch,
-    GroupMaxSizeReached,
-    InvalidGroupId,
-    InvalidRequest,
-    InvalidSessionTimeout,
-    TooManyGroups,
-    UnknownMemberId,
-    UnsupportedAssignor,
-)
+from warmlog_protocol import errors
 from warmlog_protocol.messages.coordinators.groups import GroupHeartbeatRequest
 
 
@@ -123,7 +112,7 @@ def test_an_epoch_that_the_member_cannot_have_is_fenced(machine: Machine, epoch:
         machine.join(other, "orders")
         machine.settle("a", "b", other)
     assert machine.member("a").epoch == 3
-    with pytest.raises(FencedMemberEpoch, match="join again"):
+    with pytest.raises(errors.FencedMemberEpoch, match="join again"):
         machine.heartbeat("a", epoch, [])
 
 
@@ -134,15 +123,15 @@ def test_a_claim_of_what_the_member_does_not_hold_is_fenced(machine: Machine, ep
     everything = dict(machine.member("a").assigned)
     machine.join("b", "orders")
     machine.settle("a", "b")
-    with pytest.raises(FencedMemberEpoch, match="claims partition 2"):
+    with pytest.raises(errors.FencedMemberEpoch, match="claims partition 2"):
         machine.heartbeat("a", epoch, everything)
 
 
 def test_an_unknown_member_is_told_so(machine: Machine) -> None:
-    with pytest.raises(UnknownMemberId):
+    with pytest.raises(errors.UnknownMemberId):
         machine.heartbeat("a", 1)
     machine.join("a", "orders")
-    with pytest.raises(UnknownMemberId):
+    with pytest.raises(errors.UnknownMemberId):
         machine.heartbeat("b", 1)
 
 
@@ -259,9 +248,9 @@ class TestStaticMembers:
         machine.join("a2", "orders", instance_id="a")
         machine.join("a3", "orders", instance_id="a")
         for epoch in (1, 0, -1, -2):
-            with pytest.raises(FencedInstanceId):
+            with pytest.raises(errors.FencedInstanceId):
                 machine.heartbeat("a1", epoch, instance_id="a")
-        with pytest.raises(FencedInstanceId):
+        with pytest.raises(errors.FencedInstanceId):
             machine.commit("a1", 1, (partition, 1), instance_id="a")
         assert machine.member("a3").assigned.keys() == set(machine.topics.partitions("orders"))
 
@@ -285,12 +274,12 @@ class TestStaticMembers:
 
     def test_a_member_without_an_instance_id_cannot_leave_for_a_while(self, machine: Machine) -> None:
         machine.join("a", "orders")
-        with pytest.raises(InvalidRequest, match="leave with -1"):
+        with pytest.raises(errors.InvalidRequest, match="leave with -1"):
             machine.heartbeat("a", -2)
 
     def test_the_instance_id_of_a_member_does_not_change(self, machine: Machine) -> None:
         machine.join("a", "orders", instance_id="a")
-        with pytest.raises(InvalidRequest, match="another member id"):
+        with pytest.raises(errors.InvalidRequest, match="another member id"):
             machine.join("a", "orders", instance_id="b")
 
 
@@ -368,25 +357,25 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("fields", "error"),
         [
-            ({"group": ""}, InvalidGroupId),
-            ({"group": "g" * 250}, InvalidGroupId),
-            ({"group": "ü" * 125}, InvalidGroupId),
-            ({"member_id": ""}, InvalidRequest),
-            ({"member_id": "m" * 1_000_000}, InvalidRequest),
-            ({"instance_id": "ü" * 125}, InvalidRequest),
-            ({"client_id": "c" * 250}, InvalidRequest),
-            ({"topics": ["t" * 250]}, InvalidRequest),
-            ({"topics": [str(number) for number in range(1001)]}, InvalidRequest),
-            ({"pattern": "p" * 250}, InvalidRequest),
-            ({"assignor": "sticky"}, UnsupportedAssignor),
-            ({"session_timeout_ms": 1999}, InvalidSessionTimeout),
-            ({"session_timeout_ms": 600_001}, InvalidSessionTimeout),
-            ({"rebalance_timeout_ms": 0}, InvalidRequest),
-            ({"member_epoch": -3}, InvalidRequest),
+            ({"group": ""}, errors.InvalidGroupId),
+            ({"group": "g" * 250}, errors.InvalidGroupId),
+            ({"group": "ü" * 125}, errors.InvalidGroupId),
+            ({"member_id": ""}, errors.InvalidRequest),
+            ({"member_id": "m" * 1_000_000}, errors.InvalidRequest),
+            ({"instance_id": "ü" * 125}, errors.InvalidRequest),
+            ({"client_id": "c" * 250}, errors.InvalidRequest),
+            ({"topics": ["t" * 250]}, errors.InvalidRequest),
+            ({"topics": [str(number) for number in range(1001)]}, errors.InvalidRequest),
+            ({"pattern": "p" * 250}, errors.InvalidRequest),
+            ({"assignor": "sticky"}, errors.UnsupportedAssignor),
+            ({"session_timeout_ms": 1999}, errors.InvalidSessionTimeout),
+            ({"session_timeout_ms": 600_001}, errors.InvalidSessionTimeout),
+            ({"rebalance_timeout_ms": 0}, errors.InvalidRequest),
+            ({"member_epoch": -3}, errors.InvalidRequest),
         ],
     )
     def test_bad_input_has_a_typed_error_and_changes_nothing(
-        self, machine: Machine, fields: dict[str, Any], error: type[ApiError]
+        self, machine: Machine, fields: dict[str, Any], error: type[errors.ApiError]
     ) -> None:
         request = {"group": GROUP, "member_id": "a", "member_epoch": 0, "topics": ["orders"], **fields}
         with pytest.raises(error):
@@ -404,7 +393,7 @@ class TestRefusals:
         machine = Machine(Topics(orders=1), Limits(BrokerConfig(group_max_size=2)))
         machine.join("a", "orders", instance_id="one")
         machine.join("b", "orders")
-        with pytest.raises(GroupMaxSizeReached):
+        with pytest.raises(errors.GroupMaxSizeReached):
             machine.join("c", "orders")
         machine.join("b", "orders")
         machine.join("d", "orders", instance_id="one")
@@ -413,7 +402,7 @@ class TestRefusals:
         machine = Machine(Topics(orders=1), Limits(BrokerConfig(group_max_groups=1)))
         machine.join("a", "orders")
         request = GroupHeartbeatRequest("other", "a", 0)
-        with pytest.raises(TooManyGroups):
+        with pytest.raises(errors.TooManyGroups):
             membership.heartbeat(machine.groups, request, host="", now_ms=0, limits=machine.limits)
 
     def test_the_interval_is_at_most_a_third_of_the_session(self, machine: Machine) -> None:

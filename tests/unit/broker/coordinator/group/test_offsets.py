@@ -14,18 +14,7 @@ from warmlog_broker.coordinator.group.decisions import offsets
 from warmlog_broker.coordinator.group.decisions.offsets import add_pending, end_pending
 from warmlog_broker.coordinator.group.decisions.records import OffsetValue
 from warmlog_broker.coordinator.group.decisions.state import Groups, Limits
-from warmlog_protocol.errors import (
-    ErrorCode,
-    FencedMemberEpoch,
-    GroupIdNotFound,
-    InvalidGroupId,
-    InvalidProducerEpoch,
-    NonEmptyGroup,
-    OffsetMetadataTooLarge,
-    StaleMemberEpoch,
-    TooManyGroups,
-    UnknownMemberId,
-)
+from warmlog_protocol import errors
 from warmlog_protocol.messages.coordinators.groups import (
     DeleteOffsetsRequest,
     OffsetCommitPartition,
@@ -72,13 +61,13 @@ def test_each_partition_is_accepted_or_refused_by_itself(
     beyond = PartitionId(orders[0].topic_id, 4)
     items = [(orders[0], 1), (users, 1), (foreign, 1), (beyond, 1), (orders[1], LOG_END + 1), (orders[2], LOG_END)]
     assert machine.commit(owner, 1, *items, (orders[3], -1)) == [
-        ErrorCode.NONE,
-        ErrorCode.STALE_MEMBER_EPOCH,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
-        ErrorCode.NONE,
-        ErrorCode.OFFSET_OUT_OF_RANGE,
+        errors.ErrorCode.NONE,
+        errors.ErrorCode.STALE_MEMBER_EPOCH,
+        errors.ErrorCode.UNKNOWN_TOPIC_ID,
+        errors.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        errors.ErrorCode.OFFSET_OUT_OF_RANGE,
+        errors.ErrorCode.NONE,
+        errors.ErrorCode.OFFSET_OUT_OF_RANGE,
     ]
     assert machine.committed() == {orders[0]: 1, orders[2]: LOG_END}
 
@@ -88,7 +77,11 @@ def test_metadata_has_a_largest_size_in_bytes(machine: Machine, owner: str) -> N
     request = OffsetCommitRequest(GROUP, [*items, OffsetCommitPartition(b"", "gone", 0, 1)], owner, 1)
     decision = offsets.commit(machine.groups, request, machine.topics, now_ms=0, limits=machine.limits)
     codes = [result.error_code for result in decision.result.partitions]
-    assert codes == [ErrorCode.NONE, ErrorCode.OFFSET_METADATA_TOO_LARGE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert codes == [
+        errors.ErrorCode.NONE,
+        errors.ErrorCode.OFFSET_METADATA_TOO_LARGE,
+        errors.ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
     assert len(decision.records) == 1
 
 
@@ -97,20 +90,20 @@ def test_what_a_member_is_revoking_it_may_still_commit(machine: Machine, orders:
     machine.assign()
     held = dict(machine.member(owner).assigned)
     revoke = machine.heartbeat(owner, 1, held)
-    assert machine.commit(owner, 1, (orders[3], 5)) == [ErrorCode.NONE]
-    assert machine.commit(owner, 2, (orders[3], 6)) == [ErrorCode.NONE]
+    assert machine.commit(owner, 1, (orders[3], 5)) == [errors.ErrorCode.NONE]
+    assert machine.commit(owner, 2, (orders[3], 6)) == [errors.ErrorCode.NONE]
     machine.heartbeat(owner, 2, revoke.assignment)
-    assert machine.commit(owner, 2, (orders[3], 7)) == [ErrorCode.STALE_MEMBER_EPOCH]
+    assert machine.commit(owner, 2, (orders[3], 7)) == [errors.ErrorCode.STALE_MEMBER_EPOCH]
 
 
 def test_a_commit_of_no_member_or_of_a_later_epoch_is_refused_as_a_whole(
     machine: Machine, orders: list[PartitionId], owner: str
 ) -> None:
-    with pytest.raises(UnknownMemberId):
+    with pytest.raises(errors.UnknownMemberId):
         machine.commit("b", 1, (orders[0], 1))
-    with pytest.raises(UnknownMemberId):
+    with pytest.raises(errors.UnknownMemberId):
         machine.commit("", 1, (orders[0], 1))
-    with pytest.raises(FencedMemberEpoch):
+    with pytest.raises(errors.FencedMemberEpoch):
         machine.commit(owner, 2, (orders[0], 1))
 
 
@@ -118,9 +111,11 @@ def test_a_late_copy_of_a_commit_takes_no_offset_back(machine: Machine, orders: 
     machine.commit(owner, 1, (orders[0], 1), sequence=1)
     machine.commit(owner, 1, (orders[0], 1), sequence=1)
     machine.commit(owner, 1, (orders[0], 2), sequence=2)
-    with pytest.raises(StaleMemberEpoch, match="late copy"):
+    with pytest.raises(errors.StaleMemberEpoch, match="late copy"):
         machine.commit(owner, 1, (orders[0], 1), sequence=1)
-    assert machine.commit(owner, 1, (orders[0], 0)) == [ErrorCode.NONE], "without a number, it is the user's will"
+    assert machine.commit(owner, 1, (orders[0], 0)) == [errors.ErrorCode.NONE], (
+        "without a number, it is the user's will"
+    )
 
 
 def test_a_recreated_topic_has_no_committed_offset(machine: Machine, orders: list[PartitionId], owner: str) -> None:
@@ -136,22 +131,22 @@ def test_a_member_fetches_with_its_epoch_or_the_one_before(machine: Machine, own
     machine.settle("a", "b")
     for epoch in (1, 2):
         offsets.fetch_offsets(machine.groups, OffsetFetchRequest(GROUP, None, owner, epoch))
-    with pytest.raises(StaleMemberEpoch):
+    with pytest.raises(errors.StaleMemberEpoch):
         offsets.fetch_offsets(machine.groups, OffsetFetchRequest(GROUP, None, owner, 3))
-    with pytest.raises(UnknownMemberId):
+    with pytest.raises(errors.UnknownMemberId):
         offsets.fetch_offsets(machine.groups, OffsetFetchRequest(GROUP, None, "c", 1))
     assert offsets.fetch_offsets(machine.groups, OffsetFetchRequest("other")).partitions == []
 
 
 def test_names_and_the_number_of_groups_are_bounded(orders: list[PartitionId]) -> None:
     machine = Machine(Topics(orders=1), Limits(BrokerConfig(group_max_groups=0)))
-    with pytest.raises(TooManyGroups):
+    with pytest.raises(errors.TooManyGroups):
         machine.commit(*OUTSIDE, (machine.topics.partitions("orders")[0], 1))
     for name in ("", "g" * 1_000_000):
         request = OffsetCommitRequest(name, [])
-        with pytest.raises(InvalidGroupId):
+        with pytest.raises(errors.InvalidGroupId):
             offsets.commit(machine.groups, request, machine.topics, now_ms=0, limits=machine.limits)
-        with pytest.raises(InvalidGroupId):
+        with pytest.raises(errors.InvalidGroupId):
             offsets.fetch_offsets(machine.groups, OffsetFetchRequest(name))
 
 
@@ -197,12 +192,12 @@ class TestDeletion:
         self, machine: Machine, orders: list[PartitionId], owner: str
     ) -> None:
         machine.commit(owner, 1, (orders[0], 9))
-        with pytest.raises(NonEmptyGroup):
+        with pytest.raises(errors.NonEmptyGroup):
             offsets.delete_group(machine.groups, GROUP)
         machine.heartbeat(owner, -1)
         machine.decided(offsets.delete_group(machine.groups, GROUP))
         assert len(machine.groups) == 0
-        with pytest.raises(GroupIdNotFound):
+        with pytest.raises(errors.GroupIdNotFound):
             offsets.delete_group(machine.groups, GROUP)
 
     def delete(self, machine: Machine, *topics: TopicPartitions) -> list[int]:
@@ -215,18 +210,18 @@ class TestDeletion:
         machine.commit(*OUTSIDE, *((partition, 9) for partition in orders))
         by_id = TopicPartitions(orders[0].topic_id, "", [0, 1])
         by_name = TopicPartitions(b"", "orders", [2, 17])
-        assert self.delete(machine, by_id, by_name) == [ErrorCode.NONE] * 4
+        assert self.delete(machine, by_id, by_name) == [errors.ErrorCode.NONE] * 4
         assert machine.committed() == {orders[3]: 9}
 
     def test_offsets_that_members_need_stay(self, machine: Machine, orders: list[PartitionId], owner: str) -> None:
         machine.commit(owner, 1, (orders[0], 9))
-        subscribed = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        subscribed = errors.ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
         assert self.delete(machine, TopicPartitions(orders[0].topic_id, "", [0])) == [subscribed]
         assert self.delete(machine, TopicPartitions(b"", "orders", [0])) == [subscribed]
         machine.heartbeat(owner, 1, topics=[], pattern="or.*s")
         assert self.delete(machine, TopicPartitions(b"", "orders", [0])) == [subscribed]
         machine.heartbeat(owner, 1, topics=[], pattern="or")
-        assert self.delete(machine, TopicPartitions(b"", "orders", [0])) == [ErrorCode.NONE]
+        assert self.delete(machine, TopicPartitions(b"", "orders", [0])) == [errors.ErrorCode.NONE]
 
     def test_a_request_that_names_much_takes_no_longer_than_its_size(self) -> None:
         machine = Machine(Topics(orders=1000))
@@ -239,7 +234,7 @@ class TestDeletion:
         assert len(machine.committed()) == 999
 
     def test_offsets_of_a_group_that_is_not_there_are_not_deleted(self, machine: Machine) -> None:
-        with pytest.raises(GroupIdNotFound):
+        with pytest.raises(errors.GroupIdNotFound):
             self.delete(machine, TopicPartitions(b"", "orders", [0]))
 
 
@@ -269,7 +264,7 @@ def test_late_ones_of_a_transaction_that_has_ended_are_refused_and_the_next_one_
     add(groups, EPOCH, 5)
     ended = EPOCH + 1
     apply(groups, end_pending(groups, "g", PRODUCER, ended, commits=False, now_ms=0).records)
-    with pytest.raises(InvalidProducerEpoch, match="epoch 3 is fenced by 4"):
+    with pytest.raises(errors.InvalidProducerEpoch, match="epoch 3 is fenced by 4"):
         add(groups, EPOCH, 6)
     assert list(end_pending(groups, "g", PRODUCER, ended, commits=True, now_ms=0).records) == []
     add(groups, ended, 7)
@@ -305,7 +300,7 @@ def test_more_than_one_decision_can_make_committed_is_refused(groups: Groups) ->
         apply(groups, add_pending(groups, name, PRODUCER, EPOCH, offsets, now_ms=0, limits=Limits()))
 
     add_some(0)
-    with pytest.raises(OffsetMetadataTooLarge, match="the offsets of one transaction with their metadata take"):
+    with pytest.raises(errors.OffsetMetadataTooLarge, match="the offsets of one transaction with their metadata take"):
         add_some(900)
     ended = end_pending(groups, name, PRODUCER, EPOCH + 1, commits=True, now_ms=0).records
     assert len(ended) == 901

@@ -6,22 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog.cli.terminal import status
+from warmlog.cli.terminal import status, tables
 from warmlog.cli.terminal.status import Progress
-from warmlog.cli.terminal.tables import (
-    Cell,
-    Count,
-    Instant,
-    Size,
-    draw,
-    draw_facts,
-    duration_words,
-    human_age,
-    human_size,
-    local_time,
-    setting_text,
-    shorten,
-)
 
 LONG = "orders." + "x" * 200 + ".eu"
 SENTENCE = "How many bytes of log are between two index entries: a smaller value makes lookups faster"
@@ -32,7 +18,7 @@ SENTENCE = "How many bytes of log are between two index entries: a smaller value
     [(0, "0.0 s"), (59_900, "59.9 s"), (60_000, "1.0 min"), (5_400_000, "1.5 h"), (180_000_000, "2.1 d")],
 )
 def test_ages_have_the_largest_unit_that_fits(age_ms: int, text: str) -> None:
-    assert human_age(age_ms) == text
+    assert tables.human_age(age_ms) == text
 
 
 @pytest.mark.parametrize(
@@ -49,7 +35,7 @@ def test_ages_have_the_largest_unit_that_fits(age_ms: int, text: str) -> None:
     ],
 )
 def test_sizes_have_the_unit_that_keeps_them_short(size_bytes: int, text: str) -> None:
-    assert human_size(size_bytes) == text
+    assert tables.human_size(size_bytes) == text
 
 
 @pytest.mark.parametrize(
@@ -66,11 +52,11 @@ def test_sizes_have_the_unit_that_keeps_them_short(size_bytes: int, text: str) -
     ],
 )
 def test_settings_are_shown_as_people_write_them_if_that_is_exact(name: str, value: str, text: str) -> None:
-    assert setting_text(name, value) == text
+    assert tables.setting_text(name, value) == text
 
 
 def test_durations_are_words() -> None:
-    assert [duration_words(each) for each in (86_400_000, 604_800_000, 5_400_000, 1)] == [
+    assert [tables.duration_words(each) for each in (86_400_000, 604_800_000, 5_400_000, 1)] == [
         "1 day",
         "7 days",
         "90 minutes",
@@ -84,22 +70,26 @@ def test_a_time_is_that_of_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Kolkata")
     time.tzset()
     try:
-        assert local_time(1_700_000_000_000) == "2023-11-15 03:43:20+05:30"
+        assert tables.local_time(1_700_000_000_000) == "2023-11-15 03:43:20+05:30"
     finally:
         monkeypatch.undo()
         time.tzset()
-    assert local_time(-1) == ""
-    assert local_time(2**62) == str(2**62)
+    assert tables.local_time(-1) == ""
+    assert tables.local_time(2**62) == str(2**62)
 
 
 def test_a_long_word_loses_its_middle() -> None:
-    assert shorten("orders-from-the-shop-eu", 12) == "orders…op-eu"
-    assert shorten("short", 12) == "short"
-    assert len(shorten("目录" * 20, 12)) <= 12
+    assert tables.shorten("orders-from-the-shop-eu", 12) == "orders…op-eu"
+    assert tables.shorten("short", 12) == "short"
+    assert len(tables.shorten("目录" * 20, 12)) <= 12
 
 
 def test_numbers_are_at_the_right_and_texts_at_the_left() -> None:
-    assert draw(("topic", "records", "size"), [("a", Count(2353), Size(0)), ("bb", Count(7), Size(2048))], 80) == [
+    assert tables.draw(
+        ("topic", "records", "size"),
+        [("a", tables.Count(2353), tables.Size(0)), ("bb", tables.Count(7), tables.Size(2048))],
+        80,
+    ) == [
         "topic  records     size",
         "─────  ───────  ───────",
         "a        2,353      0 B",
@@ -108,22 +98,22 @@ def test_numbers_are_at_the_right_and_texts_at_the_left() -> None:
 
 
 def test_headings_and_sentences_wrap_between_words_before_a_name_is_shortened() -> None:
-    drawn = draw(("high watermark", "what it does"), [(2353, SENTENCE)], 45)
+    drawn = tables.draw(("high watermark", "what it does"), [(2353, SENTENCE)], 45)
     assert max(map(len, drawn)) <= 45
     assert drawn[0].split() == ["high", "what", "it", "does"]
     assert " ".join(line[9:].strip() for line in drawn[3:]).endswith("makes lookups faster")
 
 
 def test_a_table_that_does_not_fit_is_shown_as_blocks_with_whole_numbers() -> None:
-    at = Instant(1_700_000_000_000)
-    drawn = draw(("topic", "last record", "size"), [(LONG, at, Size(5)), ("b", at, Size(6))], 30)
-    assert "last record  " + local_time(at) in drawn
+    at = tables.Instant(1_700_000_000_000)
+    drawn = tables.draw(("topic", "last record", "size"), [(LONG, at, tables.Size(5)), ("b", at, tables.Size(6))], 30)
+    assert "last record  " + tables.local_time(at) in drawn
     assert drawn.count("") == 1
     assert drawn[0].startswith("topic")
 
 
 def test_facts_wrap_below_their_own_text() -> None:
-    drawn = draw_facts([("topic", "a"), ("durability", SENTENCE), ("id", "x" * 90)], 50)
+    drawn = tables.draw_facts([("topic", "a"), ("durability", SENTENCE), ("id", "x" * 90)], 50)
     assert drawn[0] == "topic       a"
     assert all(len(line) <= 50 for line in drawn[:-1])
     assert " ".join(line[12:] for line in drawn[1:-1]) == SENTENCE
@@ -131,25 +121,25 @@ def test_facts_wrap_below_their_own_text() -> None:
 
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
-    assert "\x1b" not in "".join(draw(("a",), [("x\x1b[31my",)], 80))
+    assert "\x1b" not in "".join(tables.draw(("a",), [("x\x1b[31my",)], 80))
 
 
 WORDS = st.text("abc-/.", min_size=1, max_size=60)
 CELLS = st.one_of(
     st.lists(WORDS, max_size=8).map(" ".join),
     st.integers(0, 10**18),
-    st.integers(0, 10**18).map(Count),
-    st.integers(-1, 10**18).map(Size),
-    st.integers(-1, 4 * 10**12).map(Instant),
+    st.integers(0, 10**18).map(tables.Count),
+    st.integers(-1, 10**18).map(tables.Size),
+    st.integers(-1, 4 * 10**12).map(tables.Instant),
 )
 
 
 @given(st.integers(1, 7).flatmap(lambda size: st.lists(st.lists(CELLS, min_size=size, max_size=size), max_size=4)))
-def test_no_cell_is_broken_inside_a_word_or_number(rows: list[list[Cell]]) -> None:
+def test_no_cell_is_broken_inside_a_word_or_number(rows: list[list[tables.Cell]]) -> None:
     from warmlog.cli.terminal.tables import shown
 
     headings = [f"heading {number}" for number in range(len(rows[0]) if rows else 1)]
-    drawn = draw(headings, rows, 80)
+    drawn = tables.draw(headings, rows, 80)
     assert max(map(len, drawn), default=0) <= 80
     pieces = {piece for line in drawn for piece in re.split(" +", line)}
     for cell in (cell for row in rows for cell in row):
