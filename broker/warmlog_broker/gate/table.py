@@ -176,14 +176,8 @@ RIGHTS: dict[type[Message], tuple[Rule, ...]] = {
     m.DescribeLogDirsRequest: (on_cluster(Operation.DESCRIBE),),
     m.InitProducerIdRequest: (_init_producer_id,),
     m.ProduceRequest: (_produce,),
-    m.FetchRequest: (
-        _fetch,
-        _each_partition(Operation.READ, failed, changes={"max_wait_ms": 0}),
-    ),
-    m.ListOffsetsRequest: (
-        _list_offsets,
-        _each_partition(Operation.DESCRIBE, failed_partition(m.ListedOffset)),
-    ),
+    m.FetchRequest: (_fetch, _each_partition(Operation.READ, failed, changes={"max_wait_ms": 0})),
+    m.ListOffsetsRequest: (_list_offsets, _each_partition(Operation.DESCRIBE, failed_partition(m.ListedOffset))),
     m.DeleteRecordsRequest: (_each_partition(Operation.DELETE, failed_partition(m.DeletedRecords)),),
     m.OffsetForLeaderEpochRequest: (_each_partition(Operation.DESCRIBE, failed_partition(m.EpochEndOffset)),),
     m.OffsetCommitRequest: (_in_group(Operation.READ), _COMMITTED),
@@ -193,10 +187,7 @@ RIGHTS: dict[type[Message], tuple[Rule, ...]] = {
         Whole(Operation.DESCRIBE, TOPIC, lambda message: message.topics or ()),
     ),
     m.ListGroupsRequest: (_in_cluster(Operation.DESCRIBE, Listed(GROUP, "groups", name_of)),),
-    m.DescribeGroupsRequest: (
-        _each_group(Operation.DESCRIBE, m.DescribedGroup),
-        _members_topics,
-    ),
+    m.DescribeGroupsRequest: (_each_group(Operation.DESCRIBE, m.DescribedGroup), _members_topics),
     m.DeleteGroupsRequest: (_each_group(Operation.DELETE, m.DeletedGroup),),
     m.DeleteOffsetsRequest: (
         _in_group(Operation.DELETE),

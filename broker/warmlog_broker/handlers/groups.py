@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Never, TypeVar
+from typing import Never
 
 from msgspec.structs import replace
 
@@ -15,8 +15,6 @@ from warmlog_broker.handlers.items import ITEMS_A_TURN, failed_name, handle_all
 from warmlog_broker.network.request import Deferred, RequestContext, Response
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, ErrorCode
-
-M = TypeVar("M", bound=m.Message)
 
 
 class PendingHeartbeat(Deferred):
@@ -54,7 +52,7 @@ class PendingHeartbeat(Deferred):
         if not isinstance(outcome, m.GroupHeartbeatResponse):
             self._end(partial(_told_when_decided, self._groups, self._request, self._context, self._began_s, outcome))
         elif has_news(self._request, outcome) or (outcome.is_settled and not self._response.is_settled):
-            self._end(partial(_response, outcome))
+            self._end(lambda: outcome)
 
     def expire(self) -> None:
         self._end(lambda: self._groups.with_progress(self._request, self._response))
@@ -122,7 +120,7 @@ def _end_wait(groups: GroupCoordinator, request: m.GroupHeartbeatRequest) -> Non
 
 def offset_commit(services: Services, context: RequestContext, request: m.OffsetCommitRequest) -> Response:
     """Commit offsets; the response is sent once they are durable."""
-    return _response(services.coordinators.groups.commit(request, context.principal))
+    return services.coordinators.groups.commit(request, context.principal)
 
 
 def offset_fetch(services: Services, _context: RequestContext, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
@@ -132,7 +130,7 @@ def offset_fetch(services: Services, _context: RequestContext, request: m.Offset
 
 def delete_offsets(services: Services, _context: RequestContext, request: m.DeleteOffsetsRequest) -> Response:
     """Remove committed offsets; the response is sent once that is durable."""
-    return _response(services.coordinators.groups.delete_offsets(request))
+    return services.coordinators.groups.delete_offsets(request)
 
 
 async def list_groups(
@@ -210,13 +208,5 @@ async def delete_groups(
     return m.DeleteGroupsResponse(results)
 
 
-def _response(outcome: M | Awaitable[M]) -> Response:
-    return outcome if isinstance(outcome, m.Message) else _awaited(outcome)
-
-
 def _raise(error: ApiError) -> Never:
     raise error
-
-
-async def _awaited(outcome: Awaitable[M]) -> M:
-    return await outcome

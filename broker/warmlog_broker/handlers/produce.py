@@ -29,18 +29,10 @@ from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.log.recompression import prepare_batch
 from warmlog_broker.storage.log.validation import CheckedBatch, check_batch
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
+from warmlog_protocol import errors
 from warmlog_protocol import messages as m
 from warmlog_protocol.batch import NeedsMemory
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, read_header
-from warmlog_protocol.errors import (
-    ApiError,
-    InvalidProducerEpoch,
-    InvalidRequest,
-    InvalidRequiredAcks,
-    InvalidTxnState,
-    RequestTimedOut,
-    UnknownProducerId,
-)
 from warmlog_protocol.wire.connection import ReceivedBatch
 
 NO_ERROR = 0
@@ -73,7 +65,7 @@ class PendingProduce(Deferred):
         self.deadline_s = now_s + self._timeout_ms / 1000
         return self
 
-    def batch_done(self, index: int, error: ApiError | None) -> None:
+    def batch_done(self, index: int, error: errors.ApiError | None) -> None:
         """The batch at `index` is durable, or never will be. No-op after `expire`."""
         if index not in self.waiting:
             return
@@ -86,7 +78,7 @@ class PendingProduce(Deferred):
     def expire(self) -> None:
         """Respond with an error for what is not durable yet, and may still become so."""
         for index in self.waiting:
-            error = RequestTimedOut(f"not on disk after {self._timeout_ms} ms; it may still get there")
+            error = errors.RequestTimedOut(f"not on disk after {self._timeout_ms} ms; it may still get there")
             self.results[index] = _failed(self.results[index], error)
         self.waiting.clear()
         self.complete(m.ProduceResponse(self.results))
@@ -97,11 +89,11 @@ class PreparedBatch(NamedTuple):
 
     topic: str
     partition: int
-    batch: CheckedBatch | ApiError
+    batch: CheckedBatch | errors.ApiError
 
 
 Batch = ReceivedBatch | PreparedBatch
-Verified = VerificationGuard | ApiError
+Verified = VerificationGuard | errors.ApiError
 Outcome = m.ProduceResponse | PendingProduce | None
 
 
@@ -127,7 +119,7 @@ def _verify(services: Services, request: m.ProduceRequest, item: ReceivedBatch) 
     try:
         header = read_header(item.batch)
         if not header.is_transactional:
-            raise InvalidTxnState("a batch that is not transactional, in a request with a transactional_id")
+            raise errors.InvalidTxnState("a batch that is not transactional, in a request with a transactional_id")
         partition = services.topics.partition(item.topic, item.partition, to_change=True)
         producer = Incarnation(header.producer_id, header.producer_epoch)
         guard = partition.log.producers.start_verification(header.producer_id, header.producer_epoch, now_ms())
@@ -138,7 +130,7 @@ def _verify(services: Services, request: m.ProduceRequest, item: ReceivedBatch) 
             request.transactional_id, producer, item.topic, item.partition
         )
         return guard if enrolling is None else _verified(enrolling, guard)
-    except ApiError as error:
+    except errors.ApiError as error:
         return _without_traceback(error)
 
 
@@ -146,7 +138,7 @@ async def _verified(enrolling: Awaitable[None], guard: VerificationGuard) -> Ver
     try:
         await enrolling
         return guard
-    except ApiError as error:
+    except errors.ApiError as error:
         return _without_traceback(error)
 
 
@@ -195,9 +187,9 @@ def _check(request: m.ProduceRequest) -> None:
     if request.transactional_id is not None:
         check_transactional_id(request.transactional_id)
         if request.acks != m.ACKS_ALL:
-            raise InvalidRequiredAcks(f"a transaction needs acks=all (-1), not {request.acks}")
+            raise errors.InvalidRequiredAcks(f"a transaction needs acks=all (-1), not {request.acks}")
     if len(partitions) > 1 and len({(wanted.topic, wanted.partition) for wanted in partitions}) != len(partitions):
-        raise InvalidRequest("a partition is in the request more than once; one batch each is allowed")
+        raise errors.InvalidRequest("a partition is in the request more than once; one batch each is allowed")
 
 
 def _config_to_decode_by(services: Services, batch: ReceivedBatch) -> LogConfig | None:
@@ -230,7 +222,7 @@ def _prepare_some(
             if not prepared:
                 raise
             break
-        except ApiError as error:
+        except errors.ApiError as error:
             prepared.append(PreparedBatch(received.topic, received.partition, _without_traceback(error)))
             continue
         prepared.append(PreparedBatch(received.topic, received.partition, made))
@@ -240,7 +232,7 @@ def _prepare_some(
     return prepared
 
 
-def _without_traceback(error: ApiError) -> ApiError:
+def _without_traceback(error: errors.ApiError) -> errors.ApiError:
     """Return `error` without its traceback, which would keep decompressed bodies until the response is sent."""
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)
@@ -255,14 +247,14 @@ def _append_some(services: Services, acks: int, batches: Sequence[Batch], pendin
 def _append(services: Services, acks: int, now_ms: int, pending: PendingProduce, item: Batch) -> m.ProducedPartition:
     """Append one batch, and with acks=all let `pending` wait for its flush."""
     if not m.ACKS_ALL <= acks <= m.ACKS_LEADER:
-        raise InvalidRequiredAcks(f"acks {acks}, it must be -1 (all), 1 or 0")
+        raise errors.InvalidRequiredAcks(f"acks {acks}, it must be -1 (all), 1 or 0")
     partition = services.topics.partition(item.topic, item.partition, to_change=True)
-    if isinstance(item.batch, ApiError):
+    if isinstance(item.batch, errors.ApiError):
         raise item.batch
     must_wait = partition.must_wait(acks)
     index = len(pending.results)
     guard = pending.verified[index] if pending.verified else None
-    if isinstance(guard, ApiError):
+    if isinstance(guard, errors.ApiError):
         raise guard
     first_offset, last_offset, append_time_ms, log_start_offset, is_duplicate = partition.append(
         item.batch,
@@ -307,12 +299,12 @@ async def init_producer_id(
 
 def next_epoch(services: Services, producer_id: int, epoch: int) -> int:
     if not 0 <= producer_id < services.producer_ids.next_id:
-        raise UnknownProducerId(f"producer id {producer_id} was never assigned by this broker")
+        raise errors.UnknownProducerId(f"producer id {producer_id} was never assigned by this broker")
     if not 0 <= epoch <= LAST_PRODUCER_EPOCH:
-        raise InvalidRequest(f"producer epoch {epoch}, it must be from 0 to {LAST_PRODUCER_EPOCH}")
+        raise errors.InvalidRequest(f"producer epoch {epoch}, it must be from 0 to {LAST_PRODUCER_EPOCH}")
     readable = [partition.log for partition in services.topics.partitions if partition.allows.read]
     entries = [entry for log in readable if (entry := log.producers.get(producer_id)) is not None]
     newest = max((entry.epoch for entry in entries), default=NO_PRODUCER_EPOCH)
     if newest > epoch:
-        raise InvalidProducerEpoch(f"producer {producer_id}: epoch {epoch} is fenced by {newest}")
+        raise errors.InvalidProducerEpoch(f"producer {producer_id}: epoch {epoch} is fenced by {newest}")
     return epoch + 1

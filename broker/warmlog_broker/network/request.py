@@ -1,13 +1,13 @@
 """A request and its response, as everything above the wire knows them: which protocol brought it is not seen.
 
-`Endpoint` is one kind of request, as it is served. A handler returns a response at once or later (`Deferred`, a
-coroutine), with or without file ranges; `then` changes a response, whenever it comes.
+`Endpoint` is one kind of request, as it is served. A handler returns a response at once or later (`Deferred`, an
+awaitable), with or without file ranges; `then` changes a response, whenever it comes.
 """
 
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -111,19 +111,19 @@ class Deferred:
 
 Ready: TypeAlias = Message | MessageWithSlices | None
 """None: the request gets no response, such as Produce with acks=0."""
-Response: TypeAlias = Ready | Deferred | Coroutine[Any, Any, "Response"]
+Response: TypeAlias = Ready | Deferred | Awaitable["Response"]
 
 
 def then(response: Response, change: Callable[[Ready], "Response"]) -> Response:
     """Return what `change` makes of the response, at once or when it is there. An error is not changed."""
     if isinstance(response, Deferred):
         return _ChangedDeferred(response, change)
-    if isinstance(response, Coroutine):
+    if isinstance(response, Awaitable):
         return _changed_when_done(response, change)
     return change(response)
 
 
-async def _changed_when_done(response: Coroutine[Any, Any, Response], change: Callable[[Ready], Response]) -> Response:
+async def _changed_when_done(response: Awaitable[Response], change: Callable[[Ready], Response]) -> Response:
     return then(await response, change)
 
 

@@ -5,8 +5,8 @@ Only this module does that for whole requests; `handlers/items` does it for each
 
 import logging
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeVar
 
 from msgspec import structs
 
@@ -121,8 +121,12 @@ class RequestRunner:
         endpoint, authentication = started.endpoint, self.context.authentication
         if authentication is not None:
             authentication.check(comes_first=endpoint.comes_first)
-        if self._is_client_known and self._quotas.is_set:
-            self._charge_request(started, request.payload_bytes)
+        context = self.context
+        if self._is_client_known and self._quotas.is_set and not context.is_replica:
+            delay_s = self._quotas.charge_request(
+                context.principal, context.client_id, request.payload_bytes, is_heartbeat=endpoint.is_heartbeat
+            )
+            self._channel.throttle(delay_s)
         message = request.message
         started.started_s = time.perf_counter()
         if started.client_name is not None:
@@ -215,14 +219,6 @@ class RequestRunner:
         else:
             self._tasks.start(self._finish(started, pieces, self._end))
 
-    def _charge_request(self, started: StartedRequest, payload_bytes: int) -> None:
-        context = self.context
-        if not context.is_replica:
-            delay_s = self._quotas.charge_request(
-                context.principal, context.client_id, payload_bytes, is_heartbeat=started.endpoint.is_heartbeat
-            )
-            self._channel.throttle(delay_s)
-
     def _take_on_debt(self) -> None:
         """The client is known now. If it has exceeded a rate, another connection does not help it."""
         if self._quotas.is_set and not self._is_client_known:
@@ -242,7 +238,7 @@ class RequestRunner:
         return message
 
     async def _finish(
-        self, started: StartedRequest, work: Coroutine[Any, Any, T], take: Callable[[StartedRequest, T], None]
+        self, started: StartedRequest, work: Awaitable[T], take: Callable[[StartedRequest, T], None]
     ) -> None:
         try:
             result = await work

@@ -14,13 +14,7 @@ from collections.abc import Callable, Sequence
 from warmlog_broker.metadata.metadata_log import Entry, MetadataState, UserAltered, UserDeleted, UserSecretMade
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.metadata.topic_names import shown
-from warmlog_protocol.errors import (
-    ApiError,
-    DuplicateResource,
-    InvalidRequest,
-    ResourceNotFound,
-    UnacceptableCredential,
-)
+from warmlog_protocol import errors
 from warmlog_protocol.messages import AlteredUser, ListedCredential, ListedUser, UserChange
 from warmlog_protocol.sasl.credential import Credential, why_unacceptable
 
@@ -42,15 +36,15 @@ def user_entries(state: MetadataState, wanted: AlteredUser, now_ms: int) -> list
     InvalidRequest for a wrong change or grace period."""
     name, present = wanted.name, state.users.get(wanted.name)
     if wanted.change not in set(UserChange):
-        raise InvalidRequest(f"change {wanted.change} of user {shown(name)}: 0, 1 or 2 was expected")
+        raise errors.InvalidRequest(f"change {wanted.change} of user {shown(name)}: 0, 1 or 2 was expected")
     if present is None and wanted.change != UserChange.CREATE:
-        raise ResourceNotFound(f"there is no user {shown(name)}")
+        raise errors.ResourceNotFound(f"there is no user {shown(name)}")
     if wanted.change == UserChange.DELETE:
         return [UserDeleted(name)]
     if present is not None and wanted.change == UserChange.CREATE:
-        raise DuplicateResource(f"user {shown(name)} exists: rotate it to give it another password")
+        raise errors.DuplicateResource(f"user {shown(name)} exists: rotate it to give it another password")
     if present is None and len(state.users) >= MAX_USERS:
-        raise InvalidRequest(f"there are {MAX_USERS} users, as many as a broker holds")
+        raise errors.InvalidRequest(f"there are {MAX_USERS} users, as many as a broker holds")
     _check_name(name)
     _check_credentials(wanted)
     altered = UserAltered(name, wanted.credentials, wanted.is_token, now_ms)
@@ -62,13 +56,13 @@ def user_entries(state: MetadataState, wanted: AlteredUser, now_ms: int) -> list
 def _with_grace(altered: UserAltered, present: UserAltered | None, grace_ms: int) -> UserAltered:
     """Return the change with the `present` credentials valid for `grace_ms` more."""
     if present is None or not 0 < grace_ms <= MAX_GRACE_MS:
-        raise InvalidRequest(
+        raise errors.InvalidRequest(
             f"a grace period of {grace_ms} ms: it is for the previous password of a user that exists, and at most "
             f"{MAX_GRACE_MS} ms"
         )
     salts = {each.mechanism: (each.salt, each.iterations) for each in altered.credentials}
     if any(salts.get(each.mechanism) != (each.salt, each.iterations) for each in present.credentials):
-        raise InvalidRequest(
+        raise errors.InvalidRequest(
             f"the previous password of user {shown(altered.name)} can only stay valid if the new credentials have its "
             "salts and numbers of iterations: ListUsers has them"
         )
@@ -86,7 +80,7 @@ def _check_name(name: str) -> None:
     except ValueError:
         is_allowed = False
     if not is_allowed or name in RESERVED_NAMES:
-        raise UnacceptableCredential(
+        raise errors.UnacceptableCredential(
             f"a user cannot be called {shown(name)}: a name has 1 to {MAX_NAME_CHARACTERS} characters as SASLprep "
             f"(RFC 4013) leaves them, no space at its ends, and is not {' or '.join(sorted(RESERVED_NAMES))}"
         )
@@ -95,10 +89,10 @@ def _check_name(name: str) -> None:
 def _check_credentials(wanted: AlteredUser) -> None:
     mechanisms = [each.mechanism for each in wanted.credentials]
     if not mechanisms or len(set(mechanisms)) != len(mechanisms):
-        raise UnacceptableCredential(f"user {shown(wanted.name)} needs one credential for each mechanism")
+        raise errors.UnacceptableCredential(f"user {shown(wanted.name)} needs one credential for each mechanism")
     for credential in wanted.credentials:
         if reason := why_unacceptable(credential):
-            raise UnacceptableCredential(f"user {shown(wanted.name)}: {reason}")
+            raise errors.UnacceptableCredential(f"user {shown(wanted.name)}: {reason}")
 
 
 def list_of_users(state: MetadataState, now_ms: int) -> list[ListedUser]:
@@ -159,9 +153,9 @@ class Users:
                 on_deleted(wanted.name)
 
 
-def altered_user_error(wanted: Sequence[AlteredUser]) -> ApiError | None:
+def altered_user_error(wanted: Sequence[AlteredUser]) -> errors.ApiError | None:
     """Return why a request to change these users is refused as a whole."""
     if len(wanted) > MAX_CHANGES:
-        return InvalidRequest(f"{len(wanted)} users to change in one request, {MAX_CHANGES} are allowed")
+        return errors.InvalidRequest(f"{len(wanted)} users to change in one request, {MAX_CHANGES} are allowed")
     twice = next((name for name, times in Counter(each.name for each in wanted).items() if times > 1), None)
-    return None if twice is None else InvalidRequest(f"user {shown(twice)} is in the request more than once")
+    return None if twice is None else errors.InvalidRequest(f"user {shown(twice)} is in the request more than once")

@@ -22,14 +22,7 @@ from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.config import LogConfig, normalized, setting_named
 from warmlog_broker.topics.partition_creation import keys_of
 from warmlog_broker.topics.topics import CHECKED_A_TURN, MAX_NEW_TOPICS, Topic, Topics, check_partition_count
-from warmlog_protocol.errors import (
-    ApiError,
-    InvalidConfig,
-    InvalidPartitions,
-    InvalidRequest,
-    InvalidTopic,
-    StorageError,
-)
+from warmlog_protocol import errors
 from warmlog_protocol.messages import AlteredTopic, NewPartitions
 
 _log = logging.getLogger(__name__)
@@ -40,7 +33,7 @@ def changed_settings(own: Mapping[str, str], change: AlteredTopic, *, defaults: 
     for name in change.unset:
         setting_named(name)
         if name in change.set:
-            raise InvalidRequest(f"{name} of topic {change.name!r} is both set and unset: give it once")
+            raise errors.InvalidRequest(f"{name} of topic {change.name!r} is both set and unset: give it once")
     settings = {name: text for name, text in own.items() if name not in change.unset} | normalized(change.set)
     LogConfig.from_settings(settings, base=defaults)
     return settings
@@ -65,11 +58,11 @@ class TopicChanges:
         self._directories = directories
         self._on_altered = on_altered
 
-    async def alter(self, wanted: Sequence[AlteredTopic], *, validate_only: bool) -> list[ApiError | None]:
+    async def alter(self, wanted: Sequence[AlteredTopic], *, validate_only: bool) -> list[errors.ApiError | None]:
         """Change settings durably, of each topic independently; return the error of each, or None."""
         _check_request([change.name for change in wanted])
         async with self._topics.changing:
-            results: list[ApiError | None] = []
+            results: list[errors.ApiError | None] = []
             entries: list[TopicCreated] = []
             async for change in in_turns(wanted, CHECKED_A_TURN):
                 try:
@@ -77,7 +70,7 @@ class TopicChanges:
                     settings = changed_settings(own.settings, change, defaults=self._config.topic_defaults)
                     entries.append(replace(own, settings=settings))
                     results.append(None)
-                except ApiError as error:
+                except errors.ApiError as error:
                     results.append(error)
             changed = [entry for entry in entries if entry != self._topics.get(entry.name).entry]
             if changed and not validate_only:
@@ -92,8 +85,8 @@ class TopicChanges:
         async for topic in in_turns(list(self._topics), CHECKED_A_TURN):
             try:
                 LogConfig.from_settings(topic.entry.settings, base=defaults)
-            except InvalidConfig as error:
-                raise InvalidConfig(f"with the own settings of topic {topic.name!r}: {error}") from None
+            except errors.InvalidConfig as error:
+                raise errors.InvalidConfig(f"with the own settings of topic {topic.name!r}: {error}") from None
 
     async def take_defaults(self) -> None:
         """Put the broker's defaults, which have changed, in force for all topics. `Topics.changing` must be held."""
@@ -109,11 +102,13 @@ class TopicChanges:
             await self._directories.flush_all()
         self._on_altered()
 
-    async def add_partitions(self, wanted: Sequence[NewPartitions], *, validate_only: bool) -> list[ApiError | None]:
+    async def add_partitions(
+        self, wanted: Sequence[NewPartitions], *, validate_only: bool
+    ) -> list[errors.ApiError | None]:
         """Add partitions durably, to each topic independently; return the error of each, or None."""
         _check_request([new.name for new in wanted])
         async with self._topics.changing:
-            results: list[ApiError | None] = []
+            results: list[errors.ApiError | None] = []
             existing = self._topics.partition_count
             async for new in in_turns(wanted, CHECKED_A_TURN):
                 try:
@@ -122,7 +117,7 @@ class TopicChanges:
                         await self._add(topic, new.count)
                     existing += new.count - len(topic.partitions)
                     results.append(None)
-                except ApiError as error:
+                except errors.ApiError as error:
                     results.append(error)
             return results
 
@@ -130,12 +125,12 @@ class TopicChanges:
         topic = self._changeable(new.name)
         present = len(topic.partitions)
         if self._metadata.state.topics[new.name].partitions != present:
-            raise StorageError(
+            raise errors.StorageError(
                 f"an earlier addition of partitions to topic {new.name!r} could neither be finished nor undone: the "
                 f"next start finishes it"
             )
         if new.count <= present:
-            raise InvalidPartitions(
+            raise errors.InvalidPartitions(
                 f"topic {new.name!r} has {present} partitions, {new.count} were asked for: the new total must be "
                 f"greater, and partitions cannot be removed"
             )
@@ -150,7 +145,7 @@ class TopicChanges:
         await self._metadata.commit([PartitionsAdded(entry.topic_id, entry.name, total)])
         try:
             loaded = await self._topics.create_partitions(entry, added, topic.config)
-        except ApiError as error:
+        except errors.ApiError as error:
             _log.error("partitions could not be added to topic %r: %s", entry.name, error)
             await self._undo(topic, added)
             raise
@@ -162,7 +157,7 @@ class TopicChanges:
         try:
             await self._topics.creator.remove(topic.entry, list(added))
             await self._metadata.commit([PartitionsAdded(topic.topic_id, topic.name, len(topic.partitions))])
-        except (OSError, StorageError) as error:
+        except (OSError, errors.StorageError) as error:
             _log.error(
                 "the addition of partitions to topic %r cannot be undone, the next start finishes it: %s",
                 topic.name,
@@ -173,13 +168,13 @@ class TopicChanges:
         """Return the topic. UnknownTopicOrPartition; InvalidTopic for an internal one."""
         topic = self._topics.get(name)
         if topic.is_internal:
-            raise InvalidTopic(f"topic {name!r} is internal: only the broker changes it")
+            raise errors.InvalidTopic(f"topic {name!r} is internal: only the broker changes it")
         return topic
 
 
 def _check_request(names: Sequence[str]) -> None:
     if len(names) > MAX_NEW_TOPICS:
-        raise InvalidRequest(f"{len(names)} topics to change in one request, {MAX_NEW_TOPICS} are allowed")
+        raise errors.InvalidRequest(f"{len(names)} topics to change in one request, {MAX_NEW_TOPICS} are allowed")
     twice = next((name for name, times in Counter(names).items() if times > 1), None)
     if twice is not None:
-        raise InvalidRequest(f"topic {twice!r} is in the request more than once")
+        raise errors.InvalidRequest(f"topic {twice!r} is in the request more than once")

@@ -34,18 +34,7 @@ from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.topics.partition_creation import PartitionCreator, keys_of
-from warmlog_protocol.errors import (
-    ApiError,
-    InconsistentTopicId,
-    InvalidPartitions,
-    InvalidReplicationFactor,
-    InvalidRequest,
-    InvalidTopic,
-    StorageError,
-    TopicAlreadyExists,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-)
+from warmlog_protocol import errors
 from warmlog_protocol.messages import NewTopic
 
 BROKER_DEFAULT = -1
@@ -111,19 +100,19 @@ def check_new_topic(
     """
     check_topic_name(new.name)
     if new.name in existing:
-        raise TopicAlreadyExists(f"topic {new.name!r} exists")
+        raise errors.TopicAlreadyExists(f"topic {new.name!r} exists")
     if new.name.startswith(INTERNAL_PREFIX):
-        raise InvalidTopic(
+        raise errors.InvalidTopic(
             f"topic {new.name!r} cannot be created: names that begin with {INTERNAL_PREFIX!r} are reserved for the "
             f"broker's internal topics"
         )
     other = colliding_topic(new.name, existing)
     if other is not None:
-        raise InvalidTopic(f"topic {new.name!r} collides with {other!r}: they differ in '.' and '_' alone")
+        raise errors.InvalidTopic(f"topic {new.name!r} collides with {other!r}: they differ in '.' and '_' alone")
     partitions = config.num_partitions if new.partitions == BROKER_DEFAULT else new.partitions
     check_partition_count(partitions, partitions, partition_count, config)
     if new.replication_factor not in (1, BROKER_DEFAULT):
-        raise InvalidReplicationFactor(f"replication factor {new.replication_factor}, there is 1 broker")
+        raise errors.InvalidReplicationFactor(f"replication factor {new.replication_factor}, there is 1 broker")
     LogConfig.from_settings(new.configs, base=config.topic_defaults)
     return TopicCreated(new.name, uuid4().bytes, partitions, normalized(new.configs))
 
@@ -131,9 +120,9 @@ def check_new_topic(
 def check_partition_count(total: int, added: int, existing: int, config: BrokerConfig) -> None:
     """Raise InvalidPartitions unless a topic may have `total` partitions, and the broker `added` to the `existing`."""
     if not 1 <= total <= config.max_partitions_per_topic:
-        raise InvalidPartitions(f"{total} partitions, 1 to {config.max_partitions_per_topic} are allowed")
+        raise errors.InvalidPartitions(f"{total} partitions, 1 to {config.max_partitions_per_topic} are allowed")
     if existing + added > config.max_partitions:
-        raise InvalidPartitions(
+        raise errors.InvalidPartitions(
             f"{added} more partitions, {existing} exist and max.partitions is {config.max_partitions}"
         )
 
@@ -184,7 +173,7 @@ class Topics:
         """Return the topic called `name`; UnknownTopicOrPartition if there is none."""
         topic = self._topics.get(name)
         if topic is None:
-            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+            raise errors.UnknownTopicOrPartition(f"there is no topic {name!r}")
         return topic
 
     def find(self, name: str) -> Topic | None:
@@ -204,9 +193,9 @@ class Topics:
             return self.get(name)
         topic = self._topics.get(name)
         if topic is None:
-            raise UnknownTopicId(f"there is no topic {name!r} any more")
+            raise errors.UnknownTopicId(f"there is no topic {name!r} any more")
         if topic_id != topic.topic_id:
-            raise InconsistentTopicId(
+            raise errors.InconsistentTopicId(
                 f"topic {name!r} has the id {UUID(bytes=topic.topic_id)} now, not {topic_id.hex()}"
             )
         return topic
@@ -221,7 +210,7 @@ class Topics:
             raise _internal_refusal(name)
         partitions = topic.partitions
         if not 0 <= index < len(partitions):
-            raise UnknownTopicOrPartition(f"topic {name!r} has no partition {index}, it has {len(partitions)}")
+            raise errors.UnknownTopicOrPartition(f"topic {name!r} has no partition {index}, it has {len(partitions)}")
         return partitions[index]
 
     def assigned_to(self, directory_id: bytes) -> list[TopicPartition]:
@@ -292,15 +281,15 @@ class Topics:
         for watcher in self._watchers.get(partition.key.topic, ()):
             _tell(watcher.unloaded, partition)
 
-    async def create(self, wanted: Sequence[NewTopic], *, validate_only: bool) -> list[TopicCreated | ApiError]:
+    async def create(self, wanted: Sequence[NewTopic], *, validate_only: bool) -> list[TopicCreated | errors.ApiError]:
         """Create topics durably, each independently; return the entry of each, or the error."""
         if len(wanted) > MAX_NEW_TOPICS:
-            raise InvalidRequest(f"{len(wanted)} topics to create in one request, {MAX_NEW_TOPICS} are allowed")
+            raise errors.InvalidRequest(f"{len(wanted)} topics to create in one request, {MAX_NEW_TOPICS} are allowed")
         async with self.changing:
             results = await self._check(wanted)
             return results if validate_only else await self._create(results)
 
-    async def _create(self, checked: Sequence[TopicCreated | ApiError]) -> list[TopicCreated | ApiError]:
+    async def _create(self, checked: Sequence[TopicCreated | errors.ApiError]) -> list[TopicCreated | errors.ApiError]:
         entries = [result for result in checked if isinstance(result, TopicCreated)]
         await self.creator.forget([key for entry in entries for key in keys_of(entry.name, range(entry.partitions))])
         await self._metadata.commit(entries)
@@ -321,11 +310,11 @@ class Topics:
                     entry = TopicCreated(name, uuid4().bytes, new.partitions, dict(new.settings), is_internal=True)
                     self._refuse_remains(entry)
                     (result,) = await self._create([entry])
-                    if isinstance(result, ApiError):
+                    if isinstance(result, errors.ApiError):
                         raise result
         topic = self._topics[name]
         if not topic.is_internal:
-            raise InvalidTopic(
+            raise errors.InvalidTopic(
                 f"topic {name!r} was created by a client, and the broker needs the name for an internal topic: copy "
                 f"what is needed of it to another topic, and delete it"
             )
@@ -346,18 +335,18 @@ class Topics:
             self._tell_changed(name)
             await self._remove(deleted, topic.partitions, topic.config.file_delete_delay_ms)
 
-    async def _check(self, wanted: Sequence[NewTopic]) -> list[TopicCreated | ApiError]:
-        results: list[TopicCreated | ApiError] = []
+    async def _check(self, wanted: Sequence[NewTopic]) -> list[TopicCreated | errors.ApiError]:
+        results: list[TopicCreated | errors.ApiError] = []
         names = set(self._topics)
         times_asked = Counter(new.name for new in wanted)
         partition_count = self.partition_count
         async for new in in_turns(wanted, CHECKED_A_TURN):
             try:
                 if times_asked[new.name] > 1:
-                    raise InvalidRequest(f"topic {new.name!r} is in the request more than once")
+                    raise errors.InvalidRequest(f"topic {new.name!r} is in the request more than once")
                 entry = check_new_topic(new, existing=names, partition_count=partition_count, config=self._config)
                 self._refuse_remains(entry)
-            except ApiError as error:
+            except errors.ApiError as error:
                 results.append(error)
                 continue
             names.add(entry.name)
@@ -368,16 +357,16 @@ class Topics:
     def _refuse_remains(self, entry: TopicCreated) -> None:
         """StorageError for an unfinished creation, InvalidTopic for directories that no topic owns."""
         if entry.name in self._metadata.state.topics:
-            raise StorageError(
+            raise errors.StorageError(
                 f"the creation of topic {entry.name!r} could neither be finished nor undone: the next start finishes it"
             )
         self.creator.refuse_remains(keys_of(entry.name, range(entry.partitions)))
 
-    async def _make(self, entry: TopicCreated) -> TopicCreated | ApiError:
+    async def _make(self, entry: TopicCreated) -> TopicCreated | errors.ApiError:
         """Create the directories of a topic that is in the metadata log; if that fails, remove it from there."""
         try:
             loaded = await self.create_partitions(entry, range(entry.partitions), self.settings_of(entry))
-        except ApiError as error:
+        except errors.ApiError as error:
             _log.error("topic %r could not be created: %s", entry.name, error)
             await self._undo(entry)
             return error
@@ -400,7 +389,7 @@ class Topics:
         deleted = TopicDeleted(entry.topic_id, entry.name, entry.partitions)
         try:
             await self._metadata.commit([deleted])
-        except StorageError as error:
+        except errors.StorageError as error:
             _log.error("the creation of topic %r cannot be undone, the next start finishes it: %s", entry.name, error)
             return
         await self._remove(deleted, [], 0)
@@ -411,7 +400,7 @@ class Topics:
             renamed = await asyncio.get_running_loop().run_in_executor(
                 self._threads, _rename_all, [each.path for each in self._directories.live], deleted, partitions
             )
-        except (OSError, StorageError) as error:
+        except (OSError, errors.StorageError) as error:
             _log.error("topic %r is deleted, but directories of it are still there: %s", deleted.name, error)
             return
         self._on_deleted(renamed.paths, delay_ms)
@@ -420,8 +409,8 @@ class Topics:
         _log.info("topic %r deleted", deleted.name)
 
 
-def _internal_refusal(name: str) -> InvalidTopic:
-    return InvalidTopic(f"topic {name!r} is internal: only the broker writes to it, and it cannot be deleted")
+def _internal_refusal(name: str) -> errors.InvalidTopic:
+    return errors.InvalidTopic(f"topic {name!r} is internal: only the broker writes to it, and it cannot be deleted")
 
 
 def _tell_loaded(watcher: PartitionWatcher, partitions: Sequence[Partition]) -> None:

@@ -9,6 +9,7 @@ Bodies are not decoded: a body that is malformed under a valid CRC is stored as 
 from typing import NamedTuple
 
 from warmlog_broker.storage.config import LogConfig
+from warmlog_protocol import errors
 from warmlog_protocol.batch.header import (
     APPEND_TIME_BIT,
     CONTROL_BIT,
@@ -28,14 +29,6 @@ from warmlog_protocol.batch.header import (
     stamp_append_time,
 )
 from warmlog_protocol.codec.crc32c import crc32c
-from warmlog_protocol.errors import (
-    CorruptBatch,
-    InvalidRecord,
-    InvalidTimestamp,
-    InvalidTxnState,
-    MessageTooLarge,
-    RecordListTooLarge,
-)
 
 _REFUSED_BITS = APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
 _KNOWN_BITS = 0b111 | _REFUSED_BITS
@@ -62,23 +55,25 @@ def check_batch(batch: Buffer, max_message_bytes: int, *, may_be_transactional: 
     """
     size_bytes = len(batch)
     if size_bytes > max_message_bytes:
-        raise MessageTooLarge(f"a batch of {size_bytes} bytes, max.message.bytes allows {max_message_bytes}")
+        raise errors.MessageTooLarge(f"a batch of {size_bytes} bytes, max.message.bytes allows {max_message_bytes}")
     header = read_header(batch)
     if header.batch_length + LENGTH_OVERHEAD_BYTES != size_bytes:
         _refuse_length(header, size_bytes)
     covered = bytes(memoryview(batch)[CRC_START:])
     crc = crc32c(covered)
     if crc != header.crc:
-        raise CorruptBatch(f"a batch of {size_bytes} bytes: CRC {header.crc:#010x} expected, {crc:#010x} found")
+        raise errors.CorruptBatch(f"a batch of {size_bytes} bytes: CRC {header.crc:#010x} expected, {crc:#010x} found")
     check_magic(header, batch)
     if header.record_count != header.last_offset_delta + 1:
-        raise InvalidRecord(f"{header.record_count} records, but a last offset delta of {header.last_offset_delta}")
+        raise errors.InvalidRecord(
+            f"{header.record_count} records, but a last offset delta of {header.last_offset_delta}"
+        )
     if header.attributes:
         _check_attributes(header, may_be_transactional)
     if header.producer_id != NO_PRODUCER_ID and not (
         header.producer_id >= 0 and header.producer_epoch >= 0 and header.base_sequence >= 0
     ):
-        raise InvalidRecord(
+        raise errors.InvalidRecord(
             f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}"
         )
     return CheckedBatch(header, covered)
@@ -91,30 +86,30 @@ def sealed(batch: bytes) -> CheckedBatch:
 
 def _refuse_length(header: BatchHeader, size_bytes: int) -> None:
     if header.size_bytes > size_bytes:
-        raise CorruptBatch(f"a batch of {header.size_bytes} bytes by its header, {size_bytes} found")
+        raise errors.CorruptBatch(f"a batch of {header.size_bytes} bytes by its header, {size_bytes} found")
     if size_bytes - header.size_bytes >= HEADER_BYTES:
-        raise InvalidRecord("more than one batch for a partition; a request may carry one")
-    raise CorruptBatch(f"{size_bytes - header.size_bytes} bytes follow a batch of {header.size_bytes} bytes")
+        raise errors.InvalidRecord("more than one batch for a partition; a request may carry one")
+    raise errors.CorruptBatch(f"{size_bytes - header.size_bytes} bytes follow a batch of {header.size_bytes} bytes")
 
 
 def _check_attributes(header: BatchHeader, may_be_transactional: bool) -> None:
     codec_of(header.attributes)
     if header.attributes & ~_KNOWN_BITS:
-        raise InvalidRecord(f"attributes {header.attributes & 0xFFFF:#06x} have unknown bits")
+        raise errors.InvalidRecord(f"attributes {header.attributes & 0xFFFF:#06x} have unknown bits")
     if not header.attributes & _REFUSED_BITS:
         return
     if header.is_control:
-        raise InvalidRecord("a control batch: only brokers write those")
+        raise errors.InvalidRecord("a control batch: only brokers write those")
     if header.is_log_append_time:
-        raise InvalidTimestamp("a batch marked as stamped by the broker: only brokers may set that")
+        raise errors.InvalidTimestamp("a batch marked as stamped by the broker: only brokers may set that")
     if header.has_delete_horizon:
-        raise InvalidRecord("a batch with a delete horizon: only compaction writes that")
+        raise errors.InvalidRecord("a batch with a delete horizon: only compaction writes that")
     if not may_be_transactional:
-        raise InvalidTxnState(
+        raise errors.InvalidTxnState(
             f"producer {header.producer_id} has no open transaction, and its request no transactional id"
         )
     if not header.has_producer:
-        raise InvalidRecord("a transactional batch without a producer id")
+        raise errors.InvalidRecord("a transactional batch without a producer id")
 
 
 def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
@@ -124,23 +119,23 @@ def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> Non
     """
     base_ms, max_ms = header.base_timestamp_ms, header.max_timestamp_ms
     if max_ms > now_ms + config.message_timestamp_after_max_ms:
-        raise InvalidTimestamp(
+        raise errors.InvalidTimestamp(
             f"timestamp {max_ms} is {max_ms - now_ms} ms ahead of the broker's clock, "
             f"message.timestamp.after.max.ms allows {config.message_timestamp_after_max_ms}"
         )
     if base_ms < now_ms - config.message_timestamp_before_max_ms and base_ms != NO_TIMESTAMP:
-        raise InvalidTimestamp(
+        raise errors.InvalidTimestamp(
             f"timestamp {base_ms} is {now_ms - base_ms} ms behind the broker's clock, "
             f"message.timestamp.before.max.ms allows {config.message_timestamp_before_max_ms}"
         )
     if base_ms < NO_TIMESTAMP or max_ms < base_ms:
-        raise InvalidTimestamp(f"timestamps from {base_ms} to {max_ms}: negative, or the larger one first")
+        raise errors.InvalidTimestamp(f"timestamps from {base_ms} to {max_ms}: negative, or the larger one first")
 
 
 def check_fits_segment(size_bytes: int, config: LogConfig) -> None:
     """RecordListTooLarge if the batch does not fit into any segment."""
     if size_bytes > config.segment_bytes:
-        raise RecordListTooLarge(
+        raise errors.RecordListTooLarge(
             f"a batch of {size_bytes} bytes does not fit into segment.bytes={config.segment_bytes}"
         )
 

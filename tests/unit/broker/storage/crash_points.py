@@ -28,8 +28,11 @@ class CrashPoint:
 
 
 @contextmanager
-def crash_at(number: int) -> Iterator[CrashPoint]:
-    """Every rename, unlink, sync, truncation and creation of a file inside is a step. Once dead, none succeeds."""
+def crash_at(number: int, *more: str) -> Iterator[CrashPoint]:
+    """Every rename, unlink, sync and truncation of a file inside is a step, and each call of `os` in `more`.
+
+    Once dead, none succeeds.
+    """
     point = CrashPoint(number)
 
     def guarded(what: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,7 +45,7 @@ def crash_at(number: int) -> Iterator[CrashPoint]:
     patches = [patch.object(Path, name, guarded(name, getattr(Path, name))) for name in ("rename", "replace", "unlink")]
     patches += [
         patch.object(os, name, guarded(name, getattr(os, name)))
-        for name in ("fsync", "fdatasync", "ftruncate", "utime", "pwritev")
+        for name in ("fsync", "fdatasync", "ftruncate", "utime", "pwritev", *more)
     ]
     try:
         for one in patches:

@@ -15,16 +15,7 @@ from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.topics.topic_changes import TopicChanges, changed_settings
 from warmlog_broker.topics.topics import InternalTopic
-from warmlog_protocol.errors import (
-    ApiError,
-    InvalidConfig,
-    InvalidPartitions,
-    InvalidRequest,
-    InvalidTopic,
-    MessageTooLarge,
-    StorageError,
-    UnknownTopicOrPartition,
-)
+from warmlog_protocol import errors
 from warmlog_protocol.messages import ACKS_ALL, AlteredTopic, NewPartitions
 from wire_client import batch_of
 
@@ -45,11 +36,11 @@ class ChangingRoom(Room):
     def _note_altered(self) -> None:
         self.altered += 1
 
-    async def alter(self, name: str, settings: dict[str, str], *unset: str) -> ApiError | None:
+    async def alter(self, name: str, settings: dict[str, str], *unset: str) -> errors.ApiError | None:
         (result,) = await self.changes.alter([AlteredTopic(name, settings, list(unset))], validate_only=False)
         return result
 
-    async def add(self, name: str, total: int) -> ApiError | None:
+    async def add(self, name: str, total: int) -> errors.ApiError | None:
         (result,) = await self.changes.add_partitions([NewPartitions(name, total)], validate_only=False)
         return result
 
@@ -62,8 +53,8 @@ async def room(tmp_path: Path) -> AsyncIterator[ChangingRoom]:
     await made.close()
 
 
-def append(partition: Partition, value: bytes = b"x") -> list[ApiError | None]:
-    outcome: list[ApiError | None] = []
+def append(partition: Partition, value: bytes = b"x") -> list[errors.ApiError | None]:
+    outcome: list[errors.ApiError | None] = []
     partition.append(batch_of([value], timestamp_ms=NOW_MS), ACKS_ALL, outcome.append, now_ms=NOW_MS)
     return outcome
 
@@ -78,14 +69,14 @@ def test_a_change_keeps_what_it_does_not_name() -> None:
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        (AlteredTopic("t", {"retention.msec": "1"}), InvalidConfig),
-        (AlteredTopic("t", {}, ["retention.msec"]), InvalidConfig),
-        (AlteredTopic("t", {"retention.ms": "7 days"}), InvalidConfig),
-        (AlteredTopic("t", {"max.compaction.lag.ms": "49"}), InvalidConfig),
-        (AlteredTopic("t", {"flush.ms": "1"}, ["flush.ms"]), InvalidRequest),
+        (AlteredTopic("t", {"retention.msec": "1"}), errors.InvalidConfig),
+        (AlteredTopic("t", {}, ["retention.msec"]), errors.InvalidConfig),
+        (AlteredTopic("t", {"retention.ms": "7 days"}), errors.InvalidConfig),
+        (AlteredTopic("t", {"max.compaction.lag.ms": "49"}), errors.InvalidConfig),
+        (AlteredTopic("t", {"flush.ms": "1"}, ["flush.ms"]), errors.InvalidRequest),
     ],
 )
-def test_a_change_that_makes_no_sense_is_refused(change: AlteredTopic, error: type[ApiError]) -> None:
+def test_a_change_that_makes_no_sense_is_refused(change: AlteredTopic, error: type[errors.ApiError]) -> None:
     with pytest.raises(error):
         changed_settings({}, change, defaults=DEFAULTS)
 
@@ -98,7 +89,7 @@ async def test_altered_settings_are_stored_and_reach_every_log(room: ChangingRoo
     assert room.altered == 2
     for partition in topic.partitions:
         assert partition.config == partition.log.local.config == topic.config
-        with pytest.raises(MessageTooLarge):
+        with pytest.raises(errors.MessageTooLarge):
             append(partition, bytes(200))
     stored, _ = MetadataLog.open(room.data_dir)
     assert stored.state.topics["t"] == topic.entry
@@ -120,19 +111,19 @@ async def test_one_topic_that_cannot_be_changed_leaves_the_others_alone(room: Ch
     await room.topics.internal(InternalTopic("__state", 1, {}))
     changes = [AlteredTopic(name, {"flush.ms": "1"}) for name in ("no-such", "t", "__state")]
     unknown, none, internal = await room.changes.alter(changes, validate_only=False)
-    assert isinstance(unknown, UnknownTopicOrPartition)
+    assert isinstance(unknown, errors.UnknownTopicOrPartition)
     assert none is None
-    assert isinstance(internal, InvalidTopic)
+    assert isinstance(internal, errors.InvalidTopic)
     assert room.topics.get("t").config.flush_ms == 1
     assert room.topics.get("__state").config.flush_ms == 100
     unknown, internal = await room.changes.add_partitions(
         [NewPartitions("no-such", 3), NewPartitions("__state", 3)], validate_only=False
     )
-    assert isinstance(unknown, UnknownTopicOrPartition)
-    assert isinstance(internal, InvalidTopic)
-    with pytest.raises(InvalidRequest, match="more than once"):
+    assert isinstance(unknown, errors.UnknownTopicOrPartition)
+    assert isinstance(internal, errors.InvalidTopic)
+    with pytest.raises(errors.InvalidRequest, match="more than once"):
         await room.changes.alter([changes[1], changes[1]], validate_only=False)
-    with pytest.raises(InvalidRequest, match="more than once"):
+    with pytest.raises(errors.InvalidRequest, match="more than once"):
         await room.changes.add_partitions([NewPartitions("t", 3), NewPartitions("t", 4)], validate_only=False)
 
 
@@ -202,7 +193,7 @@ async def test_added_partitions_are_served_and_their_watchers_told(room: Changin
 async def test_a_number_that_is_not_allowed_is_refused(room: ChangingRoom, total: int, text: str) -> None:
     await room.create("u", 3)
     result = await room.add("t", total)
-    assert isinstance(result, InvalidPartitions)
+    assert isinstance(result, errors.InvalidPartitions)
     assert text in str(result)
     assert room.metadata.state.topics["t"].partitions == 2
 
@@ -217,7 +208,7 @@ async def test_partitions_of_two_topics_count_together(room: ChangingRoom) -> No
 async def test_a_directory_in_the_way_of_a_new_partition_is_not_touched(room: ChangingRoom) -> None:
     (room.data_dir / "t-3").mkdir()
     result = await room.add("t", 4)
-    assert isinstance(result, InvalidTopic)
+    assert isinstance(result, errors.InvalidTopic)
     assert str(room.data_dir / "t-3") in str(result)
     assert not (room.data_dir / "t-2").exists()
     assert room.metadata.state.topics["t"].partitions == 2
@@ -245,7 +236,7 @@ async def test_partitions_that_cannot_be_created_are_taken_back(tmp_path: Path) 
     room = ChangingRoom(tmp_path / "data")
     await room.create("t", 1)
     room.fails_to_open = True  # of partition 1
-    assert isinstance(await room.add("t", 3), StorageError)
+    assert isinstance(await room.add("t", 3), errors.StorageError)
     assert room.metadata.state.topics["t"].partitions == 1
     room.fails_to_open = False
     assert await room.add("t", 3) is None
@@ -261,7 +252,7 @@ async def test_an_addition_whose_places_cannot_be_written_is_taken_back_or_finis
     room = ChangingRoom(tmp_path / "a", tmp_path / "b")
     await room.create("t", 1)
     room.refuse_commits(monkeypatch, times)
-    assert isinstance(await room.add("t", 3), StorageError)
+    assert isinstance(await room.add("t", 3), errors.StorageError)
     again = await room.add("t", 3)
     await room.close()
     assert started([tmp_path / "a", tmp_path / "b"])[0] == {"t": ["", "", ""]}

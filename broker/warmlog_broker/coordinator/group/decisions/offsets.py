@@ -39,22 +39,8 @@ from warmlog_broker.coordinator.group.decisions.state import (
     valid_member,
 )
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
+from warmlog_protocol import errors
 from warmlog_protocol import messages as m
-from warmlog_protocol.errors import (
-    ApiError,
-    ErrorCode,
-    FencedMemberEpoch,
-    GroupIdNotFound,
-    GroupSubscribedToTopic,
-    InvalidProducerEpoch,
-    NonEmptyGroup,
-    OffsetMetadataTooLarge,
-    OffsetOutOfRange,
-    StaleMemberEpoch,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
-    UnstableOffsetCommit,
-)
 from warmlog_protocol.messages.base import NO_LEADER_EPOCH
 
 MAX_PENDING_BYTES = 4 << 20
@@ -105,7 +91,7 @@ def check_commit(
     accepted: dict[PartitionId, OffsetValue] = {}
     results = []
     for item in request.partitions:
-        error: ApiError | None = None
+        error: errors.ApiError | None = None
         try:
             topic = _topic_of(item, topics)
             _check_commit(item, topic, topics, limits)
@@ -113,27 +99,27 @@ def check_commit(
             if member is not None:
                 _check_ownership(member, partition, request.member_epoch)
             accepted[partition] = OffsetValue(item.offset, item.leader_epoch, item.metadata, topic.name, now_ms)
-        except ApiError as raised:
+        except errors.ApiError as raised:
             error = raised
         results.append(m.CommittedPartition(item.topic_id, item.topic, item.partition, *_outcome(error)))
     return accepted, m.OffsetCommitResponse(results)
 
 
-def _outcome(error: ApiError | None) -> tuple[int, str]:
-    return (int(ErrorCode.NONE), "") if error is None else (int(error.code), str(error))
+def _outcome(error: errors.ApiError | None) -> tuple[int, str]:
+    return (int(errors.ErrorCode.NONE), "") if error is None else (int(error.code), str(error))
 
 
 def _committer(group: Group | None, request: m.OffsetCommitRequest) -> Member | None:
     """Return the member that commits; None from outside, which a group without members allows."""
     if not request.member_id and request.member_epoch == m.NO_MEMBER_EPOCH:
         if group is not None and group.members:
-            raise NonEmptyGroup(
+            raise errors.NonEmptyGroup(
                 f"group {group.name!r} has members, and only they may commit: stop them first, or use another group"
             )
         return None
     member = valid_member(group, request.group, request.member_id, request.instance_id)
     if request.member_epoch > member.epoch:
-        raise FencedMemberEpoch(
+        raise errors.FencedMemberEpoch(
             f"member {member.member_id!r} of group {request.group!r} has epoch {member.epoch}, the request "
             f"{request.member_epoch}: join again"
         )
@@ -144,31 +130,33 @@ def _committer(group: Group | None, request: m.OffsetCommitRequest) -> Member | 
 def check_sequence(request: m.OffsetCommitRequest, latest: int) -> None:
     """Raise StaleMemberEpoch for a commit whose number is below the `latest` of its member."""
     if 0 < request.sequence < latest:
-        raise StaleMemberEpoch(f"a late copy of a commit: number {request.sequence}, after {latest}")
+        raise errors.StaleMemberEpoch(f"a late copy of a commit: number {request.sequence}, after {latest}")
 
 
 def _topic_of(item: m.OffsetCommitPartition, topics: TopicsView) -> KnownTopic:
     if item.topic_id:
         topic = topics.by_id(item.topic_id)
         if topic is None:
-            raise UnknownTopicId(f"topic {item.topic!r} with id {item.topic_id.hex()} was deleted")
+            raise errors.UnknownTopicId(f"topic {item.topic!r} with id {item.topic_id.hex()} was deleted")
         return topic
     topic = topics.by_name(item.topic)
     if topic is None:
-        raise UnknownTopicOrPartition(f"there is no topic {item.topic!r}")
+        raise errors.UnknownTopicOrPartition(f"there is no topic {item.topic!r}")
     return topic
 
 
 def _check_commit(item: m.OffsetCommitPartition, topic: KnownTopic, topics: TopicsView, limits: Limits) -> None:
     if not 0 <= item.partition < topic.partitions:
-        raise UnknownTopicOrPartition(f"topic {topic.name!r} has {topic.partitions} partitions, none {item.partition}")
+        raise errors.UnknownTopicOrPartition(
+            f"topic {topic.name!r} has {topic.partitions} partitions, none {item.partition}"
+        )
     end = topics.log_end(PartitionId(topic.topic_id, item.partition))
     if item.offset < 0 or (end is not None and item.offset > end):
         bounds = "0 or more" if end is None else f"0 to {end}, the log end"
-        raise OffsetOutOfRange(f"offset {item.offset} of {topic.name}-{item.partition}: expected {bounds}")
+        raise errors.OffsetOutOfRange(f"offset {item.offset} of {topic.name}-{item.partition}: expected {bounds}")
     size = len(item.metadata.encode())
     if size > limits.config.offset_metadata_max_bytes:
-        raise OffsetMetadataTooLarge(
+        raise errors.OffsetMetadataTooLarge(
             f"metadata of {size} bytes: at most {limits.config.offset_metadata_max_bytes} are allowed"
         )
 
@@ -176,9 +164,9 @@ def _check_commit(item: m.OffsetCommitPartition, topic: KnownTopic, topics: Topi
 def _check_ownership(member: Member, partition: PartitionId, epoch: int) -> None:
     since = member.assigned.get(partition, member.revoking.get(partition))
     if since is None:
-        raise StaleMemberEpoch(f"member {member.member_id!r} does not own the partition")
+        raise errors.StaleMemberEpoch(f"member {member.member_id!r} does not own the partition")
     if epoch < since:
-        raise StaleMemberEpoch(
+        raise errors.StaleMemberEpoch(
             f"member {member.member_id!r} owns the partition since its epoch {since}, the commit is of epoch {epoch}"
         )
 
@@ -190,7 +178,7 @@ def fetch_offsets(groups: Groups, request: m.OffsetFetchRequest) -> m.OffsetFetc
     if request.member_id or request.member_epoch != m.NO_MEMBER_EPOCH:
         member = valid_member(group, request.group, request.member_id, "")
         if request.member_epoch not in (member.epoch, member.previous_epoch):
-            raise StaleMemberEpoch(
+            raise errors.StaleMemberEpoch(
                 f"member {member.member_id!r} of group {request.group!r} has epoch {member.epoch}, the request "
                 f"{request.member_epoch}"
             )
@@ -236,7 +224,9 @@ def delete_offsets(
         used = sorted((names.get(topic.topic_id, set()) | {topic.topic}) & subscribed)
         error = None
         if used:
-            error = GroupSubscribedToTopic(f"members of group {group.name!r} subscribe to {used[0]!r}: stop them first")
+            error = errors.GroupSubscribedToTopic(
+                f"members of group {group.name!r} subscribe to {used[0]!r}: stop them first"
+            )
         for number in topic.partitions:
             if error is None:
                 records.update((remove(OffsetKey(group.name, *each)), None) for each in meant.get(number, ()))
@@ -249,7 +239,7 @@ def existing_group(groups: Groups, name: str) -> Group:
     check_group_id(name)
     group = groups.get(name)
     if group is None:
-        raise GroupIdNotFound(f"there is no group {name!r}")
+        raise errors.GroupIdNotFound(f"there is no group {name!r}")
     return group
 
 
@@ -278,7 +268,7 @@ def delete_group(groups: Groups, group: str) -> Decision[None]:
     """Remove a group with its offsets; GroupIdNotFound, NonEmptyGroup."""
     found = existing_group(groups, group)
     if found.members:
-        raise NonEmptyGroup(f"group {group!r} has {len(found.members)} members: stop them first")
+        raise errors.NonEmptyGroup(f"group {group!r} has {len(found.members)} members: stop them first")
     return Decision(_all_tombstones(found), None)
 
 
@@ -309,7 +299,7 @@ def add_pending(
     found = groups.get(group)
     present = found.pending.get(producer_id) if found else None
     if present is not None and epoch < present.epoch:
-        raise InvalidProducerEpoch(
+        raise errors.InvalidProducerEpoch(
             f"group {group!r}: producer {producer_id}, epoch {epoch} is fenced by {present.epoch}"
         )
     earlier = present.offsets if present is not None and present.epoch == epoch else ()
@@ -322,7 +312,7 @@ def add_pending(
     record = put(PendingKey(group, producer_id), value)
     size_bytes = len(record.value or b"") + len(packed) * len(group.encode())
     if size_bytes > MAX_PENDING_BYTES:
-        raise OffsetMetadataTooLarge(
+        raise errors.OffsetMetadataTooLarge(
             f"group {group!r}: the offsets of one transaction with their metadata take {size_bytes} bytes, at most "
             f"{MAX_PENDING_BYTES} are allowed"
         )
@@ -356,6 +346,6 @@ def check_stable(group: Group, partitions: Iterable[PartitionId]) -> None:
     pending = {PartitionId(each.topic_id, each.partition) for value in group.pending.values() for each in value.offsets}
     unstable = sorted(pending.intersection(partitions))
     if unstable:
-        raise UnstableOffsetCommit(
+        raise errors.UnstableOffsetCommit(
             f"group {group.name!r}: an open transaction commits the offset of partition {unstable[0].number}: retry"
         )

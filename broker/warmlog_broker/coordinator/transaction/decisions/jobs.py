@@ -40,16 +40,8 @@ from warmlog_broker.coordinator.transaction.decisions.state import (
     check_topics,
     check_transactional_id,
 )
+from warmlog_protocol import errors
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH
-from warmlog_protocol.errors import (
-    ConcurrentTransactions,
-    InvalidProducerIdMapping,
-    InvalidRequest,
-    InvalidTxnState,
-    ProducerFenced,
-    StaleJobVersion,
-    TransactionAbortable,
-)
 
 Committed = tuple[bool, int]
 """Whether the version was committed before, and its number of records."""
@@ -98,7 +90,7 @@ def enrol_member(job: Job, producer: Incarnation, partition: PartitionId, topic:
     """Make a partition part of what the producer writes. ProducerFenced if it is no member of the open transaction."""
     slot = job.slots.get(producer.producer_id)
     if slot is None:
-        raise InvalidProducerIdMapping(
+        raise errors.InvalidProducerIdMapping(
             f"producer {producer.producer_id} is no member of the job {job.transactional_id!r}"
         )
     if _writing(job, producer) is None:
@@ -127,7 +119,7 @@ def commit(
     ConcurrentTransactions.
     """
     if records < 0:
-        raise InvalidRequest(f"{records} records, it must be at least 0")
+        raise errors.InvalidRequest(f"{records} records, it must be at least 0")
     job = _job(transactions, transactional_id, version)
     if job is None:
         given.check_room(len(transactions))
@@ -163,7 +155,7 @@ def abort_members(
     if job is None:
         return Decision((), None)
     if version == job.value.committed_version:
-        raise InvalidTxnState(f"job {transactional_id!r}: version {version} is committed")
+        raise errors.InvalidTxnState(f"job {transactional_id!r}: version {version} is committed")
     if job.value.status is not Status.ONGOING or job.value.current_version != version:
         return Decision((), None)
     named = {producer: member for producer in producers if (member := _writing(job, producer)) is not None}
@@ -219,14 +211,14 @@ def _job(transactions: Transactions, transactional_id: str, version: int) -> Job
     """Return the job if there is one. Raises what is wrong with the names."""
     check_transactional_id(transactional_id)
     if version < 0:
-        raise InvalidRequest(f"version {version} of a job, it must be at least 0")
+        raise errors.InvalidRequest(f"version {version} of a job, it must be at least 0")
     found = transactions.get(transactional_id)
     if found is None:
         return None
     if not isinstance(found, Job):
-        raise InvalidTxnState(f"transactional id {transactional_id!r} belongs to a producer, not to a job")
+        raise errors.InvalidTxnState(f"transactional id {transactional_id!r} belongs to a producer, not to a job")
     if version < found.value.committed_version:
-        raise StaleJobVersion(
+        raise errors.StaleJobVersion(
             f"job {transactional_id!r} has committed version {found.value.committed_version}, and is asked for version "
             f"{version}: its state was restored from an old copy"
         )
@@ -239,9 +231,9 @@ def _open(job: Job | None, version: int, owner: str) -> JobValue:
         return JobValue(NO_VERSION, Status.EMPTY, owner=owner)
     value, current = job.value, job.value.current_version
     if job.is_ending:
-        raise ConcurrentTransactions(f"version {current} of job {job.transactional_id!r} is still ending: retry")
+        raise errors.ConcurrentTransactions(f"version {current} of job {job.transactional_id!r} is still ending: retry")
     if value.status is Status.ONGOING and current != version:
-        raise InvalidTxnState(
+        raise errors.InvalidTxnState(
             f"job {job.transactional_id!r}: version {current} is undecided, so version {version} cannot begin: "
             "another program uses the same name, or the last one ended without a decision and its timeout, "
             f"{value.timeout_ms} ms, has not passed"
@@ -255,7 +247,7 @@ def _free_slot(job: Job | None, given: Given) -> tuple[int, Incarnation]:
     if free is not None:
         return free, members[free].producer
     if len(members) >= MAX_MEMBERS:
-        raise InvalidTxnState(f"a job may have {MAX_MEMBERS} members at a time, and has as many")
+        raise errors.InvalidTxnState(f"a job may have {MAX_MEMBERS} members at a time, and has as many")
     producer = Incarnation(given.fresh_id, 0)
     slot = len(members)
     while slot in members:
@@ -274,15 +266,15 @@ def _writing(job: Job, producer: Incarnation) -> Slot | None:
 def _winner(job: Job | None, transactional_id: str, version: int, producer: Incarnation) -> int:
     """Return the slot of a producer that is to be committed."""
     if job is None or _writing(job, producer) is None:
-        raise TransactionAbortable(
+        raise errors.TransactionAbortable(
             f"job {transactional_id!r}, version {version}: producer {producer.producer_id}, epoch {producer.epoch} is "
             "no member any more: its transaction was aborted by its timeout or by an operator"
         )
     return job.slots[producer.producer_id]
 
 
-def _lost(transactional_id: str, version: int, producer: Incarnation) -> ProducerFenced:
-    return ProducerFenced(
+def _lost(transactional_id: str, version: int, producer: Incarnation) -> errors.ProducerFenced:
+    return errors.ProducerFenced(
         f"job {transactional_id!r}: producer {producer.producer_id}, epoch {producer.epoch} is no member of the open "
         f"transaction for version {version}: it was decided or aborted without it"
     )

@@ -37,15 +37,8 @@ from warmlog_broker.coordinator.transaction.decisions.state import (
     check_topics,
     check_transactional_id,
 )
+from warmlog_protocol import errors
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from warmlog_protocol.errors import (
-    ConcurrentTransactions,
-    InvalidProducerIdMapping,
-    InvalidTxnState,
-    ProducerFenced,
-    TransactionAbortable,
-    TransactionalIdNotFound,
-)
 
 NOBODY = Incarnation(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 _MAY_CONTINUE = (End.COMMITTED, End.ABORTED, End.TIMED_OUT, End.FORCED)
@@ -103,7 +96,7 @@ def enrol(
     job = transactions.get(transactional_id)
     if isinstance(job, Job):
         if partition is None:
-            raise InvalidTxnState(f"{transactional_id!r} is a job, whose members commit no offsets")
+            raise errors.InvalidTxnState(f"{transactional_id!r} is a job, whose members commit no offsets")
         return jobs.enrol_member(job, producer, partition, topic, given)
     found = _owned(transactions, transactional_id, producer)
     value = found.value
@@ -148,7 +141,7 @@ def abort(transactions: Transactions, given: Given, transactional_id: str) -> De
     """Abort the open transaction, as an operator asks for. TransactionalIdNotFound, InvalidTxnState if none is open."""
     found = _known(transactions, transactional_id)
     if found.value.status is not Status.ONGOING:
-        raise InvalidTxnState(f"{transactional_id!r} has no open transaction")
+        raise errors.InvalidTxnState(f"{transactional_id!r} has no open transaction")
     return Decision([_aborted(found, End.FORCED, given)], None)
 
 
@@ -223,14 +216,14 @@ def check_open(transactions: Transactions, transactional_id: str, producer: Inca
     found = _owned(transactions, transactional_id, producer)
     _check_at_rest(found)
     if found.value.status is not Status.ONGOING or group not in found.groups:
-        raise InvalidTxnState(f"group {group!r} is not part of the transaction of {transactional_id!r}")
+        raise errors.InvalidTxnState(f"group {group!r} is not part of the transaction of {transactional_id!r}")
 
 
 def _known(transactions: Transactions, transactional_id: str) -> TransactionalId | Job:
     check_transactional_id(transactional_id)
     found = transactions.get(transactional_id)
     if found is None:
-        raise TransactionalIdNotFound(
+        raise errors.TransactionalIdNotFound(
             f"there is no transactional id {transactional_id!r}: it was never used, or has expired"
         )
     return found
@@ -238,7 +231,7 @@ def _known(transactions: Transactions, transactional_id: str) -> TransactionalId
 
 def _of_producer(found: TransactionalId | Job | None) -> TransactionalId | None:
     if isinstance(found, Job):
-        raise InvalidTxnState(f"transactional id {found.transactional_id!r} belongs to a job, not to a producer")
+        raise errors.InvalidTxnState(f"transactional id {found.transactional_id!r} belongs to a job, not to a producer")
     return found
 
 
@@ -254,29 +247,31 @@ def _owned(transactions: Transactions, transactional_id: str, producer: Incarnat
     if producer == found.producer:
         return found
     if producer.producer_id not in (found.value.producer_id, found.value.previous_producer_id):
-        raise InvalidProducerIdMapping(
+        raise errors.InvalidProducerIdMapping(
             f"transactional id {transactional_id!r} belongs to producer id {found.value.producer_id}, not "
             f"{producer.producer_id}"
         )
     if producer == found.previous and found.value.end is End.TIMED_OUT:
-        raise TransactionAbortable(
+        raise errors.TransactionAbortable(
             f"the transaction of {transactional_id!r} was aborted: it was open for longer than its timeout, "
             f"{found.value.timeout_ms} ms"
         )
     if producer == found.previous and found.value.end is End.FORCED:
-        raise TransactionAbortable(f"the transaction of {transactional_id!r} was aborted by an operator")
+        raise errors.TransactionAbortable(f"the transaction of {transactional_id!r} was aborted by an operator")
     if producer == found.previous and found.value.end in (End.COMMITTED, End.ABORTED):
-        raise InvalidTxnState(f"the transaction of {transactional_id!r} has ended with epoch {producer.epoch}")
+        raise errors.InvalidTxnState(f"the transaction of {transactional_id!r} has ended with epoch {producer.epoch}")
     raise _fenced(found, producer)
 
 
 def _check_at_rest(found: TransactionalId) -> None:
     if found.is_ending:
-        raise ConcurrentTransactions(f"the last transaction of {found.transactional_id!r} is still ending: retry")
+        raise errors.ConcurrentTransactions(
+            f"the last transaction of {found.transactional_id!r} is still ending: retry"
+        )
 
 
-def _fenced(found: TransactionalId, producer: Incarnation) -> ProducerFenced:
-    return ProducerFenced(
+def _fenced(found: TransactionalId, producer: Incarnation) -> errors.ProducerFenced:
+    return errors.ProducerFenced(
         f"transactional id {found.transactional_id!r}: producer {producer.producer_id}, epoch {producer.epoch} is "
         f"fenced by epoch {found.value.epoch}: another producer uses the transactional id"
     )

@@ -8,14 +8,7 @@ from hypothesis import strategies as st
 
 from unit.broker.coordinator.group.topics import run_steps
 from warmlog_broker.coordinator.framework.decision import PartitionId
-from warmlog_broker.coordinator.group.decisions.assignors import (
-    ASSIGNORS,
-    Assignor,
-    Subscriber,
-    TopicClass,
-    range_,
-    uniform,
-)
+from warmlog_broker.coordinator.group.decisions import assignors
 
 TOPICS = [bytes([number]) * 16 for number in range(4)]
 counts = st.dictionaries(st.sampled_from(TOPICS), st.integers(0, 9))
@@ -35,7 +28,7 @@ class Member(NamedTuple):
 Members = Mapping[str, Member]
 
 
-def assigned(assign: Assignor, members: Members, topics: Mapping[bytes, int]) -> Targets:
+def assigned(assign: assignors.Assignor, members: Members, topics: Mapping[bytes, int]) -> Targets:
     """Return what an assignor assigns."""
     by_rank = sorted(members, key=lambda member_id: members[member_id].rank)
     classes: dict[tuple[str, ...], dict[bytes, int]] = {}
@@ -45,8 +38,8 @@ def assigned(assign: Assignor, members: Members, topics: Mapping[bytes, int]) ->
             classes.setdefault(subscribers, {})[topic_id] = count
     return run_steps(
         assign(
-            {member_id: Subscriber(member.rank, member.current) for member_id, member in members.items()},
-            [TopicClass(*each) for each in classes.items()],
+            {member_id: assignors.Subscriber(member.rank, member.current) for member_id, member in members.items()},
+            [assignors.TopicClass(*each) for each in classes.items()],
         )
     )
 
@@ -82,14 +75,14 @@ def loads(targets: Targets) -> list[int]:
 def test_every_partition_has_one_owner_which_subscribes_to_its_topic(
     subscribed: list[frozenset[bytes]], topics: dict[bytes, int]
 ) -> None:
-    for assign in ASSIGNORS.values():
+    for assign in assignors.ASSIGNORS.values():
         members = members_of(subscribed)
         assert is_legal(members, topics, assigned(assign, members, topics))
 
 
 @given(alike, counts)
 def test_uniform_differs_by_one_at_most(subscribed: list[frozenset[bytes]], topics: dict[bytes, int]) -> None:
-    sizes = loads(assigned(uniform, members_of(subscribed), topics))
+    sizes = loads(assigned(assignors.uniform, members_of(subscribed), topics))
     assert max(sizes) - min(sizes) <= 1
 
 
@@ -97,8 +90,8 @@ def test_uniform_differs_by_one_at_most(subscribed: list[frozenset[bytes]], topi
 def test_uniform_leaves_no_move_that_would_make_two_members_more_equal(
     before: list[frozenset[bytes]], topics: dict[bytes, int], after: list[frozenset[bytes]], later: dict[bytes, int]
 ) -> None:
-    members = members_of(after, assigned(uniform, members_of(before), topics))
-    targets = assigned(uniform, members, later)
+    members = members_of(after, assigned(assignors.uniform, members_of(before), topics))
+    targets = assigned(assignors.uniform, members, later)
     assert is_legal(members, later, targets)
     for owner, target in targets.items():
         for partition in target:
@@ -111,8 +104,8 @@ def test_uniform_leaves_no_move_that_would_make_two_members_more_equal(
 def test_uniform_moves_as_few_as_possible(
     before: list[frozenset[bytes]], topics: dict[bytes, int], after: list[frozenset[bytes]], later: dict[bytes, int]
 ) -> None:
-    current = assigned(uniform, members_of(before), topics)
-    targets = assigned(uniform, members_of(after, current), later)
+    current = assigned(assignors.uniform, members_of(before), topics)
+    targets = assigned(assignors.uniform, members_of(after, current), later)
     kept = sorted((len(current.get(m, set()) & partitions(later)) for m in targets), reverse=True)
     size, larger = divmod(len(partitions(later)), len(targets))
     best = sum(min(count, size + (place < larger)) for place, count in enumerate(kept))
@@ -123,15 +116,15 @@ def test_uniform_moves_as_few_as_possible(
 def test_uniform_changes_nothing_if_nothing_has_changed(
     subscribed: list[frozenset[bytes]], topics: dict[bytes, int]
 ) -> None:
-    targets = assigned(uniform, members_of(subscribed), topics)
-    assert assigned(uniform, members_of(subscribed, targets), topics) == targets
+    targets = assigned(assignors.uniform, members_of(subscribed), topics)
+    assert assigned(assignors.uniform, members_of(subscribed, targets), topics) == targets
 
 
 @given(alike, counts, st.data())
 def test_a_static_member_under_a_new_member_id_keeps_its_partitions(
     subscribed: list[frozenset[bytes]], topics: dict[bytes, int], data: st.DataObject
 ) -> None:
-    for assign in ASSIGNORS.values():
+    for assign in assignors.ASSIGNORS.values():
         members = {f"m{n}": Member((f"i{n}", f"m{n}"), topic_ids) for n, topic_ids in enumerate(subscribed)}
         targets = assigned(assign, members, topics)
         place = data.draw(st.integers(0, len(subscribed) - 1))
@@ -148,7 +141,7 @@ def test_a_static_member_under_a_new_member_id_keeps_its_partitions(
 def test_range_gives_runs_and_the_first_subscribers_one_more(
     subscribed: list[frozenset[bytes]], topics: dict[bytes, int]
 ) -> None:
-    targets = assigned(range_, members_of(subscribed), topics)
+    targets = assigned(assignors.range_, members_of(subscribed), topics)
     for topic_id in topics:
         parts = [
             sorted(p.number for p in targets[f"m{place}"] if p.topic_id == topic_id)
@@ -162,7 +155,7 @@ def test_range_gives_runs_and_the_first_subscribers_one_more(
 
 
 def test_range_gives_the_same_numbers_of_topics_that_are_alike() -> None:
-    targets = assigned(range_, members_of([frozenset(TOPICS[:2])] * 3), {TOPICS[0]: 7, TOPICS[1]: 7})
+    targets = assigned(assignors.range_, members_of([frozenset(TOPICS[:2])] * 3), {TOPICS[0]: 7, TOPICS[1]: 7})
     for target in targets.values():
         assert {p.number for p in target if p.topic_id == TOPICS[0]} == {
             p.number for p in target if p.topic_id == TOPICS[1]
@@ -172,5 +165,5 @@ def test_range_gives_the_same_numbers_of_topics_that_are_alike() -> None:
 def test_a_thousand_members_share_ten_thousand_partitions_that_one_had() -> None:
     topics = dict.fromkeys(TOPICS, 2500)
     subscribed = [frozenset(TOPICS)] * 1000
-    targets = assigned(uniform, members_of(subscribed, {"m0": partitions(topics)}), topics)
+    targets = assigned(assignors.uniform, members_of(subscribed, {"m0": partitions(topics)}), topics)
     assert set(loads(targets)) == {10}

@@ -6,25 +6,10 @@ import pytest
 
 from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.framework.shard import SEGMENT_BYTES
+from warmlog_broker.coordinator.transaction.decisions import records
 from warmlog_broker.coordinator.transaction.decisions.jobs import commit, join
 from warmlog_broker.coordinator.transaction.decisions.producers import NOBODY, complete, end, enrol, initialise
 from warmlog_broker.coordinator.transaction.decisions.producers import expire as decide_expiry
-from warmlog_broker.coordinator.transaction.decisions.records import (
-    End,
-    GroupKey,
-    GroupValue,
-    IdKey,
-    IdValue,
-    JobKey,
-    JobValue,
-    MemberKey,
-    MemberStatus,
-    MemberValue,
-    PartitionKey,
-    PartitionValue,
-    Status,
-    put,
-)
 from warmlog_broker.coordinator.transaction.decisions.state import (
     MAX_NAME_BYTES,
     MAX_PARTS,
@@ -103,7 +88,7 @@ def test_a_transaction_that_began_before_the_last_record_of_the_one_before_is_ab
     with pytest.raises(TransactionAbortable):
         end(machine.state, Given(10), NAME, marker, commits=True)
     machine.decided(complete(machine.state, Given(11), NAME, found.outcomes))
-    assert found.value.status is Status.EMPTY
+    assert found.value.status is records.Status.EMPTY
     assert machine.compacted() == machine.state
 
 
@@ -138,10 +123,12 @@ def test_a_job_that_rests_keeps_its_last_version_and_no_slots() -> None:
 def test_a_transaction_has_at_most_as_many_partitions_and_groups_as_one_decision_can_close() -> None:
     machine = Machine()
     name = "n" * MAX_NAME_BYTES
-    value = IdValue(7, 0, Status.ONGOING, End.INITIALISED)
-    machine.decided(Decision([put(IdKey(name), value)], None))
+    value = records.IdValue(7, 0, records.Status.ONGOING, records.End.INITIALISED)
+    machine.decided(Decision([records.put(records.IdKey(name), value)], None))
     groups = [f"{number:0{MAX_NAME_BYTES}}" for number in range(MAX_PARTS)]
-    machine.decided(Decision([put(GroupKey(name, group), GroupValue()) for group in groups], None))
+    machine.decided(
+        Decision([records.put(records.GroupKey(name, group), records.GroupValue()) for group in groups], None)
+    )
     producer = Incarnation(7, 0)
     with pytest.raises(InvalidTxnState, match="30000 partitions and groups"):
         enrol(machine.state, Given(2), name, producer, group="g")
@@ -161,16 +148,16 @@ def test_a_transaction_has_at_most_as_many_partitions_and_groups_as_one_decision
 PLACE, OTHER = PartitionId(b"t" * 16, 0), PartitionId(b"t" * 16, 1)
 
 
-def transactions(status: Status) -> Transactions:
+def transactions(status: records.Status) -> Transactions:
     """A producer with epoch 5, and a job with a member; both write to the first partition."""
     found = Transactions()
     for record in (
-        put(IdKey("id"), IdValue(1, 5, status, End.COMMITTED)),
-        put(PartitionKey("id", *PLACE), PartitionValue("t")),
-        put(GroupKey("id", "g"), GroupValue()),
-        put(JobKey("job"), JobValue(0, Status.ONGOING)),
-        put(MemberKey("job", 0), MemberValue(2, 7, MemberStatus.WRITING)),
-        put(PartitionKey("job", *PLACE, 0), PartitionValue("t")),
+        records.put(records.IdKey("id"), records.IdValue(1, 5, status, records.End.COMMITTED)),
+        records.put(records.PartitionKey("id", *PLACE), records.PartitionValue("t")),
+        records.put(records.GroupKey("id", "g"), records.GroupValue()),
+        records.put(records.JobKey("job"), records.JobValue(0, records.Status.ONGOING)),
+        records.put(records.MemberKey("job", 0), records.MemberValue(2, 7, records.MemberStatus.WRITING)),
+        records.put(records.PartitionKey("job", *PLACE, 0), records.PartitionValue("t")),
     ):
         found.replay(record)
     return found
@@ -178,9 +165,9 @@ def transactions(status: Status) -> Transactions:
 
 def test_what_a_transactional_id_has_is_none() -> None:
     opened = [(PLACE, Incarnation(1, 5)), ("g", Incarnation(1, 5)), (PLACE, Incarnation(2, 7))]
-    assert list(hanging(transactions(Status.ONGOING), opened)) == []
+    assert list(hanging(transactions(records.Status.ONGOING), opened)) == []
     before = [(PLACE, Incarnation(1, 4)), ("g", Incarnation(1, 4))]
-    assert list(hanging(transactions(Status.COMMITTING), [*opened, *before])) == []
+    assert list(hanging(transactions(records.Status.COMMITTING), [*opened, *before])) == []
 
 
 def test_what_is_open_elsewhere_or_in_another_epoch_is_aborted() -> None:
@@ -190,7 +177,7 @@ def test_what_is_open_elsewhere_or_in_another_epoch_is_aborted() -> None:
         (PLACE, Incarnation(2, 6)),
         ("h", Incarnation(1, 5)),
     ]
-    assert list(hanging(transactions(Status.ONGOING), opened)) == [
+    assert list(hanging(transactions(records.Status.ONGOING), opened)) == [
         Outcome(Incarnation(1, 6), False, (OTHER,)),
         Outcome(Incarnation(1, 5), False, (PLACE,)),
         Outcome(Incarnation(2, 7), False, (PLACE,)),

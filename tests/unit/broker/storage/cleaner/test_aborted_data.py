@@ -85,20 +85,6 @@ def test_the_marker_of_a_commit_goes_once_its_data_was_overwritten(room: Compact
     assert room.committed_state() == {b"k1": b"v2"}
 
 
-def test_aborted_values_never_replace_committed_ones_wherever_the_marker_lies(room: CompactionRoom) -> None:
-    room.put_each([pair(1, 1), pair(2, 1)])
-    room.put_in_transaction(pair(1, 2), producer=(1, 0, 0))
-    room.roll()
-    room.put_each([pair(3, 1)])
-    room.copy_marker(1, commits=False)
-    room.put(pair(4, 1))
-    room.flush()
-    assert room.log.compaction.range(room.now_ms).first_uncleanable_offset == 4
-    room.compact()
-    assert room.committed_state() == {b"k1": b"v1", b"k2": b"v1", b"k3": b"v1", b"k4": b"v1"}
-    assert 2 not in room.offsets()
-
-
 def test_what_a_transaction_has_not_decided_is_left_alone(room: CompactionRoom) -> None:
     """CL-22"""
     room.put_in_transaction(pair(1, 1), producer=(1, 0, 0))

@@ -86,18 +86,6 @@ class TestAppending:
 
 
 class TestReading:
-    def test_readers_see_what_lies_below_the_high_watermark(self, room: LogRoom) -> None:
-        room.append(b"a", b"b", b"c")
-        assert read_values(room.log, 0, bound="high_watermark") == []
-        room.flush()
-        assert read_values(room.log, 0, bound="high_watermark") == [b"a", b"b", b"c"]
-        room.log.local.roll(room.now_ms)
-        assert read_values(room.log, 0, bound="high_watermark") == [b"a", b"b", b"c"]
-        room.append(b"d", b"e")
-        assert read_values(room.log, 3, bound="high_watermark") == []
-        assert read_values(room.log, 3, bound="committed") == []
-        assert read_values(room.log, 3) == [b"d", b"e"]
-
     def test_a_read_begins_with_the_batch_that_holds_the_offset(self, room: LogRoom) -> None:
         room.append(b"a", b"b")
         room.append(b"c", b"d")

@@ -90,20 +90,6 @@ def test_gaps_and_old_epochs_are_refused_and_leave_nothing(room: LogRoom) -> Non
 
 
 @every_restart
-def test_a_retry_after_a_restart_is_answered_with_the_original_offsets(
-    room: LogRoom, restart: Callable[[LogRoom], Log]
-) -> None:
-    for sequence in range(0, 60, 2):
-        send(room, sequence, 2)
-    restart(room)
-    for sequence in range(58, -1, -2):
-        assert send(room, sequence, 2) == (sequence, sequence + 1, True)
-    assert send(room, 60) == (60, 60, False)
-    with pytest.raises(OutOfOrderSequence):
-        send(room, 62)
-
-
-@every_restart
 def test_records_of_the_distant_past_do_not_make_their_producer_forgotten(
     room: LogRoom, restart: Callable[[LogRoom], Log]
 ) -> None:

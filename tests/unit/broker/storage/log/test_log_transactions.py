@@ -1,4 +1,4 @@
-"""Transactions in a log: what is stable, what was aborted, and who may append (Kafka's UnifiedLogTest)."""
+"""Transactions in a log: where they begin and end, what was aborted, and who may append (Kafka's UnifiedLogTest)."""
 
 import os
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 
 from present import present
 from unit.broker.storage.log_room import LogRoom, make_batch, read_batches, read_values
-from unit.broker.storage.transactions_room import INTERLEAVED, Producer, aborted_at, index_entries, interleaved, plain
+from unit.broker.storage.transactions_room import INTERLEAVED, Producer, aborted_at, index_entries, interleaved
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.producer.verification import NO_GUARD
 from warmlog_protocol.batch import ControlType, iter_batches
@@ -23,36 +23,7 @@ from warmlog_protocol.errors import (
 every_restart = pytest.mark.parametrize("restart", [LogRoom.restart, LogRoom.crash], ids=["clean", "unclean"])
 
 
-# What is stable
-
-
-def test_the_last_stable_offset_follows_the_oldest_transaction_and_then_the_high_watermark(room: LogRoom) -> None:
-    first, second = Producer(room, 1), Producer(room, 2)  # UL-07
-    first.send(5)
-    plain(room, 3)
-    second.send(2)
-    first.send(4)
-    plain(room, 2)
-    first.send(10)
-    room.flush()
-    log = room.log
-    assert (log.high_watermark, log.bounds.last_stable_offset) == (26, 0)
-    assert log.reader.read(0, 1000, bound="committed").slices == []
-    assert log.reader.latest("committed").offset == 0
-    assert log.reader.latest().offset == 26
-
-    first.commit()
-    assert log.bounds.last_stable_offset == 0
-    room.flush()
-    assert log.bounds.last_stable_offset == log.bounds.end_of("committed").offset == 8
-    assert not log.bounds.end_of("committed").is_message_only
-    assert [batch.base_offset for batch in read_batches(log, 0, bound="committed")] == [0, 5]
-    assert log.reader.read(8, 1000, bound="committed").slices == []
-
-    second.abort()
-    assert log.bounds.last_stable_offset == 8
-    room.flush()
-    assert log.bounds.last_stable_offset == log.log_end_offset == 28
+# Its beginning and its end
 
 
 def test_a_transaction_begins_with_its_first_batch_and_ends_with_its_marker(room: LogRoom) -> None:  # UL-08
@@ -65,27 +36,6 @@ def test_a_transaction_begins_with_its_first_batch_and_ends_with_its_marker(room
     room.append(b"a", b"b", b"c", producer=(2, 0, 0))
     other = present(room.log.producers.get(2))
     assert (other.batches[-1].last_sequence, other.transaction_first_offset) == (2, -1)
-
-
-def test_raising_the_log_start_raises_what_is_stable_in_an_open_transaction(room: LogRoom) -> None:  # PS-14
-    room.set_config(segment_bytes=200)
-    producer = Producer(room, 1)
-    for _ in range(8):
-        producer.send()
-    room.flush()
-    assert room.log.bounds.last_stable_offset == 0
-    room.log.bounds.raise_log_start(5)
-    assert room.log.bounds.last_stable_offset == 5
-    room.log.bounds.raise_log_start(8)
-    room.log.retention.delete_old_segments(room.now_ms)
-    assert room.log.bounds.last_stable_offset == 8
-    producer.send()
-    room.flush()
-    assert room.log.bounds.last_stable_offset == 8
-    marker_offset = producer.abort()
-    room.flush()
-    assert room.log.bounds.last_stable_offset == marker_offset + 1
-    assert aborted_at(room, 8) == [AbortedTxn(1, 0, 9, 10)]
 
 
 def test_a_marker_is_the_batch_that_kafka_writes(room: LogRoom) -> None:
@@ -102,18 +52,6 @@ def test_a_marker_is_the_batch_that_kafka_writes(room: LogRoom) -> None:
 
 
 # What was aborted
-
-
-@pytest.mark.parametrize("segment_bytes", [400, 100_000])
-def test_aborted_transactions_are_indexed_where_their_markers_lie(quick_path: Path, segment_bytes: int) -> None:
-    room = LogRoom(quick_path)  # PS-13
-    room.set_config(segment_bytes=segment_bytes)
-    interleaved(room)
-    log = room.log
-    assert index_entries(room) == INTERLEAVED
-    for high_watermark, stable in ((30, 8), (75, 36), (90, 90)):
-        log.bounds.raise_high_watermark(high_watermark)
-        assert log.bounds.last_stable_offset == stable
 
 
 @pytest.mark.parametrize("segment_bytes", [400, 100_000])
@@ -140,29 +78,6 @@ def test_reads_of_uncommitted_data_list_nothing(room: LogRoom) -> None:
     room.flush()
     assert room.log.reader.read(0, 1000).aborted == ()
     assert room.log.reader.read(0, 1000, bound="log_end").aborted == ()
-
-
-def test_an_aborted_transaction_over_three_segments_is_listed_at_its_beginning(room: LogRoom) -> None:  # PS-16
-    producer = Producer(room, 1)
-    while len(room.log.local.segments) < 3:
-        producer.send()
-    marker_offset = producer.abort()
-    room.flush()
-    assert len(room.files(".txnindex")) == 1
-    assert aborted_at(room, 0, max_bytes=1) == [AbortedTxn(1, 0, marker_offset, marker_offset + 1)]
-    assert aborted_at(room, marker_offset) == [AbortedTxn(1, 0, marker_offset, marker_offset + 1)]
-    plain(room, 1)
-    room.flush()
-    assert aborted_at(room, marker_offset + 1) == []
-
-
-def test_markers_without_a_transaction_make_no_entry(room: LogRoom) -> None:
-    room.end_transaction(1, commits=False)
-    producer = Producer(room, 1)
-    producer.send()
-    producer.abort()
-    producer.abort()
-    assert index_entries(room) == [AbortedTxn(1, 1, 2, 3)]
 
 
 # Who may append
@@ -256,23 +171,6 @@ def test_a_disk_that_fails_under_the_index_takes_the_log_offline_and_no_offset_i
 
 
 # After a restart
-
-
-@every_restart
-def test_transactions_go_on_after_a_restart(room: LogRoom, restart: Callable[[LogRoom], object]) -> None:
-    first, second = Producer(room, 1), Producer(room, 2)
-    first.send(5)
-    second.send(3)
-    first.abort()
-    room.flush()
-    restart(room)
-    room.flush()
-    assert room.log.bounds.last_stable_offset == 5
-    assert aborted_at(room, 0) == [AbortedTxn(1, 0, 8, 5)]
-    second.send(1)
-    second.abort()
-    room.flush()
-    assert index_entries(room) == [AbortedTxn(1, 0, 8, 5), AbortedTxn(2, 5, 10, 11)]
 
 
 @every_restart

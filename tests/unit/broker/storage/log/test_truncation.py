@@ -1,16 +1,14 @@
 """Cutting a log back, and emptying it: what is left, what readers see, and what a crash in the middle leaves."""
 
-import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from present import present
+from unit.broker.storage.crash_points import crash_at
 from unit.broker.storage.log_room import START_MS, LogRoom, read_batches, read_values
 from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
@@ -20,9 +18,8 @@ from warmlog_broker.storage.directory.partition_files import (
     read_truncation,
     write_truncation,
 )
-from warmlog_broker.storage.io import durable_files
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
+from warmlog_broker.storage.segment.file_records import DamagedLog
 from warmlog_protocol.errors import CorruptBatch, StorageError
 
 NOW_MS = START_MS
@@ -67,15 +64,6 @@ class TestTruncateTo:
         assert len(room.files(".log.deleted")) == 2
         assert room.append(b"7").first_offset == 7
 
-    def test_a_high_watermark_below_the_offset_stays_with_its_place(self, room: LogRoom) -> None:
-        filled(room, 3)
-        before = room.log.bounds.end_of("high_watermark")
-        for n in range(3, 9):
-            room.append(b"%d" % n)
-        room.log.truncation.truncate_to(6, NOW_MS)
-        assert room.log.bounds.end_of("high_watermark") == before
-        assert read_values(room.log, bound="high_watermark") == numbered(3)
-
     def test_an_older_segment_that_becomes_active_again_has_room_for_entries(self, room: LogRoom) -> None:
         filled(room, 10)
         room.log.truncation.truncate_to(1, NOW_MS)
@@ -84,14 +72,6 @@ class TestTruncateTo:
         assert read_values(room.log) == numbered(10)
         found = present(record_at(room.log, NOW_MS))
         assert found.offset == 0
-
-    def test_rt_10_epochs_that_began_at_the_offset_or_later_are_forgotten(self, room: LogRoom) -> None:
-        for n in range(20):
-            room.leader_epoch = {0: 0, 10: 1, 16: 2}.get(n, room.leader_epoch)
-            room.append(b"%d" % n)
-        for offset, entries in [(20, 3), (11, 2), (10, 1), (0, 0)]:
-            room.log.truncation.truncate_to(offset, NOW_MS)
-            assert len(room.log.epochs.entries) == entries
 
     def test_ul_16_an_epoch_without_batches_goes_though_no_batch_does(self, room: LogRoom) -> None:
         room.log.truncation.truncate_fully_and_start_at(27, NOW_MS)
@@ -276,36 +256,6 @@ class TestCheckpoints:
             assert read_truncation(quick_path) == truncation
 
 
-class Crash(BaseException):
-    """The machine stops here."""
-
-
-@contextmanager
-def crash_at(step: int) -> Iterator[list[str]]:
-    """The step with that number, of those that change a file or a name, is the first that does not happen."""
-    done: list[str] = []
-
-    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            if len(done) == step:
-                raise Crash(name)
-            done.append(name)
-            return function(*args, **kwargs)
-
-        return wrapper
-
-    with (
-        patch("warmlog_broker.storage.io.durable_files.write_file", counted("write", durable_files.write_file)),
-        patch.object(Path, "replace", counted("replace", Path.replace)),
-        patch.object(Path, "rename", counted("rename", Path.rename)),
-        patch.object(Path, "unlink", counted("unlink", Path.unlink)),
-        patch("os.ftruncate", counted("ftruncate", os.ftruncate)),
-        patch("os.pwrite", counted("pwrite", os.pwrite)),
-        patch.object(FileRecords, "_create", counted("create", FileRecords._create)),
-    ):
-        yield done
-
-
 def cut_back(room: LogRoom) -> None:
     room.log.truncation.truncate_to(5, NOW_MS)
 
@@ -334,25 +284,21 @@ def test_a_crash_at_any_step_leaves_the_log_as_it_was_or_as_it_is_to_be(
             room.append(b"%d" % n, producer=(7, 0, n))
         room.flush()
         room.stored = StoredState(room.log.offsets, None)
-        with crash_at(step) as done:
-            try:
-                truncate(room)
-                is_over = True
-            except Crash:
-                is_over = False
+        with crash_at(step, "open", "pwrite") as point:
+            truncate(room)
         room.open()
         values = read_values(room.log)
         is_cut = room.log.log_end_offset == end
         outcomes.add(is_cut)
-        assert (values, room.log.log_end_offset) == ((left, end) if is_cut else (numbered(12), 12)), (step, done)
+        assert (values, room.log.log_end_offset) == ((left, end) if is_cut else (numbered(12), 12)), (step, point.steps)
         assert room.log.recovery_report.damage == []
-        assert is_cut or not is_over
+        assert is_cut or point.has_died
         first = room.append(b"next", producer=(7, 0, room.log.log_end_offset if left or not is_cut else 0)).first_offset
         assert first == (end if is_cut else 12)
         room.flush()
         room.open()
-        assert read_values(room.log) == [*values, b"next"], (step, done)
-        if is_over:
+        assert read_values(room.log) == [*values, b"next"], (step, point.steps)
+        if not point.has_died:
             break
         step += 1
     assert outcomes == {True, False}

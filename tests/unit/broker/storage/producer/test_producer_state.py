@@ -161,14 +161,6 @@ def test_a_sequence_that_the_log_has_no_room_for_is_out_of_order() -> None:
     assert not isinstance(refused.value, ForgottenSequence)
 
 
-def test_sequences_go_on_with_zero_after_the_largest() -> None:
-    states = Producers()
-    states.append(batch(MAX_SEQUENCE - 1, 3))
-    assert states.append(batch(MAX_SEQUENCE - 1, 3)) == (0, 2)
-    states.append(batch(1))
-    assert states.append(batch(1)) == (3, 3)
-
-
 def test_check_changes_nothing() -> None:
     states = Producers()
     assert states.check(batch(0)) is None
@@ -242,20 +234,6 @@ def test_an_open_transaction_takes_transactional_batches_only() -> None:  # PM-0
     assert states.check(batch(1)) is None
 
 
-def test_an_open_transaction_holds_the_stable_offset_until_its_marker_is_below_the_high_watermark() -> None:  # PM-17
-    states = Producers(end_offset=99)
-    states.append(batch(0, attributes=TRANSACTIONAL))
-    states.append(batch(0, producer_id=2, attributes=TRANSACTIONAL))
-    unstable = states.transactions.first_unstable_offset
-    assert unstable(99) == unstable(101) == 99
-    states.end(ControlType.COMMIT)
-    assert unstable(101) == 99
-    assert unstable(102) == 100
-    states.end(ControlType.ABORT, producer_id=2)
-    assert unstable(102) == 100
-    assert unstable(103) is None
-
-
 def test_markers_of_older_producers_and_older_coordinators_are_refused() -> None:
     states = Producers()
     states.append(batch(0, epoch=3, attributes=TRANSACTIONAL))
@@ -319,19 +297,6 @@ def test_a_marker_counts_as_news_of_its_producer() -> None:
     states.end(ControlType.COMMIT, now_ms=150)
     assert states.expire(now_ms=349, expiration_ms=200) == 0
     assert states.expire(now_ms=350, expiration_ms=200) == 1
-
-
-def test_what_is_stable_after_an_abort_is_the_oldest_other_transaction_or_what_follows_the_marker() -> None:  # PM-25
-    states = Producers(end_offset=992342)
-    for producer_id in (1, 2, 3):
-        states.append(batch(0, 25, producer_id=producer_id, attributes=TRANSACTIONAL))
-    for producer_id, stable in ((1, 992367), (3, 992367), (2, 992420)):
-        ending = marker(producer_id=producer_id, offset=states.end_offset)
-        aborted = present(states.aborted_by(ending, ControlType.ABORT))
-        assert aborted.last_stable_offset == stable
-        assert states.aborted_by(ending, ControlType.COMMIT) is None
-        states.end(ControlType.ABORT, producer_id=producer_id)
-    assert states.transactions.first_unstable_offset(states.end_offset) is None
 
 
 def test_a_producer_whose_verification_never_ends_is_forgotten() -> None:

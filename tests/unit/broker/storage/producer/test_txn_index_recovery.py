@@ -95,20 +95,6 @@ def test_recovery_takes_away_the_index_of_a_segment_in_which_nothing_was_aborted
     assert len(committed_values(room)) == 1
 
 
-def test_a_marker_that_was_cut_off_leaves_its_transaction_open(room: LogRoom) -> None:
-    producer = Producer(room, 1)
-    producer.send(2)
-    room.flush()
-    producer.abort()
-    size_bytes = room.segment_path(0).stat().st_size
-    os.truncate(room.segment_path(0), size_bytes - 1)
-    room.crash()
-    assert index_entries(room) == []
-    assert (room.log.log_end_offset, room.log.bounds.last_stable_offset) == (2, 0)
-    assert room.end_transaction(1, commits=True).first_offset == 2
-    assert committed_values(room) == [b"1/0", b"1/1"]
-
-
 def _empty(path: Path) -> None:
     os.truncate(path, 0)
 
@@ -250,22 +236,6 @@ def test_the_indexes_of_a_clean_start_are_not_opened_before_somebody_reads_commi
     assert not any(segment.transactions.is_verified for segment in room.log.local.segments if segment.size_bytes)
     read_committed(room)
     assert all(segment.transactions.is_verified for segment in room.log.local.segments if segment.size_bytes)
-
-
-def test_truncation_above_the_high_watermark_leaves_a_transaction_unsure_whose_marker_stays(room: LogRoom) -> None:
-    plain(room, 3)
-    room.flush()
-    producer = Producer(room, 1)
-    producer.send(2)
-    producer.abort()
-    room.log.local.roll(room.now_ms)
-    plain(room, 2)
-    assert (room.log.high_watermark, room.log.bounds.last_stable_offset) == (3, 3)
-    room.log.truncation.truncate_to(6, room.now_ms)
-    room.log.bounds.raise_high_watermark(5)
-    assert room.log.bounds.last_stable_offset == 3
-    room.log.bounds.raise_high_watermark(6)
-    assert room.log.bounds.last_stable_offset == 6
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, _of_the_next_version, _empty])

@@ -9,16 +9,8 @@ from unit.broker.storage.log_room import START_MS, make_batch
 from unit.protocol.batch.golden_batches import D_COMMIT, E_EMPTIED
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.log.validation import check_batch, check_fits_segment, check_timestamps, stamp
+from warmlog_protocol import errors
 from warmlog_protocol.batch import BatchHeader, read_batch, read_header, seal_batch
-from warmlog_protocol.errors import (
-    ApiError,
-    CorruptBatch,
-    InvalidRecord,
-    InvalidTimestamp,
-    InvalidTxnState,
-    MessageTooLarge,
-    RecordListTooLarge,
-)
 
 LIMIT = 1_000_000
 BATCH = make_batch(b"a", b"b", b"c", producer=(7, 1, 10))
@@ -48,9 +40,9 @@ def test_the_offset_and_epoch_that_a_client_wrote_are_not_looked_at() -> None:
 
 def test_the_size_is_checked_first() -> None:
     assert check_batch(BATCH, len(BATCH))
-    with pytest.raises(MessageTooLarge, match=rf"{len(BATCH)} bytes, max.message.bytes allows {len(BATCH) - 1}"):
+    with pytest.raises(errors.MessageTooLarge, match=rf"{len(BATCH)} bytes, max.message.bytes allows {len(BATCH) - 1}"):
         check_batch(BATCH, len(BATCH) - 1)
-    with pytest.raises(MessageTooLarge):
+    with pytest.raises(errors.MessageTooLarge):
         check_batch(bytes(1001), 1000)
 
 
@@ -60,41 +52,41 @@ def test_a_flipped_bit_is_noticed(position: int) -> None:
         return  # the leader epoch, which the broker sets
     damaged = bytearray(BATCH)
     damaged[position] ^= 1 if position != 16 else 2  # magic is not covered by the CRC: 3 and 2 both exist
-    with pytest.raises((CorruptBatch, InvalidRecord)):
+    with pytest.raises((errors.CorruptBatch, errors.InvalidRecord)):
         check_batch(damaged, LIMIT)
 
 
 @pytest.mark.parametrize("size", [0, 1, 60, 61, len(BATCH) - 1])
 def test_a_batch_that_is_cut_short_is_corrupt(size: int) -> None:
-    with pytest.raises(CorruptBatch):
+    with pytest.raises(errors.CorruptBatch):
         check_batch(BATCH[:size], LIMIT)
 
 
 def test_two_batches_are_one_too_many() -> None:
-    with pytest.raises(InvalidRecord, match="more than one batch"):
+    with pytest.raises(errors.InvalidRecord, match="more than one batch"):
         check_batch(BATCH + BATCH, LIMIT)
-    with pytest.raises(CorruptBatch, match="3 bytes follow a batch"):
+    with pytest.raises(errors.CorruptBatch, match="3 bytes follow a batch"):
         check_batch(BATCH + b"abc", LIMIT)
 
 
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        (lambda h: h._replace(record_count=2), InvalidRecord),
-        (lambda h: h._replace(last_offset_delta=5), InvalidRecord),
-        (lambda h: h._replace(attributes=5), CorruptBatch),
-        (lambda h: h._replace(attributes=1 << 3), InvalidTimestamp),
-        (lambda h: h._replace(attributes=1 << 4), InvalidTxnState),
-        (lambda h: h._replace(attributes=3 << 4), InvalidRecord),
-        (lambda h: h._replace(attributes=1 << 6), InvalidRecord),
-        (lambda h: h._replace(attributes=1 << 9), InvalidRecord),
-        (lambda h: h._replace(base_sequence=-1), InvalidRecord),
-        (lambda h: h._replace(producer_epoch=-1), InvalidRecord),
-        (lambda h: h._replace(producer_id=-5), InvalidRecord),
+        (lambda h: h._replace(record_count=2), errors.InvalidRecord),
+        (lambda h: h._replace(last_offset_delta=5), errors.InvalidRecord),
+        (lambda h: h._replace(attributes=5), errors.CorruptBatch),
+        (lambda h: h._replace(attributes=1 << 3), errors.InvalidTimestamp),
+        (lambda h: h._replace(attributes=1 << 4), errors.InvalidTxnState),
+        (lambda h: h._replace(attributes=3 << 4), errors.InvalidRecord),
+        (lambda h: h._replace(attributes=1 << 6), errors.InvalidRecord),
+        (lambda h: h._replace(attributes=1 << 9), errors.InvalidRecord),
+        (lambda h: h._replace(base_sequence=-1), errors.InvalidRecord),
+        (lambda h: h._replace(producer_epoch=-1), errors.InvalidRecord),
+        (lambda h: h._replace(producer_id=-5), errors.InvalidRecord),
     ],
 )
 def test_what_clients_must_not_write_is_refused(
-    change: Callable[[BatchHeader], BatchHeader], error: type[ApiError]
+    change: Callable[[BatchHeader], BatchHeader], error: type[errors.ApiError]
 ) -> None:
     with pytest.raises(error):
         check_batch(changed(change), LIMIT)
@@ -102,7 +94,7 @@ def test_what_clients_must_not_write_is_refused(
 
 def test_control_batches_and_emptied_ones_are_refused() -> None:
     for batch in (D_COMMIT, E_EMPTIED):
-        with pytest.raises(InvalidRecord):
+        with pytest.raises(errors.InvalidRecord):
             check_batch(batch, LIMIT)
 
 
@@ -115,28 +107,32 @@ def test_timestamps_must_lie_within_the_window_of_the_topic() -> None:
     now = START_MS
     for base_ms, max_ms in ((now - 1000, now + 500), (now, now), (-1, -1), (-1, now)):
         check_timestamps(header_with_times(base_ms, max_ms), config, now)
-    with pytest.raises(InvalidTimestamp, match=r"501 ms ahead of the broker's clock, message.timestamp.after.max.ms"):
+    with pytest.raises(
+        errors.InvalidTimestamp, match=r"501 ms ahead of the broker's clock, message.timestamp.after.max.ms"
+    ):
         check_timestamps(header_with_times(now, now + 501), config, now)
-    with pytest.raises(InvalidTimestamp, match=r"1001 ms behind the broker's clock, message.timestamp.before.max.ms"):
+    with pytest.raises(
+        errors.InvalidTimestamp, match=r"1001 ms behind the broker's clock, message.timestamp.before.max.ms"
+    ):
         check_timestamps(header_with_times(now - 1001, now), config, now)
 
 
 def test_by_default_the_past_is_welcome_and_the_future_is_not() -> None:
     check_timestamps(header_with_times(0, 0), LogConfig(), START_MS)
-    with pytest.raises(InvalidTimestamp):
+    with pytest.raises(errors.InvalidTimestamp):
         check_timestamps(header_with_times(0, START_MS + 3_600_001), LogConfig(), START_MS)
 
 
 @pytest.mark.parametrize(("base_ms", "max_ms"), [(-2, 0), (-5, -5), (10, 9), (0, -1)])
 def test_impossible_timestamps_are_refused(base_ms: int, max_ms: int) -> None:
-    with pytest.raises(InvalidTimestamp):
+    with pytest.raises(errors.InvalidTimestamp):
         check_timestamps(header_with_times(base_ms, max_ms), LogConfig(), START_MS)
 
 
 def test_a_batch_larger_than_a_segment_is_refused() -> None:
     config = replace(LogConfig(), segment_bytes=100)
     check_fits_segment(100, config)
-    with pytest.raises(RecordListTooLarge, match=r"101 bytes does not fit into segment.bytes=100"):
+    with pytest.raises(errors.RecordListTooLarge, match=r"101 bytes does not fit into segment.bytes=100"):
         check_fits_segment(101, config)
 
 

@@ -7,15 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unit.broker.storage.log_files import (
-    append,
-    append_batch,
-    batch_of,
-    full_disk_for_indexes,
-    open_segment,
-    overwrite,
-    read_offsets,
-)
+from unit.broker.storage import log_files
 from unit.broker.storage.recovery_room import place_of, recover
 from unit.broker.storage.time_lookups import record_in
 from warmlog_broker.storage.recovery.recovery import RecoveryReport, SegmentRecovery, recover_segment
@@ -27,47 +19,47 @@ from warmlog_protocol.errors import CorruptBatch
 def crashed(segment: LogSegment) -> LogSegment:
     """The segment as a broker finds it that was killed: nothing trimmed, nothing finished."""
     segment.close_handles()
-    return open_segment(
+    return log_files.open_segment(
         segment.directory, segment.base_offset, index_interval_bytes=segment.config.index_interval_bytes
     )
 
 
 def expect_offsets(segment: LogSegment, *offsets: int) -> None:
-    assert [read_offsets(segment, offset) for offset in offsets] == [[offset] for offset in offsets]
+    assert [log_files.read_offsets(segment, offset) for offset in offsets] == [[offset] for offset in offsets]
     assert segment.lookup.next_offset() == (offsets[-1] + 1 if offsets else segment.base_offset)
 
 
 def test_an_undamaged_segment_loses_nothing(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path)
-    append(segment, *range(20))
+    segment = log_files.open_segment(tmp_path)
+    log_files.append(segment, *range(20))
     size_bytes = segment.size_bytes
     segment = crashed(segment)
     assert recover(segment, tmp_path / "kept") == SegmentRecovery(size_bytes, 0)
     assert not (tmp_path / "kept").exists()
     expect_offsets(segment, *range(20))
-    append(segment, 20)
+    log_files.append(segment, 20)
     expect_offsets(segment, *range(21))
 
 
 def test_an_empty_segment_is_recovered_too(tmp_path: Path) -> None:
-    segment = crashed(open_segment(tmp_path, 7))
+    segment = crashed(log_files.open_segment(tmp_path, 7))
     assert recover(segment) == SegmentRecovery(0, 0)
-    append(segment, 7, 8)
+    log_files.append(segment, 7, 8)
     expect_offsets(segment, 7, 8)
 
 
 def test_recovered_indexes_equal_those_that_were_written(tmp_path: Path) -> None:
     written = tmp_path / "written"
     written.mkdir()
-    segment = open_segment(written, index_interval_bytes=250, max_index_bytes=4000)
+    segment = log_files.open_segment(written, index_interval_bytes=250, max_index_bytes=4000)
     chance = random.Random(1)
     for offset in range(100):
-        append(segment, offset, value="x" * chance.randrange(200), timestamp_ms=chance.randrange(1000))
+        log_files.append(segment, offset, value="x" * chance.randrange(200), timestamp_ms=chance.randrange(1000))
     segment.close()
     expected = {path.name: path.read_bytes() for path in written.iterdir()}
     for path in list(written.glob("*index")):
         path.write_bytes(chance.randbytes(5000))
-    segment = open_segment(written, index_interval_bytes=250, max_index_bytes=4000)
+    segment = log_files.open_segment(written, index_interval_bytes=250, max_index_bytes=4000)
     recover(segment)
     segment.close()
     assert {path.name: path.read_bytes() for path in written.iterdir()} == expected
@@ -77,13 +69,13 @@ def test_nonsense_in_an_index_does_not_matter(tmp_path: Path) -> None:
     for kind in ("index", "timeindex"):
         directory = tmp_path / kind
         directory.mkdir()
-        segment = open_segment(directory, max_index_bytes=4000)
-        append(segment, *range(100))
+        segment = log_files.open_segment(directory, max_index_bytes=4000)
+        log_files.append(segment, *range(100))
         segment = crashed(segment)
-        overwrite(directory / f"{0:020d}.{kind}", 5, b"nonsense" * 20)
+        log_files.overwrite(directory / f"{0:020d}.{kind}", 5, b"nonsense" * 20)
         recover(segment)
         for offset in range(100):
-            assert read_offsets(segment, offset) == [offset]
+            assert log_files.read_offsets(segment, offset) == [offset]
             assert record_in(segment, 10 * offset, 0) == (10 * offset, offset, 0)
 
 
@@ -96,27 +88,27 @@ def cut_file_in_header(segment: LogSegment) -> None:
 
 
 def zero_last_batch(segment: LogSegment) -> None:
-    overwrite(segment.path, 9 * segment.size_bytes // 10, bytes(segment.size_bytes // 10))
+    log_files.overwrite(segment.path, 9 * segment.size_bytes // 10, bytes(segment.size_bytes // 10))
 
 
 def repeat_offset(segment: LogSegment) -> None:
-    overwrite(segment.path, 9 * segment.size_bytes // 10, (8).to_bytes(8, "big"))
+    log_files.overwrite(segment.path, 9 * segment.size_bytes // 10, (8).to_bytes(8, "big"))
 
 
 def offset_below_base(segment: LogSegment) -> None:
-    overwrite(segment.path, 9 * segment.size_bytes // 10, (3).to_bytes(8, "big"))
+    log_files.overwrite(segment.path, 9 * segment.size_bytes // 10, (3).to_bytes(8, "big"))
 
 
 def offset_too_far(segment: LogSegment) -> None:
-    overwrite(segment.path, 9 * segment.size_bytes // 10, (100 + 2**31).to_bytes(8, "big"))
+    log_files.overwrite(segment.path, 9 * segment.size_bytes // 10, (100 + 2**31).to_bytes(8, "big"))
 
 
 def claim_a_gigabyte(segment: LogSegment) -> None:
-    overwrite(segment.path, 9 * segment.size_bytes // 10 + 8, (10**9).to_bytes(4, "big"))
+    log_files.overwrite(segment.path, 9 * segment.size_bytes // 10 + 8, (10**9).to_bytes(4, "big"))
 
 
 def claim_less(segment: LogSegment) -> None:
-    overwrite(segment.path, 9 * segment.size_bytes // 10 + 8, (60).to_bytes(4, "big"))
+    log_files.overwrite(segment.path, 9 * segment.size_bytes // 10 + 8, (60).to_bytes(4, "big"))
 
 
 DAMAGES: list[Callable[[LogSegment], None]] = [
@@ -136,8 +128,8 @@ DAMAGES: list[Callable[[LogSegment], None]] = [
 def test_a_torn_last_batch_is_cut_and_kept_aside(
     damage: Callable[[LogSegment], None], value_bytes: int, tmp_path: Path
 ) -> None:
-    segment = open_segment(tmp_path, 5)
-    append(segment, *range(5, 15), value="x" * value_bytes)
+    segment = log_files.open_segment(tmp_path, 5)
+    log_files.append(segment, *range(5, 15), value="x" * value_bytes)
     size = segment.size_bytes // 10
     damage(segment)
     segment = crashed(segment)
@@ -152,24 +144,24 @@ def test_a_torn_last_batch_is_cut_and_kept_aside(
     else:
         assert result.kept_in == tmp_path / "kept"
         assert result.kept_in.read_bytes() == rest.rstrip(b"\0")
-    append(segment, 14, 15)
+    log_files.append(segment, 14, 15)
     expect_offsets(segment, *range(5, 16))
 
 
 def test_a_damaged_large_batch_is_noticed(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path)
-    append(segment, 0)
+    segment = log_files.open_segment(tmp_path)
+    log_files.append(segment, 0)
     valid_bytes = segment.size_bytes
     large = encode_batch([os.urandom(9_000_000)], timestamps_ms=7)
     segment.append(1, 7, 1, placement_prefix(read_header(large), 1, 0), large[21:])
-    overwrite(segment.path, valid_bytes + 8_999_000, b"12345678")
+    log_files.overwrite(segment.path, valid_bytes + 8_999_000, b"12345678")
     assert recover(segment).valid_bytes == valid_bytes
 
 
 def test_what_is_cut_has_no_index_entry(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path)
-    append(segment, *range(10))
-    overwrite(segment.path, 6 * segment.size_bytes // 10 + 30, b"xx")
+    segment = log_files.open_segment(tmp_path)
+    log_files.append(segment, *range(10))
+    log_files.overwrite(segment.path, 6 * segment.size_bytes // 10 + 30, b"xx")
     recover(segment)
     expect_offsets(segment, *range(6))
     index = segment.indexes.for_offsets()
@@ -178,17 +170,17 @@ def test_what_is_cut_has_no_index_entry(tmp_path: Path) -> None:
 
 
 def test_damage_that_is_stepped_over_stays_and_what_lies_behind_it_is_reachable(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path, index_interval_bytes=10_000)
-    append(segment, *range(20))
+    segment = log_files.open_segment(tmp_path, index_interval_bytes=10_000)
+    log_files.append(segment, *range(20))
     size = segment.size_bytes // 20
-    overwrite(segment.path, 7 * size, b"\xff" * 20)
+    log_files.overwrite(segment.path, 7 * size, b"\xff" * 20)
     segment = crashed(segment)
     report = RecoveryReport()
     result = recover_segment(segment, place_of(segment, 20, report), report)
     assert [(each.position, each.end_position) for each in report.damage] == [(7 * size, 8 * size)]
     assert (result.valid_bytes, result.cut_bytes) == (20 * size, 0)
     for offset in [*range(7), *range(8, 20)]:
-        assert read_offsets(segment, offset) == [offset]
+        assert log_files.read_offsets(segment, offset) == [offset]
     with pytest.raises(CorruptBatch, match=f"position {7 * size}"):
         segment.read(7, 100, max_position=segment.size_bytes, min_one_batch=True)
 
@@ -196,11 +188,11 @@ def test_damage_that_is_stepped_over_stays_and_what_lies_behind_it_is_reachable(
 def test_a_full_disk_does_not_keep_a_log_from_being_recovered_and_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    segment = open_segment(tmp_path, index_interval_bytes=0, max_index_bytes=8000)
+    segment = log_files.open_segment(tmp_path, index_interval_bytes=0, max_index_bytes=8000)
     for offset in range(300):
-        append_batch(segment, batch_of([""], offset=offset, timestamps_ms=offset))
+        log_files.append_batch(segment, log_files.batch_of([""], offset=offset, timestamps_ms=offset))
     segment = crashed(segment)
-    with full_disk_for_indexes():
+    with log_files.full_disk_for_indexes():
         recover(segment)
     assert "index entries are missing" in caplog.text
     assert segment.max_timestamp == (299, 299)

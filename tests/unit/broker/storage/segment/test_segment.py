@@ -317,17 +317,6 @@ def test_a_full_index_rolls_the_segment_after_a_restart_too_and_a_trimmed_one_do
 ABORTED = AbortedTxn(7, 0, 1, 2)
 
 
-def test_truncation_drops_the_batch_of_the_offset_and_appending_goes_on(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path, 40, max_index_bytes=4000)
-    for offset in range(40, 100, 2):
-        append(segment, offset, offset + 1)
-        assert read_offsets(segment, offset, 10_000) == [offset, offset + 1]
-        segment.truncate_to(offset + 1, 0)
-        assert read_offsets(segment, offset, 10_000) == [offset]
-        assert read_offsets(segment, offset + 1) is None
-        append(segment, offset + 1)
-
-
 def test_truncation_says_how_many_bytes_went(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
     append_batch(segment, batch_of(["a", "b"], offset=0))

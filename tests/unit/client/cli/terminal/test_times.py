@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog.cli.terminal.times import (
-    format_ms,
-    nothing_after,
-    parse_edge_or_time,
-    parse_end,
-    parse_start,
-    parse_time_ms,
-)
+from warmlog.cli.terminal import times
 from warmlog.points import EARLIEST, LATEST, Point, PointKind
 
 
@@ -40,7 +33,7 @@ def zurich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )
 def test_a_time_without_an_offset_is_local_and_one_with_an_offset_is_what_it_says(text: str, time: datetime) -> None:
-    assert parse_time_ms(text) == round(time.timestamp() * 1000)
+    assert times.parse_time_ms(text) == round(time.timestamp() * 1000)
 
 
 @pytest.mark.parametrize(
@@ -48,68 +41,68 @@ def test_a_time_without_an_offset_is_local_and_one_with_an_offset_is_what_it_say
 )
 def test_what_is_no_time_is_refused_with_the_text_that_was_given(text: str) -> None:
     with pytest.raises(ValueError, match=repr(text)):
-        parse_time_ms(text)
+        times.parse_time_ms(text)
 
 
 def test_digits_alone_are_an_offset_and_after_a_dash_a_tail() -> None:
-    assert parse_start("0") == Point(PointKind.OFFSET, 0)
-    assert parse_start("20130701") == Point(PointKind.OFFSET, 20130701)
-    assert parse_end("17") == Point(PointKind.OFFSET, 17)
-    assert parse_start("-5") == Point(PointKind.TAIL, 5)
+    assert times.parse_start("0") == Point(PointKind.OFFSET, 0)
+    assert times.parse_start("20130701") == Point(PointKind.OFFSET, 20130701)
+    assert times.parse_end("17") == Point(PointKind.OFFSET, 17)
+    assert times.parse_start("-5") == Point(PointKind.TAIL, 5)
 
 
 def test_a_dash_and_a_unit_is_a_time_before_now() -> None:
     now_ms = clock.time() * 1000
-    assert parse_start("-1h").number == pytest.approx(now_ms - 3_600_000, abs=60_000)
-    assert parse_time_ms("-10m") == pytest.approx(now_ms - 600_000, abs=60_000)
+    assert times.parse_start("-1h").number == pytest.approx(now_ms - 3_600_000, abs=60_000)
+    assert times.parse_time_ms("-10m") == pytest.approx(now_ms - 600_000, abs=60_000)
 
 
 def test_edges_are_words() -> None:
-    assert parse_start("earliest") == EARLIEST
-    assert parse_start("latest") == LATEST
-    assert parse_end("latest") == LATEST
-    assert parse_edge_or_time("earliest") == "earliest"
+    assert times.parse_start("earliest") == EARLIEST
+    assert times.parse_start("latest") == LATEST
+    assert times.parse_end("latest") == LATEST
+    assert times.parse_edge_or_time("earliest") == "earliest"
 
 
 @pytest.mark.parametrize("text", ["1e3", "-5x", "-", "99999999999999999999", "9223372036854775808", "٣", "newest"])
 def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"time|at most"):
-        parse_start(text)
+        times.parse_start(text)
 
 
 def test_nothing_ends_at_the_earliest_offset() -> None:
     with pytest.raises(ValueError, match="earliest"):
-        parse_end("earliest")
+        times.parse_end("earliest")
 
 
 @pytest.mark.parametrize("text", ["1234567", "-10"])
 def test_an_edge_or_a_time_is_neither_an_offset_nor_a_tail(text: str) -> None:
     with pytest.raises(ValueError, match=f"{text!r} is not earliest, latest or a time"):
-        parse_edge_or_time(text)
+        times.parse_edge_or_time(text)
 
 
 @pytest.mark.parametrize("text", ["9999-12-31T23:59:59.9999-12:00", "9999-12-31T23:59Z"])
 def test_times_that_no_clock_can_show_are_refused(text: str) -> None:
-    for parse in (parse_start, parse_edge_or_time):
+    for parse in (times.parse_start, times.parse_edge_or_time):
         with pytest.raises(ValueError, match=f"'{text}' is after 9999-12-31"):
             parse(text)
 
 
 def test_the_notice_names_the_time_in_local_time() -> None:
-    assert nothing_after(1372636800123) == "no record is at or after 2013-07-01T02:00:00.123+02:00 (local time)"
+    assert times.nothing_after(1372636800123) == "no record is at or after 2013-07-01T02:00:00.123+02:00 (local time)"
 
 
 def test_timestamps_are_written_in_utc_with_milliseconds() -> None:
-    assert format_ms(1372636800123) == "2013-07-01T00:00:00.123Z"
-    assert format_ms(0) == "1970-01-01T00:00:00.000Z"
+    assert times.format_ms(1372636800123) == "2013-07-01T00:00:00.123Z"
+    assert times.format_ms(0) == "1970-01-01T00:00:00.000Z"
 
 
 def test_no_timestamp_is_written_as_nothing_and_one_after_the_year_9999_as_digits() -> None:
-    assert format_ms(-1) == ""
-    assert format_ms(2**62) == str(2**62)
+    assert times.format_ms(-1) == ""
+    assert times.format_ms(2**62) == str(2**62)
 
 
 @given(st.datetimes(datetime(1970, 1, 2), datetime(9999, 12, 30), timezones=st.just(timezone(timedelta(hours=5)))))
 def test_what_is_written_is_read_again(time: datetime) -> None:
     time_ms = round(time.replace(microsecond=time.microsecond // 1000 * 1000).timestamp() * 1000)
-    assert parse_time_ms(format_ms(time_ms)) == time_ms
+    assert times.parse_time_ms(times.format_ms(time_ms)) == time_ms

@@ -30,15 +30,8 @@ from warmlog_broker.coordinator.transaction.decisions.state import (
     Transactions,
 )
 from warmlog_broker.storage.producer.verification import NO_GUARD
+from warmlog_protocol import errors
 from warmlog_protocol.batch import BatchHeader
-from warmlog_protocol.errors import (
-    ApiError,
-    ConcurrentTransactions,
-    CoordinatorLoadInProgress,
-    InvalidProducerEpoch,
-    InvalidTxnState,
-    UnknownTopicId,
-)
 from warmlog_protocol.messages.coordinators.groups import OffsetCommitRequest
 
 S = TypeVar("S", bound="Counted")
@@ -72,7 +65,7 @@ class Shard(Generic[S]):
             self.make_durable()
         try:
             decision = decide(self.state)
-        except ApiError as error:
+        except errors.ApiError as error:
             then(error)
             return
         if decision.records:
@@ -173,7 +166,7 @@ class Coordinator:
     ) -> None:
         """Run a decision about a transactional id, again with a new producer id if it needs one."""
         if self.is_loading:
-            then(CoordinatorLoadInProgress(""))
+            then(errors.CoordinatorLoadInProgress(""))
             return
 
         def run(unused_id: int | None) -> None:
@@ -190,12 +183,12 @@ class Coordinator:
         """InitProducerId."""
 
         def told(result: Any) -> None:
-            if expected == decisions.NOBODY and not isinstance(result, ApiError):
+            if expected == decisions.NOBODY and not isinstance(result, errors.ApiError):
                 self.truth.owners[name] = client
             if isinstance(result, Incarnation):
                 owner = self.truth.owners.setdefault(name, client)
                 require(owner is client, "{}: a producer got its id again that was fenced by another", name)
-            then(ConcurrentTransactions("") if result is None else result)
+            then(errors.ConcurrentTransactions("") if result is None else result)
 
         self.decide(told, decisions.initialise, name, timeout_ms, expected, "")
 
@@ -231,11 +224,11 @@ class Coordinator:
 
         def append() -> None:
             if self.partitions[number] is not partition:
-                then(UnknownTopicId(""))
+                then(errors.UnknownTopicId(""))
                 return
             try:
                 partition.append(header, values, guard, then=lambda: then(None))
-            except ApiError as error:
+            except errors.ApiError as error:
                 then(error)
 
         def enrolled(result: Any) -> None:
@@ -254,7 +247,7 @@ class Coordinator:
         """JoinJob."""
 
         def told(result: Any) -> None:
-            if not isinstance(result, ApiError):
+            if not isinstance(result, errors.ApiError):
                 self.truth.look_at_join(name, version, result)
             then(result)
 
@@ -263,11 +256,11 @@ class Coordinator:
     def keep(self, name: str, version: int, producer: Incarnation, then: Then) -> None:
         """JobHeartbeat."""
         if self.is_loading:
-            then(CoordinatorLoadInProgress(""))
+            then(errors.CoordinatorLoadInProgress(""))
             return
         try:
             jobs.check_member(self.ids.state, name, version, producer)
-        except ApiError as error:
+        except errors.ApiError as error:
             then(error)
             return
         require(producer not in self.truth.outcomes, "{} is kept, and was decided", producer)
@@ -279,7 +272,7 @@ class Coordinator:
         """CommitJob."""
 
         def told(result: Any) -> None:
-            if not isinstance(result, ApiError):
+            if not isinstance(result, errors.ApiError):
                 last = self.truth.last_version(name)
                 require(version == last, "{}: version {} is told to be committed, {} is", name, version, last)
             then(result)
@@ -349,7 +342,9 @@ class Coordinator:
 
     def _write(self, outcome: Outcome, place: str | PartitionId, ending: "Ending") -> None:
         def written(result: Any) -> None:
-            require(not isinstance(result, InvalidTxnState), "{}: the next transaction began before the end", place)
+            require(
+                not isinstance(result, errors.InvalidTxnState), "{}: the next transaction began before the end", place
+            )
             if result is None:
                 ending.done.add((outcome.marker, place))
 
@@ -378,9 +373,9 @@ class Coordinator:
                 coordinator_epoch=coordinator_epoch,
                 then=lambda: then(None),
             )
-        except InvalidProducerEpoch:
+        except errors.InvalidProducerEpoch:
             then(None)
-        except ApiError as error:
+        except errors.ApiError as error:
             then(error)
 
     def repeat_marker(self) -> None:
@@ -410,7 +405,7 @@ class Coordinator:
 
         def told(result: Any) -> None:
             require(not (is_other and result is True), "{}: a late timer aborted another transaction", name)
-            if isinstance(result, ApiError):
+            if isinstance(result, errors.ApiError):
                 self._refused.append((name, turn))
 
         self.decide(told, decisions.time_out, name, turn)

@@ -26,19 +26,7 @@ from unit.broker.coordinator.transaction.simulation.producers import (
 from unit.broker.coordinator.transaction.simulation.truth import Token, Truth
 from warmlog_broker.coordinator.group.decisions import membership, target
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
-from warmlog_broker.coordinator.transaction.decisions.records import (
-    NO_VERSION,
-    End,
-    IdKey,
-    IdValue,
-    JobKey,
-    JobValue,
-    MemberKey,
-    MemberStatus,
-    MemberValue,
-    Status,
-    put,
-)
+from warmlog_broker.coordinator.transaction.decisions import records
 from warmlog_protocol.batch.header import LAST_PRODUCER_EPOCH
 
 PLAIN = ("a", "b")
@@ -70,11 +58,18 @@ class World:
     def _near_the_last_epoch(self) -> None:
         """Let one id and one slot have used up most of their epochs."""
         epoch = LAST_PRODUCER_EPOCH - self.random.randint(0, 4)
-        value = IdValue(1, epoch, Status.EMPTY, End.INITIALISED, changed_ms=self.coordinator.now_ms)
-        job = JobValue(NO_VERSION, Status.EMPTY, changed_ms=self.coordinator.now_ms)
-        self.coordinator.ids.seed(PLAIN[0], [put(IdKey(PLAIN[0]), value)])
-        slots = [put(MemberKey(JOBS[0], slot), MemberValue(slot + 2, epoch, MemberStatus.FREE)) for slot in range(2)]
-        self.coordinator.ids.seed(JOBS[0], [put(JobKey(JOBS[0]), job), *slots])
+        value = records.IdValue(
+            1, epoch, records.Status.EMPTY, records.End.INITIALISED, changed_ms=self.coordinator.now_ms
+        )
+        job = records.JobValue(records.NO_VERSION, records.Status.EMPTY, changed_ms=self.coordinator.now_ms)
+        self.coordinator.ids.seed(PLAIN[0], [records.put(records.IdKey(PLAIN[0]), value)])
+        slots = [
+            records.put(
+                records.MemberKey(JOBS[0], slot), records.MemberValue(slot + 2, epoch, records.MemberStatus.FREE)
+            )
+            for slot in range(2)
+        ]
+        self.coordinator.ids.seed(JOBS[0], [records.put(records.JobKey(JOBS[0]), job), *slots])
 
     def _started(self, name: str) -> Client:
         self.serial += 1
