@@ -150,7 +150,7 @@ def test_status_fails_when_a_disk_is_below_its_reserve(tmp_path: Path) -> None:
 def test_status_says_why_a_broker_in_safe_mode_refuses_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = partial(HandshakeResponse, write_refusal="in safe mode")
     with monkeypatch.context() as patch, BrokerThread(tmp_path) as broker:
-        patch.setattr(import_module("warmlog_broker.handlers.metadata"), "HandshakeResponse", said)
+        patch.setattr(import_module("warmlog_broker.handlers.metadata").m, "HandshakeResponse", said)
         done = CommandLine(broker.address)("status", "--interval", "0s")
         assert "in safe mode" in error_line(done)
         assert b"SAFE MODE: " in done.stdout
