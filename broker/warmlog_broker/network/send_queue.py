@@ -136,7 +136,7 @@ class SendQueue:
     def clear(self) -> None:
         """Drop unsent data."""
         self._queue.clear()
-        self.queued_bytes = self._position = self._paused_bytes = self._waiting_memory_bytes = 0
+        self.queued_bytes = self.waiting_bytes = self._position = self._paused_bytes = self._waiting_memory_bytes = 0
         self._hold(-self.held_bytes)
 
     def pause(self) -> None:

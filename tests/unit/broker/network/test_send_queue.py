@@ -188,7 +188,9 @@ def test_a_reader_that_goes_away_ends_the_connection(
             sender.queue.pump()
             reader.close()
             await asyncio.wait_for(sender.lost.wait(), 5)
+            sender.queue.count_waiting([[b"a later response"]])
             sender.queue.clear()
+            assert sender.queue.waiting_bytes == sender.queue.held_bytes == 0
             assert sender.queue.queued_bytes == 0
 
     run(scenario())
