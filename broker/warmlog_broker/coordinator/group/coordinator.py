@@ -236,8 +236,9 @@ class GroupCoordinator:
         outcome = self._run(request.group, decide, is_shared=True)
         if isinstance(outcome, m.OffsetCommitResponse):
             self._heard_commit(request)
-        elif isinstance(outcome, asyncio.Future) and request.member_id and request.sequence > 0:
-            self._commits.setdefault((request.group, request.member_id), deque()).append(request.sequence)
+        elif isinstance(outcome, asyncio.Future) and request.member_id:
+            if request.sequence > 0:
+                self._commits.setdefault((request.group, request.member_id), deque()).append(request.sequence)
             outcome.add_done_callback(partial(self._commit_ended, request))
         return outcome
 
@@ -275,10 +276,11 @@ class GroupCoordinator:
         )
 
     def _commit_ended(self, request: m.OffsetCommitRequest, outcome: "asyncio.Future[m.OffsetCommitResponse]") -> None:
-        under_way = self._commits[request.group, request.member_id]
-        under_way.remove(request.sequence)
-        if not under_way:
-            del self._commits[request.group, request.member_id]
+        if request.sequence > 0:
+            under_way = self._commits[request.group, request.member_id]
+            under_way.remove(request.sequence)
+            if not under_way:
+                del self._commits[request.group, request.member_id]
         if outcome.cancelled() or outcome.exception() is None:  # cancelled: no request waits for it, but it goes on
             self._heard_commit(request)
 
