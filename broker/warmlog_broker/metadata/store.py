@@ -1,23 +1,69 @@
-"""The metadata log of a running broker: changes are grouped, and each group is on disk before it is in force."""
+"""Where a running broker keeps facts: of the cluster in a `ClusterStore`, of itself in its `NodeStore`.
+
+A broker that is a cluster alone has both in its metadata log. Changes are grouped, and each group is on disk before it
+is in force.
+"""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import Executor
+from typing import Protocol, TypeVar
 
-from warmlog_broker.metadata.metadata_log import Entry, MetadataLog, ProducerIdsReserved
+from warmlog_broker.metadata import metadata_log as entries
+from warmlog_broker.metadata.metadata_log import ClusterState, Entry, MetadataLog, NodeState
 
 BLOCK_IDS = 1000
 """How many producer ids are reserved on disk at a time: a flush for each thousand producers, and 1000 of 2^63 ids lost
 in a crash."""
+REMEMBERED_SUBJECTS = 10_000
+"""A change about a subject that is no longer remembered counts as late: it is decided again."""
+
+Version = int
+T = TypeVar("T")
 
 
-class Metadata:
-    """Owns the MetadataLog while the broker runs."""
+class Changed(Exception):
+    """Nothing was committed: a subject of the changes is not as the caller has read it."""
+
+
+class ClusterStore(Protocol):
+    """The facts about which all brokers of a cluster agree. Every broker may change them."""
+
+    @property
+    def state(self) -> ClusterState:
+        """The facts as this broker knows them. Only `commit` changes them."""
+        ...
+
+    @property
+    def version(self) -> Version:
+        """The version of `state`."""
+        ...
+
+    async def commit(self, changes: Sequence[Entry], *, expected: Version | None = None) -> None:
+        """Return once `changes`, all or none, are durable and in the state.
+
+        Raises Changed if one of their subjects (a topic, a user, the rules about rights) was changed after the version
+        `expected`, which is in the state then, and the errors of `NodeStore.commit`.
+        """
+        ...
+
+
+async def retried(store: ClusterStore, attempt: Callable[[Version], Awaitable[T]]) -> T:
+    """Return what `attempt` returns, which reads the store and commits with that version; again after `Changed`."""
+    while True:
+        try:
+            return await attempt(store.version)
+        except Changed:
+            continue
+
+
+class NodeStore:
+    """The facts about one broker, and its metadata log while it runs."""
 
     def __init__(self, log: MetadataLog, threads: Executor) -> None:
-        self.state = log.state
+        self.state: NodeState = log.state
         """The state on disk. Only `commit` changes it."""
-        self._log = log
+        self.log = log
         self._threads = threads
         self._turn = asyncio.Lock()
         self._deferred: list[Entry] = []
@@ -30,11 +76,11 @@ class Metadata:
         """
         async with self._turn:
             group = [*self._deferred, *entries]
-            self._log.append(group)
+            self.log.append(group)
             self._deferred.clear()
-            await asyncio.get_running_loop().run_in_executor(self._threads, self._log.flush)
+            await asyncio.get_running_loop().run_in_executor(self._threads, self.log.flush)
             for entry in group:
-                self.state.apply(entry)
+                self.log.state.apply(entry)
 
     def note(self, entry: Entry) -> None:
         """Write `entry`, on which nothing depends, with the next commit."""
@@ -46,7 +92,55 @@ class Metadata:
             if self._deferred:
                 await self.commit([])
         finally:
-            self._log.close()
+            self.log.close()
+
+
+class LoneClusterStore:
+    """The `ClusterStore` of a broker that is a cluster alone: the facts are in its metadata log."""
+
+    def __init__(self, node: NodeStore) -> None:
+        self.state: ClusterState = node.log.state
+        self.version: Version = 0
+        self._node = node
+        self._turn = asyncio.Lock()
+        self._versions: dict[Hashable, Version] = {}
+        """In which version each subject was changed, the latest last."""
+        self._forgotten: Version = 0
+        """The subjects that are not in `_versions` were changed in this version, or earlier."""
+
+    async def commit(self, changes: Sequence[Entry], *, expected: Version | None = None) -> None:
+        """As `ClusterStore.commit`."""
+        subjects = [_subject_of(change) for change in changes]
+        async with self._turn:
+            if expected is not None and any(self._version_of(subject) > expected for subject in subjects):
+                raise Changed
+            await self._node.commit(changes)
+            self.version += 1
+            for subject in subjects:
+                self._versions.pop(subject, None)
+                self._versions[subject] = self.version
+            while len(self._versions) > REMEMBERED_SUBJECTS:
+                self._forgotten = self._versions.pop(next(iter(self._versions)))
+
+    def _version_of(self, subject: Hashable) -> Version:
+        return self._versions.get(subject, self._forgotten)
+
+
+def _subject_of(change: Entry) -> Hashable:
+    """Return what `change` is about. Topics whose names collide are one subject."""
+    match change:
+        case entries.TopicCreated() | entries.TopicDeleted() | entries.TopicAltered() | entries.PartitionsAdded():
+            return "topic", change.name.replace(".", "_")
+        case entries.LeaderEpochsBegun():
+            return "leader epochs", change.topic_id
+        case entries.UserAltered() | entries.UserDeleted():
+            return "user", change.name
+        case entries.QuotaAltered():
+            return "quota", change.user, change.client_id
+        case entries.AclsCreated() | entries.AclsDeleted():
+            return "rules"
+        case _:
+            return type(change)
 
 
 class ProducerIds:
@@ -56,17 +150,17 @@ class ProducerIds:
     rest of a block.
     """
 
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
-        self.next_id = metadata.state.next_producer_id
+    def __init__(self, store: ClusterStore) -> None:
+        self._store = store
+        self.next_id = store.state.next_producer_id
         """The first id that was never assigned."""
         self._reserving = asyncio.Lock()
 
     async def give_out(self) -> int:
         """Assign the next id. StorageError if none can be reserved."""
         async with self._reserving:
-            if self.next_id >= self._metadata.state.next_producer_id:
-                await self._metadata.commit([ProducerIdsReserved(self.next_id + BLOCK_IDS)])
+            if self.next_id >= self._store.state.next_producer_id:
+                await self._store.commit([entries.ProducerIdsReserved(self.next_id + BLOCK_IDS)])
             producer_id = self.next_id
             self.next_id += 1
             return producer_id

@@ -14,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID, uuid4
@@ -24,7 +25,7 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.deletion import Renamed, rename_deleted
 from warmlog_broker.data_dirs.loader import LoadedPartition
 from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted, TopicRemoved, partitions_assigned
-from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.store import ClusterStore, NodeStore, Version, retried
 from warmlog_broker.metadata.topic_names import INTERNAL_PREFIX, check_topic_name, colliding_topic
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories
@@ -132,7 +133,8 @@ class Topics:
 
     def __init__(
         self,
-        metadata: Metadata,
+        cluster: ClusterStore,
+        node: NodeStore,
         *,
         config: BrokerConfig,
         directories: DataDirectories,
@@ -143,7 +145,8 @@ class Topics:
         """`open_log` creates the log of a new topic's partition, in a thread. `on_deleted` removes directories, after a
         delay in milliseconds."""
         self._directories = directories
-        self._metadata = metadata
+        self._cluster = cluster
+        self._node = node
         self._config = config
         self._threads = threads
         self._on_deleted = on_deleted
@@ -215,7 +218,7 @@ class Topics:
 
     def assigned_to(self, directory_id: bytes) -> list[TopicPartition]:
         """Return the partitions that the metadata log assigns to that data directory, in order."""
-        assignments = self._metadata.state.assignments
+        assignments = self._node.state.assignments
         return sorted(
             TopicPartition(topic.name, partition)
             for topic in self
@@ -256,7 +259,7 @@ class Topics:
         for index, (data, log, failure) in enumerate(loaded, first):
             key = TopicPartition(entry.name, index)
             # No log may have a later leader epoch than the current one.
-            epoch = max(self._metadata.state.leader_epoch(entry, index), -1 if log is None else log.epochs.latest_epoch)
+            epoch = max(self._cluster.state.leader_epoch(entry, index), -1 if log is None else log.epochs.latest_epoch)
             partition = Partition(key, log, config, epoch, failure, on_unloaded=self._unloaded)
             if data is not None:
                 self._directories.of(data).admit(partition)
@@ -286,14 +289,20 @@ class Topics:
         if len(wanted) > MAX_NEW_TOPICS:
             raise errors.InvalidRequest(f"{len(wanted)} topics to create in one request, {MAX_NEW_TOPICS} are allowed")
         async with self.changing:
-            results = await self._check(wanted)
-            return results if validate_only else await self._create(results)
+            return await retried(self._cluster, partial(self._create, wanted, validate_only))
 
-    async def _create(self, checked: Sequence[TopicCreated | errors.ApiError]) -> list[TopicCreated | errors.ApiError]:
-        entries = [result for result in checked if isinstance(result, TopicCreated)]
-        await self.creator.forget([key for entry in entries for key in keys_of(entry.name, range(entry.partitions))])
-        await self._metadata.commit(entries)
-        return [await self._make(result) if isinstance(result, TopicCreated) else result for result in checked]
+    async def _create(
+        self, wanted: Sequence[NewTopic], validate_only: bool, version: Version
+    ) -> list[TopicCreated | errors.ApiError]:
+        results = await self._check(wanted)
+        if validate_only:
+            return results
+        await self._commit([result for result in results if isinstance(result, TopicCreated)], version)
+        return [await self._make(result) if isinstance(result, TopicCreated) else result for result in results]
+
+    async def _commit(self, created: Sequence[TopicCreated], version: Version) -> None:
+        await self.creator.forget([key for entry in created for key in keys_of(entry.name, range(entry.partitions))])
+        await self._cluster.commit(created, expected=version)
 
     async def internal(self, new: InternalTopic) -> Topic:
         """Return an internal topic. The first call creates it durably.
@@ -306,12 +315,7 @@ class Topics:
         if name not in self._topics:
             LogConfig.from_settings(new.settings, base=self._config.topic_defaults)
             async with self.changing:
-                if name not in self._topics:
-                    entry = TopicCreated(name, uuid4().bytes, new.partitions, dict(new.settings), is_internal=True)
-                    self._refuse_remains(entry)
-                    (result,) = await self._create([entry])
-                    if isinstance(result, errors.ApiError):
-                        raise result
+                await retried(self._cluster, partial(self._create_internal, new))
         topic = self._topics[name]
         if not topic.is_internal:
             raise errors.InvalidTopic(
@@ -320,20 +324,32 @@ class Topics:
             )
         return topic
 
+    async def _create_internal(self, new: InternalTopic, version: Version) -> None:
+        if new.name not in self._topics:
+            entry = TopicCreated(new.name, uuid4().bytes, new.partitions, dict(new.settings), is_internal=True)
+            self._refuse_remains(entry)
+            await self._commit([entry], version)
+            result = await self._make(entry)
+            if isinstance(result, errors.ApiError):
+                raise result
+
     async def delete(self, name: str) -> None:
         """Delete a topic for a client. On return the deletion is durable; its files are removed later."""
         async with self.changing:
-            topic = self.get(name)
-            if topic.is_internal:
-                raise _internal_refusal(name)
-            deleted = TopicDeleted(topic.topic_id, name, topic.entry.partitions)
-            await self._metadata.commit([deleted])
-            del self._topics[name], self._by_id[topic.topic_id]
-            for partition in topic.partitions:
-                partition.deleted()
-                self._directories.dismiss(partition)
-            self._tell_changed(name)
-            await self._remove(deleted, topic.partitions, topic.config.file_delete_delay_ms)
+            await retried(self._cluster, partial(self._delete, name))
+
+    async def _delete(self, name: str, version: Version) -> None:
+        topic = self.get(name)
+        if topic.is_internal:
+            raise _internal_refusal(name)
+        deleted = TopicDeleted(topic.topic_id, name, topic.entry.partitions)
+        await self._cluster.commit([deleted], expected=version)
+        del self._topics[name], self._by_id[topic.topic_id]
+        for partition in topic.partitions:
+            partition.deleted()
+            self._directories.dismiss(partition)
+        self._tell_changed(name)
+        await self._remove(deleted, topic.partitions, topic.config.file_delete_delay_ms)
 
     async def _check(self, wanted: Sequence[NewTopic]) -> list[TopicCreated | errors.ApiError]:
         results: list[TopicCreated | errors.ApiError] = []
@@ -356,7 +372,7 @@ class Topics:
 
     def _refuse_remains(self, entry: TopicCreated) -> None:
         """StorageError for an unfinished creation, InvalidTopic for directories that no topic owns."""
-        if entry.name in self._metadata.state.topics:
+        if entry.name in self._cluster.state.topics:
             raise errors.StorageError(
                 f"the creation of topic {entry.name!r} could neither be finished nor undone: the next start finishes it"
             )
@@ -382,13 +398,13 @@ class Topics:
         places = {
             index: directory.data.directory_id.bytes for index, (directory, _) in zip(partitions, opened, strict=True)
         }
-        await self._metadata.commit(partitions_assigned(entry.topic_id, places))
+        await self._node.commit(partitions_assigned(entry.topic_id, places))
         return [LoadedPartition(directory.data, log) for directory, log in opened]
 
     async def _undo(self, entry: TopicCreated) -> None:
         deleted = TopicDeleted(entry.topic_id, entry.name, entry.partitions)
         try:
-            await self._metadata.commit([deleted])
+            await self._cluster.commit([deleted])
         except errors.StorageError as error:
             _log.error("the creation of topic %r cannot be undone, the next start finishes it: %s", entry.name, error)
             return
@@ -405,7 +421,7 @@ class Topics:
             return
         self._on_deleted(renamed.paths, delay_ms)
         if renamed.is_finished and self._directories.are_all_live:
-            self._metadata.note(TopicRemoved(deleted.topic_id))
+            self._node.note(TopicRemoved(deleted.topic_id))
         _log.info("topic %r deleted", deleted.name)
 
 
