@@ -5,12 +5,14 @@ is in force.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Protocol, TypeVar
 
 from warmlog_broker.metadata import metadata_log as entries
-from warmlog_broker.metadata.metadata_log import ClusterState, Entry, MetadataLog, NodeState
+from warmlog_broker.metadata.metadata_log import ClusterState, Entry, MetadataLog, NodeState, leader_epochs_begun
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
 
 BLOCK_IDS = 1000
 """How many producer ids are reserved on disk at a time: a flush for each thousand producers, and 1000 of 2^63 ids lost
@@ -47,6 +49,14 @@ class ClusterStore(Protocol):
         """
         ...
 
+    async def begin_epochs(self, keys: Iterable[TopicPartition]) -> None:
+        """Begin a leader epoch for partitions of this broker whose logs its last stop did not close.
+
+        Readers may have seen what was lost. A start calls this before it opens the logs: on return `state` has the
+        epochs in force, and what a log has of later ones counts as damage.
+        """
+        ...
+
 
 async def retried(store: ClusterStore, attempt: Callable[[Version], Awaitable[T]]) -> T:
     """Return what `attempt` returns, which reads the store and commits with that version; again after `Changed`."""
@@ -68,7 +78,7 @@ class NodeStore:
         self._turn = asyncio.Lock()
         self._deferred: list[Entry] = []
 
-    async def commit(self, entries: Sequence[Entry]) -> None:
+    async def commit(self, entries: Iterable[Entry]) -> None:
         """Return once `entries` are on disk and in the state.
 
         After a StorageError they are in neither; but if a flush failed they may be on disk, and all commits fail until
@@ -76,6 +86,8 @@ class NodeStore:
         """
         async with self._turn:
             group = [*self._deferred, *entries]
+            if not group:
+                return
             self.log.append(group)
             self._deferred.clear()
             await asyncio.get_running_loop().run_in_executor(self._threads, self.log.flush)
@@ -89,8 +101,7 @@ class NodeStore:
     async def close(self) -> None:
         """Write the entries of `note`, and close the file. StorageError if they could not be written."""
         try:
-            if self._deferred:
-                await self.commit([])
+            await self.commit([])
         finally:
             self.log.close()
 
@@ -121,6 +132,14 @@ class LoneClusterStore:
                 self._versions[subject] = self.version
             while len(self._versions) > REMEMBERED_SUBJECTS:
                 self._forgotten = self._versions.pop(next(iter(self._versions)))
+
+    async def begin_epochs(self, keys: Iterable[TopicPartition]) -> None:
+        """As `ClusterStore.begin_epochs`: no other broker can lead them, so each epoch is the one after the last."""
+        begun: defaultdict[bytes, dict[int, int]] = defaultdict(dict)
+        for key in keys:
+            topic = self.state.topics[key.topic]
+            begun[topic.topic_id][key.partition] = self.state.leader_epoch(topic, key.partition) + 1
+        await self.commit([change for each in begun.items() for change in leader_epochs_begun(*each)])
 
     def _version_of(self, subject: Hashable) -> Version:
         return self._versions.get(subject, self._forgotten)

@@ -18,7 +18,7 @@ from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.loader import LogOpener, Stored
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
-from warmlog_broker.metadata.store import LoneClusterStore, NodeStore, ProducerIds
+from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.memory_pool import MemoryPool
 from warmlog_broker.replica.cluster_view import ClusterView
@@ -72,8 +72,7 @@ class Engine:
     def __init__(self, runtime: Runtime, stored: Stored, opener: LogOpener, undo: ExitStack) -> None:
         config, threads = runtime.config, runtime.threads
         self._runtime = runtime
-        self._node = NodeStore(stored.metadata_log, threads.disk)
-        self._cluster = LoneClusterStore(self._node)
+        self._node, self._cluster = stored.node, stored.cluster
         served = []
         for data in stored.directories.live:
             served.append(ServedDirectory(data, config, threads=threads.disk, trying=threads.trying))
@@ -103,7 +102,7 @@ class Engine:
             now_ms=retention_now_ms,
         )
         self._retention_now_ms = retention_now_ms
-        self.services = self._make_services(stored, retention_now_ms=retention_now_ms)
+        self.services = self._make_services(retention_now_ms=retention_now_ms)
         coordinators = self.services.coordinators
         undo.callback(coordinators.close)
         coordinators.start()
@@ -143,9 +142,9 @@ class Engine:
         if self.topics.find(name) is None:
             self._runtime.counters.forget_topic(name)
 
-    def _make_services(self, stored: Stored, *, retention_now_ms: Callable[[], int]) -> Services:
+    def _make_services(self, *, retention_now_ms: Callable[[], int]) -> Services:
         runtime, config = self._runtime, self._runtime.config
-        cluster = stored.metadata_log.state.cluster
+        cluster = self._cluster.state.cluster
         assert cluster is not None
         authorizer = Authorizer(self._cluster, config)
         producer_ids = ProducerIds(self._cluster)

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from opened_logs import opened_logs
 from present import present
 from unit.broker.conftest import NOW_MS
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import commit, lock_and_read, refuse_if_locked
-from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, Stored, load_partitions
+from warmlog_broker.data_dirs.loader import LoadingProgress
 from warmlog_broker.metadata.metadata_log import Entry, TopicCreated, TopicDeleted
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DataDirectoryError, DirectoryLocked
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.validation import check_batch
 from wire_client import batch_of
@@ -42,11 +42,10 @@ class Opened:
         config = config or config_of(data_dir)
         self.directories, self.metadata_log = lock_and_read(config)
         self.directory = self.directories.first
-        opener = LogOpener(OpenFiles(64))
         self.progress: list[tuple[int, int]] = []
-        progress = LoadingProgress(lambda done, total, _: self.progress.append((done, total)))
-        progress._reported_s = 0
-        self.stored: Stored = load_partitions(self.directories, self.metadata_log, opener, config, progress)
+        self.stored = opened_logs(
+            self.directories, self.metadata_log, config, lambda done, total, _: self.progress.append((done, total))
+        )
 
     def __enter__(self) -> "Opened":
         return self
