@@ -80,9 +80,7 @@ class Assignments(Struct):
 class _Found:
     """The partitions' directories in all data directories."""
 
-    def __init__(
-        self, directories: DirectorySet, topics: Mapping[str, TopicCreated]
-    ) -> None:
+    def __init__(self, directories: DirectorySet, topics: Mapping[str, TopicCreated]) -> None:
         self.current: dict[TopicPartition, list[DataDirectory]] = {}
         self.futures: dict[TopicPartition, list[tuple[DataDirectory, Path]]] = {}
         self.counts = dict.fromkeys((directory.path for directory in directories.live), 0)

@@ -127,8 +127,6 @@ class LogOpener:
             after_bytes=self._after_bytes,
         )
         log.producers.limit = self._max_producers
-        if leader_epoch > log.epochs.latest_epoch:
-            log.begin_epoch(leader_epoch)
         return log
 
 

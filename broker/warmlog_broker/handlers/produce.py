@@ -121,6 +121,7 @@ def _verify(services: Services, request: m.ProduceRequest, item: ReceivedBatch) 
         if not header.is_transactional:
             raise errors.InvalidTxnState("a batch that is not transactional, in a request with a transactional_id")
         partition = services.topics.partition(item.topic, item.partition, to_change=True)
+        partition.check_leader_epoch(m.NO_LEADER_EPOCH)
         producer = Incarnation(header.producer_id, header.producer_epoch)
         guard = partition.log.producers.start_verification(header.producer_id, header.producer_epoch, now_ms())
         if guard is NO_GUARD:

@@ -21,9 +21,9 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.listeners import Listener, Wire, format_address, parse_address
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
-from warmlog_broker.metadata.store import LoneClusterStore, NodeStore
 from warmlog_broker.handlers import bind_endpoints
 from warmlog_broker.handlers.context import Services
+from warmlog_broker.metadata.store import LoneClusterStore, NodeStore
 from warmlog_broker.network.codec import ProtocolCodec, WarmlogCodec
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory

@@ -231,13 +231,18 @@ class Topics:
         return LogConfig.from_settings(entry.settings, base=self._config.topic_defaults)
 
     def add(self, entry: TopicCreated, loaded: Sequence[LoadedPartition]) -> None:
-        """Serve a topic, or the further partitions of one that exists. Their logs are open unless they have failed."""
+        """Serve a topic, or the further partitions of one that exists, and lead them.
+
+        Their logs are open unless they have failed.
+        """
         config, present = self.settings_of(entry), self._topics.get(entry.name)
         partitions = present.partitions if present is not None else ()
         added = self._serve(entry, config, loaded, first=len(partitions))
         self._put(Topic(entry, config, [*partitions, *added]))
-        for watcher in self._watchers.get(entry.name, ()):
-            _tell_loaded(watcher, added)
+        for partition in added:
+            epoch = self._cluster.state.leader_epoch(entry, partition.key.partition)
+            # No log may have a later leader epoch than the current one.
+            partition.become_leader(max(epoch, partition.log.epochs.latest_epoch if partition.allows.read else -1))
         self._tell_changed(entry.name)
 
     def alter(self, entry: TopicCreated) -> Topic:
@@ -258,9 +263,7 @@ class Topics:
         partitions = []
         for index, (data, log, failure) in enumerate(loaded, first):
             key = TopicPartition(entry.name, index)
-            # No log may have a later leader epoch than the current one.
-            epoch = max(self._cluster.state.leader_epoch(entry, index), -1 if log is None else log.epochs.latest_epoch)
-            partition = Partition(key, log, config, epoch, failure, on_unloaded=self._unloaded)
+            partition = Partition(key, log, config, failure, on_leadership=self._leadership_changed)
             if data is not None:
                 self._directories.of(data).admit(partition)
             partitions.append(partition)
@@ -273,16 +276,17 @@ class Topics:
         """
         self._watchers.setdefault(name, []).append(watcher)
         topic = self._topics.get(name)
-        if topic is not None:
-            _tell_loaded(watcher, topic.partitions)
+        for partition in topic.partitions if topic is not None else ():
+            if partition.allows.append:
+                _tell(watcher.loaded, partition)
 
     def _tell_changed(self, name: str) -> None:
         for told in self.on_changed:
             _tell(told, name)
 
-    def _unloaded(self, partition: Partition) -> None:
+    def _leadership_changed(self, partition: Partition) -> None:
         for watcher in self._watchers.get(partition.key.topic, ()):
-            _tell(watcher.unloaded, partition)
+            _tell(watcher.loaded if partition.allows.append else watcher.unloaded, partition)
 
     async def create(self, wanted: Sequence[NewTopic], *, validate_only: bool) -> list[TopicCreated | errors.ApiError]:
         """Create topics durably, each independently; return the entry of each, or the error."""
@@ -427,12 +431,6 @@ class Topics:
 
 def _internal_refusal(name: str) -> errors.InvalidTopic:
     return errors.InvalidTopic(f"topic {name!r} is internal: only the broker writes to it, and it cannot be deleted")
-
-
-def _tell_loaded(watcher: PartitionWatcher, partitions: Sequence[Partition]) -> None:
-    for partition in partitions:
-        if partition.allows.append:
-            _tell(watcher.loaded, partition)
 
 
 def _tell(told: Callable[[Subject], None], subject: Subject) -> None:

@@ -18,6 +18,7 @@ from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DataDir
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.validation import check_batch
+from warmlog_protocol.batch.header import CRC_START, placement_prefix, read_header
 from wire_client import batch_of
 
 TOPIC = TopicCreated("t", bytes(15) + b"\x07", 2, {})
@@ -81,7 +82,9 @@ def append(log: Log | None, producer: tuple[int, int] = (-1, -1)) -> None:
     assert log is not None
     sequence = -1 if producer[0] < 0 else 0
     batch = batch_of([b"x"], timestamp_ms=NOW_MS, producer=producer, base_sequence=sequence)
-    log.appender.append_as_leader(check_batch(batch, 1 << 20), leader_epoch=log.epochs.latest_epoch, now_ms=NOW_MS)
+    log.appender.append_as_leader(
+        check_batch(batch, 1 << 20), leader_epoch=max(0, log.epochs.latest_epoch), now_ms=NOW_MS
+    )
     plan = present(log.flusher.prepare())
     plan.run()
     log.flusher.mark_flushed(plan)
@@ -104,9 +107,20 @@ def test_what_a_crash_has_left_can_be_read_whole(tmp_path: Path) -> None:
     with Opened(tmp_path) as again:
         log = present(again.logs[0])
         assert (log.log_end_offset, log.recovery_point) == (2, 2)
-        assert log.epochs.latest_epoch == 1
         assert again.epochs == [1, 1]
         assert (1, 2) in again.progress
+
+
+def test_a_start_begins_no_epoch_in_a_log_so_that_a_follower_can_go_on(tmp_path: Path) -> None:
+    write_entries(tmp_path, TOPIC)
+    with Opened(tmp_path) as opened:
+        append(opened.logs[0])
+    with Opened(tmp_path) as again:
+        log = present(again.logs[0])
+        assert (again.epochs, log.epochs.entries) == ([1, 1], ((0, 0),))
+        batch = batch_of([b"y"], timestamp_ms=NOW_MS)
+        copied = placement_prefix(read_header(batch), 1, 0) + batch[CRC_START:]
+        assert log.follower.append(copied, now_ms=NOW_MS).last_offset == 1
 
 
 def test_a_clean_stop_does_not_raise_the_leader_epoch(tmp_path: Path) -> None:
@@ -127,7 +141,6 @@ def test_a_log_that_a_clean_stop_could_not_close_begins_another_leader_epoch(tmp
     with Opened(tmp_path) as again:
         assert again.directory.was_clean
         assert again.epochs == [1, 0]
-        assert [log and log.epochs.latest_epoch for log in again.logs] == [1, 0]
         again.stop_cleanly()
     with Opened(tmp_path) as once_more:
         assert once_more.epochs == [1, 0]
@@ -143,7 +156,6 @@ def test_only_the_logs_of_the_directory_that_was_not_stopped_cleanly_begin_anoth
     with Opened(first, config) as again:
         assert [directory.was_clean for directory in again.directories.live] == [True, False]
         assert again.epochs == [0, 1]
-        assert [log and log.epochs.latest_epoch for log in again.logs] == [0, 1]
     with Opened(first, config) as killed:
         assert killed.epochs == [1, 2]
 

@@ -112,7 +112,9 @@ async def test_those_who_ask_at_once_get_different_ids(cluster: LoneClusterStore
 
 
 @pytest.mark.usefixtures("small_blocks")
-async def test_a_block_is_reserved_on_disk_before_its_first_id_is_given_out(cluster: LoneClusterStore, tmp_path: Path) -> None:
+async def test_a_block_is_reserved_on_disk_before_its_first_id_is_given_out(
+    cluster: LoneClusterStore, tmp_path: Path
+) -> None:
     ids = ProducerIds(cluster)
     for _ in range(7):
         producer_id = await ids.give_out()

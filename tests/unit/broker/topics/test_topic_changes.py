@@ -60,9 +60,7 @@ def append(partition: Partition, value: bytes = b"x") -> list[errors.ApiError | 
     return outcome
 
 
-async def test_a_change_that_was_too_late_is_decided_again(
-    room: ChangingRoom, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_change_that_was_too_late_is_decided_again(room: ChangingRoom, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if another broker had changed the topic between the check and the commit."""
     commit, refused = room.cluster.commit, 0
 
