@@ -122,7 +122,7 @@ def open_logs(data_dir: Path) -> dict[str, float]:
     directory = directories.first
     stored = opened_logs(directories, metadata_log, config)
     opened_s, opened_cpu_s = time.perf_counter(), time.process_time()
-    logs = [each.log for _, group in stored.topics for each in group if each.log is not None]
+    logs = [each.log for _, group in stored.topics for each in group.values() if each.log is not None]
     ends = {log.key: log.close() for log in logs}
     directory.write_checkpoints({log.key: log.offsets for log in logs})
     directory.mark_clean({key: end for key, end in ends.items() if end is not None})

@@ -21,7 +21,7 @@ from warmlog_broker.maintenance.housekeeping import Housekeeping
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.memory_pool import MemoryPool
-from warmlog_broker.replica.cluster_view import ClusterView
+from warmlog_broker.replica.cluster_view import LoneClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
@@ -158,7 +158,7 @@ class Engine:
         return Services(
             loop=runtime.loop,
             config=config,
-            cluster=ClusterView(cluster.cluster_id, config.node_id, config.all_listeners),
+            cluster=LoneClusterView(cluster.cluster_id, config.node_id, config.all_listeners),
             topics=self.topics,
             topic_changes=topic_changes,
             broker_changes=BrokerChanges(

@@ -127,7 +127,7 @@ class TopicChanges:
 
     def _check_addition(self, new: NewPartitions, existing: int) -> Topic:
         topic = self._changeable(new.name)
-        present = len(topic.partitions)
+        present = topic.count
         if self._cluster.state.topics[new.name].partitions != present:
             raise errors.StorageError(
                 f"an earlier addition of partitions to topic {new.name!r} could neither be finished nor undone: the "
@@ -145,7 +145,7 @@ class TopicChanges:
     async def _add(self, new: NewPartitions, existing: int, validate_only: bool, version: Version) -> int:
         """Add partitions to one topic, and return how many."""
         topic, total = self._check_addition(new, existing), new.count
-        added = range(len(topic.partitions), total)
+        added = range(topic.count, total)
         if validate_only:
             return len(added)
         entry = replace(topic.entry, partitions=total)
@@ -165,7 +165,7 @@ class TopicChanges:
         """Remove the directories before the number is written: a start in between creates them again."""
         try:
             await self._topics.creator.remove(topic.entry, list(added))
-            await self._cluster.commit([PartitionsAdded(topic.topic_id, topic.name, len(topic.partitions))])
+            await self._cluster.commit([PartitionsAdded(topic.topic_id, topic.name, topic.count)])
         except (OSError, errors.StorageError) as error:
             _log.error(
                 "the addition of partitions to topic %r cannot be undone, the next start finishes it: %s",

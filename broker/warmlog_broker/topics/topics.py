@@ -12,7 +12,7 @@ Internal topics hold state of the broker itself: `internal`.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -46,11 +46,12 @@ _log = logging.getLogger(__name__)
 
 
 class Topic(Struct, frozen=True):
-    """A topic that exists, and its partitions in order."""
+    """A topic that exists, and its partitions on this broker."""
 
     entry: TopicCreated
     config: LogConfig
-    partitions: Sequence[Partition]
+    local: Mapping[int, Partition]
+    """By their numbers, in order."""
 
     @property
     def name(self) -> str:
@@ -59,6 +60,20 @@ class Topic(Struct, frozen=True):
     @property
     def topic_id(self) -> bytes:
         return self.entry.topic_id
+
+    @property
+    def count(self) -> int:
+        """How many partitions it has in the cluster."""
+        return self.entry.partitions
+
+    def partition(self, number: int) -> Partition:
+        """Return a partition; NotLeaderOrFollower if it is on other brokers, UnknownTopicOrPartition without one."""
+        found = self.local.get(number)
+        if found is not None:
+            return found
+        if 0 <= number < self.count:
+            raise errors.NotLeaderOrFollower(f"{self.name}-{number} is not on this broker")
+        raise errors.UnknownTopicOrPartition(f"topic {self.name!r} has no partition {number}, it has {self.count}")
 
     @property
     def is_internal(self) -> bool:
@@ -165,12 +180,12 @@ class Topics:
 
     @property
     def partitions(self) -> list[Partition]:
-        """The partitions of all topics."""
-        return [partition for topic in self._topics.values() for partition in topic.partitions]
+        """The partitions of all topics that are on this broker."""
+        return [partition for topic in self._topics.values() for partition in topic.local.values()]
 
     @property
     def partition_count(self) -> int:
-        return sum(len(topic.partitions) for topic in self._topics.values())
+        return sum(len(topic.local) for topic in self._topics.values())
 
     def get(self, name: str) -> Topic:
         """Return the topic called `name`; UnknownTopicOrPartition if there is none."""
@@ -204,17 +219,14 @@ class Topics:
         return topic
 
     def partition(self, name: str, index: int, *, to_change: bool = False) -> Partition:
-        """Return one partition; UnknownTopicOrPartition if there is none.
+        """Return one partition, as `Topic.partition`; UnknownTopicOrPartition without the topic.
 
         InvalidTopic for an internal topic if the request is `to_change` its content.
         """
         topic = self.get(name)
         if to_change and topic.entry.is_internal:
             raise _internal_refusal(name)
-        partitions = topic.partitions
-        if not 0 <= index < len(partitions):
-            raise errors.UnknownTopicOrPartition(f"topic {name!r} has no partition {index}, it has {len(partitions)}")
-        return partitions[index]
+        return topic.partition(index)
 
     def assigned_to(self, directory_id: bytes) -> list[TopicPartition]:
         """Return the partitions that the metadata log assigns to that data directory, in order."""
@@ -230,17 +242,16 @@ class Topics:
         """The settings in force for a topic: its own over the broker's defaults."""
         return LogConfig.from_settings(entry.settings, base=self._config.topic_defaults)
 
-    def add(self, entry: TopicCreated, loaded: Sequence[LoadedPartition]) -> None:
-        """Serve a topic, or the further partitions of one that exists, and lead them.
+    def add(self, entry: TopicCreated, loaded: Mapping[int, LoadedPartition]) -> None:
+        """Serve a topic, or further partitions of one that exists, by their numbers, and lead them.
 
         Their logs are open unless they have failed.
         """
         config, present = self.settings_of(entry), self._topics.get(entry.name)
-        partitions = present.partitions if present is not None else ()
-        added = self._serve(entry, config, loaded, first=len(partitions))
-        self._put(Topic(entry, config, [*partitions, *added]))
-        for partition in added:
-            epoch = self._cluster.state.leader_epoch(entry, partition.key.partition)
+        added = {number: self._serve(TopicPartition(entry.name, number), config, loaded[number]) for number in loaded}
+        self._put(Topic(entry, config, {**(present.local if present is not None else {}), **added}))
+        for number, partition in added.items():
+            epoch = self._cluster.state.leader_epoch(entry, number)
             # No log may have a later leader epoch than the current one.
             partition.become_leader(max(epoch, partition.log.epochs.latest_epoch if partition.allows.read else -1))
         self._tell_changed(entry.name)
@@ -248,8 +259,8 @@ class Topics:
     def alter(self, entry: TopicCreated) -> Topic:
         """Put the settings of `entry` in force for a topic that exists: the one place that hands them to all parts."""
         config = self.settings_of(entry)
-        topic = self._put(Topic(entry, config, self._topics[entry.name].partitions))
-        for partition in topic.partitions:
+        topic = self._put(Topic(entry, config, self._topics[entry.name].local))
+        for partition in topic.local.values():
             partition.update_config(config)
         return topic
 
@@ -257,17 +268,11 @@ class Topics:
         self._topics[topic.name] = self._by_id[topic.topic_id] = topic
         return topic
 
-    def _serve(
-        self, entry: TopicCreated, config: LogConfig, loaded: Sequence[LoadedPartition], *, first: int
-    ) -> list[Partition]:
-        partitions = []
-        for index, (data, log, failure) in enumerate(loaded, first):
-            key = TopicPartition(entry.name, index)
-            partition = Partition(key, log, config, failure, on_leadership=self._leadership_changed)
-            if data is not None:
-                self._directories.of(data).admit(partition)
-            partitions.append(partition)
-        return partitions
+    def _serve(self, key: TopicPartition, config: LogConfig, loaded: LoadedPartition) -> Partition:
+        partition = Partition(key, loaded.log, config, loaded.failure, on_leadership=self._leadership_changed)
+        if loaded.directory is not None:
+            self._directories.of(loaded.directory).admit(partition)
+        return partition
 
     def watch(self, name: str, watcher: PartitionWatcher) -> None:
         """Tell `watcher` which partitions of the topic called `name`, if it exists, this broker leads.
@@ -276,7 +281,7 @@ class Topics:
         """
         self._watchers.setdefault(name, []).append(watcher)
         topic = self._topics.get(name)
-        for partition in topic.partitions if topic is not None else ():
+        for partition in topic.local.values() if topic is not None else ():
             if partition.allows.append:
                 _tell(watcher.loaded, partition)
 
@@ -346,14 +351,14 @@ class Topics:
         topic = self.get(name)
         if topic.is_internal:
             raise _internal_refusal(name)
-        deleted = TopicDeleted(topic.topic_id, name, topic.entry.partitions)
+        deleted = TopicDeleted(topic.topic_id, name, topic.count)
         await self._cluster.commit([deleted], expected=version)
         del self._topics[name], self._by_id[topic.topic_id]
-        for partition in topic.partitions:
+        for partition in topic.local.values():
             partition.deleted()
             self._directories.dismiss(partition)
         self._tell_changed(name)
-        await self._remove(deleted, topic.partitions, topic.config.file_delete_delay_ms)
+        await self._remove(deleted, topic.local.values(), topic.config.file_delete_delay_ms)
 
     async def _check(self, wanted: Sequence[NewTopic]) -> list[TopicCreated | errors.ApiError]:
         results: list[TopicCreated | errors.ApiError] = []
@@ -396,14 +401,12 @@ class Topics:
 
     async def create_partitions(
         self, entry: TopicCreated, partitions: Sequence[int], config: LogConfig
-    ) -> list[LoadedPartition]:
+    ) -> dict[int, LoadedPartition]:
         """Create the directories of partitions that are in the metadata log, and write there where they are."""
         opened = await self.creator.create(entry, partitions, config)
-        places = {
-            index: directory.data.directory_id.bytes for index, (directory, _) in zip(partitions, opened, strict=True)
-        }
+        places = {number: directory.data.directory_id.bytes for number, (directory, _) in opened.items()}
         await self._node.commit(partitions_assigned(entry.topic_id, places))
-        return [LoadedPartition(directory.data, log) for directory, log in opened]
+        return {number: LoadedPartition(directory.data, log) for number, (directory, log) in opened.items()}
 
     async def _undo(self, entry: TopicCreated) -> None:
         deleted = TopicDeleted(entry.topic_id, entry.name, entry.partitions)
@@ -414,7 +417,7 @@ class Topics:
             return
         await self._remove(deleted, [], 0)
 
-    async def _remove(self, deleted: TopicDeleted, partitions: Sequence[Partition], delay_ms: int) -> None:
+    async def _remove(self, deleted: TopicDeleted, partitions: Collection[Partition], delay_ms: int) -> None:
         """Rename the directories. If that fails, the next start does it."""
         try:
             renamed = await asyncio.get_running_loop().run_in_executor(
@@ -441,7 +444,7 @@ def _tell(told: Callable[[Subject], None], subject: Subject) -> None:
         _log.exception("%s: a watcher failed: a bug", subject)
 
 
-def _rename_all(paths: Sequence[Path], deleted: TopicDeleted, partitions: Sequence[Partition]) -> Renamed:
+def _rename_all(paths: Sequence[Path], deleted: TopicDeleted, partitions: Iterable[Partition]) -> Renamed:
     """In a thread: delete the unused logs, and find other directories of the topic by its id."""
     closed = [path for partition in partitions if (path := partition.delete_log()) is not None]
     renamed = rename_deleted(paths, deleted)

@@ -27,6 +27,7 @@ from warmlog_broker.coordinator.framework.decision import Decision, State
 from warmlog_broker.coordinator.framework.key_order import KeyOrder
 from warmlog_broker.coordinator.framework.loading import load
 from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replica.partition_state import Role
 from warmlog_broker.storage.log.validation import sealed
 from warmlog_broker.topics.topics import InternalTopic, Topics
 from warmlog_protocol.batch import encode_batch
@@ -408,7 +409,10 @@ class Coordinator(Generic[S]):
         topic = self._topics.find(self._name)
         if topic is None or not topic.is_internal:
             return None
-        return self._led(topic.partitions[crc32(key.encode()) % len(topic.partitions)])
+        number = crc32(key.encode()) % topic.count
+        if number not in topic.local:
+            raise NotCoordinator(f"{self._name}-{number}, which has {key!r}, is not on this broker")
+        return self._led(topic.local[number])
 
     def _led(self, partition: Partition) -> Shard[S]:
         shard = self._shards.get(partition)
@@ -416,6 +420,8 @@ class Coordinator(Generic[S]):
             return shard
         if self._is_closed:
             raise NotCoordinator("the broker stops")
+        if partition.role is not Role.LEADING:
+            raise NotCoordinator(str(partition.refusal()))
         raise CoordinatorNotAvailable(f"the coordinator is not available: {partition.refusal()}")
 
     def run(self, key: str, decide: Callable[[S], Decision[R]], *, is_shared: bool = False) -> R | Awaitable[R]:
@@ -445,7 +451,7 @@ class Coordinator(Generic[S]):
     def states(self) -> Iterator[S]:
         """Iterate over the states of all shards. Raises what `Shard.state` does."""
         if self.exists:
-            for partition in self._topics.get(self._name).partitions:
+            for partition in self._topics.get(self._name).local.values():
                 yield self._led(partition).state
 
     @property

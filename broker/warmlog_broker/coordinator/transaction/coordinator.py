@@ -341,7 +341,7 @@ class TransactionCoordinator:
     def _opened(self) -> Iterator[tuple[Place, Incarnation]]:
         """Iterate over the open transactions of all partitions that can be read, and offsets that wait in groups."""
         for topic in self._topics:
-            for number, partition in enumerate(topic.partitions):
+            for number, partition in topic.local.items():
                 for entry in partition.log.producers.in_transactions if partition.allows.read else ():
                     yield PartitionId(topic.topic_id, number), Incarnation(entry.producer_id, entry.epoch)
         yield from ((group, Incarnation(*producer)) for group, *producer in self._groups.pending())

@@ -71,7 +71,7 @@ class EndWriter:
             return
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
-            topic.partitions[enrolled.number].append_end_transaction(
+            topic.partition(enrolled.number).append_end_transaction(
                 *producer, control_type, coordinator_epoch, partial(_end, durable), now_ms=now_ms()
             )
             await durable

@@ -75,7 +75,7 @@ class Opened:
 
     @property
     def logs(self) -> list[Log | None]:
-        return [each.log for _, group in self.stored.topics for each in group]
+        return [each.log for _, group in self.stored.topics for each in group.values()]
 
 
 def append(log: Log | None, producer: tuple[int, int] = (-1, -1)) -> None:

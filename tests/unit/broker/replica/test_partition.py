@@ -9,7 +9,7 @@ import pytest
 from present import present
 from unit.broker.conftest import NOW_MS, MakePartition, flush
 from warmlog_broker.config.listeners import parse_listeners
-from warmlog_broker.replica.cluster_view import ClusterView
+from warmlog_broker.replica.cluster_view import Leadership, LoneClusterView
 from warmlog_broker.replica.partition import OnDurable, Partition, read_bound
 from warmlog_broker.replica.partition_state import Allowed, PartitionState, Role, allowed
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
@@ -432,17 +432,21 @@ def test_a_client_is_told_the_address_of_the_listener_that_it_came_by() -> None:
     listeners = parse_listeners(
         "inside=plaintext://127.0.0.1:1,outside=ssl://10.0.0.1:2", "outside=logs.example.org:7443"
     )
-    cluster = ClusterView("c", 7, listeners)
+    cluster = LoneClusterView("c", 7, listeners)
     assert cluster.brokers("outside") == [(7, "logs.example.org", 7443)]
     assert cluster.brokers("inside") == [(7, "", 0)]
 
 
 def test_one_broker_leads_what_it_can_read_in_the_partitions_leader_epoch(make_partition: MakePartition) -> None:
-    cluster = ClusterView("c", 7)
+    cluster = LoneClusterView("c", 7)
+
+    def leadership(partition: Partition) -> Leadership:
+        return cluster.leadership(bytes(16), partition.key.partition, partition)
+
     first, second = make_partition(0, leader_epoch=2), make_partition(1, leader_epoch=5)
     assert (cluster.controller_id, cluster.brokers("default")) == (7, [(7, "", 0)])
-    assert [cluster.leadership(each) for each in (first, second)] == [(7, 2, [7], [7]), (7, 5, [7], [7])]
+    assert [leadership(each) for each in (first, second)] == [(7, 2, [7], [7]), (7, 5, [7], [7])]
     second.set_read_only("its disk takes no writes")
-    assert cluster.leadership(second) == (7, 5, [7], [7])
+    assert leadership(second) == (7, 5, [7], [7])
     second.take_offline("its disk has failed")
-    assert cluster.leadership(second) == (-1, 5, [7], [])
+    assert leadership(second) == (-1, 5, [7], [])

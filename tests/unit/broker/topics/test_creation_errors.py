@@ -52,7 +52,7 @@ def started(paths: list[Path]) -> tuple[dict[str, list[str]], dict[str, bytes]]:
     directories, metadata_log = lock_and_read(config)
     try:
         stored = opened_logs(directories, metadata_log, config)
-        failures = {entry.name: [each.failure for each in loaded] for entry, loaded in stored.topics}
+        failures = {entry.name: [each.failure for each in loaded.values()] for entry, loaded in stored.topics}
         return failures, {entry.name: entry.topic_id for entry, _ in stored.topics}
     finally:
         metadata_log.close()

@@ -77,7 +77,7 @@ async def test_a_change_that_was_too_late_is_decided_again(room: ChangingRoom, m
     assert await room.alter("u", {"retention.ms": "1"}) is None
     assert await room.add("u", 3) is None
     assert (await room.topics.internal(InternalTopic("__state", 2, {}))).is_internal
-    assert room.cluster.state.topics["u"].partitions == len(room.topics.get("u").partitions) == 3
+    assert room.cluster.state.topics["u"].partitions == room.topics.get("u").count == 3
     assert room.topics.get("u").config.retention_ms == 1
     await room.topics.delete("u")
     assert "u" not in room.cluster.state.topics
@@ -112,7 +112,7 @@ async def test_altered_settings_are_stored_and_reach_every_log(room: ChangingRoo
     topic = room.topics.get("t")
     assert topic.entry.settings == {"segment.bytes": "1048576", "max.message.bytes": "100"}
     assert room.altered == 2
-    for partition in topic.partitions:
+    for partition in topic.local.values():
         assert partition.config == partition.log.local.config == topic.config
         with pytest.raises(errors.MessageTooLarge):
             append(partition, bytes(200))
@@ -128,7 +128,7 @@ async def test_nothing_is_written_without_a_change(room: ChangingRoom) -> None:
     (counted,) = await room.changes.add_partitions([NewPartitions("t", 5)], validate_only=True)
     assert (checked, counted, room.altered) == (None, None, 0)
     assert (room.data_dir / "metadata.log").stat().st_size == size_bytes
-    assert len(room.topics.get("t").partitions) == 2
+    assert room.topics.get("t").count == 2
     assert not list(room.data_dir.glob("t-[2-9]"))
 
 
@@ -189,10 +189,10 @@ async def test_added_partitions_are_served_and_their_watchers_told(room: Changin
             raise AssertionError
 
     room.topics.watch("t", Watcher())
-    old = list(room.topics.get("t").partitions)
+    old = list(room.topics.get("t").local.values())
     assert await room.alter("t", {"flush.ms": "7"}) is None
     assert await room.add("t", 5) is None
-    partitions = room.topics.get("t").partitions
+    partitions = list(room.topics.get("t").local.values())
     assert led == [0, 1, 2, 3, 4]
     assert partitions[:2] == old
     assert {partition.config.flush_ms for partition in partitions} == {7}

@@ -83,7 +83,7 @@ def load(data_dir: Path) -> dict[str, tuple[int, int, int]]:
         stored = opened_logs(directories, metadata_log, config)
         found = {}
         for _, partitions in stored.topics:
-            for log in (partition.log for partition in partitions):
+            for log in (partition.log for partition in partitions.values()):
                 assert log is not None
                 found[log.key.directory_name] = (log.log_start_offset, log.high_watermark, log.epochs.latest_epoch)
                 log.close()
