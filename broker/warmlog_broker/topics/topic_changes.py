@@ -152,12 +152,11 @@ class TopicChanges:
         await self._topics.creator.forget(keys_of(topic.name, added))
         await self._cluster.commit([PartitionsAdded(entry.topic_id, entry.name, total)], expected=version)
         try:
-            loaded = await self._topics.create_partitions(entry, added, topic.config)
+            await self._topics.assigned(entry, added)
         except errors.ApiError as error:
             _log.error("partitions could not be added to topic %r: %s", entry.name, error)
             await self._undo(topic, added)
             raise
-        self._topics.add(entry, loaded)
         _log.info("topic %r has %d partitions now, %d more", entry.name, total, len(added))
         return len(added)
 

@@ -388,25 +388,26 @@ class Topics:
         self.creator.refuse_remains(keys_of(entry.name, range(entry.partitions)))
 
     async def _make(self, entry: TopicCreated) -> TopicCreated | errors.ApiError:
-        """Create the directories of a topic that is in the metadata log; if that fails, remove it from there."""
+        """Create the directories of a topic that is in the store; if that fails, remove it from there."""
         try:
-            loaded = await self.create_partitions(entry, range(entry.partitions), self.settings_of(entry))
+            await self.assigned(entry, range(entry.partitions))
         except errors.ApiError as error:
             _log.error("topic %r could not be created: %s", entry.name, error)
             await self._undo(entry)
             return error
-        self.add(entry, loaded)
         _log.info("topic %r created, partitions: %d", entry.name, entry.partitions)
         return entry
 
-    async def create_partitions(
-        self, entry: TopicCreated, partitions: Sequence[int], config: LogConfig
-    ) -> dict[int, LoadedPartition]:
-        """Create the directories of partitions that are in the metadata log, and write there where they are."""
-        opened = await self.creator.create(entry, partitions, config)
+    async def assigned(self, entry: TopicCreated, numbers: Sequence[int]) -> None:
+        """Create the directories of partitions that this broker has by the store, note where they are, and serve them.
+
+        The request that has put them into the store may have come to another broker. Raises the errors of the disk;
+        then none is served, and directories may be left.
+        """
+        opened = await self.creator.create(entry, numbers, self.settings_of(entry))
         places = {number: directory.data.directory_id.bytes for number, (directory, _) in opened.items()}
         await self._node.commit(partitions_assigned(entry.topic_id, places))
-        return {number: LoadedPartition(directory.data, log) for number, (directory, log) in opened.items()}
+        self.add(entry, {number: LoadedPartition(directory.data, log) for number, (directory, log) in opened.items()})
 
     async def _undo(self, entry: TopicCreated) -> None:
         deleted = TopicDeleted(entry.topic_id, entry.name, entry.partitions)

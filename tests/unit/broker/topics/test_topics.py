@@ -336,8 +336,7 @@ async def test_a_coordinator_that_fails_keeps_neither_others_nor_the_topic_from_
 async def test_a_partition_that_is_on_other_brokers_is_not_an_unknown_one(room: Room) -> None:
     entry = TopicCreated("t", bytes([7]) * 16, 3, {})
     await room.cluster.commit([entry])
-    config = room.topics.settings_of(entry)
-    room.topics.add(entry, await room.topics.create_partitions(entry, [1], config))
+    await room.topics.assigned(entry, [1])
     topic = room.topics.get("t")
     assert (topic.count, list(topic.local), room.topics.partition_count) == (3, [1], 1)
     assert room.topics.partition("t", 1) is topic.partition(1)
@@ -346,7 +345,7 @@ async def test_a_partition_that_is_on_other_brokers_is_not_an_unknown_one(room: 
             room.topics.partition("t", number)
     with pytest.raises(errors.UnknownTopicOrPartition, match="no partition 3, it has 3"):
         room.topics.partition("t", 3)
-    room.topics.add(entry, await room.topics.create_partitions(entry, [2], config))
+    await room.topics.assigned(entry, [2])
     assert list(room.topics.get("t").local) == [1, 2]
     await room.topics.delete("t")
     assert room.topics.partitions == []
