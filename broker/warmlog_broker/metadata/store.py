@@ -49,6 +49,10 @@ class ClusterStore(Protocol):
         """
         ...
 
+    def is_deleted(self, topic_id: bytes) -> bool:
+        """Return whether the topic is gone for good, which is more than that this broker does not know it yet."""
+        ...
+
     async def begin_epochs(self, keys: Iterable[TopicPartition]) -> None:
         """Begin a leader epoch for partitions of this broker whose logs its last stop did not close.
 
@@ -133,6 +137,10 @@ class LoneClusterStore:
             while len(self._versions) > REMEMBERED_SUBJECTS:
                 self._forgotten = self._versions.pop(next(iter(self._versions)))
 
+    def is_deleted(self, topic_id: bytes) -> bool:
+        """As `ClusterStore.is_deleted`: the state is never late."""
+        return all(topic.topic_id != topic_id for topic in self.state.topics.values())
+
     async def begin_epochs(self, keys: Iterable[TopicPartition]) -> None:
         """As `ClusterStore.begin_epochs`: no other broker can lead them, so each epoch is the one after the last."""
         begun: defaultdict[bytes, dict[int, int]] = defaultdict(dict)
@@ -171,15 +179,15 @@ class ProducerIds:
 
     def __init__(self, store: ClusterStore) -> None:
         self._store = store
-        self.next_id = store.state.next_producer_id
-        """The first id that was never assigned."""
+        self.known_below = store.state.next_producer_id
+        """From this id on, none was ever assigned in the cluster."""
         self._reserving = asyncio.Lock()
 
     async def give_out(self) -> int:
         """Assign the next id. StorageError if none can be reserved."""
         async with self._reserving:
-            if self.next_id >= self._store.state.next_producer_id:
-                await self._store.commit([entries.ProducerIdsReserved(self.next_id + BLOCK_IDS)])
-            producer_id = self.next_id
-            self.next_id += 1
+            if self.known_below >= self._store.state.next_producer_id:
+                await self._store.commit([entries.ProducerIdsReserved(self.known_below + BLOCK_IDS)])
+            producer_id = self.known_below
+            self.known_below += 1
             return producer_id

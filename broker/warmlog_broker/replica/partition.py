@@ -287,7 +287,7 @@ class Partition:
             if acks != ACKS_ALL:
                 raise InvalidRequiredAcks(f"an idempotent producer needs acks=all (-1), not {acks}")
             if producer_id >= next_producer_id:
-                raise UnknownProducerId(f"producer id {producer_id} was never assigned by this broker")
+                raise UnknownProducerId(f"producer id {producer_id} was never assigned")
         try:
             info = log.appender.append_as_leader(
                 batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=NO_GUARD if guard is None else guard

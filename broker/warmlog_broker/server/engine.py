@@ -171,6 +171,7 @@ class Engine:
             coordinators=Coordinators(
                 Surroundings(
                     topics=self.topics,
+                    cluster=self._cluster,
                     config=config,
                     producer_ids=producer_ids,
                     authorizer=authorizer,

@@ -101,7 +101,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_ids_are_given_out_one_after_another(cluster: LoneClusterStore) -> None:
     ids = ProducerIds(cluster)
     assert [await ids.give_out() for _ in range(7)] == list(range(7))
-    assert ids.next_id == 7
+    assert ids.known_below == 7
 
 
 @pytest.mark.usefixtures("small_blocks")
