@@ -390,6 +390,14 @@ class Coordinator(Generic[S]):
         topic = self._topics.find(self._name)
         return topic is not None and topic.is_internal
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether this broker leads all partitions of the topic, and so knows every key, once they are loaded."""
+        if not self.exists:
+            return False
+        topic = self._topics.get(self._name)
+        return sum(each.role is Role.LEADING for each in topic.local.values()) == topic.count
+
     async def create(self) -> None:
         """Create the topic unless it exists; return when its shards are loaded. CoordinatorNotAvailable."""
         if self._is_closed:
@@ -449,10 +457,11 @@ class Coordinator(Generic[S]):
         return self._around.make_state() if shard is None else shard.state
 
     def states(self) -> Iterator[S]:
-        """Iterate over the states of all shards. Raises what `Shard.state` does."""
+        """Iterate over the states of all shards on this broker. Raises what `Shard.state` does."""
         if self.exists:
             for partition in self._topics.get(self._name).local.values():
-                yield self._led(partition).state
+                if partition.role is Role.LEADING:
+                    yield self._led(partition).state
 
     @property
     def active(self) -> Iterator[Shard[S]]:

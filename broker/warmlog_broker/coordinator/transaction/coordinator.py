@@ -320,9 +320,13 @@ class TransactionCoordinator:
                 await asyncio.sleep(RETRY_S)
 
     async def _abort_hanging(self) -> None:
-        """Once all is loaded, abort what `hanging` says. A broker without transactional ids leaves all as it is."""
+        """Once all is loaded, abort what `hanging` says, as after a restore.
+
+        A broker without transactional ids leaves all as it is, and one that has only some of a cluster's: it cannot
+        tell an open transaction that nobody has from one of another broker's.
+        """
         found: list[Outcome] = []
-        while self._coordinator.exists:
+        while self._coordinator.is_whole:
             try:
                 found = list(hanging(self._all(), self._opened()))
                 break
