@@ -242,8 +242,9 @@ class Partition:
 
     def _take_role(self, role: Role, epoch: int, rule: CommitRule | None) -> None:
         """A leader that leads in another epoch has ceased to lead in the one before."""
-        assert epoch > self.leader_epoch or self._role is Role.IDLE, f"{self}: epoch {epoch} after {self.leader_epoch}"
-        self._enter(self._state, Role.IDLE)
+        if self._role is not Role.IDLE:
+            assert epoch > self.leader_epoch, f"{self}: epoch {epoch} after {self.leader_epoch}"
+            self._enter(self._state, Role.IDLE)
         self.leader_epoch, self._commit_rule = epoch, rule
         self._enter(self._state, role)
         self.advance()
@@ -332,6 +333,28 @@ class Partition:
             self._append_failed(error, disk)
             raise
         self._appended(info.last_offset + 1, log, disk, on_durable, is_marker=True)
+        return info
+
+    def append_copied(self, batches: Buffer, *, flush_below: int, now_ms: int) -> AppendInfo:
+        """Append what this broker's leader has sent: whole batches, unchanged. They are not durable on return.
+
+        They are flushed at once if appends wait for that below `flush_below`, an offset that the leader tells, else
+        within the topic's `flush.ms`. Raises what `FollowerAppender.append` raises, and `refusal` because of the disk.
+        """
+        assert self._role is Role.FOLLOWING, f"{self} follows no leader"
+        log, disk = self._log, self.disk
+        if log is None or disk is None or not self._state.allows.append:
+            raise self.refusal()
+        if disk.room.is_short:
+            raise disk.room.refusal(self.key.directory_name)
+        try:
+            info = log.follower.append(batches, now_ms=now_ms)
+        except StorageError as error:
+            self._append_failed(error, disk)
+            raise
+        self._appended(log.log_end_offset, log, disk, None)
+        if log.recovery_point < flush_below:
+            disk.flush_soon(self)
         return info
 
     def must_wait(self, acks: int) -> bool:

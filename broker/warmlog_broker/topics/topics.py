@@ -51,7 +51,7 @@ class Topic(Struct, frozen=True):
     entry: TopicCreated
     config: LogConfig
     local: Mapping[int, Partition]
-    """By their numbers, in order."""
+    """By their numbers."""
 
     @property
     def name(self) -> str:
