@@ -10,8 +10,24 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Protocol, TypeVar
 
-from warmlog_broker.metadata import metadata_log as entries
-from warmlog_broker.metadata.metadata_log import ClusterState, Entry, MetadataLog, NodeState, leader_epochs_begun
+from warmlog_broker.metadata.metadata_log import (
+    AclsCreated,
+    AclsDeleted,
+    ClusterState,
+    Entry,
+    LeaderEpochsBegun,
+    MetadataLog,
+    NodeState,
+    PartitionsAdded,
+    ProducerIdsReserved,
+    QuotaAltered,
+    TopicAltered,
+    TopicCreated,
+    TopicDeleted,
+    UserAltered,
+    UserDeleted,
+    leader_epochs_begun,
+)
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 
 BLOCK_IDS = 1000
@@ -156,15 +172,15 @@ class LoneClusterStore:
 def _subject_of(change: Entry) -> Hashable:
     """Return what `change` is about. Topics whose names collide are one subject."""
     match change:
-        case entries.TopicCreated() | entries.TopicDeleted() | entries.TopicAltered() | entries.PartitionsAdded():
+        case TopicCreated() | TopicDeleted() | TopicAltered() | PartitionsAdded():
             return "topic", change.name.replace(".", "_")
-        case entries.LeaderEpochsBegun():
+        case LeaderEpochsBegun():
             return "leader epochs", change.topic_id
-        case entries.UserAltered() | entries.UserDeleted():
+        case UserAltered() | UserDeleted():
             return "user", change.name
-        case entries.QuotaAltered():
+        case QuotaAltered():
             return "quota", change.user, change.client_id
-        case entries.AclsCreated() | entries.AclsDeleted():
+        case AclsCreated() | AclsDeleted():
             return "rules"
         case _:
             return type(change)
@@ -187,7 +203,7 @@ class ProducerIds:
         """Assign the next id. StorageError if none can be reserved."""
         async with self._reserving:
             if self.known_below >= self._store.state.next_producer_id:
-                await self._store.commit([entries.ProducerIdsReserved(self.known_below + BLOCK_IDS)])
+                await self._store.commit([ProducerIdsReserved(self.known_below + BLOCK_IDS)])
             producer_id = self.known_below
             self.known_below += 1
             return producer_id

@@ -228,8 +228,6 @@ class Partition:
 
         Without a rule, all that this broker holds for good is committed.
         """
-        if self._log is not None and self._state.allows.append:
-            self._log.begin_epoch(epoch)
         self._take_role(Role.LEADING, epoch, rule)
 
     def become_follower(self, epoch: int, rule: CommitRule) -> None:
@@ -242,10 +240,13 @@ class Partition:
 
     def _take_role(self, role: Role, epoch: int, rule: CommitRule | None) -> None:
         """A leader that leads in another epoch has ceased to lead in the one before."""
-        if self._role is not Role.IDLE:
-            assert epoch > self.leader_epoch, f"{self}: epoch {epoch} after {self.leader_epoch}"
+        is_idle = self._role is Role.IDLE
+        assert epoch > self.leader_epoch or (is_idle and epoch == self.leader_epoch), f"{self}: {epoch} is no new epoch"
+        if not is_idle:
             self._enter(self._state, Role.IDLE)
         self.leader_epoch, self._commit_rule = epoch, rule
+        if role is Role.LEADING and self._log is not None and self._state.allows.append:
+            self._log.begin_epoch(epoch)
         self._enter(self._state, role)
         self.advance()
 

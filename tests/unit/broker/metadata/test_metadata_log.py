@@ -369,7 +369,7 @@ def test_a_long_history_is_rewritten_at_start(tmp_path: Path) -> None:
         tmp_path, [CLUSTER, topic(1)], [metadata_log.ProducerIdsReserved(number) for number in range(count)]
     )
     size_bytes = (tmp_path / metadata_log.FILE_NAME).stat().st_size
-    assert reopen(tmp_path)[0] == written
+    assert vars(reopen(tmp_path)[0]) == vars(written)
     assert (tmp_path / metadata_log.FILE_NAME).stat().st_size < size_bytes / 10
     write(tmp_path, [topic(2)])
     assert list(reopen(tmp_path)[0].topics) == ["t1", "t2"]

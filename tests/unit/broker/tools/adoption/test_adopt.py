@@ -82,10 +82,11 @@ def load(data_dir: Path) -> dict[str, tuple[int, int, int]]:
     try:
         stored = opened_logs(directories, metadata_log, config)
         found = {}
-        for _, partitions in stored.topics:
-            for log in (partition.log for partition in partitions.values()):
+        for entry, partitions in stored.topics:
+            for number, log in ((number, partition.log) for number, partition in partitions.items()):
                 assert log is not None
-                found[log.key.directory_name] = (log.log_start_offset, log.high_watermark, log.epochs.latest_epoch)
+                epoch = stored.cluster.state.leader_epoch(entry, number)
+                found[log.key.directory_name] = (log.log_start_offset, log.high_watermark, epoch)
                 log.close()
         return found
     finally:
