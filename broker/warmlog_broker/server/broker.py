@@ -351,7 +351,12 @@ class Broker:
 
             endpoints = guarded(self.services, endpoints)
         by_key = {key: endpoints[api.request] for key, api in APIS.items()}
-        codecs = {Wire.WARMLOG: partial(WarmlogCodec, self.config, by_key)}
+        codecs: dict[Wire, Callable[[], ProtocolCodec]] = {Wire.WARMLOG: partial(WarmlogCodec, self.config, by_key)}
+        if any(each.listener.wire is Wire.KAFKA for each in bound):
+            from warmlog_broker.kafka.codec import KafkaCodec
+            from warmlog_broker.kafka.translators import bind_translators
+
+            codecs[Wire.KAFKA] = partial(KafkaCodec, self.config, bind_translators(self.services, endpoints))
         contexts = {each.listener: self._session_context(each.listener, codecs[each.listener.wire]) for each in bound}
         await self.listening.accept(bound, lambda listener: Session(contexts[listener]))
 
