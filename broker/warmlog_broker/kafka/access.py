@@ -21,11 +21,11 @@ def sasl_handshake(_kafka: Kafka, context: RequestContext, request: Any) -> Resp
         raise IllegalSaslState("this listener does not authenticate")
     offered = authentication.mechanisms
     if request.api_version < FRAMED_FROM:
-        return _Handshake(ErrorCode.UNSUPPORTED_VERSION, offered)  # type: ignore[no-any-return]
+        return _Handshake(ErrorCode.UNSUPPORTED_VERSION, offered)
     if request.mechanism not in offered:
-        return _Handshake(ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)  # type: ignore[no-any-return]
+        return _Handshake(ErrorCode.UNSUPPORTED_SASL_MECHANISM, offered)
     authentication.chosen = request.mechanism
-    return _Handshake(ErrorCode.NONE, offered)  # type: ignore[no-any-return]
+    return _Handshake(ErrorCode.NONE, offered)
 
 
 def sasl_handshake_failed(_request: Any, error: ApiError) -> Any:
@@ -39,8 +39,6 @@ def sasl_authenticate(kafka: Kafka, context: RequestContext, request: Any) -> Re
     message = m.AuthenticateRequest(context.authentication.chosen, request.auth_bytes)
 
     def back(done: Any) -> Ready:
-        return _Authenticated(  # type: ignore[no-any-return]
-            auth_bytes=done.data, session_lifetime_ms=done.session_lifetime_ms
-        )
+        return _Authenticated(auth_bytes=done.data, session_lifetime_ms=done.session_lifetime_ms)
 
     return then(kafka.call(context, message), back)

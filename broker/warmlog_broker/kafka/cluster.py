@@ -45,7 +45,7 @@ def api_versions(_kafka: Kafka, context: RequestContext, request: Any) -> Respon
     is_known = request.api_version in API["ApiVersions"].versions
     served = sorted((API[name] for name in TRANSLATORS), key=lambda api: api.key)
     features = {name: level for name, (level, api) in FEATURES.items() if api in TRANSLATORS}
-    return _Versions(  # type: ignore[no-any-return]
+    return _Versions(
         ErrorCode.NONE if is_known else ErrorCode.UNSUPPORTED_VERSION,
         [
             _Versions.ApiVersion(
@@ -97,7 +97,7 @@ def _back(kafka: Kafka, context: RequestContext, request: Any, more: list[Any] |
 
     def back(described: Any, failed: Any = None) -> Ready:
         topics = [_topic(kafka, context, request, topic, (failed or {}).get(topic.name)) for topic in described.topics]
-        return _Metadata(  # type: ignore[no-any-return]
+        return _Metadata(
             brokers=[_broker(context, each) for each in described.brokers],
             cluster_id=described.cluster_id,
             controller_id=described.controller_id,

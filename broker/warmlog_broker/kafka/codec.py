@@ -34,7 +34,7 @@ class KafkaCodec(KafkaConnection):
         )
         self._endpoints = served.endpoints
         self._failed = served.failed
-        self._client_id = ""
+        self._client_id: str | None = None
 
     def begin(self, request: KafkaRequest) -> KafkaStarted:
         started = KafkaStarted(
@@ -48,19 +48,21 @@ class KafkaCodec(KafkaConnection):
             started.client_name = self._client_id = request.client_id
         return started
 
-    def encode(self, request: KafkaStarted, message: Any, slices: Slices) -> Pieces:  # type: ignore[override]
+    def encode(self, request: StartedRequest, message: Any, slices: Slices) -> Pieces:
         """`slices` has an item for each field of records in the message, in its order."""
+        assert isinstance(request, KafkaStarted)
         size = slices_bytes(slices)
         heads = self.respond(request.api, request.version, request.correlation_id, message, size)
         if not slices:
-            return heads
+            return tuple(heads)
         pieces: list[Any] = []
         for head, records in zip(heads, slices, strict=False):
             pieces.append(head)
             pieces += records
         return _joined([*pieces, heads[-1]])
 
-    def encode_error(self, request: KafkaStarted, error: ApiError) -> Pieces:  # type: ignore[override]
+    def encode_error(self, request: StartedRequest, error: ApiError) -> Pieces:
+        assert isinstance(request, KafkaStarted)
         return self.encode(request, self._failed(request.api, request.message, error), ())
 
 

@@ -109,7 +109,7 @@ class Listening:
         self._reloading: asyncio.Task[None] | None = None
 
     def __str__(self) -> str:
-        """The addresses, with name and protocol if the setting `listeners` gave them, and what clients of Kafka are told."""
+        """The addresses, with name and protocol if `listeners` gave them, and what clients of Kafka are told."""
         return ", ".join(map(self._shown, self._config.all_listeners))
 
     def _shown(self, listener: Listener) -> str:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib.resources import files
-from typing import Any
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -22,6 +22,18 @@ _FIELD = re.compile(
     r"(?:=(?P<default>[^#@]+))?(?:#(?P<tag>\d+))?(?:@(?P<versions>[\d-]+))?"
 )
 _ZERO: Mapping[str, Any] = {"string": "", "bool": False, "uuid": NO_UUID, "bytes": b"", "records": None, "float64": 0.0}
+
+
+class MessageType(Protocol):
+    """The struct of a request or response."""
+
+    def __call__(self, *values: Any, **fields: Any) -> Message:
+        """Create one; fields without a value have their defaults."""
+        ...
+
+    def __getattr__(self, name: str) -> Any:
+        """A nested struct."""
+        ...
 
 
 class Versions(msgspec.Struct, frozen=True):
@@ -84,12 +96,12 @@ class Api:
         return found
 
     @cached_property
-    def request(self) -> Any:
+    def request(self) -> MessageType:
         """The struct of the request: its last field is `api_version`, in which it was sent."""
         return self._message("request", [("api_version", int, 0)])
 
     @cached_property
-    def response(self) -> Any:
+    def response(self) -> MessageType:
         """The struct of the response."""
         return self._message("response", [])
 
@@ -109,7 +121,7 @@ class Api:
         tag = None if match["tag"] is None else int(match["tag"])
         return Field(match["name"], kind, bool(match["array"]), may_be_null, versions, tag, default)
 
-    def _message(self, role: str, more: list[tuple[str, Any, Any]]) -> Any:
+    def _message(self, role: str, more: list[tuple[str, Any, Any]]) -> MessageType:
         structs = self.structs[role]
         made: dict[str, Any] = {}
 
@@ -129,7 +141,7 @@ class Api:
                 )
             return made[name]
 
-        return make(role)
+        return cast("MessageType", make(role))
 
 
 def _default(field: Field, structs: Mapping[str, Any]) -> Any:

@@ -3,17 +3,24 @@
 The numbers are those of the list by which this listener is judged.
 """
 
+import asyncio
 import struct
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
+import aiokafka
+import confluent_kafka
 import pytest
 
 from broker_thread import BrokerThread
 from kafka_client import ConnectionEnded, KafkaClient, produce_fields, rows
-from warmlog_broker.kafka.translators import TRANSLATORS
+from waiting import wait_until
+from warmlog_broker.kafka.data.fetch import fetch
+from warmlog_broker.kafka.translators import TRANSLATORS, Kafka
+from warmlog_broker.network.request import Endpoint, MessageWithSlices
 from warmlog_protocol import messages as m
-from warmlog_protocol.batch import NO_PRODUCER_ID, read_batch, read_header
+from warmlog_protocol.batch import NO_PRODUCER_ID, encode_batch, iter_batches, read_batch, read_header, to_rows
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.kafka.compiled import reader, writer
 from warmlog_protocol.kafka.schema import API
@@ -188,6 +195,64 @@ def test_trap_13_there_are_no_fetch_sessions(client: KafkaClient) -> None:
     assert (unknown.error_code, unknown.session_id) == (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0)
     final = client.call("Fetch", 11, topics=[], session_id=7, session_epoch=-1, max_wait_ms=0)
     assert final.error_code == ErrorCode.NONE
+
+
+def test_trap_20_a_gap_that_compaction_left_is_a_batch_that_ends_where_reading_goes_on() -> None:
+    request = API["Fetch"].request
+    partition = request.FetchPartition(partition=0, fetch_offset=10, partition_max_bytes=1000)
+    asked = request(topics=[request.FetchTopic(topic="t", partitions=[partition])], session_epoch=-1, api_version=11)
+    for next_offset, last_delta in [(25, 14), (10 + 2**33, 2**31 - 1)]:
+        gap = m.FetchedPartition("t", 0, 0, "", 2**40, 2**40, 0, 3, bytes(16), 0, next_offset=next_offset)
+        answered = MessageWithSlices(m.FetchResponse([gap]), [[]])
+        handler = Endpoint("Fetch", lambda *_, answered=answered: answered)
+        response: Any = fetch(Kafka(cast("Any", None), {m.FetchRequest: handler}), cast("Any", None), asked)
+        (records,) = response.slices[0]
+        batch = read_batch(records)
+        assert (batch.base_offset, batch.record_count, batch.header.last_offset_delta) == (10, 0, last_delta)
+        assert response.message.responses[0].partitions[0].records == len(records)
+
+
+async def test_trap_20_consumers_read_over_gaps(tmp_path: Path) -> None:
+    """Compaction leaves a few records of each segment, with gaps between them."""
+    settings = {"log_cleaner_backoff_ms": 20, "kafka_listen": "127.0.0.1:0"}
+    topic = {"cleanup_policy": "compact", "segment_bytes": "4096", "min_cleanable_dirty_ratio": "0"}
+    with BrokerThread(tmp_path / "data", **settings) as running, WireClient(running.address) as own:
+        address = running.broker.listening.addresses["kafka"]
+        own.create_topic("state", **topic)
+        now_ms = time.time_ns() // 1_000_000
+        with KafkaClient(address) as client:
+            for number in range(200):
+                keys = [b"%d" % (number * key % 90) for key in range(10)]
+                records = to_rows(read_batch(encode_batch([b"x" * 20] * 10, keys=keys, timestamps_ms=now_ms)))
+                assert client.produce("state", records).error_code == 0
+            wait_until(lambda: len(read_all(client, "state")) < 1000)
+            expected = [offset for offset, _ in read_all(client, "state")]
+        assert expected[-1] == 1999
+        async with aiokafka.AIOKafkaConsumer(
+            "state", bootstrap_servers=address, auto_offset_reset="earliest", max_partition_fetch_bytes=3000
+        ) as consumer:
+            offset = -1
+            while offset < 1999:
+                offset = (await asyncio.wait_for(consumer.getone(), 20)).offset
+        settings = {"bootstrap.servers": address, "group.id": "unused", "enable.auto.commit": False}
+        other = confluent_kafka.Consumer({**settings, "fetch.message.max.bytes": 3000})
+        other.assign([confluent_kafka.TopicPartition("state", 0, 0)])
+        while (message := other.poll(20)) is not None and message.offset() < 1999:
+            assert message.error() is None
+        other.close()
+
+
+def read_all(client: KafkaClient, topic: str) -> list[tuple[int, bytes | None]]:
+    found: list[tuple[int, bytes | None]] = []
+    position = 0
+    while True:
+        part, records = client.fetch(topic, position, max_wait_ms=0)
+        assert part.error_code == 0
+        if not records:
+            return found
+        for batch in iter_batches(records):
+            found += [each for each in zip(batch.offsets(), batch.keys(), strict=True) if each[0] >= position]
+            position = batch.next_offset
 
 
 def test_trap_21_a_response_has_at_most_one_batch_beyond_its_limit_also_after_a_conversion(

@@ -39,7 +39,7 @@ _Partition = _Response.PartitionData
 def fetch(kafka: Kafka, context: RequestContext, request: Any) -> Response:
     """Read partitions, now or when there is enough to read."""
     if request.session_id != NO_SESSION and request.session_epoch != FINAL_EPOCH:
-        return _Response(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)  # type: ignore[no-any-return]
+        return _Response(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     names = [
         kafka.topic_name(topic.topic_id) if request.api_version >= TOPIC_IDS_FROM else topic.topic
         for topic in request.topics

@@ -49,7 +49,7 @@ def list_offsets(kafka: Kafka, context: RequestContext, request: Any) -> Respons
                     )
                 )
             topics.append(_Listed.ListOffsetsTopicResponse(topic.name, parts))
-        return _Listed(topics=topics)  # type: ignore[no-any-return]
+        return _Listed(topics=topics)
 
     return then(kafka.call(context, m.ListOffsetsRequest(wanted, request.isolation_level, replica_id)), back)
 

@@ -73,7 +73,7 @@ def _refusal(batch: ReceivedBatch, topic: str | None) -> ApiError | None:
 
 def _back(request: Any, refused: list[ApiError | None], done: Iterator[m.ProducedPartition]) -> Ready:
     refusals = iter(refused)
-    return _Response(  # type: ignore[no-any-return]
+    return _Response(
         [
             _Response.TopicProduceResponse(
                 topic.name,
@@ -117,7 +117,7 @@ def init_producer_id(kafka: Kafka, context: RequestContext, request: Any) -> Res
     )
 
     def back(given: Any) -> Ready:
-        return _Init(0, ErrorCode.NONE, given.producer_id, given.producer_epoch)  # type: ignore[no-any-return]
+        return _Init(0, ErrorCode.NONE, given.producer_id, given.producer_epoch)
 
     return then(kafka.call(context, message), back)
 
