@@ -28,7 +28,7 @@ def sasl_handshake(_kafka: Kafka, context: RequestContext, request: Any) -> Resp
     return _Handshake(ErrorCode.NONE, offered)
 
 
-def sasl_handshake_failed(_request: Any, error: ApiError) -> Any:
+def sasl_handshake_failed(_request: Any, error: ApiError) -> m.Message:
     return _Handshake(error.code)
 
 

@@ -147,7 +147,7 @@ def _partition(partition: m.PartitionMetadata) -> Any:
     )
 
 
-def metadata_failed(request: Any, error: ApiError) -> Any:
+def metadata_failed(request: Any, error: ApiError) -> m.Message:
     """Before version 13 there is no error but those of topics."""
     topics = [_Metadata.MetadataResponseTopic(error.code, each.name, each.topic_id) for each in request.topics or ()]
     return _Metadata(topics=topics, error_code=error.code)

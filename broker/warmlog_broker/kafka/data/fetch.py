@@ -179,7 +179,7 @@ def _gap(first_offset: int, next_offset: int, leader_epoch: int) -> bytes:
     )
 
 
-def fetch_failed(request: Any, error: ApiError) -> Any:
+def fetch_failed(request: Any, error: ApiError) -> m.Message:
     """Every partition has the error."""
     return _Response(
         error_code=error.code,

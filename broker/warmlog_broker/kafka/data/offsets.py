@@ -54,7 +54,7 @@ def list_offsets(kafka: Kafka, context: RequestContext, request: Any) -> Respons
     return then(kafka.call(context, m.ListOffsetsRequest(wanted, request.isolation_level, replica_id)), back)
 
 
-def list_offsets_failed(request: Any, error: ApiError) -> Any:
+def list_offsets_failed(request: Any, error: ApiError) -> m.Message:
     """Every partition has the error."""
     result = _Listed.ListOffsetsPartitionResponse
     return _Listed(
@@ -82,12 +82,12 @@ def offset_for_leader_epoch(kafka: Kafka, context: RequestContext, request: Any)
     return then(kafka.call(context, m.OffsetForLeaderEpochRequest(wanted)), back)
 
 
-def offset_for_leader_epoch_failed(request: Any, error: ApiError) -> Any:
+def offset_for_leader_epoch_failed(request: Any, error: ApiError) -> m.Message:
     """Every partition has the error."""
     return _epochs(request, lambda part: _Epochs.EpochEndOffset(error.code, part.partition))
 
 
-def _epochs(request: Any, result: Any) -> Any:
+def _epochs(request: Any, result: Any) -> m.Message:
     return _Epochs(
         topics=[
             _Epochs.OffsetForLeaderTopicResult(topic.topic, [result(part) for part in topic.partitions])
@@ -115,13 +115,13 @@ def delete_records(kafka: Kafka, context: RequestContext, request: Any) -> Respo
     return then(kafka.call(context, m.DeleteRecordsRequest(wanted)), back)
 
 
-def delete_records_failed(request: Any, error: ApiError) -> Any:
+def delete_records_failed(request: Any, error: ApiError) -> m.Message:
     """Every partition has the error."""
     result = _Deleted.DeleteRecordsPartitionResult
     return _deleted(request, lambda part: result(part.partition_index, -1, error.code))
 
 
-def _deleted(request: Any, result: Any) -> Any:
+def _deleted(request: Any, result: Any) -> m.Message:
     return _Deleted(
         topics=[
             _Deleted.DeleteRecordsTopicResult(topic.name, [result(part) for part in topic.partitions])

@@ -104,7 +104,7 @@ def _code(code: int, version: int) -> int:
     return code
 
 
-def produce_failed(request: Any, error: ApiError) -> Any:
+def produce_failed(request: Any, error: ApiError) -> m.Message:
     """Every partition has the error."""
     refused: list[ApiError | None] = [error for topic in request.topic_data for _ in topic.partition_data]
     return _back(request, refused, iter(()))
@@ -122,5 +122,5 @@ def init_producer_id(kafka: Kafka, context: RequestContext, request: Any) -> Res
     return then(kafka.call(context, message), back)
 
 
-def init_producer_id_failed(_request: Any, error: ApiError) -> Any:
+def init_producer_id_failed(_request: Any, error: ApiError) -> m.Message:
     return _Init(0, error.code, -1, -1)
