@@ -11,7 +11,7 @@ import confluent_kafka
 import pytest
 
 import kafka
-from warmlog.blocking import Consumer, Producer
+from warmlog.blocking import Admin, Consumer, Producer
 from warmlog.testing import EmbeddedBroker, embedded
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -116,6 +116,23 @@ def test_kafka_python(broker: EmbeddedBroker, codec: str) -> None:
     assert [list(record.headers) for record in read] == 8 * [HEADERS]
     assert [record.offset for record in read] == list(range(8))
     assert_read_here(broker, topic, b"kafka-python")
+
+
+def test_the_time_of_appending_is_the_same_for_all(broker: EmbeddedBroker) -> None:
+    with Admin(broker.address) as admin:
+        admin.create_topic("appended", configs={"message.timestamp.type": "LogAppendTime"})
+    written_here(broker, "appended", "none")
+    producer = kafka.KafkaProducer(bootstrap_servers=broker.kafka_address)
+    told = producer.send("appended", b"by kafka-python", timestamp_ms=1).get(TIMEOUT_S)
+    producer.close()
+    with Consumer(broker.address, topics=["appended"]) as own:
+        times_ms = [record.timestamp_ms for record in own.records(until="latest")]
+    assert times_ms[-1] == told.timestamp > 1_700_000_000_000
+    reader = kafka.KafkaConsumer(bootstrap_servers=broker.kafka_address, auto_offset_reset="earliest", group_id=None)
+    reader.assign([kafka.TopicPartition("appended", 0)])
+    read = [next(reader) for _ in range(5)]
+    reader.close()
+    assert [(record.timestamp_type, record.timestamp) for record in read] == [(1, time_ms) for time_ms in times_ms]
 
 
 def test_a_restart_keeps_the_address() -> None:

@@ -71,7 +71,7 @@ def _refusal(batch: ReceivedBatch, topic: str | None) -> ApiError | None:
     return None
 
 
-def _back(request: Any, refused: list[ApiError | None], done: Iterator[m.ProducedPartition]) -> Ready:
+def _back(request: Any, refused: list[ApiError | None], done: Iterator[m.ProducedPartition]) -> m.Message:
     refusals = iter(refused)
     return _Response(
         [
