@@ -10,7 +10,7 @@ from enum import Enum
 import msgspec
 
 from warmlog_broker.replication.alignment import Diverging, Epochs, Log
-from warmlog_broker.replication.record import PartitionRecord
+from warmlog_broker.replication.record import Nodes, PartitionRecord
 
 NEVER = -1_000_000_000
 """A time before all others, in milliseconds."""
@@ -216,6 +216,19 @@ class MinIsrSet(msgspec.Struct, frozen=True):
     min_isr: int
 
 
+class RecoveryAsked(msgspec.Struct, frozen=True):
+    """This replica is to lead although what is committed may be lost: by an operator's word, or as it has most of all
+    that are left. `nonce` names the recovery."""
+
+    nonce: str
+
+
+class TargetSet(msgspec.Struct, frozen=True):
+    """The replicas that an operator wants; None if they may stay."""
+
+    replicas: Nodes | None
+
+
 class HandOverAsked(msgspec.Struct, frozen=True):
     """The broker stops, or another replica is preferred: `to`, or the one that has most."""
 
@@ -228,7 +241,7 @@ class Ticked(msgspec.Struct, frozen=True):
 
 Event = (
     RecordSeen | SessionsSeen | Written | Fetched | Answered | Reported | Produced | Flushed | Cut | StartRaised
-    | Compacted | Failed | MinIsrSet | HandOverAsked | Ticked
+    | Compacted | Failed | MinIsrSet | HandOverAsked | RecoveryAsked | TargetSet | Ticked
 )  # fmt: skip
 
 

@@ -203,5 +203,5 @@ def repair(turn: Turn) -> None:
         if turn.propose(Exclude()):
             replica.exclusion = replica.number
     elif record.leader != NO_LEADER:
-        replica.is_cutting = True
+        replica.is_cutting = replica.is_repairing = True
         turn.do(ev.Empty(0, 0))

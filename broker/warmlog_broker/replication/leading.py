@@ -2,9 +2,9 @@
 
 from msgspec.structs import replace
 
-from warmlog_broker.replication import alignment, followers
+from warmlog_broker.replication import alignment, followers, reassignment
 from warmlog_broker.replication import events as ev
-from warmlog_broker.replication.record import Expand, HandOver, SetMinIsr, Shrink
+from warmlog_broker.replication.record import Expand, HandOver, Nodes, SetMinIsr, Shrink
 from warmlog_broker.replication.replica import Leading, Proposal, Replica, Role, Turn
 
 
@@ -178,6 +178,16 @@ def improve(turn: Turn) -> None:
             return
     if leading.hand_over_ms is not None:
         _hand_over(turn, leading)
+    elif replica.wanted_replicas is not None:
+        _reassign(turn, replica.wanted_replicas)
+
+
+def _reassign(turn: Turn, target: Nodes) -> None:
+    step = reassignment.next_step(turn.replica.record, target, turn.replica.sessions)
+    if isinstance(step, HandOver):
+        ask_hand_over(turn, step.to)
+    elif step is not None:
+        turn.propose(step)
 
 
 def joining(node: int, follower: followers.Follower) -> dict[int, int]:
@@ -217,7 +227,8 @@ def ticked(turn: Turn) -> None:
     """Look at what time changes: members that lag, a disk that hangs, a confirmation that runs out."""
     replica, leading = turn.replica, turn.replica.leading
     assert leading is not None
-    own, times = leading.own, replica.times
+    own, times = followers.progressed(leading.own, replica.log.end, turn.now_ms), replica.times
+    turn.change(own=own)
     if is_stuck(own, turn.now_ms, times.flush_ms):
         ask_hand_over(turn, None)
     improve(turn)

@@ -43,10 +43,13 @@ class World:
         """The faults: number, time, what."""
         self.alarms: list[tuple[int, str]] = []
         self.is_calm = False
+        self.hung: int | None = None
+        """A leader whose disk hangs for ever."""
         self.etcd = FakeEtcd()
         self.truth = Truth(self)
         self.etcd_down_until_ms = 0
         self.unknown = self.random.choice((0.0, 0.03, 0.2))
+        self.doubled = self.random.choice((0.0, 0.02, 0.08))
         self.watch_lag_ms: dict[int, int] = {}
         self.cut_links: set[tuple[int, int]] = set()
         self.generation: dict[tuple[int, int], int] = {}
@@ -217,7 +220,7 @@ class World:
                 broker.received(message)
 
         self.at(arrival - self.now_ms, lambda: self._hand_to(broker, deliver))
-        if not self.is_calm and self.random.random() < 0.02:
+        if not self.is_calm and self.random.random() < self.doubled:
             self.at(self.random.randint(5, 300), lambda: self._hand_to(broker, lambda: broker.received(message)))
 
     def _hand_to(self, broker: FakeBroker, call: Callable[[], None]) -> None:
@@ -288,7 +291,10 @@ class World:
         self.at(300, self.fault)
         self._steps(events)
         self.heal()
-        self._until(self.now_ms + 2000)
+        for _ in range(25):
+            self._until(self.now_ms + 120)
+            if self._is_at_rest():
+                return
         self.check_rest()
 
     def _steps(self, events: int) -> None:
@@ -310,8 +316,11 @@ class World:
         self.images.clear()
         off = self.random.choice(list(self.brokers)) if self.random.random() < 0.4 else None
         for broker in self.brokers.values():
-            if broker.disk is not None:
-                broker.disk.hangs = False
+            if broker.disk is not None and broker.disk.hangs:
+                if off is None and broker.is_leading and len(self.record.isr) > 1 and not broker.is_paused:
+                    self.hung, off = broker.node, 0
+                else:
+                    broker.disk.hangs = False
             resume(broker)
             if broker.node == off:
                 broker.crash()
@@ -321,6 +330,13 @@ class World:
                 broker.crash()
                 broker.start()
 
+    def _is_at_rest(self) -> bool:
+        try:
+            self.check_rest()
+        except Violation:
+            return False
+        return True
+
     def check_rest(self) -> None:
         """What has come to rest has a leader, and all that can be is in sync and committed."""
         record, topic = self.record, self.truth.of(self.topic_id)
@@ -329,9 +345,9 @@ class World:
         leader = self.brokers.get(record.leader)
         if not able:
             return
-        if leader is None or not leader.is_leading:
+        if leader is None or not leader.is_leading or leader.node == self.hung:
             self.truth.fail("no leader, although {} are complete: {}, alarms {}", able, record, self.alarms[-3:])
-        members = {node for node in record.replicas if node in alive}
+        members = {node for node in record.replicas if node in alive and node != self.hung}
         if not members <= set(record.isr):
             self.truth.fail("{} are alive, and not all in sync: {}, alarms {}", members, record, self.alarms[-3:])
         replica = leader.replica
@@ -454,7 +470,8 @@ def _hang_disk(world: World, broker: FakeBroker, chance: Random) -> None:
         disk.hangs = True
 
         def end() -> None:
-            disk.hangs = False
+            if broker.node != world.hung:
+                disk.hangs = False
 
         world.at(chance.choice((100, 600, 2000)), end)
 
@@ -574,6 +591,21 @@ def _set_min_isr(world: World, _: FakeBroker, chance: Random) -> None:
             broker.do(ev.MinIsrSet(min_isr))
 
 
+def _recover(world: World, broker: FakeBroker, _: Random) -> None:
+    """Let an operator make a replica the leader that may lack something, as none of those that lack nothing runs."""
+    record = world.record
+    runs = any(world.brokers[node].is_alive for node in record.eligible)
+    if not runs and broker.topic_id == world.topic_id and broker.is_alive and not broker.is_paused:
+        broker.do(ev.RecoveryAsked(f"recovery at {world.now_ms}"))
+
+
+def _reassign(world: World, _: FakeBroker, chance: Random) -> None:
+    target = tuple(chance.sample(list(world.brokers), min(chance.choice((2, 3, 3)), len(world.brokers))))
+    for broker in world.brokers.values():
+        if broker.replica is not None and broker.is_alive and not broker.is_paused:
+            broker.do(ev.TargetSet(target))
+
+
 def _hand_over(world: World, broker: FakeBroker, chance: Random) -> None:
     if broker.is_leading and not broker.is_paused:
         broker.do(ev.HandOverAsked(chance.choice((None, *world.record.isr))))
@@ -598,7 +630,7 @@ FAULTS: dict[str, Callable[[World, FakeBroker, Random], None]] = {
     for function in (
         _crash, _power_cut, _stop, _pause, _cut, _reset, _slow_watch, _replay_watch, _compact_store, _store_away,
         _revoke_lease, _late_lease, _hang_disk, _wipe, _damage, _fail_flush, _keep_image, _old_directory,
-        _delete_records, _compact_log, _set_min_isr, _hand_over, _recreate, _out_of_range,
+        _delete_records, _compact_log, _set_min_isr, _hand_over, _reassign, _recover, _recreate, _out_of_range,
     )
 }  # fmt: skip
 
