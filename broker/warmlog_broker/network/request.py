@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from warmlog_broker.config.listeners import Wire
 from warmlog_broker.security.authentication import Authentication
@@ -23,6 +23,12 @@ NO_DEADLINE_S = math.inf
 
 Slices: TypeAlias = Sequence[Sequence[FileSlice]]
 """The batches of a response: file ranges for each partition in the message, in its order."""
+
+
+class Life(Struct):
+    """Whether a connection has ended: for what is kept longer than it."""
+
+    is_over: bool = False
 
 
 class RequestContext(Struct, frozen=True):
@@ -44,6 +50,7 @@ class RequestContext(Struct, frozen=True):
     """The number of the connection: they are counted from the start of the broker."""
     wire: Wire = Wire.WARMLOG
     """The protocol of the listener, a label of metrics."""
+    life: Life = field(default_factory=Life)
 
     @property
     def host(self) -> str:

@@ -21,6 +21,14 @@ from warmlog_broker.coordinator.group.decisions import records
 from warmlog_protocol.errors import FencedInstanceId, InvalidGroupId, TooManyGroups, UnknownMemberId
 from warmlog_protocol.messages.coordinators.groups import TopicPartitions
 
+
+class Reader(Protocol):
+    """A connection that reads with a group."""
+
+    @property
+    def is_over(self) -> bool: ...
+
+
 NO_TOPICS = 0
 """A set of topics is an integer, see `decisions/subscriptions`."""
 
@@ -180,6 +188,10 @@ class Group:
     waited for news."""
     has_news: bool = field(default=False, compare=False)
     """Soft: a target was assigned, or a member has released something or is gone: what others may wait for."""
+    reader: Reader | None = field(default=None, compare=False)
+    """Soft: the connection that was the last to fetch or commit offsets of partitions."""
+    used_ms: int = field(default=-1, compare=False)
+    """Soft: when that connection was seen to be open."""
     target_version: int = field(default=-1, compare=False)
     """Soft: `Subscriptions.version` as of which the target is up to date, if the members are the same."""
 
