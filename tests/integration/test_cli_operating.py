@@ -267,7 +267,10 @@ def test_several_topics_are_created_and_deleted_at_once(warmlog: CommandLine) ->
     assert [each["name"] for each in json.loads(succeeded(again))] == ["one-of", "three-of"]
     assert "nowhere" in error_line(warmlog("topic", "delete", "one-of", "nowhere"))
     assert b"one-of" in succeeded(warmlog("topic", "list")).splitlines()
-    succeeded(warmlog("topic", "delete", "one-of", "two-of", "three-of"))
+    refused = warmlog("topic", "delete", "one-of")
+    assert (refused.returncode, b"give --yes" in refused.stderr) == (2, True)
+    assert b"one-of" in succeeded(warmlog("topic", "list")).splitlines()
+    succeeded(warmlog("topic", "delete", "one-of", "two-of", "three-of", "--yes"))
     assert b"-of" not in succeeded(warmlog("topic", "list"))
 
 
@@ -299,11 +302,12 @@ def test_records_are_deleted_by_time_and_in_all_partitions(warmlog: CommandLine)
     succeeded(warmlog("topic", "create", "aged", "--partitions", "2"))
     for partition in ("0", "1"):
         succeeded(warmlog("produce", "aged", "--partition", partition, given=b"a\nb\n"))
-    untouched = succeeded(warmlog("topic", "delete-records", "aged", "--before", "2013-07-01T00:00"))
+    untouched = succeeded(warmlog("topic", "delete-records", "aged", "--before", "2013-07-01T00:00", "--yes"))
     assert untouched == b"partition: aged-0\tlow_watermark: 0\npartition: aged-1\tlow_watermark: 0\n"
-    one = succeeded(warmlog("topic", "delete-records", "aged", "--before", "2199-01-01", "--partition", "1"))
+    one = succeeded(warmlog("topic", "delete-records", "aged", "--before", "2199-01-01", "--partition", "1", "--yes"))
     assert one == b"partition: aged-1\tlow_watermark: 2\n"
-    every = succeeded(warmlog("topic", "delete-records", "aged", "--offset", "-1"))
+    every = succeeded(warmlog("topic", "delete-records", "aged", "--offset", "-1", "--yes"))
+    assert warmlog("topic", "delete-records", "aged", "--offset", "-1").returncode == 2
     assert every == b"partition: aged-0\tlow_watermark: 2\npartition: aged-1\tlow_watermark: 2\n"
     assert warmlog("topic", "delete-records", "aged", "--before", "soon").returncode == 2
     assert warmlog("topic", "delete-records", "aged", "--before", "2013-07-01", "--offset", "1").returncode == 2
