@@ -15,33 +15,32 @@ SYNONYMS = (
 )
 """Verbs for the same; those that there are come first."""
 ELSEWHERE = {
-    **dict.fromkeys(("topics", "stream", "streams"), "topic list"),
-    **dict.fromkeys(("groups", "consumer", "consumers", "consumer-groups", "lag"), "group list"),
-    **dict.fromkeys(("transaction", "transactions"), "txn list"),
-    **dict.fromkeys(("cluster", "broker", "brokers", "server", "node", "health"), "status"),
-    **dict.fromkeys(("start", "run", "daemon"), "serve"),
-    **dict.fromkeys(("pub", "publish", "produce", "send"), "produce TOPIC"),
-    **dict.fromkeys(("sub", "subscribe", "consume", "tail", "read"), "consume TOPIC"),
-    **dict.fromkeys(("export", "parquet"), "spark-export"),
-    **dict.fromkeys(("users", "acls", "quotas"), "user list, acl list or quota list"),
-    **dict.fromkeys(("dump", "verify", "adopt", "import"), "log --help"),
+    "topic list": "topics stream streams",
+    "group list": "groups consumer consumers consumer-groups lag",
+    "txn list": "transaction transactions",
+    "user list, acl list or quota list": "users acls quotas",
+    "status": "cluster broker brokers server node health",
+    "serve": "start run daemon",
+    "produce TOPIC": "pub publish produce send",
+    "consume TOPIC": "sub subscribe consume tail read",
+    "spark-export": "export parquet",
+    "log --help": "dump verify adopt import",
 }
-"""For a word that is no command: the command that comes nearest."""
+"""The command that comes nearest to words that are none."""
 TOPIC, GROUP = ("-t", "--topic", "--topics"), ("-g", "--group")
 OPTIONS = {
-    **dict.fromkeys(("--bootstrap-server", "--bootstrap-servers", "--brokers", "-b", "--server", "-s"), "--broker"),
-    **dict.fromkeys(("--from-beginning", "--earliest"), "--from earliest"),
-    **dict.fromkeys(("-o", "--offset", "--start"), "--from"),
-    **dict.fromkeys(("--max-messages", "--num", "--max"), "--count"),
-    **dict.fromkeys(("-c", "--set", "--topic-config"), "--config NAME=VALUE"),
-    **dict.fromkeys(("--to-earliest", "--to-latest", "--to-offset", "--to-datetime", "--shift-by"), "--to"),
-    **dict.fromkeys(("--reset-offsets", "--all-topics"), "warmlog group reset GROUP --to earliest"),
-    **dict.fromkeys(("--command-config", "--consumer.config", "--producer.config"), "a client profile"),
-    **dict.fromkeys(("--property", "--consumer-property", "--producer-property", "-X"), "a client profile"),
-    **dict.fromkeys(("--replication-factor", "--replicas", "-r"), "nothing, as a topic has one copy"),
-    **dict.fromkeys(("--create", "--list", "--describe", "--delete", "--alter"), "warmlog topic or group, and a verb"),
+    "--broker": "--bootstrap-server --bootstrap-servers --brokers -b --server -s",
+    "--from earliest": "--from-beginning --earliest",
+    "--from": "-o --offset --start",
+    "--count": "--max-messages --num --max",
+    "--config NAME=VALUE": "-c --set --topic-config",
+    "--to": "--to-earliest --to-latest --to-offset --to-datetime --shift-by",
+    "warmlog group reset GROUP --to earliest": "--reset-offsets --all-topics",
+    "a client profile": "--command-config --consumer.config --producer.config --property --consumer-property -X",
+    "nothing, as a topic has one copy": "--replication-factor --replicas -r",
+    "warmlog topic or group, and a verb": "--create --list --describe --delete --alter",
 }
-"""For an option that is none: what to give here."""
+"""What to give in place of options that are none."""
 LISTS = {"topic": "topic list", "topics": "topic list", "group": "group list", "groups": "group list"}
 LISTS |= {"transactional_id": "txn list", "username": "user list", "usernames": "user list"}
 
@@ -70,7 +69,7 @@ def _command_for(word: str, context: Context) -> str:
     known = [each for words in SYNONYMS if word in words for each in words if each in family.commands]
     if known:
         return f"type `{context.command_path} {known[0]}`"
-    return f"type `warmlog {ELSEWHERE[word]}`" if word in ELSEWHERE else ""
+    return next((f"type `warmlog {here}`" for here, words in ELSEWHERE.items() if word in words.split()), "")
 
 
 def _option_for(option: str, context: Context) -> str:
@@ -81,7 +80,7 @@ def _option_for(option: str, context: Context) -> str:
     for names, parameters in ((TOPIC, ("topic", "topics")), (GROUP, ("group", "groups"))):
         if option in names and own.intersection(parameters):
             return f"the name is an argument, as in `{_usage(context)}`"
-    wanted = OPTIONS.get(option, "")
+    wanted = next((here for here, options in OPTIONS.items() if option in options.split()), "")
     is_here = not wanted.startswith("--") or wanted.split()[0] in own or wanted == "--broker"
     return f"give {wanted}" if wanted and is_here else ""
 
