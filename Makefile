@@ -117,6 +117,7 @@ check: dev
 	$(BIN)/ruff format --check
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports
+	@$(BIN)/python tools/kafka-messages --check
 
 docs: dev
 	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || \

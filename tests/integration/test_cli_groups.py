@@ -14,6 +14,7 @@ from integration.command_line import TERMINAL_COLUMNS, CommandLine, Done, at_ter
 from integration.test_cli_operating import completed
 from warmlog import GroupSubscribedToTopic, NonEmptyGroup, OffsetMetadataTooLarge
 from warmlog.blocking import Consumer, Producer
+from warmlog.cli.terminal import tables
 
 LONG = "a-group-of-a-name-that-no-table-of-eighty-columns-can-show-in-full-" + "x" * 60
 
@@ -49,9 +50,9 @@ def test_a_group_is_reset_described_and_deleted(warmlog: CommandLine, filled: st
     assert group in error_line(warmlog("group", "describe", group))
     dry = warmlog("group", "reset", group, "--topic", filled, "--to", "40")
     shown = warmlog("consume", filled, "--partition", "0", "--from", "40", "--count", "1", "--format", "%s")
-    first_ms = succeeded(shown).decode().strip()
+    first = tables.local_time(int(succeeded(shown)))
     assert succeeded(dry).decode().splitlines()[1:] == [
-        f"{filled}\t0\t\t40\t0\t0\t{first_ms}",
+        f"{filled}\t0\t\t40\t0\t0\t{first}",
         f"{filled}\t1\t\t0\t0\t0\t",
     ]
     assert b"nothing was changed: add --execute" in dry.stderr

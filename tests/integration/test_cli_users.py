@@ -109,7 +109,7 @@ def test_the_profile_says_who_logs_in_and_by_what(files: Path) -> None:
 def test_commands_log_in_by_options_environment_and_profile(broker: BrokerProcess, files: Path) -> None:
     plain = CommandLine(broker.address)
     refused = plain("topic", "list")
-    assert (refused.returncode, b"`username` and `password`" in refused.stderr) == (1, True)
+    assert (refused.returncode, b"--username and --password-file" in refused.stderr) == (1, True)
     options = ("--username", "alice", "--password-file", files / "alice.password")
     assert plain(*options, "topic", "create", "t").returncode == 0
     variables = CommandLine(broker.address, WARMLOG_USERNAME="alice", WARMLOG_PASSWORD=PASSWORD)

@@ -223,6 +223,10 @@ class Written:
         self._offsets: dict[tuple[str, int] | str, int] = {}
         self._committed_at = time.monotonic()
 
+    @property
+    def is_pending(self) -> bool:
+        return bool(self._offsets)
+
     async def add(self, batch: "Batch", records: int) -> None:
         """Count the first records of `batch` as written out, and commit all, if that is due."""
         if self.consumer is None:
@@ -259,9 +263,12 @@ async def _print(
     while left != 0:
         with damage.skipped():
             try:
-                async with asyncio.timeout(wanted.timeout_s):
+                async with asyncio.timeout(COMMIT_INTERVAL_S if written.is_pending else wanted.timeout_s):
                     batch = await anext(batches, None)
             except TimeoutError:
+                if written.is_pending:
+                    await written.commit()
+                    continue
                 if not waits_again:
                     available = await consumer.available()  # BrokerUnavailable if the broker is away, which is no end
                     waits_again = any(consumer.position(*tp) < offsets.stop for tp, offsets in available.items())

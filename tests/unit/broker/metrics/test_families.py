@@ -38,7 +38,7 @@ class Broker:
         bounds = SimpleNamespace(last_stable_offset=END)
         log = SimpleNamespace(log_start_offset=0, high_watermark=END, bounds=bounds)
         partition = SimpleNamespace(allows=SimpleNamespace(read=True), log=log)
-        topic = SimpleNamespace(topic_id=TOPIC_ID, partitions=[partition] * PARTITIONS)
+        topic = SimpleNamespace(topic_id=TOPIC_ID, local=dict.fromkeys(range(PARTITIONS), partition))
         monkeypatch.setattr(group_families, "_find", self._find)
         monkeypatch.setattr(group_families, "_read", _read)
         monkeypatch.setattr(group_families, "now_ms", lambda: NOW_MS)
@@ -46,7 +46,11 @@ class Broker:
             config=SimpleNamespace(metrics_max_groups=10),
             topics=SimpleNamespace(find={"orders": topic}.get),
             coordinators=SimpleNamespace(
-                groups=SimpleNamespace(active_groups=lambda: [self.group], targets=SimpleNamespace(count=0))
+                groups=SimpleNamespace(
+                    active_groups=lambda: [self.group],
+                    targets=SimpleNamespace(count=0),
+                    classic=SimpleNamespace(rebalances={}),
+                )
             ),
             cold_readers=ThreadPoolExecutor(1),
         )
