@@ -22,9 +22,9 @@ from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from forked import run_forked
 from integration.command_line import TERMINAL_COLUMNS, WARMLOG, CommandLine, at_terminal, error_line, succeeded
-from warmlog.cli.terminal import tables
 from warmlog import blocking
 from warmlog.cli.commands.status import HOME_AND_CLEAR, WATCHED_GROUPS
+from warmlog.cli.terminal import tables
 from warmlog_protocol.messages import HandshakeResponse
 
 LONG_TOPIC = "warehouse-" + "shipments-" * 12 + "europe"

@@ -106,7 +106,7 @@ def test_options_of_tables_are_for_tables(warmlog: CommandLine, made: str) -> No
 def test_a_table_is_sent_at_half_the_rate_of_lines_at_least(
     warmlog: CommandLine, made: str, tmp_path: Path, tell: Any
 ) -> None:
-    path, rows = tmp_path / "rows.csv", 150_000
+    path, rows = tmp_path / "rows.csv", 400_000
     path.write_text("id,carrier,distance\n" + "".join(f"{n},UA,{n % 3000}\n" for n in range(rows)))
     rates = {}
     for kind in ("raw", "csv"):

@@ -1,8 +1,8 @@
 """The offsets that groups have committed in a Kafka, read from its topic `__consumer_offsets`.
 
 A key is a version (int16; 0 and 1 are offsets), then group and topic (each an int16 length and UTF-8) and partition
-(int32). A value is a version (int16), the offset (int64), from version 3 on a leader epoch (int32), and the metadata
-(as a name); what follows is not read. A null value removes the key. What a transaction commits counts from its marker.
+(int32). A value is a version (int16) and the offset (int64); what follows is not read. A null value removes the key.
+What a transaction commits counts from its marker.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,17 +14,14 @@ from warmlog_protocol.batch import ControlType, iter_batches
 TOPIC = "__consumer_offsets"
 Key = tuple[str, str, int]
 """Group, topic and partition."""
-Value = tuple[int, str]
-"""Offset and metadata."""
 
 _SHORT, _INT, _LONG = Struct(">h"), Struct(">i"), Struct(">q")
 _OFFSET_KEYS = (0, 1)
-_HAS_EPOCH_FROM = 3
 
 
-def committed_in(kafka_paths: Sequence[Path]) -> dict[Key, Value]:
+def committed_in(kafka_paths: Sequence[Path]) -> dict[Key, int]:
     """Return the last commit of each key in the data directories of a stopped Kafka. CorruptBatch, OSError."""
-    found: dict[Key, Value] = {}
+    found: dict[Key, int] = {}
     for directory in sorted(each for path in kafka_paths for each in path.glob(f"{TOPIC}-*")):
         for key, value in _commits(directory):
             found.pop(key, None)
@@ -33,9 +30,9 @@ def committed_in(kafka_paths: Sequence[Path]) -> dict[Key, Value]:
     return dict(sorted(found.items()))
 
 
-def _commits(directory: Path) -> Iterator[tuple[Key, Value | None]]:
+def _commits(directory: Path) -> Iterator[tuple[Key, int | None]]:
     """Yield what one partition says, in the order in which it counts."""
-    open_ones: dict[int, list[tuple[Key, Value | None]]] = {}
+    open_ones: dict[int, list[tuple[Key, int | None]]] = {}
     for path in sorted(directory.glob("*.log")):
         for batch in iter_batches(path.read_bytes()):
             producer_id = batch.header.producer_id
@@ -44,7 +41,7 @@ def _commits(directory: Path) -> Iterator[tuple[Key, Value | None]]:
                 yield from ended if batch.control_type is ControlType.COMMIT else []
                 continue
             records = [
-                (parsed, None if value is None else _value(value))
+                (parsed, None if value is None else int(_LONG.unpack_from(value, _SHORT.size)[0]))
                 for key, value in zip(batch.keys(), batch.values(), strict=True)
                 if key is not None and (parsed := _key(key)) is not None
             ]
@@ -61,12 +58,6 @@ def _key(data: bytes) -> Key | None:
     group, at = _text(data, _SHORT.size)
     topic, at = _text(data, at)
     return group, topic, int(_INT.unpack_from(data, at)[0])
-
-
-def _value(data: bytes) -> Value:
-    (version,), (offset,) = _SHORT.unpack_from(data), _LONG.unpack_from(data, _SHORT.size)
-    at = _SHORT.size + _LONG.size + (_INT.size if version >= _HAS_EPOCH_FROM else 0)
-    return int(offset), _text(data, at)[0]
 
 
 def _text(data: bytes, at: int) -> tuple[str, int]:

@@ -33,7 +33,7 @@ def adopt(kafka: tuple[Path, ...], groups: tuple[str, ...], executes: bool, brok
     async def commit(admin: "Admin") -> "dict[Key, int]":
         known = {each.name: len(each.partitions) for each in await admin.list_topics()}
         commits: dict[str, dict[tuple[str, int], int]] = {}
-        for (group, topic, partition), (offset, _) in found.items():
+        for (group, topic, partition), offset in found.items():
             if partition < known.get(topic, 0):
                 commits.setdefault(group, {})[topic, partition] = offset
         done: dict[Key, int] = {}
@@ -49,9 +49,7 @@ def adopt(kafka: tuple[Path, ...], groups: tuple[str, ...], executes: bool, brok
             {"executed": executes, "offsets": [dict(zip(names, (*key, at), strict=True)) for key, at in done.items()]}
         )
         return
-    rows: list[tuple[Cell, ...]] = [
-        (*key, offset, done.get(key, "no such partition")) for key, (offset, _) in found.items()
-    ]
+    rows: list[tuple[Cell, ...]] = [(*key, at, done.get(key, "no such partition")) for key, at in found.items()]
     table(("group", "topic", "partition", "in Kafka", "here"), rows)
     what = f"{counted(len({group for group, *_ in done}), 'group')}, {counted(len(done), 'partition')}"
     note(f"committed: {what}" if executes else f"nothing was changed: add --execute to commit the offsets of {what}")

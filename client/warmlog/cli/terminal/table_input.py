@@ -39,15 +39,18 @@ def read_tables(kind: str, descriptor: int, columns: TableColumns) -> "Iterator[
     """Yield the rows. CommandFailed without pyarrow, for a missing column, and for what is no CSV or Parquet."""
     try:
         import pyarrow as pa
-        from pyarrow import csv, parquet
     except ImportError:
         raise CommandFailed(f"--format {kind} needs pyarrow: {install_hint('arrow')}") from None
     try:
         if kind == "parquet":
+            from pyarrow import parquet
+
             file = parquet.ParquetFile(os.fdopen(os.dup(descriptor), "rb"))
             _check(columns, file.schema_arrow.names)
             yield from file.iter_batches(CHUNK_ROWS)
             return
+        from pyarrow import csv
+
         as_text = {name: pa.string() for name in (columns.key, columns.timestamp) if name is not None}
         stream = os.fdopen(os.dup(descriptor), "rb")
         if columns.is_text:
@@ -86,12 +89,17 @@ async def send_tables(
 ) -> None:
     """Send all rows, some chunks at a time, and raise the first error once the chunks before it are acknowledged."""
     waiting: list[asyncio.Task[None]] = []
-    async for table in _in_thread(tables):
-        waiting.append(asyncio.create_task(_send(producer, topic, table, columns, partition, progress)))
-        if len(waiting) == SENT_AT_ONCE:
+    try:
+        async for table in _in_thread(tables):
+            waiting.append(asyncio.create_task(_send(producer, topic, table, columns, partition, progress)))
+            if len(waiting) == SENT_AT_ONCE:
+                await waiting.pop(0)
+        while waiting:
             await waiting.pop(0)
-    for task in waiting:
-        await task
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def _in_thread(tables: "Iterator[pa.RecordBatch]") -> "AsyncIterator[pa.RecordBatch]":
