@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -84,7 +84,7 @@ def failed_record(record: Record, error: BaseException) -> dict[str, Any]:
     return {"value": record.value, "key": record.key, "headers": [*kept, *known.items()]}
 
 
-async def delayed(consumer: Consumer, delay_s: float) -> AsyncIterator[Record]:
+async def delayed(consumer: Consumer, delay_s: float) -> AsyncGenerator[Record, None]:
     """Yield the records of a consumer once they are `delay_s` old: a topic whose records are to be handled later.
 
     Records of one partition keep their order. While it waits, the consumer asks for no others: give a member of a group
