@@ -1,6 +1,7 @@
 """Programs of the how-tos while the broker is away, at first, in the middle, at the end; and while they are killed."""
 
 import asyncio
+import contextlib
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import warmlog
+import warmlog.blocking
 from broker_process import BrokerProcess
 from docs.blocks import ADDRESS, ROOT, blocks_of
 from waiting import wait_until
@@ -100,6 +102,24 @@ def test_a_job_loses_nothing_and_doubles_no_more_than_its_page_says(
     headers = dict(letters[0].headers)
     assert (headers["failed.topic"], headers["failed.attempts"]) == (b"visits", b"1")
     assert (headers["failed.error"] or b"").startswith(b"JSONDecodeError: ")
+
+
+def test_an_application_without_asyncio_says_503_while_the_broker_is_away(tmp_path: Path) -> None:
+    (program,) = [block for block in blocks_of(PAGES / "blocking.md") if "Flask(__name__)" in block.text]
+    with BrokerProcess(tmp_path / "data") as broker:
+        with warmlog.blocking.Admin(broker.address) as admin:
+            admin.create_topic("clicks")
+        names: dict[str, Any] = {"__name__": "page"}
+        text = program.text.replace(ADDRESS, broker.address).replace("5_000", "1_000")
+        exec(compile(text.replace("atexit.register", "print"), "blocking.md", "exec"), names)
+        with contextlib.closing(names["producer"]):
+            client = names["app"].test_client()
+            broker.kill()
+            assert client.post("/clicks", data=b"before any other").status_code == 503
+            broker.start()
+            wait_until(lambda: client.post("/clicks", data=b"back").status_code == 200)
+            broker.kill()
+            assert client.post("/clicks", data=b"later").status_code == 503
 
 
 def test_the_web_application_says_503_while_the_broker_is_away(tmp_path: Path) -> None:
