@@ -19,7 +19,7 @@ earliest and -1 the latest, and the number of a time is milliseconds since 1970.
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime, tzinfo
+from datetime import datetime
 from enum import Enum
 from typing import NamedTuple, Protocol, SupportsIndex
 
@@ -36,10 +36,6 @@ _NUMBER = re.compile(r"-?[0-9]+")
 _SHIFT = re.compile(r"\s*([+-][0-9]{1,30})\s*")
 _PARTITION = re.compile(r"(.+)-([0-9]{1,10})", re.DOTALL)
 _MOST_MS_FROM_1970 = 2**63 - 1
-
-
-class ZoneUnknown(ValueError):
-    """A time has no UTC offset, and `zone` does not know which it is."""
 
 
 class PointKind(Enum):
@@ -190,10 +186,10 @@ def checked_offset(offset: object) -> int:
     return number
 
 
-def parse_point(text: str, *, zone: tzinfo | None = None, now_ms: int | None = None) -> Point:
+def parse_point(text: str, *, now_ms: int | None = None) -> Point:
     """Parse `earliest`, `latest`, an offset, a tail or a time; ValueError, with the text, says what is expected.
 
-    A time without a zone is in `zone` (None: local time); a relative one counts from `now_ms`, or from now.
+    A time without a UTC offset is local; a relative one counts from `now_ms`, or from now.
     """
     word = text.strip()
     if (edge := _EDGES.get(word.lower())) is not None:
@@ -204,13 +200,11 @@ def parse_point(text: str, *, zone: tzinfo | None = None, now_ms: int | None = N
         return Point(PointKind.TAIL, -int(word)) if word.startswith("-") else Point(PointKind.OFFSET, int(word))
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     try:
-        return Point(PointKind.TIME, _bounded(_moment(word, now_ms, zone)))
-    except ZoneUnknown:
-        raise
+        return Point(PointKind.TIME, _bounded(_moment(word, now_ms)))
     except ValueError:
         raise ValueError(
-            f"{text!r}: earliest, latest, an offset, a tail like -100, or a time like 2026-11-20T08:00 "
-            f"({'local time' if zone is None else zone}), 2026-11-20T08:00+02:00 or -10m is expected"
+            f"{text!r}: earliest, latest, an offset, a tail like -100, or a time like 2026-11-20T08:00Z, "
+            f"2026-11-20T08:00+02:00 or -10m is expected"
         ) from None
 
 
@@ -236,13 +230,11 @@ def offset_point(offset: int) -> Point:
     return {-2: EARLIEST, -1: LATEST}.get(offset, Point(PointKind.OFFSET, offset))
 
 
-def parse_time_ms(text: str, now_ms: int, zone: tzinfo | None = None) -> int:
+def parse_time_ms(text: str, now_ms: int) -> int:
     """Parse a time as milliseconds since 1970, negative before; as `parse_point`. ValueError says what is expected."""
     word = text.strip()
     try:
-        time_ms = int(word) if word.isdecimal() else _moment(word, now_ms, zone)
-    except ZoneUnknown:
-        raise
+        time_ms = int(word) if word.isdecimal() else _moment(word, now_ms)
     except ValueError:
         raise ValueError("milliseconds since 1970, a time like 2026-11-20T08:00:00Z or -10m is expected") from None
     return _bounded(time_ms)
@@ -254,12 +246,11 @@ def _bounded(time_ms: int) -> int:
     return time_ms
 
 
-def _moment(word: str, now_ms: int, zone: tzinfo | None) -> int:
+def _moment(word: str, now_ms: int) -> int:
     """The milliseconds of a time in ISO 8601 or relative to now; ValueError for anything else."""
     if word.startswith("-") and not word[1:].isdecimal():
         return now_ms - parse_duration_ms(word[1:])
-    when = datetime.fromisoformat(word)
-    return milliseconds_of(when.replace(tzinfo=zone) if when.tzinfo is None else when)
+    return milliseconds_of(datetime.fromisoformat(word))
 
 
 def offset_of(point: Point, earliest: int, latest: int, at_time: int | None) -> int:

@@ -9,7 +9,7 @@ last one. Until an offset is looked up, all offsets after it count.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -175,7 +175,8 @@ class GroupMetrics:
                 decided = [
                     data.start.offset < unread[place].log.bounds.last_stable_offset for place, data in read.items()
                 ]
-                firsts = await loop.run_in_executor(self._services.cold_readers, _read_all, read.values(), decided)
+                work = partial(list, map(_read, read.values(), decided))
+                firsts = await loop.run_in_executor(self._services.cold_readers, work)
                 for place, first in zip(read, firsts, strict=True):
                     if isinstance(first, FirstLeft):
                         found[place] = first
@@ -211,13 +212,8 @@ def _find(partition: Partition, offset: int) -> FetchData | int | None:
     return None if data.next_offset == NO_OFFSET else data.next_offset
 
 
-def _read_all(reads: Collection[FetchData], decided: Collection[bool]) -> list[FirstLeft | int | None]:
-    """In a thread: read the first batch of each, as `_read` does."""
-    return [_read(*each) for each in zip(reads, decided, strict=True)]
-
-
 def _read(data: FetchData, is_decided: bool) -> FirstLeft | int | None:
-    """Return what the first batch has left; the offset after it if that is nothing; None if it cannot be read."""
+    """In a thread: what the first batch has left; the offset after it if that is nothing; None if it is unreadable."""
     piece, start_offset = data.slices[0], data.start.offset
     try:
         header = read_header(piece.slice(0, HEADER_BYTES).pread())

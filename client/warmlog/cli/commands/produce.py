@@ -19,7 +19,7 @@ from warmlog.cli.terminal.options import (
     topic_argument,
 )
 from warmlog.cli.terminal.output import json_line, note
-from warmlog.cli.terminal.table_input import TableColumns, read_tables, send_tables
+from warmlog.cli.terminal.table_input import TableColumns, TableSender, read_tables
 from warmlog.texts import is_encodable
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def produce(
                 note(f"one record a line to {topic}; Ctrl-D ends")
             if parse is None:
                 tables = read_tables(input_format, sys.stdin.fileno(), columns)
-                await send_tables(producer, topic, tables, columns, partition, progress)
+                await TableSender(producer, topic, columns, partition, progress).send(tables)
                 return
             lines_before = 0
             async for lines in _lines() if value is None else _one(_bytes(value)):

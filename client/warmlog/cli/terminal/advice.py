@@ -10,8 +10,6 @@ SYNONYMS = (
     ("describe", "show", "info", "get", "inspect", "list"),
     ("delete", "remove", "rm", "del", "drop"),
     ("alter", "set", "update", "modify", "edit", "configure", "alter-config"),
-    ("reset", "seek", "set-offsets"),
-    ("check", "test", "validate"),
 )
 """Verbs for the same; those that there are come first."""
 ELSEWHERE = {

@@ -79,50 +79,46 @@ def _check(columns: TableColumns, names: list[str]) -> None:
             raise CommandFailed(f"there is no column {name!r}, only {', '.join(names)}")
 
 
-async def send_tables(
-    producer: "Producer",
-    topic: str,
-    tables: "Iterator[pa.RecordBatch]",
-    columns: TableColumns,
-    partition: int | None,
-    progress: "Progress",
-) -> None:
-    """Send all rows, some chunks at a time, and raise the first error once the chunks before it are acknowledged."""
-    waiting: list[asyncio.Task[None]] = []
-    try:
-        async for table in _in_thread(tables):
-            waiting.append(asyncio.create_task(_send(producer, topic, table, columns, partition, progress)))
-            if len(waiting) == SENT_AT_ONCE:
+class TableSender(NamedTuple):
+    """Sends tables to a topic."""
+
+    producer: "Producer"
+    topic: str
+    columns: TableColumns
+    partition: int | None
+    progress: "Progress"
+
+    async def send(self, tables: "Iterator[pa.RecordBatch]") -> None:
+        """Send all rows, some chunks at a time; raise the first error once the chunks before it are acknowledged."""
+        waiting: list[asyncio.Task[None]] = []
+        try:
+            async for chunk in _chunks(tables):
+                waiting.append(asyncio.create_task(self._send(chunk)))
+                if len(waiting) == SENT_AT_ONCE:
+                    await waiting.pop(0)
+            while waiting:
                 await waiting.pop(0)
-        while waiting:
-            await waiting.pop(0)
-    finally:
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        finally:
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    async def _send(self, chunk: "pa.RecordBatch") -> None:
+        key, timestamp, partition, _ = self.columns
+        names = [name for name in chunk.schema.names if name not in (key, timestamp, partition)]
+        for number, rows in _by_partition(chunk, partition, self.partition):
+            timed = rows if timestamp is None else _with_milliseconds(rows, timestamp)
+            await self.producer.send_frame(
+                self.topic, timed, key=key, timestamp=timestamp, columns=names, partition=number
+            )
+        self.progress.add(chunk.num_rows, chunk.nbytes)
 
 
-async def _in_thread(tables: "Iterator[pa.RecordBatch]") -> "AsyncIterator[pa.RecordBatch]":
+async def _chunks(tables: "Iterator[pa.RecordBatch]") -> "AsyncIterator[pa.RecordBatch]":
+    """Yield the rows of `tables`, which are read in a thread."""
     while (table := await asyncio.to_thread(next, tables, None)) is not None:
         for start in range(0, table.num_rows, CHUNK_ROWS):
             yield table.slice(start, CHUNK_ROWS)
-
-
-async def _send(
-    producer: "Producer",
-    topic: str,
-    table: "pa.RecordBatch",
-    columns: TableColumns,
-    partition: int | None,
-    progress: "Progress",
-) -> None:
-    for number, rows in _by_partition(table, columns.partition, partition):
-        names = [name for name in rows.schema.names if name not in columns[:3]]
-        timed = rows if columns.timestamp is None else _with_milliseconds(rows, columns.timestamp)
-        await producer.send_frame(
-            topic, timed, key=columns.key, timestamp=columns.timestamp, columns=names, partition=number
-        )
-    progress.add(table.num_rows, table.nbytes)
 
 
 def _by_partition(

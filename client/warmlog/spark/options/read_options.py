@@ -7,22 +7,12 @@ partition, offsets. A batch cannot start at the latest offset or end at the earl
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, tzinfo
 from functools import partial
 from typing import cast
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from warmlog.points import (
-    EARLIEST,
-    LATEST,
-    Point,
-    PointKind,
-    Points,
-    ZoneUnknown,
-    offset_point,
-    parse_point,
-    parse_time_ms,
-)
+from warmlog.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_point, parse_time_ms
 from warmlog.ranges.offset_range import LARGEST_PARTITION
 from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 from warmlog.ranges.resolve import ReadBounds
@@ -290,8 +280,8 @@ def _points_name(options: Given, side: str) -> str:
 
 
 def _points(options: Given, side: str, now_ms: int, default: Point) -> Points:
-    zone = options.parsed("timeZone", _zone) or _Unknown()
-    time_ms = options.parsed(f"{side}Timestamp", partial(parse_time_ms, now_ms=now_ms, zone=zone))
+    zone = options.parsed("timeZone", _zone)
+    time_ms = options.parsed(f"{side}Timestamp", lambda text: parse_time_ms(_dated(text, zone), now_ms))
     if time_ms is not None:
         return Point(PointKind.TIME, time_ms)
     times = options.parsed(f"{side}OffsetsByTimestamp", partial(_times, now_ms=now_ms, zone=zone))
@@ -306,16 +296,21 @@ def _points(options: Given, side: str, now_ms: int, default: Point) -> Points:
     return points
 
 
-class _Unknown(tzinfo):
-    """The zone of times without a UTC offset, if no option says which it is."""
-
-    def utcoffset(self, _when: datetime | None) -> timedelta:
-        raise ZoneUnknown(
+def _dated(text: str, zone: tzinfo | None) -> str:
+    """Return a time in ISO 8601 with its UTC offset, and any other text as it is; ValueError if the zone is unknown."""
+    word = text.strip()
+    try:
+        when = None if word.lstrip("-").isdecimal() else datetime.fromisoformat(word)
+    except ValueError:
+        return text
+    if when is None or when.tzinfo is not None:
+        return text
+    if zone is None:
+        raise ValueError(
             "a time without a UTC offset: write one, as in 2026-11-20T08:00+01:00, or give the option timeZone, as "
             'spark.conf.get("spark.sql.session.timeZone")'
         )
-
-    dst = tzname = utcoffset  # type: ignore[assignment]
+    return when.replace(tzinfo=zone).isoformat()
 
 
 def _zone(text: str) -> tzinfo:
@@ -325,12 +320,11 @@ def _zone(text: str) -> tzinfo:
         raise ValueError("a zone like Europe/Berlin, UTC or +01:00 is expected") from None
 
 
-def _offsets(text: str, now_ms: int, zone: tzinfo) -> Points:
+def _offsets(text: str, now_ms: int, zone: tzinfo | None) -> Points:
     if not text.strip().startswith("{"):
+        dated = _dated(text, zone)
         try:
-            return parse_point(text, zone=zone, now_ms=now_ms)
-        except ZoneUnknown:
-            raise
+            return parse_point(dated, now_ms=now_ms)
         except ValueError as error:
             expected = str(error).removeprefix(f"{text!r}: ")
             raise ValueError(f'{expected}, or JSON like {{"topic": {{"0": 23, "1": -2}}}}') from None
@@ -343,12 +337,12 @@ def _offsets(text: str, now_ms: int, zone: tzinfo) -> Points:
     return points
 
 
-def _times(text: str, now_ms: int, zone: tzinfo) -> Points:
+def _times(text: str, now_ms: int, zone: tzinfo | None) -> Points:
     points = {}
     for (topic, partition), value in parse_by_partition(text).items():
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise ValueError(f"{topic}-{partition} has {value!r}: a time is expected")
-        points[topic, partition] = Point(PointKind.TIME, parse_time_ms(str(value), now_ms, zone))
+        points[topic, partition] = Point(PointKind.TIME, parse_time_ms(_dated(str(value), zone), now_ms))
     return points
 
 
