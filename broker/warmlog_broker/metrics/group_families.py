@@ -175,8 +175,8 @@ class GroupMetrics:
                 decided = [
                     data.start.offset < unread[place].log.bounds.last_stable_offset for place, data in read.items()
                 ]
-                work = partial(list, map(_read, read.values(), decided))
-                firsts = await loop.run_in_executor(self._services.cold_readers, work)
+                pairs = zip(read.values(), decided, strict=True)
+                firsts = await loop.run_in_executor(self._services.cold_readers, _read_all, pairs)
                 for place, first in zip(read, firsts, strict=True):
                     if isinstance(first, FirstLeft):
                         found[place] = first
@@ -210,6 +210,10 @@ def _find(partition: Partition, offset: int) -> FetchData | int | None:
     if data.slices:
         return data
     return None if data.next_offset == NO_OFFSET else data.next_offset
+
+
+def _read_all(pairs: Iterable[tuple[FetchData, bool]]) -> list[FirstLeft | int | None]:
+    return [_read(*pair) for pair in pairs]
 
 
 def _read(data: FetchData, is_decided: bool) -> FirstLeft | int | None:
