@@ -6,7 +6,7 @@ after a load, and do not count when two states are compared.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.decision import (
@@ -15,11 +15,13 @@ from warmlog_broker.coordinator.framework.decision import (
     Record,
     Value,
     holds_anything,
-    set_or_remove,
 )
 from warmlog_broker.coordinator.group.decisions import records
 from warmlog_protocol.errors import FencedInstanceId, InvalidGroupId, TooManyGroups, UnknownMemberId
 from warmlog_protocol.messages.coordinators.groups import TopicPartitions
+
+K = TypeVar("K")
+V = TypeVar("V", bound=Value)
 
 NO_TOPICS = 0
 """A set of topics is an integer, see `decisions/subscriptions`."""
@@ -34,11 +36,13 @@ GROUP_BYTES = 1500
 def held_bytes(value: Value | None) -> int:
     """Return what a value takes in memory, about; 0 for None. Only what a client can make large or many counts."""
     match value:
+        case None:
+            return 0
+        case records.OffsetValue():
+            return 400 + len(value.metadata) + len(value.topic)
         case records.MemberValue():
             pattern_bytes = 8192 if value.pattern else 0  # two bits for each topic
             return 2500 + pattern_bytes + sum(len(name) + 60 for name in value.topics)
-        case records.OffsetValue():
-            return 400 + len(value.metadata) + len(value.topic)
         case records.PendingValue():
             return 400 + sum(held_bytes(each.value) for each in value.offsets)
         case records.TargetValue():
@@ -209,12 +213,9 @@ class Group:
         """Change what is known by a record; None for a tombstone."""
         match key:
             case records.OffsetKey():
-                partition = PartitionId(key.topic_id, key.partition)
-                self.changed_size(self.offsets.get(partition), value)
-                set_or_remove(self.offsets, partition, value)
+                self._replace(self.offsets, PartitionId(key.topic_id, key.partition), value)
             case records.PendingKey():
-                self.changed_size(self.pending.get(key.producer_id), value)
-                set_or_remove(self.pending, key.producer_id, value)
+                self._replace(self.pending, key.producer_id, value)
             case records.GroupKey():
                 group = value or records.GroupValue()
                 self.epoch, self.empty_since_ms, self.owner = group.epoch, group.empty_since_ms, group.owner
@@ -229,6 +230,14 @@ class Group:
                 _replay_share(self, key.member_id, value)
             case records.AssignmentKey():
                 _replay_assignment(self, key.member_id, value)
+
+    def _replace(self, known: dict[K, V], key: K, value: V | None) -> None:
+        old = known.pop(key, None) if value is None else known.get(key)
+        if value is not None:
+            known[key] = value
+            self.size_bytes += held_bytes(value)
+        if old is not None:
+            self.size_bytes -= held_bytes(old)
 
     def changed_size(self, old: Value | None, new: Value | None) -> None:
         """Note that `new` has replaced `old`."""
@@ -263,9 +272,11 @@ class Groups(OwnedState[Group]):
             self._hold(group.owner, group.size_bytes)
         owner, size_bytes = group.owner, group.size_bytes
         group.replay(key, value)
-        if group.size_bytes != size_bytes or group.owner != owner:
+        if group.owner != owner:
             self._hold(owner, -size_bytes)
             self._hold(group.owner, group.size_bytes)
+        elif group.size_bytes != size_bytes:
+            self._hold(owner, group.size_bytes - size_bytes)
         if value is None and group.is_bare():
             del self._found[key.group]
             self._hold(group.owner, -group.size_bytes)
