@@ -124,10 +124,10 @@ class GroupMetrics:
     def _add(self, lags: Lags, group: str, place: PartitionId, topic_name: str, offset: int) -> None:
         """Add the lag in one partition, unless its topic was deleted or it cannot be read."""
         topic = self._services.topics.find(topic_name)
-        if topic is None or topic.topic_id != place.topic_id or place.number >= len(topic.partitions):
+        if topic is None or topic.topic_id != place.topic_id:
             return
-        partition = topic.partitions[place.number]
-        if partition.allows.read:
+        partition = topic.local.get(place.number)
+        if partition is not None and partition.allows.read:
             first = max(offset, partition.log.log_start_offset)
             unread = Unread(place.topic_id, place.number, first)
             lags.add((group, topic_name), partition, unread, max(partition.log.high_watermark - first, 0))

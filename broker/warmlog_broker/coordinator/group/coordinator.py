@@ -74,10 +74,8 @@ class BrokerTopics:
     def log_end(self, partition: PartitionId) -> int | None:
         """Return the log end offset; None if the partition is unknown or offline."""
         topic = self._topics.find_by_id(partition.topic_id)
-        if topic is None or not 0 <= partition.number < len(topic.partitions):
-            return None
         try:
-            return topic.partitions[partition.number].log.log_end_offset
+            return None if topic is None else topic.partition(partition.number).log.log_end_offset
         except ApiError:
             return None
 
@@ -85,7 +83,7 @@ class BrokerTopics:
 def _known(topic: Topic | None) -> KnownTopic | None:
     if topic is None or topic.is_internal:
         return None
-    return KnownTopic(topic.topic_id, topic.name, len(topic.partitions))
+    return KnownTopic(topic.topic_id, topic.name, topic.count)
 
 
 class GroupCoordinator:
