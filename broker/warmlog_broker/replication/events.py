@@ -49,7 +49,7 @@ class Session(msgspec.Struct, frozen=True):
 Sessions = Mapping[int, Session]
 
 
-# What brokers say to each other about a partition.
+# What brokers say to each other about a partition. A fetch and a report are events of the leader.
 
 
 class Fetch(msgspec.Struct, frozen=True):
@@ -149,24 +149,12 @@ class Written(msgspec.Struct, frozen=True):
     record: PartitionRecord | None = None
 
 
-class Fetched(msgspec.Struct, frozen=True):
-    """A replica asks this broker."""
-
-    fetch: Fetch
-
-
 class Answered(msgspec.Struct, frozen=True):
     """The answer to a fetch has come, with batches that end at `next_offset`; `epochs` begin within."""
 
     answer: Answer
     next_offset: int
     epochs: Epochs = ()
-
-
-class Reported(msgspec.Struct, frozen=True):
-    """A follower has flushed."""
-
-    report: Report
 
 
 class Produced(msgspec.Struct, frozen=True):
@@ -240,7 +228,7 @@ class Ticked(msgspec.Struct, frozen=True):
 
 
 Event = (
-    RecordSeen | SessionsSeen | Written | Fetched | Answered | Reported | Produced | Flushed | Cut | StartRaised
+    RecordSeen | SessionsSeen | Written | Fetch | Answered | Report | Produced | Flushed | Cut | StartRaised
     | Compacted | Failed | MinIsrSet | HandOverAsked | RecoveryAsked | TargetSet | Ticked
 )  # fmt: skip
 

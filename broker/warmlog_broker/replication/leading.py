@@ -195,6 +195,20 @@ def joining(node: int, follower: followers.Follower) -> dict[int, int]:
     return {node: follower.broker_epoch}
 
 
+def min_isr_set(turn: Turn, event: ev.MinIsrSet) -> None:
+    turn.replica.wanted_min_isr = event.min_isr
+    improve(turn)
+
+
+def target_set(turn: Turn, event: ev.TargetSet) -> None:
+    turn.replica.wanted_replicas = event.replicas
+    improve(turn)
+
+
+def hand_over_asked(turn: Turn, event: ev.HandOverAsked) -> None:
+    ask_hand_over(turn, event.to)
+
+
 def ask_hand_over(turn: Turn, to: int | None) -> None:
     """Begin to hand over: producers wait for the next leader from now on."""
     leading = turn.replica.leading

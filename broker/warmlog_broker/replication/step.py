@@ -112,14 +112,6 @@ def may_be_applied_yet(proposal: Proposal) -> bool:
     return proposal.is_unknown and 0 in proposal.write.sessions.values()
 
 
-def _fetched(turn: Turn, event: ev.Fetched) -> None:
-    leading.fetched(turn, event.fetch)
-
-
-def _reported(turn: Turn, event: ev.Reported) -> None:
-    leading.reported(turn, event.report)
-
-
 def _answered(turn: Turn, event: ev.Answered) -> None:
     if turn.replica.role in (Role.ALIGNING, Role.FOLLOWING):
         following.answered(turn, event)
@@ -176,25 +168,11 @@ def _failed(turn: Turn, event: ev.Failed) -> None:
     following.repair(turn)
 
 
-def _min_isr_set(turn: Turn, event: ev.MinIsrSet) -> None:
-    turn.replica.wanted_min_isr = event.min_isr
-    leading.improve(turn)
-
-
 def _recovery_asked(turn: Turn, event: ev.RecoveryAsked) -> None:
     replica = turn.replica
     is_able = replica.role in (Role.ALIGNING, Role.FOLLOWING) and replica.proposal is None and not replica.is_cutting
     if is_able and replica.broker_epoch and election.is_vacant(replica.record, replica.sessions):
         following.stand(turn, event.nonce)
-
-
-def _target_set(turn: Turn, event: ev.TargetSet) -> None:
-    turn.replica.wanted_replicas = event.replicas
-    leading.improve(turn)
-
-
-def _hand_over_asked(turn: Turn, event: ev.HandOverAsked) -> None:
-    leading.ask_hand_over(turn, event.to)
 
 
 def _ticked(turn: Turn, _: ev.Event) -> None:
@@ -215,18 +193,18 @@ _STEPS: dict[type[Any], Callable[[Turn, Any], None]] = {
     ev.RecordSeen: _record_seen,
     ev.SessionsSeen: _sessions_seen,
     ev.Written: _written,
-    ev.Fetched: _fetched,
+    ev.Fetch: leading.fetched,
     ev.Answered: _answered,
-    ev.Reported: _reported,
+    ev.Report: leading.reported,
     ev.Produced: _produced,
     ev.Flushed: _flushed,
     ev.Cut: _cut,
     ev.StartRaised: _start_raised,
     ev.Compacted: _compacted,
     ev.Failed: _failed,
-    ev.MinIsrSet: _min_isr_set,
+    ev.MinIsrSet: leading.min_isr_set,
     ev.RecoveryAsked: _recovery_asked,
-    ev.TargetSet: _target_set,
-    ev.HandOverAsked: _hand_over_asked,
+    ev.TargetSet: leading.target_set,
+    ev.HandOverAsked: leading.hand_over_asked,
     ev.Ticked: _ticked,
 }

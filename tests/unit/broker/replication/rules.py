@@ -122,7 +122,7 @@ def a_fetch_that_diverges_counts(patch: pytest.MonkeyPatch) -> None:
             leading.advance(turn)
         fetched(turn, fetch)
 
-    patch.setattr(leading, "fetched", counting)
+    patch.setitem(step._STEPS, ev.Fetch, counting)
 
 
 @rule("8")

@@ -56,8 +56,8 @@ def leader() -> Driven:
     return Driven(replace(RECORD, leader=1))
 
 
-def fetched(node: int, offset: int = 20, flushed: int = 20, number: int = 1) -> ev.Fetched:
-    return ev.Fetched(ev.Fetch(node, 10 + node, 4, number, offset, 4, flushed, 0, 990))
+def fetched(node: int, offset: int = 20, flushed: int = 20, number: int = 1) -> ev.Fetch:
+    return ev.Fetch(node, 10 + node, 4, number, offset, 4, flushed, 0, 990)
 
 
 def test_a_follower_appends_after_the_leader_has_agreed_and_reports_its_flush() -> None:
@@ -92,7 +92,7 @@ def test_a_leader_commits_what_all_members_have_flushed_and_then_loads() -> None
     assert not leading.is_known(driven.replica)
     driven.see(fetched(3, flushed=19))
     assert driven.did(ev.Commit).high_watermark == 19
-    driven.see(ev.Reported(ev.Report(3, 13, 4, 20)))
+    driven.see(ev.Report(3, 13, 4, 20))
     assert driven.did(ev.Commit).high_watermark == 20
     driven.did(ev.Load)
 
@@ -181,7 +181,7 @@ def test_a_leader_that_has_written_another_name_is_not_confirmed_any_more() -> N
     assert driven.did(ev.Write).record.leader == 2
     driven.now_ms += 50
     for node in (2, 3):
-        driven.see(ev.Fetched(ev.Fetch(node, 10 + node, 4, 2, 20, 4, 20, 0, 1040)))
+        driven.see(ev.Fetch(node, 10 + node, 4, 2, 20, 4, 20, 0, 1040))
     assert leading.confirmed_ms(driven.replica, 1050) == 1000
 
 

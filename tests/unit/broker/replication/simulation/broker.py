@@ -345,10 +345,8 @@ class FakeBroker:
         if self.replica is None or topic_id != self.topic_id:
             return
         match body:
-            case ev.Fetch():
-                self.do(ev.Fetched(body))
-            case ev.Report():
-                self.do(ev.Reported(body))
+            case ev.Fetch() | ev.Report():
+                self.do(body)
             case ev.Answer():
                 self.incoming = entries
                 self.do(ev.Answered(body, body.offset + len(entries), _epochs(entries, body.offset)))
