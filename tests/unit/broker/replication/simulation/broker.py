@@ -544,7 +544,7 @@ class FakeBroker:
                 self.world.truth.changed(self, end)
                 self.do(ev.Cut(disk.bounds))
 
-        self.soon(self.world.short(), done)
+        self.soon(self.world.flush_delay(), done)
 
     def _answer_held(self) -> None:
         """Answer fetches that there is something to say to."""

@@ -248,6 +248,10 @@ def _reassign(world: "World", _: FakeBroker, chance: Random) -> None:
 
 def _hand_over(world: "World", broker: FakeBroker, chance: Random) -> None:
     if broker.is_leading and not broker.is_paused:
+        if chance.random() < 0.5:
+            for node in world.brokers:
+                world.watch_lag_ms[node] = 150
+            world.at(200, world.watch_lag_ms.clear)
         broker.do(ev.HandOverAsked(chance.choice((None, *world.record.isr))))
 
 

@@ -21,6 +21,8 @@ class TopicTruth:
     def __init__(self, committed: list[Entry | None]) -> None:
         self.committed = committed
         self.recovering = ""
+        self.able: set[int] = set()
+        """Who has everything that is committed, unless it has lost something: by the rules, but not by the records."""
         """What is below any high watermark that any broker has had."""
         self.sequences: dict[int, int] = {}
         self.acknowledged: dict[tuple[int, int], int] = {}
@@ -75,6 +77,13 @@ class Truth:
         require(record.leader in (NO_LEADER, *record.isr), "the leader is not in the in-sync set: {}", record)
         require(not set(record.isr) & set(record.elr), "in sync and eligible: {}", record)
         require(len(record.isr) < record.required or not record.elr, "eligible beside a sufficient set: {}", record)
+        for node in set(record.isr) - topic.able:
+            if (broker := self.world.brokers[node]).disk is not None:
+                self._check_keys(topic, broker)
+        topic.able |= set(record.isr)
+        if len(record.isr) >= record.required:
+            topic.able &= set(record.isr)
+        topic.able.difference_update(node for node in self.lost if node not in record.eligible)
         self.forget_lost(record)
         self.check_strong_isr(topic_id)
 
@@ -87,6 +96,7 @@ class Truth:
             len(topic.committed),
         )
         del topic.committed[end:]
+        topic.able.clear()
         topic.sequences = {entry.producer: entry.sequence for entry in topic.committed if entry is not None}
         topic.acknowledged = {key: offset for key, offset in topic.acknowledged.items() if offset < end}
         topic.seen, topic.deleted = min(topic.seen, end), min(topic.deleted, disk.start)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from msgspec.structs import replace
+
 from unit.broker.coordinator.group.simulation.checks import Violation, require
 from unit.broker.replication.simulation.broker import FakeBroker
 from unit.broker.replication.simulation.disk import NO_EPOCH, Entry, FakeDisk
@@ -35,7 +37,7 @@ class World:
         self.fate = Random(-seed - 1)
         """Decides the faults: so that one can be skipped without a change of the others."""
         self.skipped = skipped
-        self.times = TIMES
+        self.times = replace(TIMES, grace_ms=self.random.choice((0, 100)))
         self.now_ms = 0
         self.heap: list[tuple[int, int, Callable[[], None]]] = []
         self.count = 0
@@ -49,7 +51,8 @@ class World:
         self.truth = Truth(self)
         self.etcd_down_until_ms = 0
         self.unknown = self.random.choice((0.0, 0.03, 0.2))
-        self.doubled = self.random.choice((0.0, 0.02, 0.08))
+        self.doubled = self.random.choice((0.0, 0.03, 0.15))
+        self.usual_lag_ms = self.random.choice((0, 0, 40))
         self.watch_lag_ms: dict[int, int] = {}
         self.cut_links: set[tuple[int, int]] = set()
         self.generation: dict[tuple[int, int], int] = {}
@@ -163,7 +166,7 @@ class World:
     def _notify(self) -> None:
         revision = self.etcd.revision
         for broker in self.brokers.values():
-            lag_ms = self.watch_lag_ms.get(broker.node, 0) + self.short()
+            lag_ms = self.watch_lag_ms.get(broker.node, 0 if self.is_calm else self.usual_lag_ms) + self.short()
             broker.soon(lag_ms, lambda broker=broker: broker.watched(revision))  # type: ignore[misc]
 
     def read(self, broker: FakeBroker, then: Callable[[dict[Any, Item], int], None]) -> None:
@@ -315,6 +318,8 @@ class World:
         self.etcd_down_until_ms = 0
         self.images.clear()
         off = self.random.choice(list(self.brokers)) if self.random.random() < 0.4 else None
+        if len(self.record.isr) < self.record.required and self.random.random() < 0.5:
+            off = self.record.leader
         for broker in self.brokers.values():
             if broker.disk is not None and broker.disk.hangs:
                 if off is None and broker.is_leading and len(self.record.isr) > 1 and not broker.is_paused:
@@ -341,7 +346,7 @@ class World:
         """What has come to rest has a leader, and all that can be is in sync and committed."""
         record, topic = self.record, self.truth.of(self.topic_id)
         alive = {node for node, broker in self.brokers.items() if broker.is_alive}
-        able = {node for node in alive if self._is_complete(node)}
+        able = {node for node in alive & topic.able if self._is_sound(node)}
         leader = self.brokers.get(record.leader)
         if not able:
             return
@@ -362,12 +367,11 @@ class World:
             if entry is not None and (entry.producer, entry.sequence) != (producer, sequence):
                 self.truth.fail("{} of {} was acknowledged, and is gone", sequence, producer)
 
-    def _is_complete(self, node: int) -> bool:
-        """Return whether a broker has all that is committed on a sound disk, and was never told to lose it."""
-        disk, topic = self.brokers[node].disk, self.truth.of(self.topic_id)
-        if disk is None or disk.topic_id != self.topic_id or disk.is_known_damaged or node not in self.record.replicas:
-            return False
-        return node in self.record.eligible and node not in self.truth.lost and disk.flushed >= len(topic.committed)
+    def _is_sound(self, node: int) -> bool:
+        """Return whether the disk of a broker has lost nothing."""
+        disk = self.brokers[node].disk
+        is_log = disk is not None and disk.topic_id == self.topic_id and not disk.is_known_damaged
+        return is_log and node not in self.truth.lost
 
 
 def simulate(seed: int, events: int) -> None:
