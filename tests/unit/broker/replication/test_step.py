@@ -86,6 +86,12 @@ def test_a_cut_below_the_high_watermark_is_refused_unless_it_is_a_recovery() -> 
     assert recovering.did(ev.Obey).recovering == "by hand"
 
 
+def test_a_recovery_that_goes_back_below_the_start_of_the_log_empties_it() -> None:
+    driven = Driven(replace(RECORD, recovering="by hand"), Log(12, 20, 20, 15, ((4, 12),)))
+    driven.answer(driven.fetch(), ev.Verdict.DIVERGES, diverging=Diverging(-1, 9), log_start=3)
+    assert driven.did(ev.Empty).start == 3
+
+
 def test_a_leader_commits_what_all_members_have_flushed_and_then_loads() -> None:
     driven = leader()
     driven.see(fetched(2))
