@@ -178,11 +178,11 @@ def improve(turn: Turn) -> None:
             return
     if leading.hand_over_ms is not None:
         _hand_over(turn, leading)
-    elif replica.wanted_replicas is not None:
+    else:
         _reassign(turn, replica.wanted_replicas)
 
 
-def _reassign(turn: Turn, target: Nodes) -> None:
+def _reassign(turn: Turn, target: Nodes | None) -> None:
     step = reassignment.next_step(turn.replica.record, target, turn.replica.sessions)
     if isinstance(step, HandOver):
         ask_hand_over(turn, step.to)

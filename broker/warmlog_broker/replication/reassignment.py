@@ -8,16 +8,21 @@ from warmlog_broker.replication.events import Sessions
 from warmlog_broker.replication.record import Cancel, Complete, Grow, HandOver, Nodes, PartitionRecord
 
 
-def next_step(record: PartitionRecord, target: Nodes, sessions: Sessions) -> Cancel | Complete | Grow | HandOver | None:
-    """Return what the leader changes to come closer to `target`; None if it waits, or has arrived."""
+def next_step(
+    record: PartitionRecord, target: Nodes | None, sessions: Sessions
+) -> Cancel | Complete | Grow | HandOver | None:
+    """Return what the leader changes to come closer to `target`; None if it waits, or has arrived.
+
+    Without a target it goes on with a reassignment that is under way.
+    """
     staying = tuple(node for node in record.replicas if node not in record.removing)
-    if staying != target:
+    if target is not None and staying != target:
         return Cancel() if record.adding or record.removing else Grow(target)
-    if not (record.adding or record.removing) or not set(target) <= set(record.isr):
+    if not (record.adding or record.removing) or not set(staying) <= set(record.isr):
         return None
     if record.leader not in record.removing:
         return Complete()
-    ready = [node for node in target if node in sessions and sessions[node].is_ready]
+    ready = [node for node in staying if node in sessions and sessions[node].is_ready]
     return HandOver(ready[0]) if ready else None
 
 

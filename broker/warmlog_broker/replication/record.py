@@ -176,8 +176,8 @@ def _changed_by_leader(
 ) -> PartitionRecord | ApiError:
     match change:
         case Expand(node):
-            if node not in record.replicas or node in record.removing:
-                return InvalidRequest(f"node {node} is not one of the replicas {record.replicas}, or is being removed")
+            if node not in record.replicas:
+                return InvalidRequest(f"node {node} is not one of the replicas {record.replicas}")
             return _with_isr(record, {*record.isr, node})
         case Shrink(nodes, lost):
             if author in nodes:

@@ -23,12 +23,12 @@ def test_a_partition_moves_step_by_step() -> None:
     record = after(RECORD, rec.Grow(TARGET))
     assert next_step(record, TARGET, SESSIONS) is None, "the new replicas catch up"
     record = after(after(record, rec.Expand(4)), rec.Expand(5))
-    assert next_step(record, TARGET, SESSIONS) == rec.HandOver(4)
+    assert next_step(record, TARGET, SESSIONS) == next_step(record, None, SESSIONS) == rec.HandOver(4)
     record = after(record, rec.HandOver(4))
     assert next_step(record, TARGET, SESSIONS) == rec.Complete()
     record = after(record, rec.Complete(), 4)
     assert (record.replicas, record.isr) == (TARGET, TARGET)
-    assert next_step(record, TARGET, SESSIONS) is None
+    assert next_step(record, TARGET, SESSIONS) is next_step(record, None, SESSIONS) is None
 
 
 def test_another_target_takes_the_first_one_back() -> None:
