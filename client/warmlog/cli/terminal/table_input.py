@@ -94,6 +94,10 @@ async def send_tables(
     from warmlog.arrow_write.batching import TopicBatches
     from warmlog.producer.record_input import AgeCheck
 
+    async def send(made: "Iterator[BatchOfRows]") -> None:
+        for batch in made:
+            await producer.send(topic, batch.partition, batch.spans, batch.size_bytes, time.time_ns() // 1_000_000)
+
     found = await producer.topic(topic)
     batches = TopicBatches(
         topic,
@@ -110,15 +114,10 @@ async def send_tables(
         coming.add_done_callback(lambda task: task.cancelled() or task.exception())  # if an error comes before it
         if chunk.oldest_ms is not None and found.max_age_ms is not None and expired != "accept":
             check_age(topic, found.max_age_ms, chunk.oldest_ms)
-        await _send(producer, topic, batches.add(chunk.records, chosen=chunk.partitions))
-        progress.add(len(chunk.records), chunk.size_bytes)
-    await _send(producer, topic, batches.flush())
+        await send(batches.add(chunk.records, chosen=chunk.partitions))
+        progress.add(len(chunk.records), chunk.records.values.nbytes)
+    await send(batches.flush())
     await producer.flush()
-
-
-async def _send(producer: "ArrowProducer", topic: str, made: "Iterator[BatchOfRows]") -> None:
-    for batch in made:
-        await producer.send(topic, batch.partition, batch.spans, batch.size_bytes, time.time_ns() // 1_000_000)
 
 
 class Rows(NamedTuple):
@@ -127,7 +126,6 @@ class Rows(NamedTuple):
     records: "ArrowRows"
     partitions: "pa.Array | None"
     oldest_ms: int | None
-    size_bytes: int
 
 
 def records_of(table: "pa.RecordBatch", columns: TableColumns, partition: int | None) -> Rows:
@@ -149,12 +147,7 @@ def records_of(table: "pa.RecordBatch", columns: TableColumns, partition: int | 
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise CommandFailed(f"a column does not fit: {error}") from None
     oldest_us = None if times is None else compute.min(times.cast(pa.int64())).as_py()
-    return Rows(
-        ArrowRows(values, keys, None, times),
-        partitions,
-        None if oldest_us is None else oldest_us // 1000,
-        values.nbytes,
-    )
+    return Rows(ArrowRows(values, keys, None, times), partitions, None if oldest_us is None else oldest_us // 1000)
 
 
 def _microseconds(column: "pa.Array") -> "pa.Array":
