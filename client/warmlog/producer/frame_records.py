@@ -91,9 +91,10 @@ def json_objects(batch: "pa.RecordBatch", names: Sequence[str]) -> "pa.Array":
 
     pieces: list[Any] = []
     for name in names:
-        before = msgspec.json.encode(name) + b":"
-        pieces += [pa.scalar((b"," if pieces else b"{") + before, _JSON()), _json_column(name, batch.column(name))]
-    return compute.binary_join_element_wise(*pieces, pa.scalar(b"}", _JSON()), pa.scalar(b"", _JSON()))
+        before = (b"," if pieces else b"{") + msgspec.json.encode(name) + b":"
+        pieces += [pa.scalar(before, pa.large_binary()), _json_column(name, batch.column(name))]
+    ends = (pa.scalar(text, pa.large_binary()) for text in (b"}", b""))
+    return compute.binary_join_element_wise(*pieces, *ends)
 
 
 async def send_rows(
@@ -188,12 +189,6 @@ def _json_type(found: "pa.DataType") -> "pa.DataType":
     return found
 
 
-def _JSON() -> "pa.DataType":  # noqa: N802 - a type, of a library that is imported late
-    import pyarrow as pa
-
-    return pa.large_binary()
-
-
 def _json_column(name: str, column: Any) -> "pa.Array":
     """The column as JSON, a text for each item."""
     import pyarrow as pa
@@ -205,15 +200,17 @@ def _json_column(name: str, column: Any) -> "pa.Array":
         text = compute.if_else(compute.is_finite(column), column.cast(pa.large_string()), None)
         is_whole = compute.invert(compute.match_substring_regex(text, "[.e]"))
         whole = compute.binary_join_element_wise(text, pa.scalar(".0", pa.large_string()), end)
-        return compute.fill_null(compute.if_else(is_whole, whole, text), "null").cast(_JSON())
+        return compute.fill_null(compute.if_else(is_whole, whole, text), "null").cast(pa.large_binary())
     if types.is_integer(column.type):
-        return compute.fill_null(column.cast(pa.large_string()), "null").cast(_JSON())
+        return compute.fill_null(column.cast(pa.large_string()), "null").cast(pa.large_binary())
     if is_text(column.type):
         text = column.cast(pa.large_string())
         if not compute.any(compute.match_substring_regex(text, _ESCAPED)).as_py():
-            return compute.fill_null(compute.binary_join_element_wise(quote, text, quote, end), "null").cast(_JSON())
+            return compute.fill_null(compute.binary_join_element_wise(quote, text, quote, end), "null").cast(
+                pa.large_binary()
+            )
     encode = msgspec.json.Encoder().encode
-    return pa.array(list(map(encode, _plain_items(name, column))), _JSON())
+    return pa.array(list(map(encode, _plain_items(name, column))), pa.large_binary())
 
 
 def _plain_items(name: str, column: Any) -> list[Any]:
