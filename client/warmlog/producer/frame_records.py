@@ -196,19 +196,20 @@ def _json_column(name: str, column: Any) -> "pa.Array":
 
     column = decoded(column)
     quote, end = pa.scalar('"', pa.large_string()), pa.scalar("", pa.large_string())
+    text = None
     if types.is_floating(column.type):
         text = compute.if_else(compute.is_finite(column), column.cast(pa.large_string()), None)
         is_whole = compute.invert(compute.match_substring_regex(text, "[.e]"))
         whole = compute.binary_join_element_wise(text, pa.scalar(".0", pa.large_string()), end)
-        return compute.fill_null(compute.if_else(is_whole, whole, text), "null").cast(pa.large_binary())
-    if types.is_integer(column.type):
-        return compute.fill_null(column.cast(pa.large_string()), "null").cast(pa.large_binary())
-    if is_text(column.type):
+        text = compute.if_else(is_whole, whole, text)
+    elif types.is_integer(column.type):
         text = column.cast(pa.large_string())
-        if not compute.any(compute.match_substring_regex(text, _ESCAPED)).as_py():
-            return compute.fill_null(compute.binary_join_element_wise(quote, text, quote, end), "null").cast(
-                pa.large_binary()
-            )
+    elif is_text(column.type):
+        plain = column.cast(pa.large_string())
+        if not compute.any(compute.match_substring_regex(plain, _ESCAPED)).as_py():
+            text = compute.binary_join_element_wise(quote, plain, quote, end)
+    if text is not None:
+        return compute.fill_null(text, "null").cast(pa.large_binary())
     encode = msgspec.json.Encoder().encode
     return pa.array(list(map(encode, _plain_items(name, column))), pa.large_binary())
 
