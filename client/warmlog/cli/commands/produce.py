@@ -183,7 +183,7 @@ def produce(
 
     progress = Progress(
         shows_status=value is None and sys.stderr.isatty() and not sys.stdin.isatty(),
-        total_bytes=None if value is not None else _left_in_file(sys.stdin.fileno()),
+        total_bytes=None if value is not None or parse is None else _left_in_file(sys.stdin.fileno()),
     )
 
     async def run_table() -> None:
