@@ -18,11 +18,8 @@ ELSEWHERE = {
     "txn list": "transaction transactions",
     "user list, acl list or quota list": "users acls quotas",
     "status": "cluster broker brokers server node health",
-    "serve": "start run daemon",
     "produce TOPIC": "pub publish produce send",
     "consume TOPIC": "sub subscribe consume tail read",
-    "spark-export": "export parquet",
-    "log --help": "dump verify adopt import",
 }
 """The command that comes nearest to words that are none."""
 TOPIC, GROUP = ("-t", "--topic", "--topics"), ("-g", "--group")

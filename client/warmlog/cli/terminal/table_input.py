@@ -29,6 +29,9 @@ CHUNK_ROWS = 64 * 1024
 BATCH_BYTES = 1024 * 1024
 
 
+Rows = tuple["ArrowRows", "pa.Array | None", int | None]
+
+
 class TableColumns(NamedTuple):
     """Names of columns; None for none."""
 
@@ -112,24 +115,17 @@ async def send_tables(
     while (chunk := await coming) is not None:
         coming = asyncio.create_task(asyncio.to_thread(next, chunks, None))
         coming.add_done_callback(lambda task: task.cancelled() or task.exception())  # if an error comes before it
-        if chunk.oldest_ms is not None and found.max_age_ms is not None and expired != "accept":
-            check_age(topic, found.max_age_ms, chunk.oldest_ms)
-        await send(batches.add(chunk.records, chosen=chunk.partitions))
-        progress.add(len(chunk.records), chunk.records.values.nbytes)
+        records, chosen, oldest_ms = chunk
+        if oldest_ms is not None and found.max_age_ms is not None and expired != "accept":
+            check_age(topic, found.max_age_ms, oldest_ms)
+        await send(batches.add(records, chosen))
+        progress.add(len(records), records.values.nbytes)
     await send(batches.flush())
     await producer.flush()
 
 
-class Rows(NamedTuple):
-    """Records of one chunk."""
-
-    records: "ArrowRows"
-    partitions: "pa.Array | None"
-    oldest_ms: int | None
-
-
 def records_of(table: "pa.RecordBatch", columns: TableColumns, partition: int | None) -> Rows:
-    """Return the rows as records. CommandFailed for a column that does not fit."""
+    """Return the rows as records, their partitions, and the oldest timestamp. CommandFailed for what does not fit."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -147,7 +143,7 @@ def records_of(table: "pa.RecordBatch", columns: TableColumns, partition: int | 
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise CommandFailed(f"a column does not fit: {error}") from None
     oldest_us = None if times is None else compute.min(times.cast(pa.int64())).as_py()
-    return Rows(ArrowRows(values, keys, None, times), partitions, None if oldest_us is None else oldest_us // 1000)
+    return ArrowRows(values, keys, None, times), partitions, None if oldest_us is None else oldest_us // 1000
 
 
 def _microseconds(column: "pa.Array") -> "pa.Array":
