@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from warmlog.consumer.consumer import Consumer
@@ -35,10 +34,8 @@ class KeyTable(Mapping[bytes, bytes]):
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._consumer.__aexit__(kind, error, trace)
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._consumer.__aexit__(*raised)
 
     async def refresh(self) -> set[bytes]:
         """Apply what was written since; return the keys that it was about."""
