@@ -36,7 +36,6 @@ OPTIONS = {
     "warmlog topic or group, and a verb": "--create --list --describe --delete --alter",
 }
 """What to give in place of options that are none."""
-LISTED = ("topic", "group")
 
 
 def advised(error: UsageError) -> UsageError:
@@ -53,7 +52,7 @@ def advised(error: UsageError) -> UsageError:
         said, advice = error.format_message(), _without_verb(context)
     if not advice and isinstance(error, MissingParameter) and context.info_name != "create":
         name = (error.param.name or "").rstrip("s") if error.param is not None else ""
-        advice = f"`warmlog {name} list` shows them all" if name in LISTED else ""
+        advice = f"`warmlog {name} list` shows them all" if name in ("topic", "group") else ""
     return UsageError(f"{said.rstrip('.')}: {advice}.", context) if advice else error
 
 
