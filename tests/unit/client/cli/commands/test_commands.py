@@ -128,7 +128,7 @@ def test_the_lists_of_commands_are_wrapped_and_not_cut() -> None:
         (warmlog.InvalidConfig("`username` and `password` belong together"), "--username and --password-file belong"),
         (
             warmlog.InvalidConfig("ssl_cafile is given without TLS: add ssl=True"),
-            "--ssl-cafile without TLS: add --ssl",
+            "given without TLS: add --ssl",
         ),
     ],
 )
