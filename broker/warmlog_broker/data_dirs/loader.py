@@ -122,6 +122,7 @@ class LogOpener:
             now_ms=now_ms(),
             stored=NEVER_STORED if is_new else directory.stored_state(key),
             is_start_known=not is_new and directory.knows_start(key),
+            marks_gaps=is_new or directory.format.marks_gaps,
             max_leader_epoch=leader_epoch,
             after_bytes=self._after_bytes,
         )
@@ -200,6 +201,10 @@ def load_partitions(
             key, directory = waiting[future]
             loaded[key.topic][key.partition] = _outcome(key, directory, future)
     _reserve_adopted_producers(metadata_log, loaded.values())
+    failed = {each.directory for partitions in loaded.values() for each in partitions if each.log is None}
+    for directory in directories.live:
+        if directory not in failed:
+            directory.gaps_are_marked()
     commit(metadata_log, new_assignments(assignments, loaded, state.topics))
     return Stored(
         directories,
