@@ -35,6 +35,50 @@ def zeroed_memory(size_bytes: int) -> memoryview:
     return memoryview(pages)
 
 
+class ReusedMemory:
+    """Allocates buffers up to LARGE_BYTES, and gives one out again once nothing refers to its memory any more.
+
+    Freed and allocated each time, each page of a buffer may be mapped again: whether malloc keeps it depends on what
+    else is in its heap. Measured, 2,000,000 records of 100 bytes as Arrow: 51,000 page faults or 26,000, by process.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: list[bytearray] = []
+
+    def __call__(self, size_bytes: int) -> memoryview:
+        """Allocate `size_bytes` of any content. MemoryError if the system is out of memory."""
+        if size_bytes > LARGE_BYTES:
+            return zeroed_memory(size_bytes)
+        rounded_bytes = -(-size_bytes // _PIECE_BYTES) * _PIECE_BYTES
+        for buffer in self._buffers:
+            if rounded_bytes <= len(buffer) <= rounded_bytes + _PIECE_BYTES and not _is_in_use(buffer):
+                return memoryview(buffer)[:size_bytes]
+        self.shrink()
+        self._buffers.append(bytearray(rounded_bytes))
+        return memoryview(self._buffers[-1])[:size_bytes]
+
+    def release(self) -> None:
+        """Free all buffers, each as soon as it is not in use."""
+        self._buffers.clear()
+
+    def shrink(self) -> None:
+        """Free one buffer that is not in use, if there is one."""
+        for number, buffer in enumerate(self._buffers):
+            if not _is_in_use(buffer):
+                del self._buffers[number]
+                return
+
+
+def _is_in_use(buffer: bytearray) -> bool:
+    """Whether there is a memoryview of `buffer`, an Arrow array …: then, by its contract, it cannot be resized."""
+    try:
+        del buffer[-1:]
+    except BufferError:
+        return True
+    buffer.append(0)
+    return False
+
+
 def joined(parts: Iterable[Buffer]) -> bytes | memoryview:
     """Concatenate `parts`; a large buffer is filled piece by piece, so that other threads can run in between."""
     parts = list(parts)
