@@ -427,7 +427,7 @@ def _varints(numbers: Sequence[int], shift: int = 0) -> tuple[list[bytes], int |
     shift += 1
     is_range = isinstance(numbers, range)
     least, most = (numbers[0], numbers[-1]) if is_range else (min(numbers), max(numbers))
-    if least + shift < 0 or most + shift > _TABLE_END:
+    if len(numbers) == 1 or least + shift < 0 or most + shift > _TABLE_END:  # a marker needs no table
         return [pack_varint(number + shift - 1) for number in numbers], None
     table = _table()[0]
     if is_range:
@@ -435,7 +435,7 @@ def _varints(numbers: Sequence[int], shift: int = 0) -> tuple[list[bytes], int |
     else:
         field = [table[number + shift] for number in numbers] if shift else [table[number] for number in numbers]
     size_bytes = len(table[least + shift])
-    return field, size_bytes if least + shift and len(table[most + shift]) == size_bytes else None
+    return field, size_bytes if len(table[most + shift]) == size_bytes else None
 
 
 def _pack_headers(encoded: bytes) -> bytes:
