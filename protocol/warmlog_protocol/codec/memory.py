@@ -19,6 +19,9 @@ LARGE_BYTES = 2 * 1024 * 1024
 
 Measured: receiving 2 MiB takes 0.25 ms, and 0.19 ms into a bytearray; 8 MiB 2.0 and 2.5 ms, 32 MiB 11 and 28 ms."""
 
+MOST_REUSED_BYTES = 4 * 1024 * 1024
+"""A consumer's fetch brings at most 2 MiB of a partition, and a header, unless a batch is larger."""
+
 _PIECE_BYTES = 256 * 1024
 
 
@@ -36,18 +39,19 @@ def zeroed_memory(size_bytes: int) -> memoryview:
 
 
 class ReusedMemory:
-    """Allocates buffers up to LARGE_BYTES, and gives one out again once nothing refers to its memory any more.
+    """Allocates buffers up to MOST_REUSED_BYTES, and uses one again once nothing refers to its memory any more.
 
-    Freed and allocated each time, each page of a buffer may be mapped again: whether malloc keeps it depends on what
-    else is in its heap. Measured, 2,000,000 records of 100 bytes as Arrow: 51,000 page faults or 26,000, by process.
+    A new buffer costs a page fault for each of its pages, or a few if the system has a large page for it. Measured,
+    2,000,000 records of 100 bytes as Arrow: 60,000 page faults or 35,000, by process; with reused buffers 9,700, and
+    a sixth or a tenth less processor time.
     """
 
     def __init__(self) -> None:
         self._buffers: list[bytearray] = []
 
     def __call__(self, size_bytes: int) -> memoryview:
-        """Allocate `size_bytes` of any content. MemoryError if the system is out of memory."""
-        if size_bytes > LARGE_BYTES:
+        """Return `size_bytes` of any content, which nothing else refers to. MemoryError if there is no memory."""
+        if size_bytes > MOST_REUSED_BYTES:
             return zeroed_memory(size_bytes)
         rounded_bytes = -(-size_bytes // _PIECE_BYTES) * _PIECE_BYTES
         for buffer in self._buffers:
@@ -56,6 +60,10 @@ class ReusedMemory:
         self.shrink()
         self._buffers.append(bytearray(rounded_bytes))
         return memoryview(self._buffers[-1])[:size_bytes]
+
+    @property
+    def buffer_count(self) -> int:
+        return len(self._buffers)
 
     def release(self) -> None:
         """Free all buffers, each as soon as it is not in use."""
