@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm test-docker chaos power-loss soak fuzz group-simulation transaction-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
+.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm test-docker chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
 .NOTPARALLEL:
 
 help:
@@ -40,6 +40,7 @@ help:
 	@echo 'make soak       hold a share of the peak, and see what drifts; writes build/soak.json (MINUTES=30 SHARE=0.7)'
 	@echo 'make fuzz       FRAMES mutated frames against a broker (FRAMES=1000000 SEED=1)'
 	@echo 'make group-simulation  SEEDS sequences of 10,000 events against the machine of consumer groups (SEEDS=1000)'
+	@echo 'make classic-simulation  SEEDS sequences of 10,000 events against the machine of classic groups (SEEDS=1000)'
 	@echo 'make transaction-simulation  SEEDS sequences of 8,000 events against the machine of transactions (SEEDS=1000)'
 	@echo 'make connections  4,000 connections held and served, 1,000 half-open ones cut, and what they cost'
 	@echo 'make check      ruff, mypy --strict, import rules'
@@ -114,6 +115,7 @@ check: dev
 	$(BIN)/ruff format --check
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports
+	@$(BIN)/python tools/kafka-messages --check
 
 docs: dev
 	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || \
@@ -162,6 +164,9 @@ bench-spark-kafka: dev
 
 group-simulation: dev
 	@PYTHONPATH=tests $(BIN)/python -m unit.broker.coordinator.group.simulation --seeds $(SEEDS) --first $(SEED)
+
+classic-simulation: dev
+	@PYTHONPATH=tests $(BIN)/python -m unit.broker.coordinator.classic.simulation --seeds $(SEEDS) --first $(SEED)
 
 transaction-simulation: dev
 	@PYTHONPATH=tests $(BIN)/python -m unit.broker.coordinator.transaction.simulation --seeds $(SEEDS) --first $(SEED)

@@ -41,6 +41,15 @@ def warmlog_broker() -> "Iterator[EmbeddedBroker]":
         yield broker
 
 
+@pytest.fixture(scope="session")
+def warmlog_kafka_address() -> "Iterator[str]":
+    """HOST:PORT of a broker of its own for clients of Kafka, which creates topics that they ask for."""
+    from warmlog.testing import embedded
+
+    with embedded(kafka_listen="127.0.0.1:0", auto_create_topics_enable=True) as broker:
+        yield broker.kafka_address
+
+
 @pytest.fixture
 def warmlog_admin(warmlog_broker: "EmbeddedBroker") -> "Iterator[Admin]":
     """A `warmlog.blocking.Admin`."""

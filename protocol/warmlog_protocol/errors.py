@@ -39,6 +39,7 @@ class ErrorCode(IntEnum):
     OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     MESSAGE_TOO_LARGE = 10
@@ -48,10 +49,14 @@ class ErrorCode(IntEnum):
     NOT_COORDINATOR = 16
     INVALID_TOPIC_EXCEPTION = 17
     RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
     INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
     INVALID_GROUP_ID = 24
     UNKNOWN_MEMBER_ID = 25
     INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
     TOPIC_AUTHORIZATION_FAILED = 29
     GROUP_AUTHORIZATION_FAILED = 30
     CLUSTER_AUTHORIZATION_FAILED = 31
@@ -80,8 +85,10 @@ class ErrorCode(IntEnum):
     UNKNOWN_PRODUCER_ID = 59
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69
+    FETCH_SESSION_ID_NOT_FOUND = 70
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
+    MEMBER_ID_REQUIRED = 79
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
     GROUP_SUBSCRIBED_TO_TOPIC = 86
@@ -371,6 +378,22 @@ class GroupMaxSizeReached(ApiError, code=ErrorCode.GROUP_MAX_SIZE_REACHED):
 
 class FencedInstanceId(ApiError, code=ErrorCode.FENCED_INSTANCE_ID):
     """Another process has joined with this member's instance id, and taken its place."""
+
+
+class IllegalGeneration(ApiError, code=ErrorCode.ILLEGAL_GENERATION):
+    """The generation of a member of the classic protocol is not the group's: it is to join again."""
+
+
+class InconsistentGroupProtocol(ApiError, code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL):
+    """The members of the group are of another kind, or know none of the protocols of this one."""
+
+
+class RebalanceInProgress(ApiError, code=ErrorCode.REBALANCE_IN_PROGRESS):
+    """The members of the group are to join again."""
+
+
+class MemberIdRequired(ApiError, code=ErrorCode.MEMBER_ID_REQUIRED):
+    """A new member is to join again with the id that it gets here: the text is the id and nothing else."""
 
 
 class GroupSubscribedToTopic(ApiError, code=ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC):

@@ -22,10 +22,11 @@ from benchmarks.measurement import scratch_directory
 from benchmarks.programs import IDLE_MIB, idle_mib, measure_programs, table_of_programs
 from benchmarks.restart import restarts
 from broker_process import BrokerProcess
+from opened_logs import opened_logs
 from processor_time import processor_time
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import commit, lock_and_read
-from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, load_partitions
+from warmlog_broker.data_dirs.loader import LogOpener
 from warmlog_broker.metadata.metadata_log import TopicCreated
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.io.open_files import OpenFiles
@@ -119,10 +120,9 @@ def open_logs(data_dir: Path) -> dict[str, float]:
     before_s, before_cpu_s = time.perf_counter(), time.process_time()
     directories, metadata_log = lock_and_read(config)
     directory = directories.first
-    opener = LogOpener(OpenFiles(config.max_open_files))
-    stored = load_partitions(directories, metadata_log, opener, config, LoadingProgress(lambda *_: None))
+    stored = opened_logs(directories, metadata_log, config)
     opened_s, opened_cpu_s = time.perf_counter(), time.process_time()
-    logs = [each.log for _, group in stored.topics for each in group if each.log is not None]
+    logs = [each.log for _, group in stored.topics for each in group.values() if each.log is not None]
     ends = {log.key: log.close() for log in logs}
     directory.write_checkpoints({log.key: log.offsets for log in logs})
     directory.mark_clean({key: end for key, end in ends.items() if end is not None})

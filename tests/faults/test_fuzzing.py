@@ -1,15 +1,20 @@
 """Hostile frames harm nobody but their connection."""
 
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from broker_process import BrokerProcess
+from faults.fuzzing import kafka
 from faults.fuzzing.corpus import MEMBER_ID, PRODUCER_ID, Parts, corpus, openings, pack
 from faults.fuzzing.mutation import MUTATIONS, Mutation
 from faults.fuzzing.run import run
+from warmlog_broker.kafka.translators import TRANSLATORS
 from warmlog_protocol.errors import RemoteProtocolError
+from warmlog_protocol.kafka.connection import KafkaConnection
+from warmlog_protocol.kafka.schema import API
 from warmlog_protocol.messages import APIS, InitProducerIdResponse, JoinJobResponse
 from warmlog_protocol.wire.connection import ServerConnection
 from wire_client import WireClient
@@ -17,7 +22,7 @@ from wire_client import WireClient
 MIB = 2**20
 
 
-def read(connection: ServerConnection, data: bytes) -> int:
+def read(connection: ServerConnection | KafkaConnection, data: bytes) -> int:
     """How many requests `data` are."""
     count, view = 0, memoryview(data)
     while view:
@@ -46,6 +51,24 @@ def test_the_producers_of_the_corpus_are_those_that_a_new_broker_gives_out(tmp_p
         initialise, join = (client.call(message) for message in openings())
     assert initialise == InitProducerIdResponse(PRODUCER_ID, 0)
     assert join == JoinJobResponse(False, MEMBER_ID, 0)
+
+
+def kafka_connection() -> KafkaConnection:
+    served = {API[name].key: API[name] for name in TRANSLATORS}
+    return KafkaConnection(served, max_frame_bytes=MIB, buffer_bytes=65_536, max_request_bytes=65_536, max_items=10_000)
+
+
+def test_the_corpus_of_kafkas_protocol_has_valid_requests_of_every_api_and_version() -> None:
+    frames = kafka.corpus()
+    assert read(kafka_connection(), b"".join(frames)) == len(frames)
+
+
+def test_kafkas_protocol_meets_mutations_with_requests_or_its_own_error() -> None:
+    luck = Random(1)
+    frames = kafka.corpus()
+    for _ in range(3000):
+        with suppress(RemoteProtocolError):
+            read(kafka_connection(), kafka.mutated(luck.choice(frames), luck))
 
 
 @pytest.mark.parametrize("mutation", sorted(set(MUTATIONS), key=lambda mutation: mutation.__name__))

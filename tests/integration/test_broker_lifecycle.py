@@ -331,7 +331,7 @@ IN_WORDS, NO_THREADS, RAW = StorageError("in words"), CannotStartThreads("none l
         (server, "lock_and_read", IN_WORDS),
         (startup, "find_assignments", RAW),
         (startup, "_reserve_adopted_producers", IN_WORDS),
-        (engine, "Metadata", RAW),
+        (server, "NodeStore", RAW),
         (log_cleaner, "LogCleaner", NO_THREADS),
         (engine, "ProducerIds", RAW),
         (server, "bind_endpoints", NO_THREADS),

@@ -14,6 +14,7 @@ import yaml
 from broker_process import BrokerProcess
 from warmlog.admin.access.user_changes import deletion
 from warmlog.blocking import Admin
+from warmlog_broker.config.listeners import SecurityProtocol, Wire, parse_listeners
 from warmlog_broker.tools.access import respond
 from warmlog_protocol.messages import AlterUsersRequest, ListUsersRequest, ListUsersResponse
 
@@ -142,3 +143,14 @@ def test_the_first_user_is_added_once_can_log_in_and_does_not_return_when_it_is_
     users = respond(tmp_path / "data", ListUsersRequest())
     assert isinstance(users, ListUsersResponse)
     assert [user.name for user in users.users] == ["alice"]
+
+
+def test_clients_of_kafka_have_a_port_that_is_secured_as_the_other_one(tmp_path: Path) -> None:
+    found = rendered({**SECURED, "kafka": {"enabled": True}}, tmp_path)
+    (container,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
+    settings = environment(container)
+    _, listener = parse_listeners(settings["WARMLOG_LISTENERS"], settings["WARMLOG_ADVERTISED_LISTENERS"])
+    assert (listener.wire, listener.protocol, listener.port) == (Wire.KAFKA, SecurityProtocol.SASL_SSL, 9092)
+    assert listener.advertised == ("logs.default", 9092)
+    assert {"name": "kafka", "containerPort": 9092} in container["ports"]
+    assert {"name": "kafka", "port": 9092, "targetPort": "kafka"} in found["Service"]["spec"]["ports"]

@@ -198,7 +198,7 @@ def test_a_request_for_many_partitions_is_appended_in_turns_in_order(broker: Bro
     turns: list[int] = []
 
     def count_appended(inside: Broker) -> None:
-        ends = [partition.log.log_end_offset for partition in inside.topics.find("wide").partitions]  # type: ignore[union-attr]
+        ends = [partition.log.log_end_offset for partition in inside.topics.get("wide").local.values()]
         turns.append(sum(ends))
         if sum(ends) < 3 * count:
             asyncio.get_running_loop().call_soon(count_appended, inside)

@@ -58,7 +58,7 @@ def test_an_internal_topic_is_created_on_first_use_and_survives_a_restart_as_it_
         assert listed(client, internal=True) == ["__state"]
         use(broker, STATE._replace(partitions=9, settings={"cleanup.policy": "delete"}))
         topic = broker.in_loop(lambda it: it.topics.get("__state"))
-        assert (topic.topic_id, topic.is_internal, len(topic.partitions)) == (topic_id, True, 3)
+        assert (topic.topic_id, topic.is_internal, topic.count) == (topic_id, True, 3)
         assert topic.config.to_settings()["cleanup.policy"] == "compact"
 
 

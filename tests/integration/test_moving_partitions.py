@@ -339,7 +339,7 @@ def test_the_log_that_a_partition_has_moved_away_from_is_freed(disks: list[Path]
 
 @pytest.mark.parametrize("step", ["copy.sync", "checkpoints", "commit", "rename", "leave"])
 def test_a_failed_disk_loses_nothing_at_any_step(disks: list[Path], step: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from warmlog_broker.metadata.store import Metadata
+    from warmlog_broker.metadata.store import NodeStore
     from warmlog_broker.replica.flusher import CheckpointWriter
     from warmlog_broker.replica.partition_state import PartitionState
     from warmlog_broker.storage.log.local_log import LocalLog
@@ -365,7 +365,7 @@ def test_a_failed_disk_loses_nothing_at_any_step(disks: list[Path], step: str, m
                 case "checkpoints":
                     patch.setattr(CheckpointWriter, "write", broken)
                 case "commit":
-                    patch.setattr(Metadata, "commit", refused)
+                    patch.setattr(NodeStore, "commit", refused)
                 case "rename":
                     patch.setattr(LocalLog, "rename_directory", broken)
                 case _:

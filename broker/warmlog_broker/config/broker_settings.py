@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from warmlog_broker.config.listeners import Listener, parse_listeners, short_listener
+from warmlog_broker.config.listeners import Listener, parse_listeners, short_listeners
 from warmlog_broker.storage.config import MAX_INT32, MAX_INT64, UNLIMITED, SettingsClass, setting
 from warmlog_broker.storage.index.search import WARM_BYTES
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
@@ -78,10 +78,16 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
         "HOST:PORT to accept connections at; with port 0 the system chooses one. Short for "
         "listeners=default=plaintext://HOST:PORT.",
     )
+    kafka_listen: str = setting(
+        "",
+        "HOST:PORT to accept clients of Kafka at; none by default. Short for kafka=kafka+plaintext://HOST:PORT in "
+        "listeners.",
+    )
     listeners: str = setting(
         "",
         "Instead of listen: NAME=PROTOCOL://HOST:PORT, several with commas between them. PROTOCOL is plaintext; ssl "
-        "for TLS; sasl_plaintext or sasl_ssl for clients that authenticate by SCRAM.",
+        "for TLS; sasl_plaintext or sasl_ssl for clients that authenticate by SCRAM; with kafka+ before it for clients "
+        "of Kafka.",
     )
     advertised_listeners: str = setting(
         "",
@@ -300,6 +306,12 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
         is_dynamic=True,
     )
     # topics
+    auto_create_topics_enable: bool = setting(
+        False,
+        "Whether a topic that does not exist is created when a client of Kafka asks for it and may create it, with the "
+        "default settings.",
+        is_dynamic=True,
+    )
     num_partitions: int = _integer(
         1,
         "partitions",
@@ -455,10 +467,10 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
 
     @property
     def all_listeners(self) -> tuple[Listener, ...]:
-        """The listeners of `listeners`, or the one of `listen`."""
+        """The listeners of `listeners`, or those of `listen` and `kafka.listen`."""
         if self.listeners:
             return parse_listeners(self.listeners, self.advertised_listeners)
-        return short_listener(self.listen, self.advertised_listeners)
+        return short_listeners(self.listen, self.kafka_listen, self.advertised_listeners)
 
     @property
     def offered_mechanisms(self) -> tuple[str, ...]:

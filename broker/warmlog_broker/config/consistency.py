@@ -14,6 +14,11 @@ from warmlog_protocol.sasl.credential import MECHANISMS
 
 def check_consistency(config: BrokerSettings, settings: Mapping[str, str]) -> None:
     """Raise InvalidConfig for the first contradiction; `settings` are those that were given."""
+    if settings.get("kafka.listen") and settings.get("listeners"):
+        raise InvalidConfig(
+            f"kafka.listen ({settings['kafka.listen']}) and listeners ({settings['listeners']}) are both set: remove "
+            f"one, or add kafka=kafka+plaintext://{settings['kafka.listen']} to listeners"
+        )
     if settings.get("listen") and settings.get("listeners"):
         raise InvalidConfig(
             f"listen ({settings['listen']}) and listeners ({settings['listeners']}) are both set: remove one"

@@ -1,19 +1,23 @@
 """Listeners: the addresses at which the broker accepts connections, and what each expects of them.
 
 The setting `listeners` is `NAME=PROTOCOL://HOST:PORT`, several with commas between them; PROTOCOL is one of Kafka's
-security protocols in lower case. `advertised.listeners` is `NAME=HOST:PORT` in the same way.
+security protocols in lower case, with `kafka+` before it if clients of Kafka connect there. `advertised.listeners` is
+`NAME=HOST:PORT` in the same way.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from warmlog_protocol.errors import InvalidConfig, did_you_mean
 
 DEFAULT_LISTENER = "default"
 """The name of the listener that the setting `listen` stands for."""
+KAFKA_LISTENER = "kafka"
+"""The same for `kafka.listen`."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 
@@ -31,6 +35,7 @@ class Wire(StrEnum):
     """The protocol in which requests come, as metrics name it."""
 
     WARMLOG = "warmlog"
+    KAFKA = "kafka"
 
 
 class Listener(Struct, frozen=True):
@@ -73,25 +78,36 @@ def parse_listeners(text: str, advertised: str = "") -> tuple[Listener, ...]:
     parts = dict(_named(text, "listeners", "NAME=PROTOCOL://HOST:PORT"))
     if not parts:
         raise InvalidConfig("listeners: at least one is expected, such as internal=plaintext://127.0.0.1:7400")
-    return _listeners({name: _endpoint(name, endpoint) for name, endpoint in parts.items()}, advertised)
+    return _listeners([_endpoint(name, endpoint) for name, endpoint in parts.items()], advertised)
 
 
-def short_listener(listen: str, advertised: str = "") -> tuple[Listener, ...]:
-    """Return the one listener that the setting `listen` stands for."""
-    return _listeners({DEFAULT_LISTENER: (SecurityProtocol.PLAINTEXT, *parse_address(listen))}, advertised)
+def short_listeners(listen: str, kafka_listen: str = "", advertised: str = "") -> tuple[Listener, ...]:
+    """Return the listeners that the settings `listen` and, unless it is empty, `kafka.listen` stand for."""
+    short = [Listener(DEFAULT_LISTENER, SecurityProtocol.PLAINTEXT, *parse_address(listen))]
+    if kafka_listen:
+        address = parse_address(kafka_listen, "kafka.listen")
+        short.append(Listener(KAFKA_LISTENER, SecurityProtocol.PLAINTEXT, *address, wire=Wire.KAFKA))
+    return _listeners(short, advertised)
 
 
-def _listeners(endpoints: Mapping[str, tuple[SecurityProtocol, str, int]], advertised: str) -> tuple[Listener, ...]:
+def _listeners(listeners: Sequence[Listener], advertised: str) -> tuple[Listener, ...]:
+    names = [each.name for each in listeners]
     told = dict(_named(advertised, "advertised.listeners", "NAME=HOST:PORT"))
     for name in told:
-        if name not in endpoints:
-            hint = did_you_mean(name, endpoints, "the listeners are")
+        if name not in names:
+            hint = did_you_mean(name, names, "the listeners are")
             raise InvalidConfig(f"advertised.listeners: there is no listener {name!r}{hint}")
     addresses = {name: parse_address(text, f"advertised.listeners: {name}") for name, text in told.items()}
     for name, (_, port) in addresses.items():
         if port == 0:
             raise InvalidConfig(f"advertised.listeners: {name}: port 0 is not allowed, it must be from 1 to 65535")
-    return tuple(Listener(name, *endpoint, addresses.get(name)) for name, endpoint in endpoints.items())
+    for each in listeners:
+        if each.wire is Wire.KAFKA and each.uses_tls and each.name not in addresses:
+            raise InvalidConfig(
+                f"advertised.listeners: {each.name} is missing: Kafka's clients check that a certificate has the name "
+                f"that they are told: give it, such as {each.name}=broker.example.org:9093"
+            )
+    return tuple(replace(each, advertised=addresses.get(each.name)) for each in listeners)
 
 
 def _named(text: str, setting: str, form: str) -> Iterator[tuple[str, str]]:
@@ -109,16 +125,19 @@ def _named(text: str, setting: str, form: str) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _endpoint(name: str, text: str) -> tuple[SecurityProtocol, str, int]:
+def _endpoint(name: str, text: str) -> Listener:
     protocol, separator, address = text.partition("://")
+    protocol = protocol.lower() if separator else ""
+    security = protocol.removeprefix(f"{Wire.KAFKA}+")
     try:
-        chosen = SecurityProtocol(protocol.lower() if separator else "")
+        chosen = SecurityProtocol(security)
     except ValueError:
         raise InvalidConfig(
             f"listeners: {name}={text} is not allowed, it must be NAME=PROTOCOL://HOST:PORT where PROTOCOL is "
-            f"{' or '.join(SecurityProtocol)}"
+            f"{' or '.join(SecurityProtocol)}, with kafka+ before it for clients of Kafka"
         ) from None
-    return chosen, *parse_address(address, f"listeners: {name}")
+    wire = Wire.WARMLOG if security == protocol else Wire.KAFKA
+    return Listener(name, chosen, *parse_address(address, f"listeners: {name}"), wire=wire)
 
 
 def parse_address(text: str, name: str = "listen") -> tuple[str, int]:

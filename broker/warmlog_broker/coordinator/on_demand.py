@@ -37,9 +37,10 @@ class Coordinators:
             self._begin()
 
     def expire_waits(self) -> None:
-        """End the heartbeats that wait for news."""
+        """End the requests of members that wait."""
         if self._running is not None:
             self._running.groups.waits.expire_all()
+            self._running.groups.classic.end_waits()
 
     async def stop(self) -> None:
         """Finish the changes that they write; their requests have ended before."""

@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from typing import NamedTuple
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.metadata.store import ProducerIds
+from warmlog_broker.metadata.store import ClusterStore, ProducerIds
 from warmlog_broker.network.request import ANONYMOUS_PRINCIPAL
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.timer_wheel import TimerWheel
@@ -57,6 +57,7 @@ class Surroundings(NamedTuple):
     """Parts of one broker."""
 
     topics: Topics
+    cluster: ClusterStore
     config: BrokerConfig
     producer_ids: ProducerIds
     authorizer: Authorizer

@@ -29,7 +29,7 @@ from msgspec import Struct, field
 
 from warmlog_broker.data_dirs.deletion import is_leftover, rename_to_deleted
 from warmlog_broker.data_dirs.directory_set import DirectorySet
-from warmlog_broker.metadata.metadata_log import Entry, MetadataState, PartitionsAssigned, TopicCreated
+from warmlog_broker.metadata.metadata_log import Entry, NodeState, PartitionsAssigned, TopicCreated
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, DataDirectory
 from warmlog_broker.storage.directory.partition_files import METADATA_NAME, stored_topic_id
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -80,7 +80,7 @@ class Assignments(Struct):
 class _Found:
     """The partitions' directories in all data directories."""
 
-    def __init__(self, directories: DirectorySet, state: MetadataState) -> None:
+    def __init__(self, directories: DirectorySet, topics: Mapping[str, TopicCreated]) -> None:
         self.current: dict[TopicPartition, list[DataDirectory]] = {}
         self.futures: dict[TopicPartition, list[tuple[DataDirectory, Path]]] = {}
         self.counts = dict.fromkeys((directory.path for directory in directories.live), 0)
@@ -88,16 +88,16 @@ class _Found:
             for key in directory.partitions():
                 self.current.setdefault(key, []).append(directory)
                 self.counts[directory.path] += 1
-            for key, path in _copies(directory, state):
+            for key, path in _copies(directory, topics):
                 self.futures.setdefault(key, []).append((directory, path))
 
 
-def find_assignments(directories: DirectorySet, state: MetadataState) -> Assignments:
-    """Assign every partition of every topic. Finishes moves that were decided; creates nothing."""
-    found = _Found(directories, state)
-    _warn_of_unknown(found, state.topics)
+def find_assignments(directories: DirectorySet, topics: Mapping[str, TopicCreated], state: NodeState) -> Assignments:
+    """Assign every partition of `topics`, by name. Finishes moves that were decided; creates nothing."""
+    found = _Found(directories, topics)
+    _warn_of_unknown(found, topics)
     assignments = Assignments()
-    for name, entry in state.topics.items():
+    for name, entry in topics.items():
         known = state.assignments.get(entry.topic_id, {})
         for index in range(entry.partitions):
             key = TopicPartition(name, index)
@@ -113,7 +113,7 @@ def find_assignments(directories: DirectorySet, state: MetadataState) -> Assignm
 
 
 def _find(
-    key: TopicPartition, known: bytes | None, directories: DirectorySet, state: MetadataState, found: _Found
+    key: TopicPartition, known: bytes | None, directories: DirectorySet, state: NodeState, found: _Found
 ) -> Assigned | Lost:
     current = found.current.get(key, [])
     home = None if known is None else directories.get(known)
@@ -184,7 +184,7 @@ def _finish_move(
     key: TopicPartition,
     entry: TopicCreated,
     directories: DirectorySet,
-    state: MetadataState,
+    state: NodeState,
     found: _Found,
     assignments: Assignments,
 ) -> None:
@@ -208,9 +208,9 @@ def _finish_move(
     assignments.changes.append(PartitionsAssigned(entry.topic_id, to_id, [key.partition]))
 
 
-def _copies(directory: DataDirectory, state: MetadataState) -> Iterator[tuple[TopicPartition, Path]]:
+def _copies(directory: DataDirectory, topics: Mapping[str, TopicCreated]) -> Iterator[tuple[TopicPartition, Path]]:
     """Return the copies of partitions by the topic's id, since their names may be cut; without an id by name."""
-    names = {topic.topic_id: name for name, topic in state.topics.items()}
+    names = {topic.topic_id: name for name, topic in topics.items()}
     for key, path in directory.future_partitions():
         try:
             topic_id = stored_topic_id(path / METADATA_NAME)
@@ -218,7 +218,7 @@ def _copies(directory: DataDirectory, state: MetadataState) -> Iterator[tuple[To
             _log.warning("%s is left alone: %s", path, error)
             continue
         name = key.topic if topic_id is None else names.get(topic_id.bytes, "")
-        if name in state.topics and key.partition < state.topics[name].partitions:
+        if name in topics and key.partition < topics[name].partitions:
             yield TopicPartition(name, key.partition), path
         else:
             _log.warning("%s is the copy of no partition of this broker and is left alone", path)

@@ -26,7 +26,7 @@ from warmlog_broker.metadata.metadata_log import (
     DirectoryKnown,
     Entry,
     MetadataLog,
-    MetadataState,
+    NodeState,
     TopicRemoved,
 )
 from warmlog_broker.runtime.clock import now_ms
@@ -76,7 +76,7 @@ class DirectorySet(Struct, frozen=True):
         """Return the directory with this id, or None."""
         return next((directory for directory in self.live if directory.directory_id.bytes == directory_id), None)
 
-    def why_offline(self, directory_id: bytes, state: MetadataState) -> str:
+    def why_offline(self, directory_id: bytes, state: NodeState) -> str:
         """Return why `get` does not find a directory."""
         for directory in self.offline:
             if directory.directory_id is not None and directory.directory_id.bytes == directory_id:
@@ -217,7 +217,7 @@ def _join_directories(
         _log.critical("DATA DIRECTORY %s IS OFFLINE: %s", offline.path, offline.reason)
 
 
-def _lock_another(path: Path, cluster_id: str, state: MetadataState) -> DataDirectory | OfflineDirectory:
+def _lock_another(path: Path, cluster_id: str, state: NodeState) -> DataDirectory | OfflineDirectory:
     """Lock and read a directory that is not the first; if it cannot be used, it is offline."""
     known_id = _known_id(path, state)
     try:
@@ -247,7 +247,7 @@ def _lock_another(path: Path, cluster_id: str, state: MetadataState) -> DataDire
     return directory
 
 
-def _known_id(path: Path, state: MetadataState) -> UUID | None:
+def _known_id(path: Path, state: NodeState) -> UUID | None:
     """Return the id of the directory that was last seen at `path`."""
     ids = [UUID(bytes=directory_id) for directory_id, known in state.directories.items() if known == str(path)]
     return ids[-1] if ids else None
@@ -295,7 +295,7 @@ def _begin_metadata(directories: DirectorySet, metadata_log: MetadataLog) -> Non
     commit(metadata_log, entries)
 
 
-def _forget_directories(directories: DirectorySet, state: MetadataState) -> list[Entry]:
+def _forget_directories(directories: DirectorySet, state: NodeState) -> list[Entry]:
     """Return the entries for directories that are no longer in data.dirs and hold no partition."""
     used = {each for by_partition in state.assignments.values() for each in by_partition.values()}
     used |= set(state.leaving.values())

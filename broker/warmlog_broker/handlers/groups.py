@@ -7,6 +7,9 @@ from typing import Never
 
 from msgspec.structs import replace
 
+from warmlog_broker.coordinator.classic.consumer_protocol import CONSUMER, partitions_of, topics_of
+from warmlog_broker.coordinator.classic.state import Member as ClassicMember
+from warmlog_broker.coordinator.classic.state import Rebalance
 from warmlog_broker.coordinator.group.coordinator import GroupCoordinator, has_news
 from warmlog_broker.coordinator.group.decisions.state import Group, Member
 from warmlog_broker.coordinator.group.decisions.target import chosen_assignor
@@ -138,7 +141,7 @@ async def list_groups(
 ) -> m.ListGroupsResponse:
     """Return all groups, by name."""
     found = [
-        m.GroupListing(group.name, group.state, len(group.members))
+        m.GroupListing(group.name, group.state, group.member_count, group.protocol_type, group.is_classic)
         async for group in services.coordinators.groups.groups()
     ]
     return m.ListGroupsResponse(sorted(found, key=lambda group: group.name))
@@ -157,6 +160,8 @@ async def describe_groups(
 
 def described(group: Group) -> m.DescribedGroup:
     """Return a group with its members, by member id."""
+    if group.rebalance is not None and group.is_classic:
+        return _described_classic(group.name, group.rebalance)
     return m.DescribedGroup(
         int(ErrorCode.NONE),
         "",
@@ -166,6 +171,50 @@ def described(group: Group) -> m.DescribedGroup:
         group.target_epoch,
         group.assignor or chosen_assignor(group),
         [_described_member(group, member) for _, member in sorted(group.members.items())],
+        group.protocol_type,
+    )
+
+
+def _described_classic(name: str, group: Rebalance) -> m.DescribedGroup:
+    members = [_described_classic_member(group, member) for _, member in sorted(group.members.items())]
+    generation, state = group.generation, group.phase.value
+    return m.DescribedGroup(
+        int(ErrorCode.NONE),
+        "",
+        name,
+        state,
+        generation,
+        generation,
+        group.protocol,
+        members,
+        group.protocol_type,
+        is_classic=True,
+    )
+
+
+def _described_classic_member(group: Rebalance, member: ClassicMember) -> m.GroupMember:
+    is_consumer = group.protocol_type == CONSUMER
+    subscription = member.metadata(group.protocol)
+    partitions = [
+        m.TopicPartitions(b"", topic, numbers)
+        for topic, numbers in (partitions_of(member.assignment) if is_consumer else ())
+    ]
+    return m.GroupMember(
+        member.member_id,
+        member.instance_id,
+        member.client_id,
+        member.host,
+        group.generation,
+        topics_of(subscription) if is_consumer else [],
+        "",
+        partitions,
+        [],
+        partitions,
+        member.rebalance_timeout_ms,
+        member.session_timeout_ms,
+        member.deadline_ms - member.session_timeout_ms,
+        subscription,
+        member.assignment,
     )
 
 

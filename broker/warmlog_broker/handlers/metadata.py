@@ -6,7 +6,6 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import handle_all
 from warmlog_broker.network.request import RequestContext
 from warmlog_broker.replica.cluster_view import NO_LEADER, ClusterView
-from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.version import broker_version
 from warmlog_broker.topics.topics import Topic
 from warmlog_protocol import messages as m
@@ -59,11 +58,11 @@ def not_described(name: str, error: ApiError) -> m.TopicMetadata:
 
 
 def _describe(topic: Topic, cluster: ClusterView) -> m.TopicMetadata:
-    partitions = [_describe_partition(partition, cluster) for partition in topic.partitions]
+    partitions = [_describe_partition(topic, number, cluster) for number in range(topic.count)]
     return m.TopicMetadata(ErrorCode.NONE, topic.name, topic.topic_id, partitions)
 
 
-def _describe_partition(partition: Partition, cluster: ClusterView) -> m.PartitionMetadata:
-    leadership = cluster.leadership(partition)
+def _describe_partition(topic: Topic, number: int, cluster: ClusterView) -> m.PartitionMetadata:
+    leadership = cluster.leadership(topic.topic_id, number, topic.local.get(number))
     error_code = ErrorCode.KAFKA_STORAGE_ERROR if leadership.leader_id == NO_LEADER else ErrorCode.NONE
-    return m.PartitionMetadata(error_code, partition.key.partition, *leadership)
+    return m.PartitionMetadata(error_code, number, *leadership)

@@ -121,6 +121,7 @@ def _verify(services: Services, request: m.ProduceRequest, item: ReceivedBatch) 
         if not header.is_transactional:
             raise errors.InvalidTxnState("a batch that is not transactional, in a request with a transactional_id")
         partition = services.topics.partition(item.topic, item.partition, to_change=True)
+        partition.check_leader_epoch(m.NO_LEADER_EPOCH)
         producer = Incarnation(header.producer_id, header.producer_epoch)
         guard = partition.log.producers.start_verification(header.producer_id, header.producer_epoch, now_ms())
         if guard is NO_GUARD:
@@ -261,7 +262,7 @@ def _append(services: Services, acks: int, now_ms: int, pending: PendingProduce,
         acks,
         partial(pending.batch_done, index) if must_wait else None,
         now_ms=now_ms,
-        next_producer_id=services.producer_ids.next_id,
+        next_producer_id=services.producer_ids.known_below,
         guard=guard,
     )
     if must_wait:
@@ -298,8 +299,8 @@ async def init_producer_id(
 
 
 def next_epoch(services: Services, producer_id: int, epoch: int) -> int:
-    if not 0 <= producer_id < services.producer_ids.next_id:
-        raise errors.UnknownProducerId(f"producer id {producer_id} was never assigned by this broker")
+    if not 0 <= producer_id < services.producer_ids.known_below:
+        raise errors.UnknownProducerId(f"producer id {producer_id} was never assigned")
     if not 0 <= epoch <= LAST_PRODUCER_EPOCH:
         raise errors.InvalidRequest(f"producer epoch {epoch}, it must be from 0 to {LAST_PRODUCER_EPOCH}")
     readable = [partition.log for partition in services.topics.partitions if partition.allows.read]

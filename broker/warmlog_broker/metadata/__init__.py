@@ -1,1 +1,1 @@
-"""The metadata log: topics, their settings and placement, blocks of producer ids."""
+"""Facts of the cluster and of this node, and the metadata log, which has them on disk."""

@@ -53,7 +53,6 @@ rename, fsync of the directory) when most of it is history.
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from pathlib import Path
@@ -207,55 +206,43 @@ _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Entry] = msgspec.msgpack.Decoder(reduce(or_, Entry.__subclasses__()))
 
 
-@dataclass(slots=True)
-class MetadataState:
-    """The result of all entries so far."""
+class ClusterState:
+    """The facts about which all brokers of a cluster agree: topics, leader epochs, producer ids, users, rights."""
 
-    cluster: ClusterCreated | None = None
-    topics: dict[str, TopicCreated] = field(default_factory=dict)
-    """By name."""
-    leader_epochs: dict[bytes, dict[int, int]] = field(default_factory=dict)
-    """By topic id, for the partitions whose leader epoch is not that of their topic: see `leader_epoch`."""
-    deleted: dict[bytes, TopicDeleted] = field(default_factory=dict)
-    """Deleted topics, by id, whose directories may still be there."""
-    next_producer_id: int = 0
-    directories: dict[bytes, str] = field(default_factory=dict)
-    """Paths of the data directories by their ids."""
-    assignments: dict[bytes, dict[int, bytes]] = field(default_factory=dict)
-    """By topic id: the directory of each partition whose directory was created."""
-    leaving: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
-    """The directories from which partitions moved, as long as something of them may still be there."""
-    users: dict[str, UserAltered] = field(default_factory=dict)
-    """By name."""
-    user_secret: bytes = field(default=b"", repr=False)
-    acls: dict[AclBinding, None] = field(default_factory=dict)
-    """The rules about rights, each once, in the order in which they were added."""
-    quotas: dict[tuple[str | None, str | None], dict[str, int]] = field(default_factory=dict)
-    """The limits of each quota by their keys; quotas by user and client id."""
-    broker_settings: dict[str, str] = field(default_factory=dict)
-    """Those of the broker that were altered while it ran."""
+    def __init__(self) -> None:
+        self.cluster: ClusterCreated | None = None
+        self.topics: dict[str, TopicCreated] = {}
+        """By name."""
+        self.leader_epochs: dict[bytes, dict[int, int]] = {}
+        """By topic id, for the partitions whose leader epoch is not that of their topic: see `leader_epoch`."""
+        self.next_producer_id = 0
+        self.users: dict[str, UserAltered] = {}
+        """By name."""
+        self.user_secret = b""
+        self.acls: dict[AclBinding, None] = {}
+        """The rules about rights, each once, in the order in which they were added."""
+        self.quotas: dict[tuple[str | None, str | None], dict[str, int]] = {}
+        """The limits of each quota by their keys; quotas by user and client id."""
 
     def apply(self, entry: Entry) -> None:
-        """Change the state by `entry`."""
+        """Change the state by `entry`, if it is about the cluster."""
         match entry:
             case ClusterCreated():
                 self.cluster = entry
             case ProducerIdsReserved():
                 self.next_producer_id = max(self.next_producer_id, entry.next_producer_id)
-            case DirectoryKnown():
-                self.directories[entry.directory_id] = entry.path
-            case DirectoryForgotten():
-                self.directories.pop(entry.directory_id, None)
-            case BrokerAltered():
-                self.broker_settings = entry.settings
-            case UncleanStart() | LeaderEpochsBegun():
-                self._begin_epochs(entry)
-            case PartitionsAssigned() | PartitionMoved():
-                self._assign(entry)
-            case UserAltered() | UserDeleted() | UserSecretMade() | AclsCreated() | AclsDeleted() | QuotaAltered():
-                self._alter_access(entry)
-            case _:
+            case UncleanStart():
+                for name, topic in self.topics.items():
+                    self.topics[name] = msgspec.structs.replace(topic, leader_epoch=topic.leader_epoch + 1)
+                for epochs in self.leader_epochs.values():
+                    epochs.update({partition: epoch + 1 for partition, epoch in epochs.items()})
+            case LeaderEpochsBegun():
+                epochs = self.leader_epochs.setdefault(entry.topic_id, {})
+                epochs.update(dict.fromkeys(entry.partitions, entry.leader_epoch))
+            case TopicCreated() | TopicDeleted() | TopicAltered() | PartitionsAdded():
                 self._alter_topics(entry)
+            case _:
+                self._alter_access(entry)
 
     def _alter_topics(self, entry: Entry) -> None:
         match entry:
@@ -265,17 +252,11 @@ class MetadataState:
                 if self._has(entry):
                     del self.topics[entry.name]
                 self.leader_epochs.pop(entry.topic_id, None)
-                self.assignments.pop(entry.topic_id, None)
-                self.leaving = {key: old for key, old in self.leaving.items() if key[0] != entry.topic_id}
-                self.deleted[entry.topic_id] = entry
-            case TopicRemoved():
-                self.deleted.pop(entry.topic_id, None)
             case TopicAltered() if self._has(entry):
                 self.topics[entry.name] = msgspec.structs.replace(self.topics[entry.name], settings=entry.settings)
             case PartitionsAdded() if self._has(entry):
                 self.topics[entry.name] = msgspec.structs.replace(self.topics[entry.name], partitions=entry.partitions)
                 _forget_from(entry.partitions, self.leader_epochs, entry.topic_id)
-                _forget_from(entry.partitions, self.assignments, entry.topic_id)
 
     def _has(self, entry: TopicDeleted | TopicAltered | PartitionsAdded) -> bool:
         """Return whether the topic of `entry` is there, and not another one of its name."""
@@ -299,19 +280,47 @@ class MetadataState:
                 if entry.limits:
                     self.quotas[entry.user, entry.client_id] = entry.limits
 
-    def _begin_epochs(self, entry: UncleanStart | LeaderEpochsBegun) -> None:
-        if isinstance(entry, UncleanStart):
-            for name, topic in self.topics.items():
-                self.topics[name] = msgspec.structs.replace(topic, leader_epoch=topic.leader_epoch + 1)
-            for epochs in self.leader_epochs.values():
-                epochs.update({partition: epoch + 1 for partition, epoch in epochs.items()})
-        elif entry.topic_id not in self.deleted:
-            epochs = self.leader_epochs.setdefault(entry.topic_id, {})
-            epochs.update(dict.fromkeys(entry.partitions, entry.leader_epoch))
+    def leader_epoch(self, topic: TopicCreated, partition: int) -> int:
+        """Return the leader epoch in force for one partition of `topic`."""
+        return self.leader_epochs.get(topic.topic_id, {}).get(partition, topic.leader_epoch)
+
+
+class NodeState:
+    """The facts about one broker: its data directories, what is in them, and its own settings."""
+
+    def __init__(self) -> None:
+        self.deleted: dict[bytes, TopicDeleted] = {}
+        """Deleted topics, by id, whose directories may still be there."""
+        self.directories: dict[bytes, str] = {}
+        """Paths of the data directories by their ids."""
+        self.assignments: dict[bytes, dict[int, bytes]] = {}
+        """By topic id: the directory of each partition whose directory was created."""
+        self.leaving: dict[tuple[bytes, int], bytes] = {}
+        """The directories from which partitions moved, as long as something of them may still be there."""
+        self.broker_settings: dict[str, str] = {}
+        """Those of the broker that were altered while it ran."""
+
+    def apply(self, entry: Entry) -> None:
+        """Change the state by `entry`, if it is about this broker, or removes partitions that may be here."""
+        match entry:
+            case DirectoryKnown():
+                self.directories[entry.directory_id] = entry.path
+            case DirectoryForgotten():
+                self.directories.pop(entry.directory_id, None)
+            case BrokerAltered():
+                self.broker_settings = entry.settings
+            case TopicDeleted():
+                self.assignments.pop(entry.topic_id, None)
+                self.leaving = {key: old for key, old in self.leaving.items() if key[0] != entry.topic_id}
+                self.deleted[entry.topic_id] = entry
+            case TopicRemoved():
+                self.deleted.pop(entry.topic_id, None)
+            case PartitionsAdded():
+                _forget_from(entry.partitions, self.assignments, entry.topic_id)
+            case PartitionsAssigned() | PartitionMoved() if entry.topic_id not in self.deleted:
+                self._assign(entry)
 
     def _assign(self, entry: PartitionsAssigned | PartitionMoved) -> None:
-        if entry.topic_id in self.deleted:
-            return
         assignments = self.assignments.setdefault(entry.topic_id, {})
         for partition in entry.partitions if isinstance(entry, PartitionsAssigned) else (entry.partition,):
             assignments[partition] = entry.directory_id
@@ -319,9 +328,18 @@ class MetadataState:
         if isinstance(entry, PartitionMoved):
             self.leaving[entry.topic_id, entry.partition] = entry.from_id
 
-    def leader_epoch(self, topic: TopicCreated, partition: int) -> int:
-        """Return the leader epoch in force for one partition of `topic`."""
-        return self.leader_epochs.get(topic.topic_id, {}).get(partition, topic.leader_epoch)
+
+class MetadataState(ClusterState, NodeState):
+    """The result of all entries so far: the file of a broker that is a cluster alone has the facts of both."""
+
+    def __init__(self) -> None:
+        ClusterState.__init__(self)
+        NodeState.__init__(self)
+
+    def apply(self, entry: Entry) -> None:
+        """Change the state by `entry`."""
+        ClusterState.apply(self, entry)
+        NodeState.apply(self, entry)
 
     def entries(self) -> list[Entry]:
         """Return the fewest entries that result in this state."""

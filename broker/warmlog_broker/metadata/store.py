@@ -1,28 +1,104 @@
-"""The metadata log of a running broker: changes are grouped, and each group is on disk before it is in force."""
+"""Where a running broker keeps facts: of the cluster in a `ClusterStore`, of itself in its `NodeStore`.
+
+A broker that is a cluster alone has both in its metadata log. Changes are grouped, and each group is on disk before it
+is in force.
+"""
 
 import asyncio
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Executor
+from typing import Protocol, TypeVar
 
-from warmlog_broker.metadata.metadata_log import Entry, MetadataLog, ProducerIdsReserved
+from warmlog_broker.metadata.metadata_log import (
+    AclsCreated,
+    AclsDeleted,
+    ClusterState,
+    Entry,
+    LeaderEpochsBegun,
+    MetadataLog,
+    NodeState,
+    PartitionsAdded,
+    ProducerIdsReserved,
+    QuotaAltered,
+    TopicAltered,
+    TopicCreated,
+    TopicDeleted,
+    UserAltered,
+    UserDeleted,
+    leader_epochs_begun,
+)
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
 
 BLOCK_IDS = 1000
 """How many producer ids are reserved on disk at a time: a flush for each thousand producers, and 1000 of 2^63 ids lost
 in a crash."""
+REMEMBERED_SUBJECTS = 10_000
+"""A change about a subject that is no longer remembered counts as late: it is decided again."""
+
+Version = int
+T = TypeVar("T")
 
 
-class Metadata:
-    """Owns the MetadataLog while the broker runs."""
+class Changed(Exception):
+    """Nothing was committed: a subject of the changes is not as the caller has read it."""
+
+
+class ClusterStore(Protocol):
+    """The facts about which all brokers of a cluster agree. Every broker may change them."""
+
+    @property
+    def state(self) -> ClusterState:
+        """The facts as this broker knows them. Only `commit` changes them."""
+        ...
+
+    @property
+    def version(self) -> Version:
+        """The version of `state`."""
+        ...
+
+    async def commit(self, changes: Sequence[Entry], *, expected: Version | None = None) -> None:
+        """Return once `changes`, all or none, are durable and in the state.
+
+        Raises Changed if one of their subjects (a topic, a user, the rules about rights) was changed after the version
+        `expected`, which is in the state then, and the errors of `NodeStore.commit`.
+        """
+        ...
+
+    def is_deleted(self, topic_id: bytes) -> bool:
+        """Return whether the topic is gone for good, which is more than that this broker does not know it yet."""
+        ...
+
+    async def begin_epochs(self, keys: Iterable[TopicPartition]) -> None:
+        """Begin a leader epoch for partitions of this broker whose logs its last stop did not close.
+
+        Readers may have seen what was lost. A start calls this before it opens the logs: on return `state` has the
+        epochs in force, and what a log has of later ones counts as damage.
+        """
+        ...
+
+
+async def retried(store: ClusterStore, attempt: Callable[[Version], Awaitable[T]]) -> T:
+    """Return what `attempt` returns, which reads the store and commits with that version; again after `Changed`."""
+    while True:
+        try:
+            return await attempt(store.version)
+        except Changed:
+            continue
+
+
+class NodeStore:
+    """The facts about one broker, and its metadata log while it runs."""
 
     def __init__(self, log: MetadataLog, threads: Executor) -> None:
-        self.state = log.state
+        self.state: NodeState = log.state
         """The state on disk. Only `commit` changes it."""
-        self._log = log
+        self.log = log
         self._threads = threads
         self._turn = asyncio.Lock()
         self._deferred: list[Entry] = []
 
-    async def commit(self, entries: Sequence[Entry]) -> None:
+    async def commit(self, entries: Iterable[Entry]) -> None:
         """Return once `entries` are on disk and in the state.
 
         After a StorageError they are in neither; but if a flush failed they may be on disk, and all commits fail until
@@ -30,11 +106,13 @@ class Metadata:
         """
         async with self._turn:
             group = [*self._deferred, *entries]
-            self._log.append(group)
+            if not group:
+                return
+            self.log.append(group)
             self._deferred.clear()
-            await asyncio.get_running_loop().run_in_executor(self._threads, self._log.flush)
+            await asyncio.get_running_loop().run_in_executor(self._threads, self.log.flush)
             for entry in group:
-                self.state.apply(entry)
+                self.log.state.apply(entry)
 
     def note(self, entry: Entry) -> None:
         """Write `entry`, on which nothing depends, with the next commit."""
@@ -43,10 +121,69 @@ class Metadata:
     async def close(self) -> None:
         """Write the entries of `note`, and close the file. StorageError if they could not be written."""
         try:
-            if self._deferred:
-                await self.commit([])
+            await self.commit([])
         finally:
-            self._log.close()
+            self.log.close()
+
+
+class LoneClusterStore:
+    """The `ClusterStore` of a broker that is a cluster alone: the facts are in its metadata log."""
+
+    def __init__(self, node: NodeStore) -> None:
+        self.state: ClusterState = node.log.state
+        self.version: Version = 0
+        self._node = node
+        self._turn = asyncio.Lock()
+        self._versions: dict[Hashable, Version] = {}
+        """In which version each subject was changed, the latest last."""
+        self._forgotten: Version = 0
+        """The subjects that are not in `_versions` were changed in this version, or earlier."""
+
+    async def commit(self, changes: Sequence[Entry], *, expected: Version | None = None) -> None:
+        """As `ClusterStore.commit`."""
+        subjects = [_subject_of(change) for change in changes]
+        async with self._turn:
+            if expected is not None and any(self._version_of(subject) > expected for subject in subjects):
+                raise Changed
+            await self._node.commit(changes)
+            self.version += 1
+            for subject in subjects:
+                self._versions.pop(subject, None)
+                self._versions[subject] = self.version
+            while len(self._versions) > REMEMBERED_SUBJECTS:
+                self._forgotten = self._versions.pop(next(iter(self._versions)))
+
+    def is_deleted(self, topic_id: bytes) -> bool:
+        """As `ClusterStore.is_deleted`: the state is never late."""
+        return all(topic.topic_id != topic_id for topic in self.state.topics.values())
+
+    async def begin_epochs(self, keys: Iterable[TopicPartition]) -> None:
+        """As `ClusterStore.begin_epochs`: no other broker can lead them, so each epoch is the one after the last."""
+        begun: defaultdict[bytes, dict[int, int]] = defaultdict(dict)
+        for key in keys:
+            topic = self.state.topics[key.topic]
+            begun[topic.topic_id][key.partition] = self.state.leader_epoch(topic, key.partition) + 1
+        await self.commit([change for each in begun.items() for change in leader_epochs_begun(*each)])
+
+    def _version_of(self, subject: Hashable) -> Version:
+        return self._versions.get(subject, self._forgotten)
+
+
+def _subject_of(change: Entry) -> Hashable:
+    """Return what `change` is about. Topics whose names collide are one subject."""
+    match change:
+        case TopicCreated() | TopicDeleted() | TopicAltered() | PartitionsAdded():
+            return "topic", change.name.replace(".", "_")
+        case LeaderEpochsBegun():
+            return "leader epochs", change.topic_id
+        case UserAltered() | UserDeleted():
+            return "user", change.name
+        case QuotaAltered():
+            return "quota", change.user, change.client_id
+        case AclsCreated() | AclsDeleted():
+            return "rules"
+        case _:
+            return type(change)
 
 
 class ProducerIds:
@@ -56,17 +193,17 @@ class ProducerIds:
     rest of a block.
     """
 
-    def __init__(self, metadata: Metadata) -> None:
-        self._metadata = metadata
-        self.next_id = metadata.state.next_producer_id
-        """The first id that was never assigned."""
+    def __init__(self, store: ClusterStore) -> None:
+        self._store = store
+        self.known_below = store.state.next_producer_id
+        """From this id on, none was ever assigned in the cluster."""
         self._reserving = asyncio.Lock()
 
     async def give_out(self) -> int:
         """Assign the next id. StorageError if none can be reserved."""
         async with self._reserving:
-            if self.next_id >= self._metadata.state.next_producer_id:
-                await self._metadata.commit([ProducerIdsReserved(self.next_id + BLOCK_IDS)])
-            producer_id = self.next_id
-            self.next_id += 1
+            if self.known_below >= self._store.state.next_producer_id:
+                await self._store.commit([ProducerIdsReserved(self.known_below + BLOCK_IDS)])
+            producer_id = self.known_below
+            self.known_below += 1
             return producer_id

@@ -49,10 +49,10 @@ class TopicSizes:
 
     def add(self, topic: Topic, label: str) -> None:
         self.write_caching += topic.config.write_caching
-        self.partitions[label] += len(topic.partitions)
+        self.partitions[label] += len(topic.local)
         self.records[label] += 0
         self.size_bytes[label] += 0
-        for partition in topic.partitions:
+        for partition in topic.local.values():
             self.states[partition.state] += 1
             if partition.allows.read:
                 self.records[label] += partition.log.log_end_offset - partition.log.log_start_offset

@@ -25,7 +25,7 @@ from warmlog_protocol.errors import CorruptBatch, WarmlogError
 
 OTHER_GROUPS = "~other"
 """The group and the topic of what is beyond `metrics.max.groups`. A group may have this name: its lag is added then."""
-STATES = ("empty", "assigning", "reconciling", "stable")
+STATES = ("empty", "assigning", "reconciling", "stable", "preparing", "completing")
 OFFSETS_A_TURN = 500
 """Committed offsets that are looked at in one turn of the event loop."""
 LOOKUPS_A_TURN = 20
@@ -95,19 +95,28 @@ class GroupMetrics:
         members: Counter[str] = Counter()
         async for rank, group in in_turns(enumerate(groups), OFFSETS_A_TURN):
             states[group.state] += 1
-            members[group.name if rank < limit else OTHER_GROUPS] += len(group.members)
+            members[group.name if rank < limit else OTHER_GROUPS] += group.member_count
         lags = Lags(limit)
         async for name, place, topic, offset in in_turns(_committed(groups), OFFSETS_A_TURN):
             self._add(lags, name, place, topic, offset)
         times_ms = self._times_ms = await self._look_up(lags.unread)
+        coordinator = self._services.coordinators.groups
+        rebalances = (((reason,), count) for reason, count in coordinator.classic.rebalances.items())
         targets = CounterMetricFamily("warmlog_group_target_assignments", "Targets of groups computed")
-        targets.add_metric([], self._services.coordinators.groups.targets.count)
+        targets.add_metric([], coordinator.targets.count)
         seconds = lags.seconds(times_ms, now_ms())
         gauges = partial(labelled, GaugeMetricFamily)
         return [
             gauges("warmlog_groups", "Groups by state", ["state"], (((state,), n) for state, n in states.items())),
             gauges("warmlog_group_members", "Members", ["group"], (((name,), n) for name, n in members.items())),
             targets,
+            labelled(
+                CounterMetricFamily,
+                "warmlog_group_rebalances",
+                "Rebalances of groups with classic members",
+                ["reason"],
+                rebalances,
+            ),
             gauges("warmlog_group_lag_records", "Records not read", ["group", "topic"], lags.records.items()),
             gauges("warmlog_group_lag_seconds", "Age of the oldest of them", ["group", "topic"], seconds),
         ]
@@ -115,10 +124,10 @@ class GroupMetrics:
     def _add(self, lags: Lags, group: str, place: PartitionId, topic_name: str, offset: int) -> None:
         """Add the lag in one partition, unless its topic was deleted or it cannot be read."""
         topic = self._services.topics.find(topic_name)
-        if topic is None or topic.topic_id != place.topic_id or place.number >= len(topic.partitions):
+        if topic is None or topic.topic_id != place.topic_id:
             return
-        partition = topic.partitions[place.number]
-        if partition.allows.read:
+        partition = topic.local.get(place.number)
+        if partition is not None and partition.allows.read:
             first = max(offset, partition.log.log_start_offset)
             unread = Unread(place.topic_id, place.number, first)
             lags.add((group, topic_name), partition, unread, max(partition.log.high_watermark - first, 0))

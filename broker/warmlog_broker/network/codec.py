@@ -9,7 +9,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.network.request import Endpoint, Slices, StartedRequest
+from warmlog_broker.network.request import Endpoint, Slices, StartedRequest, slices_bytes
 from warmlog_broker.storage.segment.file_records import FileSlice
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import HandshakeRequest, Message
@@ -126,8 +126,7 @@ class WarmlogCodec(ServerConnection):
         if not slices:
             return (self.respond(request.correlation_id, message),)
         pieces = [piece for of_partition in slices for piece in of_partition]
-        payload_bytes = sum([piece.size_bytes for piece in pieces])
-        return self.respond(request.correlation_id, message, payload_bytes), *pieces
+        return self.respond(request.correlation_id, message, slices_bytes(slices)), *pieces
 
     def encode_error(self, request: StartedRequest, error: ApiError) -> Pieces:
         return (self.refuse(request.correlation_id, error),)

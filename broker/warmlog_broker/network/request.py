@@ -21,8 +21,13 @@ ANONYMOUS_PRINCIPAL = f"{USER_PREFIX}ANONYMOUS"
 """Kafka's name for a client that did not authenticate."""
 NO_DEADLINE_S = math.inf
 
-Slices: TypeAlias = Sequence[Sequence[FileSlice]]
-"""The batches of a response: file ranges for each partition in the message, in its order."""
+Slices: TypeAlias = Sequence[Sequence[FileSlice | bytes]]
+"""The batches of a response: file ranges, or bytes, for each partition in the message, in its order."""
+
+
+def slices_bytes(slices: Slices) -> int:
+    """Return the size of all batches of a response."""
+    return sum([len(piece) if isinstance(piece, bytes) else piece.size_bytes for each in slices for piece in each])
 
 
 class RequestContext(Struct, frozen=True):
@@ -44,6 +49,8 @@ class RequestContext(Struct, frozen=True):
     """The number of the connection: they are counted from the start of the broker."""
     wire: Wire = Wire.WARMLOG
     """The protocol of the listener, a label of metrics."""
+    reached: tuple[str, int] = ("", 0)
+    """The host and port of this broker that the peer has connected to."""
 
     @property
     def host(self) -> str:

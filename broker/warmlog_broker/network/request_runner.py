@@ -22,6 +22,7 @@ from warmlog_broker.network.request import (
     Slices,
     StartedRequest,
     request_number,
+    slices_bytes,
 )
 from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.internal_error import own_failure
@@ -229,7 +230,7 @@ class RequestRunner:
     def _throttled(self, message: Message, slices: Slices) -> Message:
         """Charge the batches of a response, and return it with the delay if it has a field for it."""
         context = self.context
-        size_bytes = sum([piece.size_bytes for pieces in slices for piece in pieces])
+        size_bytes = slices_bytes(slices)
         if size_bytes and not context.is_replica:
             self._channel.throttle(self._quotas.charge_fetch(context.principal, context.client_id, size_bytes))
         throttle_ms = self._channel.throttled_ms

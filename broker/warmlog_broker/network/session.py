@@ -168,6 +168,7 @@ class Session(asyncio.BufferedProtocol):
                 authentication=self._authentication,
                 connection=context.connections.next_number(),
                 wire=context.listener.wire,
+                reached=(transport.get_extra_info("sockname") or ("", 0))[:2],
             ),
         )
         now_s = self._loop.time()

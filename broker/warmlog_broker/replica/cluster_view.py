@@ -1,10 +1,7 @@
-"""The cluster as clients see it: its brokers, and the leader and replicas of each partition.
-
-With one broker, that one leads every partition that it can read.
-"""
+"""The cluster as clients see it: its brokers, and the leader and replicas of each partition."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from warmlog_broker.config.listeners import Listener
 from warmlog_broker.replica.partition import Partition
@@ -32,22 +29,39 @@ class Leadership(NamedTuple):
     in_sync_replicas: list[int]
 
 
-class ClusterView:
-    """A cluster of this broker alone."""
+class ClusterView(Protocol):
+    """What one broker knows of the cluster."""
+
+    cluster_id: str
+    node_id: int
+    """Of this broker."""
+    controller_id: int
+
+    def brokers(self, listener: str) -> list[BrokerAddress]:
+        """Return the brokers for a client that came by this listener."""
+        ...
+
+    def leadership(self, topic_id: bytes, number: int, here: Partition | None) -> Leadership:
+        """Return the leader and the replicas of a partition now; `here` is this broker's replica, if it has one."""
+        ...
+
+
+class LoneClusterView:
+    """A cluster of this broker alone, which leads every partition that it can read."""
 
     def __init__(self, cluster_id: str, node_id: int, listeners: Iterable[Listener] = ()) -> None:
         self.cluster_id = cluster_id
         self.node_id = node_id
-        """Of this broker."""
         self.controller_id = node_id
         self._advertised = {each.name: each.advertised for each in listeners if each.advertised is not None}
 
     def brokers(self, listener: str) -> list[BrokerAddress]:
-        """Return the brokers for a client that came by this listener."""
+        """As `ClusterView.brokers`."""
         return [BrokerAddress(self.node_id, *self._advertised.get(listener, (DIALLED_HOST, 0)))]
 
-    def leadership(self, partition: Partition) -> Leadership:
-        """Return the leader and the replicas of `partition` now."""
-        if not partition.allows.read:
-            return Leadership(NO_LEADER, partition.leader_epoch, [self.node_id], [])
-        return Leadership(self.node_id, partition.leader_epoch, [self.node_id], [self.node_id])
+    def leadership(self, _topic_id: bytes, _number: int, here: Partition | None) -> Leadership:
+        """As `ClusterView.leadership`: every partition is here."""
+        assert here is not None
+        if not here.allows.read:
+            return Leadership(NO_LEADER, here.leader_epoch, [self.node_id], [])
+        return Leadership(self.node_id, here.leader_epoch, [self.node_id], [self.node_id])

@@ -1,9 +1,9 @@
-"""One partition as the broker serves it: its state, its log, and the appends and readers that wait.
+"""One partition as the broker serves it: its state, its role, its log, and the appends and readers that wait.
 
 `append` is the only way to append and wait. Records below the high watermark are committed, so they can be read by
 consumers and acknowledged. The log stores it and reads up to it; only `Partition._raise_high_watermark` raises it:
 flushes, starts, and appends to a topic with write.caching only change which records this broker holds for good. The
-state says which operations are allowed (`partition_state`), and changes only here.
+state and the role say which operations are allowed (`partition_state`), and change only here.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from warmlog_broker.replica.disk_space import DiskRoom
-from warmlog_broker.replica.partition_state import PartitionState
+from warmlog_broker.replica.partition_state import PartitionState, Role, allowed
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CleanEnd, LogOffsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -33,6 +33,7 @@ from warmlog_protocol.errors import (
     ApiError,
     FencedLeaderEpoch,
     InvalidRequiredAcks,
+    NotLeaderOrFollower,
     StorageError,
     UnknownLeaderEpoch,
     UnknownProducerId,
@@ -46,8 +47,9 @@ COMPLAINT_INTERVAL_S = 10.0
 CommitRule = Callable[[int], int]
 """Given the offset below which this broker holds the partition for good, return the offset below which it is committed.
 
-A leader with followers returns the smallest of its own and theirs, over the in-sync replicas; a follower returns the
-smaller of its own and what its leader says. Without followers, all that this broker holds is committed.
+A role comes with its rule, and only that of the present role is asked. A leader with followers returns the smallest of
+its own and theirs, over the in-sync replicas; a follower returns the smaller of its own and what its leader says.
+Without followers, all that this broker holds is committed.
 """
 
 OnDurable = Callable[[ApiError | None], None]
@@ -119,35 +121,39 @@ class PendingAppends:
 
 
 class Partition:
-    """The leader's view of one partition. All methods belong to the event loop's thread unless they say otherwise."""
+    """One partition; the broker has no role for it at first.
+
+    All methods belong to the event loop's thread unless they say otherwise.
+    """
 
     def __init__(
         self,
         key: TopicPartition,
         log: Log | None,
         config: LogConfig,
-        leader_epoch: int,
         failure: str = "",
         *,
-        commit_rule: CommitRule | None = None,
-        on_unloaded: Callable[["Partition"], None] = lambda _: None,
+        on_leadership: Callable[["Partition"], None] = lambda _: None,
     ) -> None:
         """If `log` is None, since it could not be opened because of `failure`, the partition is offline.
 
-        All of the log is on disk. `on_unloaded` is called once, when this broker stops leading the partition.
+        All of the log is on disk. `on_leadership` is called when this broker begins to lead the partition and when it
+        ceases to, by its role or because of its disk.
         """
         self.key = key
         self.config = config
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = NO_LEADER_EPOCH
+        """That in which the role was taken."""
         self.disk: Disk | None = None
         """Its data directory; None if that is unknown or missing."""
-        self._commit_rule = commit_rule
+        self._commit_rule: CommitRule | None = None
         self._log = log
-        self._on_unloaded = on_unloaded
+        self._on_leadership = on_leadership
         self._reason = failure or "its log could not be opened"
         """The reason for the state READ_ONLY or OFFLINE."""
         self._state = PartitionState.OFFLINE if log is None else PartitionState.ONLINE
-        self.allows = self._state.allows
+        self._role = Role.IDLE
+        self.allows = allowed(self._state, self._role)
         self._pending = PendingAppends()
         self._pending_markers = PendingAppends()
         """By what is flushed, with write.caching too: a coordinator forgets a transaction when its markers are durable.
@@ -157,14 +163,17 @@ class Partition:
         self._log_end_readers: dict[ReadWaiter, None] = {}
         if log is not None:
             log.local.on_failed = self._log_failed
-            self._raise_high_watermark(log)
 
     def __repr__(self) -> str:
-        return f"Partition({self.key.directory_name}, {self._state.name})"
+        return f"Partition({self.key.directory_name}, {self._state.name}, {self._role.name})"
 
     @property
     def state(self) -> PartitionState:
         return self._state
+
+    @property
+    def role(self) -> Role:
+        return self._role
 
     @property
     def log(self) -> Log:
@@ -184,7 +193,12 @@ class Partition:
         return None if self._log is None else self._log.local.directory.parent
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Raise FencedLeaderEpoch or UnknownLeaderEpoch unless `epoch` is the current one, or not given (-1)."""
+        """Raise NotLeaderOrFollower unless this broker leads the partition, and in `epoch`, if that is given (not -1).
+
+        FencedLeaderEpoch or UnknownLeaderEpoch for another epoch.
+        """
+        if self._role is not Role.LEADING:
+            raise self._not_leader()
         if epoch in (NO_LEADER_EPOCH, self.leader_epoch):
             return
         if epoch < self.leader_epoch:
@@ -206,6 +220,35 @@ class Partition:
         log.update_config(config)
         if self.disk is not None and self.allows.flush and log.log_end_offset > log.recovery_point:
             self.disk.flush_soon(self)
+
+    # --- the role ---------------------------------------------------------------------------------------------------
+
+    def become_leader(self, epoch: int, rule: CommitRule | None = None) -> None:
+        """Lead the partition in `epoch`, newer than any before: append from the log end on, and commit by `rule`.
+
+        Without a rule, all that this broker holds for good is committed.
+        """
+        self._take_role(Role.LEADING, epoch, rule)
+
+    def become_follower(self, epoch: int, rule: CommitRule) -> None:
+        """Follow the leader of `epoch`, and commit by `rule`. Appends that wait fail: their clients ask the leader."""
+        self._take_role(Role.FOLLOWING, epoch, rule)
+
+    def resign(self, epoch: int) -> None:
+        """Do nothing more for the partition: in `epoch` this broker is not its leader. Waiting appends fail."""
+        self._take_role(Role.IDLE, epoch, None)
+
+    def _take_role(self, role: Role, epoch: int, rule: CommitRule | None) -> None:
+        """A leader that leads in another epoch has ceased to lead in the one before."""
+        is_idle = self._role is Role.IDLE
+        assert epoch > self.leader_epoch or (is_idle and epoch == self.leader_epoch), f"{self}: {epoch} is no new epoch"
+        if not is_idle:
+            self._enter(self._state, Role.IDLE)
+        self.leader_epoch, self._commit_rule = epoch, rule
+        if role is Role.LEADING and self._log is not None and self._state.allows.append:
+            self._log.begin_epoch(epoch)
+        self._enter(self._state, role)
+        self.advance()
 
     # --- appending --------------------------------------------------------------------------------------------------
 
@@ -246,7 +289,7 @@ class Partition:
             if acks != ACKS_ALL:
                 raise InvalidRequiredAcks(f"an idempotent producer needs acks=all (-1), not {acks}")
             if producer_id >= next_producer_id:
-                raise UnknownProducerId(f"producer id {producer_id} was never assigned by this broker")
+                raise UnknownProducerId(f"producer id {producer_id} was never assigned")
         try:
             info = log.appender.append_as_leader(
                 batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=NO_GUARD if guard is None else guard
@@ -291,6 +334,28 @@ class Partition:
             self._append_failed(error, disk)
             raise
         self._appended(info.last_offset + 1, log, disk, on_durable, is_marker=True)
+        return info
+
+    def append_copied(self, batches: Buffer, *, flush_below: int, now_ms: int) -> AppendInfo:
+        """Append what this broker's leader has sent: whole batches, unchanged. They are not durable on return.
+
+        They are flushed at once if appends wait for that below `flush_below`, an offset that the leader tells, else
+        within the topic's `flush.ms`. Raises what `FollowerAppender.append` raises, and `refusal` because of the disk.
+        """
+        assert self._role is Role.FOLLOWING, f"{self} follows no leader"
+        log, disk = self._log, self.disk
+        if log is None or disk is None or not self._state.allows.append:
+            raise self.refusal()
+        if disk.room.is_short:
+            raise disk.room.refusal(self.key.directory_name)
+        try:
+            info = log.follower.append(batches, now_ms=now_ms)
+        except StorageError as error:
+            self._append_failed(error, disk)
+            raise
+        self._appended(log.log_end_offset, log, disk, None)
+        if log.recovery_point < flush_below:
+            disk.flush_soon(self)
         return info
 
     def must_wait(self, acks: int) -> bool:
@@ -421,6 +486,7 @@ class Partition:
 
     def delete_records(self, offset: int) -> int:
         """As `LogRetention.delete_records`; raises `refusal` as well."""
+        self.check_leader_epoch(NO_LEADER_EPOCH)
         if not self.allows.trim:
             raise self.refusal()
         return self.log.retention.delete_records(offset)
@@ -484,7 +550,7 @@ class Partition:
         return self._log.close(sync=sync)
 
     def refusal(self) -> ApiError:
-        """Return the error for an operation that the state does not allow."""
+        """Return the error for an operation that the state or the role does not allow."""
         name = self.key.directory_name
         if self._state is PartitionState.DELETED:
             return UnknownTopicOrPartition(f"topic {self.key.topic!r} was deleted")
@@ -494,7 +560,12 @@ class Partition:
             )
         if self._state is PartitionState.SWITCHING:
             return StorageError(f"{name} has just moved to another data directory: try again")
+        if self._state.allows.read:
+            return self._not_leader()
         return StorageError(f"{name} is offline until a restart of the broker has checked it: {self._reason}")
+
+    def _not_leader(self) -> NotLeaderOrFollower:
+        return NotLeaderOrFollower(f"{self.key.directory_name}: this broker does not lead it")
 
     def _log_failed(self) -> None:
         assert self._log is not None
@@ -508,14 +579,16 @@ class Partition:
         if self.disk is not None:
             self.disk.probe_soon()
 
-    def _enter(self, state: PartitionState) -> None:
-        assert self._state.may_become(state), f"{self} cannot become {state.name}"
+    def _enter(self, state: PartitionState, role: Role | None = None) -> None:
+        """Enter `state`, or a role in the present one."""
+        assert role is not None or self._state.may_become(state), f"{self} cannot become {state.name}"
         was_leading = self.allows.append
-        self._state, self.allows = state, state.allows
+        self._state, self._role = state, role or self._role
+        self.allows = allowed(state, self._role)
+        if self.allows.append != was_leading:
+            self._on_leadership(self)
         if self.allows.append:
             return
-        if was_leading:
-            self._on_unloaded(self)
         self._pending.fail(self.refusal())
         self._pending_markers.fail(self.refusal())
         self._wake(self._readers)

@@ -1,4 +1,6 @@
-"""The states of a partition on this broker's disk: the operations that each allows, and which state may follow.
+"""The states of a partition on this broker's disk and the roles of this broker for it: what each allows.
+
+What a partition allows is what both its state and its role allow: `allowed`.
 
 A move to another data directory takes a partition from ONLINE to MOVING, in which a copy catches up, to SWITCHING, in
 which the copy is used although a start after a crash would take the original, and back to ONLINE. READ_ONLY and OFFLINE
@@ -6,6 +8,7 @@ last until a restart of the broker, DELETED for good; they end a move.
 """
 
 from enum import Enum, auto
+from itertools import product
 from typing import NamedTuple
 
 
@@ -29,11 +32,22 @@ class PartitionState(Enum):
         return state in _NEXT[self]
 
 
+class Role(Enum):
+    """What this broker is for a partition, in the partition's leader epoch."""
+
+    IDLE = auto()
+    """It has not been told yet, or has resigned: another broker leads, or none."""
+    FOLLOWING = auto()
+    """It copies what the leader has."""
+    LEADING = auto()
+    """It appends what clients send, and answers them."""
+
+
 class Allowed(NamedTuple):
-    """The operations that a state allows."""
+    """The operations that a state or a role allows."""
 
     append: bool
-    """Append batches and markers. A broker that may not append does not lead the partition."""
+    """Append batches and markers of clients and coordinators."""
     commit: bool
     """Raise the high watermark, and so acknowledge what was appended; acks=1 without a wait."""
     read: bool
@@ -56,6 +70,23 @@ _ALLOWED = {
     _State.OFFLINE: Allowed(   False,  False,  False, False, False, False,  False),
     _State.DELETED: Allowed(   False,  False,  False, False, False, False,  False),
 }  # fmt: skip
+
+_BY_ROLE = {
+    Role.IDLE: Allowed(        False,  False,  True,  True,  False, False,   False),
+    Role.FOLLOWING: Allowed(   False,  True,   True,  True,  True,  True,    True ),
+    Role.LEADING: Allowed(     True,   True,   True,  True,  True,  True,    True ),
+}  # fmt: skip
+"""`read` is about the files: who is not the leader answers no client."""
+
+_BOTH = {
+    (state, role): Allowed(*map(min, _ALLOWED[state], _BY_ROLE[role])) for state, role in product(PartitionState, Role)
+}
+
+
+def allowed(state: PartitionState, role: Role) -> Allowed:
+    """Return what both `state` and `role` allow."""
+    return _BOTH[state, role]
+
 
 _ENDS = {_State.READ_ONLY, _State.OFFLINE, _State.DELETED}
 _NEXT = {

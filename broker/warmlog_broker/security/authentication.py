@@ -3,15 +3,15 @@
 =============  ===========================  =====================================================================
 state          allowed                      next
 =============  ===========================  =====================================================================
-before         one Handshake, Authenticate  Authenticate with the client-first message: exchanging
+before         Handshake, Authenticate      Authenticate with the client-first message: exchanging
 exchanging     Authenticate                 with a correct client-final message: authenticated; else closed
 authenticated  everything                   another exchange by the same user begins the next session; at the end of
                                             the session: expired
 expired        Handshake, Authenticate      as `authenticated`; a request of another kind closes the connection
 =============  ===========================  =====================================================================
 
-A failure closes the connection. So does a second Handshake before the authentication: anyone could keep the broker
-busy with them.
+A failure closes the connection. So does a Handshake too many before the authentication: anyone could keep the broker
+busy with them. A client of warmlog sends one; in Kafka's protocol, ApiVersions has its place, which clients may repeat.
 """
 
 import math
@@ -52,16 +52,18 @@ class AuthenticationRules(NamedTuple):
 class Authentication:
     """The state of one connection of a listener that authenticates."""
 
-    __slots__ = ("_exchange", "_expires_s", "_has_greeted", "_mechanism", "_now_s", "_rules", "_users", "user")
+    __slots__ = ("_exchange", "_expires_s", "_greetings", "_mechanism", "_now_s", "_rules", "_users", "chosen", "user")
 
     def __init__(self, users: Users, rules: AuthenticationRules, now_s: Callable[[], float]) -> None:
         self.user = ""
         """The user that has authenticated; "" before."""
+        self.chosen = ""
+        """The mechanism that a client of Kafka has said before it authenticates."""
         self._users = users
         self._rules = rules
         self._now_s = now_s
-        self._has_greeted = False
-        """Whether it has sent a Handshake."""
+        self._greetings = 0
+        """How often it has sent a Handshake."""
         self._mechanism = ""
         self._exchange: ServerExchange | None = None
         self._expires_s = math.inf
@@ -71,11 +73,11 @@ class Authentication:
         """What the Handshake offers."""
         return list(self._rules.mechanisms)
 
-    def greeted(self) -> None:
-        """Note a Handshake. Raises IllegalSaslState for a second one before the authentication."""
-        if self._has_greeted and not self.user:
-            raise IllegalSaslState("a second Handshake before the authentication")
-        self._has_greeted = True
+    def greeted(self, most: int = 1) -> None:
+        """Note a Handshake. Raises IllegalSaslState if there are more than `most` before the authentication."""
+        self._greetings += 1
+        if self._greetings > most and not self.user:
+            raise IllegalSaslState(f"Handshake number {self._greetings} before the authentication")
 
     def check(self, *, comes_first: bool) -> None:
         """Return if a request may start, now or because its kind `comes_first`; else raise IllegalSaslState or

@@ -1,16 +1,15 @@
-"""The rights of a running broker: who may do what, and the rules about that, which are in the metadata log.
+"""The rights of a running broker: who may do what, and the rules about that, facts of the cluster.
 
 A decision is remembered until a rule changes. `acl_entry`, `selected` and `check` are also for a stopped broker.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.config.broker_settings import Authorization
-from warmlog_broker.metadata.metadata_log import AclsCreated, AclsDeleted, MetadataState
-from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.metadata_log import AclsCreated, AclsDeleted, ClusterState
+from warmlog_broker.metadata.store import ClusterStore, Version, retried
 from warmlog_broker.security.rights import (
     EVERY_OPERATION,
     Operations,
@@ -36,7 +35,7 @@ MAX_REMEMBERED_NAME = 255
 _log = logging.getLogger(__name__)
 
 
-def acl_entry(state: MetadataState, wanted: Sequence[AclBinding]) -> tuple[AclsCreated | None, list[ApiError | None]]:
+def acl_entry(state: ClusterState, wanted: Sequence[AclBinding]) -> tuple[AclsCreated | None, list[ApiError | None]]:
     """Return the entry that adds the rules that are not there, None if all are, and why each is refused, if it is.
 
     InvalidRequest if they are too many.
@@ -68,19 +67,18 @@ def _check_count(wanted: Sequence[object], what: str, limit: int) -> None:
 
 
 class Authorizer:
-    """The rights of one broker."""
+    """The rights in a cluster."""
 
-    def __init__(self, metadata: Metadata, config: BrokerConfig) -> None:
+    def __init__(self, store: ClusterStore, config: BrokerConfig) -> None:
         self.is_on = config.authorization == Authorization.ACL
         """Whether requests are checked at all."""
         self.on_changed: list[Callable[[], None]] = []
         """Called after rules have changed."""
-        self._metadata = metadata
+        self._store = store
         self._super_users: Collection[str] = frozenset(config.super_user_principals)
         self._allows_without_rules = config.allow_everyone_if_no_acl_found
-        self._rights = Rights(metadata.state.acls, allows_without_rules=self._allows_without_rules)
+        self._rights = Rights(store.state.acls, allows_without_rules=self._allows_without_rules)
         self._decisions: dict[tuple[str, int, str | None], Operations] = {}
-        self._changing = asyncio.Lock()
         if self.is_on:
             self._tell_start()
 
@@ -118,7 +116,7 @@ class Authorizer:
         if asked.operation == Operation.ALL:
             raise InvalidRequest("ask for one operation at a time, not for ALL")
         kind, operation = ResourceType(asked.resource_type), Operation(asked.operation)
-        concerned = [rule for rule in self._metadata.state.acls if concerns(rule, kind, asked.name)]
+        concerned = [rule for rule in self._store.state.acls if concerns(rule, kind, asked.name)]
         deciding = decided_by(concerned, asked.principal, operation)
         is_allowed = self.may(asked.principal, operation, kind, asked.name)
         if asked.principal in self._super_users:
@@ -136,38 +134,44 @@ class Authorizer:
 
     def described(self, wanted: AclFilter) -> list[AclBinding]:
         """Return the rules that the filter fits."""
-        return selected(self._metadata.state.acls, [wanted])
+        return selected(self._store.state.acls, [wanted])
 
     async def create(self, wanted: Sequence[AclBinding], by: str) -> list[ApiError | None]:
         """Add rules durably; return why each is refused, if it is. `by` is the principal, for the log."""
-        async with self._changing:
-            entry, errors = acl_entry(self._metadata.state, wanted)
+
+        async def attempt(version: Version) -> list[ApiError | None]:
+            entry, errors = acl_entry(self._store.state, wanted)
             if entry is not None:
-                await self._metadata.commit([entry])
+                await self._store.commit([entry], expected=version)
                 for rule in entry.rules:
                     _log.info("%s has added the rule: %s", by, text_of(rule))
                 self._has_changed()
-        return errors
+            return errors
+
+        return await retried(self._store, attempt)
 
     async def delete(self, wanted: Sequence[AclFilter], by: str) -> list[AclBinding]:
         """Remove the rules that any of the filters fits, durably, and return them."""
-        async with self._changing:
-            rules = selected(self._metadata.state.acls, wanted)
+
+        async def attempt(version: Version) -> list[AclBinding]:
+            rules = selected(self._store.state.acls, wanted)
             if rules:
-                await self._metadata.commit([AclsDeleted(rules)])
+                await self._store.commit([AclsDeleted(rules)], expected=version)
                 for rule in rules:
                     _log.info("%s has removed the rule: %s", by, text_of(rule))
                 self._has_changed()
-        return rules
+            return rules
+
+        return await retried(self._store, attempt)
 
     def _has_changed(self) -> None:
-        self._rights = Rights(self._metadata.state.acls, allows_without_rules=self._allows_without_rules)
+        self._rights = Rights(self._store.state.acls, allows_without_rules=self._allows_without_rules)
         self._decisions.clear()
         for on_changed in self.on_changed:
             on_changed()
 
     def _tell_start(self) -> None:
-        rules = self._metadata.state.acls
+        rules = self._store.state.acls
         _log.info("requests are checked by %d rules and %d super users", len(rules), len(self._super_users))
         altering = {Operation.ALTER, Operation.ALL}
         if not self._super_users and not any(

@@ -1,17 +1,16 @@
-"""The quotas of one broker, which are in the metadata log: what clients have used, and how long they have to wait.
+"""The quotas, which are facts of the cluster: what clients have used, and how long they have to wait.
 
 As in Kafka, a request that exceeds a quota is carried out, and its connection is not read until the rate is kept again;
 the response says for how long. With no quota set, `is_set` is False and nothing here is called.
 """
 
-import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from warmlog_broker.metadata.metadata_log import MetadataState, QuotaAltered
-from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.metadata_log import ClusterState, QuotaAltered
+from warmlog_broker.metadata.store import ClusterStore, Version, retried
 from warmlog_broker.security.quota_rules import QuotaEntity, applied_limit, changed_limits, list_of_quotas
 from warmlog_protocol.messages import USER_PREFIX, ClientQuota, QuotaKey
 
@@ -74,15 +73,15 @@ class _Buckets(NamedTuple):
 class Quotas:
     """What each client may still do."""
 
-    def __init__(self, metadata: Metadata, clock: Callable[[], float], max_throttle_ms: int) -> None:
+    def __init__(self, store: ClusterStore, clock: Callable[[], float], max_throttle_ms: int) -> None:
         """`clock` is in seconds. No delay is longer than `max_throttle_ms`."""
-        self.is_set = bool(metadata.state.quotas)
+        self.is_set = bool(store.state.quotas)
         """Whether there is any quota."""
         self.throttled: Counter[tuple[str, str]] = Counter()
         """How many requests exceeded a limit, by user and QuotaKey."""
         self.throttled_seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
         """The delays of these."""
-        self._metadata = metadata
+        self._store = store
         self._clock = clock
         self._max_throttle_s = max_throttle_ms / 1000
         self._clients: dict[tuple[str, str], _Buckets] = {}
@@ -90,7 +89,6 @@ class Quotas:
         self._buckets: dict[tuple[QuotaKey, QuotaEntity], TokenBucket] = {}
         """By what shares them."""
         self._measured: set[str] = set()
-        self._changing = asyncio.Lock()
 
     def charge_request(
         self, principal: str, client_id: str, payload_bytes: int, *, is_heartbeat: bool = False
@@ -118,21 +116,25 @@ class Quotas:
 
     def connection_limit(self, principal: str) -> int | None:
         """Return how many connections a principal may have; None if it has no limit."""
-        applied = applied_limit(self._metadata.state.quotas, QuotaKey.CONNECTIONS, _user_of(principal), "")
+        applied = applied_limit(self._store.state.quotas, QuotaKey.CONNECTIONS, _user_of(principal), "")
         return None if applied is None else applied.value
 
     def listed(self) -> list[ClientQuota]:
         """Return all quotas, by user and client id."""
-        return list_of_quotas(self._metadata.state.quotas)
+        return list_of_quotas(self._store.state.quotas)
 
     async def alter(self, wanted: ClientQuota, by: str) -> None:
         """Change one quota durably, and at once. InvalidRequest; `by` is the principal, for the log."""
-        async with self._changing:
-            entry = quota_entry(self._metadata.state, wanted)
-            await self._metadata.commit([entry])
-            self.is_set = bool(self._metadata.state.quotas)
-            self._clients.clear()
-            self._buckets.clear()
+
+        async def attempt(version: Version) -> QuotaAltered:
+            entry = quota_entry(self._store.state, wanted)
+            await self._store.commit([entry], expected=version)
+            return entry
+
+        entry = await retried(self._store, attempt)
+        self.is_set = bool(self._store.state.quotas)
+        self._clients.clear()
+        self._buckets.clear()
         text = ", ".join(f"{key}={value}" for key, value in sorted(entry.limits.items())) or "removed"
         _log.info("the quota of %s was changed by %s: %s", QuotaEntity(wanted.user, wanted.client_id), by, text)
 
@@ -151,7 +153,7 @@ class Quotas:
 
     def _bucket(self, key: QuotaKey, user: str, client_id: str) -> TokenBucket | None:
         """Return what counts for a limit of a client; None if there is no limit."""
-        applied = applied_limit(self._metadata.state.quotas, key, user, client_id)
+        applied = applied_limit(self._store.state.quotas, key, user, client_id)
         if applied is None:
             return None
         shared_by = key, applied.shared_by
@@ -177,7 +179,7 @@ class Quotas:
         return _user_of(principal)
 
 
-def quota_entry(state: MetadataState, wanted: ClientQuota) -> QuotaAltered:
+def quota_entry(state: ClusterState, wanted: ClientQuota) -> QuotaAltered:
     """Return the entry that makes a change; InvalidRequest if it is not allowed."""
     return QuotaAltered(wanted.user, wanted.client_id, changed_limits(state.quotas, wanted))
 

@@ -1,18 +1,17 @@
-"""The users, which are in the metadata log: what may be changed, and which credentials are valid.
+"""The users, which are facts of the cluster: what may be changed, and which credentials are valid.
 
 A user that authenticates as NAME has the principal `User:NAME`. Passwords never come here: clients derive credentials
 from them (protocol `sasl/credential`). After a rotation the previous credentials stay valid for a while; they have the
 salt of the new ones, since a client is told one salt before it shows which password it has.
 """
 
-import asyncio
 import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from warmlog_broker.metadata.metadata_log import Entry, MetadataState, UserAltered, UserDeleted, UserSecretMade
-from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.metadata_log import ClusterState, Entry, UserAltered, UserDeleted, UserSecretMade
+from warmlog_broker.metadata.store import ClusterStore, Version, retried
 from warmlog_broker.metadata.topic_names import shown
 from warmlog_protocol import errors
 from warmlog_protocol.messages import AlteredUser, ListedCredential, ListedUser, UserChange
@@ -31,7 +30,7 @@ RESERVED_NAMES = frozenset({"ANONYMOUS", "*"})
 _log = logging.getLogger(__name__)
 
 
-def user_entries(state: MetadataState, wanted: AlteredUser, now_ms: int) -> list[Entry]:
+def user_entries(state: ClusterState, wanted: AlteredUser, now_ms: int) -> list[Entry]:
     """Return the entries that change a user. ResourceNotFound, DuplicateResource, UnacceptableCredential, or
     InvalidRequest for a wrong change or grace period."""
     name, present = wanted.name, state.users.get(wanted.name)
@@ -95,7 +94,7 @@ def _check_credentials(wanted: AlteredUser) -> None:
             raise errors.UnacceptableCredential(f"user {shown(wanted.name)}: {reason}")
 
 
-def list_of_users(state: MetadataState, now_ms: int) -> list[ListedUser]:
+def list_of_users(state: ClusterState, now_ms: int) -> list[ListedUser]:
     """Return all users, by name."""
     return [
         ListedUser(
@@ -110,25 +109,24 @@ def list_of_users(state: MetadataState, now_ms: int) -> list[ListedUser]:
 
 
 class Users:
-    """The users of one broker."""
+    """The users of a cluster."""
 
-    def __init__(self, metadata: Metadata, now_ms: Callable[[], int]) -> None:
+    def __init__(self, store: ClusterStore, now_ms: Callable[[], int]) -> None:
         self.on_deleted: list[Callable[[str], None]] = []
         """Called with the name of each user that was deleted."""
-        self._metadata = metadata
+        self._store = store
         self._now_ms = now_ms
         self._secret = os.urandom(SECRET_BYTES)
         """As long as there are no users."""
-        self._changing = asyncio.Lock()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._metadata.state.users
+        return name in self._store.state.users
 
     def credentials(self, name: str, mechanism: str) -> list[Credential]:
         """Return the valid credentials of a user, at least one: for an unknown user one that no password fits."""
         from warmlog_protocol.sasl.derivation import stand_in  # slow to import
 
-        state = self._metadata.state
+        state = self._store.state
         user = state.users.get(name)
         stored = [] if user is None else list(user.credentials)
         if user is not None and self._now_ms() < user.previous_end_ms:
@@ -140,12 +138,15 @@ class Users:
 
     def listed(self) -> list[ListedUser]:
         """Return all users, by name."""
-        return list_of_users(self._metadata.state, self._now_ms())
+        return list_of_users(self._store.state, self._now_ms())
 
     async def alter(self, wanted: AlteredUser, by: str) -> None:
         """Change one user durably. Raises as `user_entries`; `by` is the principal, for the log."""
-        async with self._changing:
-            await self._metadata.commit(user_entries(self._metadata.state, wanted, self._now_ms()))
+
+        async def attempt(version: Version) -> None:
+            await self._store.commit(user_entries(self._store.state, wanted, self._now_ms()), expected=version)
+
+        await retried(self._store, attempt)
         change = UserChange(wanted.change)
         _log.info("user %r was changed by %s: %s", wanted.name, by, change.name.lower())
         if change is UserChange.DELETE:

@@ -23,6 +23,7 @@ from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_lock
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
 from warmlog_broker.handlers import bind_endpoints
 from warmlog_broker.handlers.context import Services
+from warmlog_broker.metadata.store import LoneClusterStore, NodeStore
 from warmlog_broker.network.codec import ProtocolCodec, WarmlogCodec
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
@@ -173,8 +174,10 @@ class Broker:
                     is_given_up=self._start_is_given_up.is_set,
                     after_bytes=progress.add_checked,
                 )
-                load = partial(load_partitions, locked, metadata_log, opener, self.config, progress)
-                stored = await self._extending_timeout(self._loop.run_in_executor(self._threads.disk, load))
+                node = NodeStore(metadata_log, self._threads.disk)
+                cluster = LoneClusterStore(node)
+                loading = load_partitions(locked, node, cluster, opener, self.config, progress, self._threads.disk)
+                stored = await self._extending_timeout(self._loop.create_task(loading, name="load"))
             self._engine = self._make_engine(stored, opener, undo)
             self.topics, self.services = self._engine.topics, self._engine.services
             self.services.users.on_deleted.append(self._connections.dismiss)
@@ -348,7 +351,12 @@ class Broker:
 
             endpoints = guarded(self.services, endpoints)
         by_key = {key: endpoints[api.request] for key, api in APIS.items()}
-        codecs = {Wire.WARMLOG: partial(WarmlogCodec, self.config, by_key)}
+        codecs: dict[Wire, Callable[[], ProtocolCodec]] = {Wire.WARMLOG: partial(WarmlogCodec, self.config, by_key)}
+        if any(each.listener.wire is Wire.KAFKA for each in bound):
+            from warmlog_broker.kafka.codec import KafkaCodec
+            from warmlog_broker.kafka.translators import bind_translators
+
+            codecs[Wire.KAFKA] = partial(KafkaCodec, self.config, bind_translators(self.services, endpoints))
         contexts = {each.listener: self._session_context(each.listener, codecs[each.listener.wire]) for each in bound}
         await self.listening.accept(bound, lambda listener: Session(contexts[listener]))
 

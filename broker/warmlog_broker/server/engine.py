@@ -18,10 +18,10 @@ from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.loader import LogOpener, Stored
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
-from warmlog_broker.metadata.store import Metadata, ProducerIds
+from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.memory_pool import MemoryPool
-from warmlog_broker.replica.cluster_view import ClusterView
+from warmlog_broker.replica.cluster_view import LoneClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
@@ -72,7 +72,7 @@ class Engine:
     def __init__(self, runtime: Runtime, stored: Stored, opener: LogOpener, undo: ExitStack) -> None:
         config, threads = runtime.config, runtime.threads
         self._runtime = runtime
-        self._metadata = Metadata(stored.metadata_log, threads.disk)
+        self._node, self._cluster = stored.node, stored.cluster
         served = []
         for data in stored.directories.live:
             served.append(ServedDirectory(data, config, threads=threads.disk, trying=threads.trying))
@@ -89,7 +89,7 @@ class Engine:
             config,
             topics=self.topics,
             directories=self.directories,
-            metadata=self._metadata,
+            node=self._node,
             threads=threads.disk,
             on_deleted=remover.add,
         )
@@ -102,7 +102,7 @@ class Engine:
             now_ms=retention_now_ms,
         )
         self._retention_now_ms = retention_now_ms
-        self.services = self._make_services(stored, retention_now_ms=retention_now_ms)
+        self.services = self._make_services(retention_now_ms=retention_now_ms)
         coordinators = self.services.coordinators
         undo.callback(coordinators.close)
         coordinators.start()
@@ -125,7 +125,8 @@ class Engine:
     def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
         """Return the topics in the metadata log, with the logs that could be opened."""
         topics = Topics(
-            self._metadata,
+            self._cluster,
+            self._node,
             config=self._runtime.config,
             directories=self.directories,
             open_log=opener.create,
@@ -141,15 +142,15 @@ class Engine:
         if self.topics.find(name) is None:
             self._runtime.counters.forget_topic(name)
 
-    def _make_services(self, stored: Stored, *, retention_now_ms: Callable[[], int]) -> Services:
+    def _make_services(self, *, retention_now_ms: Callable[[], int]) -> Services:
         runtime, config = self._runtime, self._runtime.config
-        cluster = stored.metadata_log.state.cluster
+        cluster = self._cluster.state.cluster
         assert cluster is not None
-        authorizer = Authorizer(self._metadata, config)
-        producer_ids = ProducerIds(self._metadata)
+        authorizer = Authorizer(self._cluster, config)
+        producer_ids = ProducerIds(self._cluster)
         topic_changes = TopicChanges(
             self.topics,
-            self._metadata,
+            self._cluster,
             config=config,
             directories=self.directories,
             on_altered=self.housekeeping.keep_retention_soon,
@@ -157,11 +158,11 @@ class Engine:
         return Services(
             loop=runtime.loop,
             config=config,
-            cluster=ClusterView(cluster.cluster_id, config.node_id, config.all_listeners),
+            cluster=LoneClusterView(cluster.cluster_id, config.node_id, config.all_listeners),
             topics=self.topics,
             topic_changes=topic_changes,
             broker_changes=BrokerChanges(
-                config, runtime.started, topics=self.topics, topic_changes=topic_changes, metadata=self._metadata
+                config, runtime.started, topics=self.topics, topic_changes=topic_changes, node=self._node
             ),
             directories=self.directories,
             moves=self.moves,
@@ -170,6 +171,7 @@ class Engine:
             coordinators=Coordinators(
                 Surroundings(
                     topics=self.topics,
+                    cluster=self._cluster,
                     config=config,
                     producer_ids=producer_ids,
                     authorizer=authorizer,
@@ -180,8 +182,8 @@ class Engine:
                     holdings=Holdings(config),
                 )
             ),
-            users=Users(self._metadata, now_ms),
-            quotas=Quotas(self._metadata, runtime.loop.time, config.quota_max_throttle_ms),
+            users=Users(self._cluster, now_ms),
+            quotas=Quotas(self._cluster, runtime.loop.time, config.quota_max_throttle_ms),
             authorizer=authorizer,
             cold_readers=runtime.threads.cold_readers,
             bodies=BodyThreads(runtime.threads.preparers, runtime.memory),
@@ -200,7 +202,7 @@ class Engine:
         """Close the logs of each directory, and store their ends there; return whether all were closed in order."""
         closed = await asyncio.gather(*(self._close_directory(directory) for directory in self.directories))
         try:
-            await self._metadata.close()
+            await self._node.close()
         except StorageError as error:
             _log.error("the metadata log could not be closed; the next start will check it: %s", error)
             return False

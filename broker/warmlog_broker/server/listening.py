@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.config.listeners import Listener, format_address
+from warmlog_broker.config.listeners import Listener, Wire, format_address
 from warmlog_broker.network.session import Session
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
@@ -109,11 +109,18 @@ class Listening:
         self._reloading: asyncio.Task[None] | None = None
 
     def __str__(self) -> str:
-        """The addresses, with name and protocol if the setting `listeners` gave them."""
-        if not self._config.listeners:
-            return ", ".join(self.addresses.values())
-        listeners = self._config.all_listeners
-        return ", ".join(f"{each.name}={each.protocol}://{self.addresses[each.name]}" for each in listeners)
+        """The addresses, with name and protocol if `listeners` gave them, and what clients of Kafka are told."""
+        return ", ".join(map(self._shown, self._config.all_listeners))
+
+    def _shown(self, listener: Listener) -> str:
+        shown = self.addresses[listener.name]
+        if self._config.listeners:
+            kafka = f"{listener.wire}+" if listener.wire is Wire.KAFKA else ""
+            shown = f"{listener.name}={kafka}{listener.protocol}://{shown}"
+        if listener.wire is Wire.KAFKA:
+            told = format_address(*listener.advertised) if listener.advertised else "the address that they came to"
+            shown += f" (clients of Kafka are told to use {told})"
+        return shown
 
     def certificate_expiry(self) -> datetime | None:
         """When the certificate in use expires; None without TLS, or if that cannot be told."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from warmlog_broker.config.broker_config import SETTINGS, BrokerConfig, Origin, parse_setting, shown, unknown_setting
 from warmlog_broker.metadata.metadata_log import BrokerAltered
-from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.store import NodeStore
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import InvalidConfig, InvalidRequest, NeedsRestart
@@ -49,7 +49,7 @@ class BrokerChanges:
         *,
         topics: Topics,
         topic_changes: TopicChanges,
-        metadata: Metadata,
+        node: NodeStore,
     ) -> None:
         """`config` is what all parts of the broker use; `started` is the same without what was altered."""
         self.on_altered: list[Callable[[], None]] = []
@@ -59,7 +59,7 @@ class BrokerChanges:
         self._own = {name: each.text for name, each in config.given.items() if each.origin is Origin.ALTERED}
         self._topics = topics
         self._topic_changes = topic_changes
-        self._metadata = metadata
+        self._node = node
 
     async def alter(
         self, wanted: Mapping[str, str], unset: Sequence[str], *, validate_only: bool, by: str
@@ -74,8 +74,8 @@ class BrokerChanges:
             has_other_defaults = config.topic_defaults != self._config.topic_defaults
             if has_other_defaults:
                 await self._topic_changes.check_defaults(config.topic_defaults)
-            if not validate_only and own != self._metadata.state.broker_settings:
-                await self._metadata.commit([BrokerAltered(own)])
+            if not validate_only and own != self._node.state.broker_settings:
+                await self._node.commit([BrokerAltered(own)])
                 self._own = own
                 self._config.take(config)
                 if has_other_defaults:

@@ -68,7 +68,7 @@ class PartitionCreator:
 
     async def create(
         self, entry: TopicCreated, partitions: Sequence[int], config: LogConfig
-    ) -> list[tuple[ServedDirectory, Log]]:
+    ) -> dict[int, tuple[ServedDirectory, Log]]:
         """Create the logs of `partitions`, each in the emptiest directory; durable on return."""
         return await self._loop.run_in_executor(self._threads, self._open_logs, entry, partitions, config)
 
@@ -78,13 +78,13 @@ class PartitionCreator:
 
     def _open_logs(
         self, entry: TopicCreated, partitions: Sequence[int], config: LogConfig
-    ) -> list[tuple[ServedDirectory, Log]]:
+    ) -> dict[int, tuple[ServedDirectory, Log]]:
         planned: dict[ServedDirectory, int] = {}
-        opened = []
+        opened = {}
         for index in partitions:
             directory, log = self._open_log_somewhere(entry, index, config, planned)
             planned[directory] = planned.get(directory, 0) + 1
-            opened.append((directory, log))
+            opened[index] = directory, log
         for directory in planned:
             try:
                 sync_directory(directory.path)

@@ -27,7 +27,7 @@ from typing import TypeVar
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.deletion import rename_to_deleted
 from warmlog_broker.metadata.metadata_log import PartitionMoved, PartitionsAssigned
-from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.store import NodeStore
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
@@ -74,7 +74,7 @@ class Moves:
         *,
         topics: Topics,
         directories: DataDirectories,
-        metadata: Metadata,
+        node: NodeStore,
         threads: Executor,
         on_deleted: Callable[[Sequence[Path], int], None],
     ) -> None:
@@ -82,7 +82,7 @@ class Moves:
         self._config = config
         self._topics = topics
         self._directories = directories
-        self._metadata = metadata
+        self._node = node
         self._threads = threads
         self._on_deleted = on_deleted
         self._loop = asyncio.get_running_loop()
@@ -231,7 +231,7 @@ class Moves:
             topic = self._topics.get(partition.key.topic)
             from_id, to_id = home.data.directory_id.bytes, target.data.directory_id.bytes
             moved = PartitionMoved(topic.topic_id, partition.key.partition, from_id, to_id)
-            await self._until_there_is_room(partial(self._metadata.commit, [moved]))
+            await self._until_there_is_room(partial(self._node.commit, [moved]))
             log.local.rename_directory(target.data.partition_path(partition.key))
             await self._in_thread(sync_directory, target.path)
         except (OSError, ApiError) as error:
@@ -267,7 +267,7 @@ class Moves:
             _log.error("%s could not be left: %s", source.local.directory, error)
             home.probe_soon()
             return
-        self._metadata.note(assigned)
+        self._node.note(assigned)
         self._on_deleted([path], source.local.config.file_delete_delay_ms)
 
     async def _drop(self, move: Move) -> None:

@@ -11,12 +11,13 @@ between the next start creates them; if the disk refuses, the addition is undone
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.metadata_log import PartitionsAdded, TopicAltered, TopicCreated
-from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.store import ClusterStore, Version, retried
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.config import LogConfig, normalized, setting_named
@@ -45,7 +46,7 @@ class TopicChanges:
     def __init__(
         self,
         topics: Topics,
-        metadata: Metadata,
+        cluster: ClusterStore,
         *,
         config: BrokerConfig,
         directories: DataDirectories,
@@ -53,7 +54,7 @@ class TopicChanges:
     ) -> None:
         """`on_altered` is called after settings have changed, by which retention may be due."""
         self._topics = topics
-        self._metadata = metadata
+        self._cluster = cluster
         self._config = config
         self._directories = directories
         self._on_altered = on_altered
@@ -62,23 +63,29 @@ class TopicChanges:
         """Change settings durably, of each topic independently; return the error of each, or None."""
         _check_request([change.name for change in wanted])
         async with self._topics.changing:
-            results: list[errors.ApiError | None] = []
-            entries: list[TopicCreated] = []
-            async for change in in_turns(wanted, CHECKED_A_TURN):
-                try:
-                    own = self._changeable(change.name).entry
-                    settings = changed_settings(own.settings, change, defaults=self._config.topic_defaults)
-                    entries.append(replace(own, settings=settings))
-                    results.append(None)
-                except errors.ApiError as error:
-                    results.append(error)
-            changed = [entry for entry in entries if entry != self._topics.get(entry.name).entry]
-            if changed and not validate_only:
-                await self._metadata.commit([TopicAltered(each.topic_id, each.name, each.settings) for each in changed])
-                await self._put_in_force(changed)
-                for entry in changed:
-                    _log.info("topic %r altered, its own settings are now: %s", entry.name, entry.settings or "none")
-            return results
+            return await retried(self._cluster, partial(self._alter, wanted, validate_only))
+
+    async def _alter(
+        self, wanted: Sequence[AlteredTopic], validate_only: bool, version: Version
+    ) -> list[errors.ApiError | None]:
+        results: list[errors.ApiError | None] = []
+        entries: list[TopicCreated] = []
+        async for change in in_turns(wanted, CHECKED_A_TURN):
+            try:
+                own = self._changeable(change.name).entry
+                settings = changed_settings(own.settings, change, defaults=self._config.topic_defaults)
+                entries.append(replace(own, settings=settings))
+                results.append(None)
+            except errors.ApiError as error:
+                results.append(error)
+        changed = [entry for entry in entries if entry != self._topics.get(entry.name).entry]
+        if changed and not validate_only:
+            altered = [TopicAltered(each.topic_id, each.name, each.settings) for each in changed]
+            await self._cluster.commit(altered, expected=version)
+            await self._put_in_force(changed)
+            for entry in changed:
+                _log.info("topic %r altered, its own settings are now: %s", entry.name, entry.settings or "none")
+        return results
 
     async def check_defaults(self, defaults: LogConfig) -> None:
         """Raise InvalidConfig if a topic's own settings contradict other defaults. `Topics.changing` must be held."""
@@ -112,10 +119,7 @@ class TopicChanges:
             existing = self._topics.partition_count
             async for new in in_turns(wanted, CHECKED_A_TURN):
                 try:
-                    topic = self._check_addition(new, existing)
-                    if not validate_only:
-                        await self._add(topic, new.count)
-                    existing += new.count - len(topic.partitions)
+                    existing += await retried(self._cluster, partial(self._add, new, existing, validate_only))
                     results.append(None)
                 except errors.ApiError as error:
                     results.append(error)
@@ -123,8 +127,8 @@ class TopicChanges:
 
     def _check_addition(self, new: NewPartitions, existing: int) -> Topic:
         topic = self._changeable(new.name)
-        present = len(topic.partitions)
-        if self._metadata.state.topics[new.name].partitions != present:
+        present = topic.count
+        if self._cluster.state.topics[new.name].partitions != present:
             raise errors.StorageError(
                 f"an earlier addition of partitions to topic {new.name!r} could neither be finished nor undone: the "
                 f"next start finishes it"
@@ -138,25 +142,29 @@ class TopicChanges:
         self._topics.creator.refuse_remains(keys_of(new.name, range(present, new.count)))
         return topic
 
-    async def _add(self, topic: Topic, total: int) -> None:
-        added = range(len(topic.partitions), total)
+    async def _add(self, new: NewPartitions, existing: int, validate_only: bool, version: Version) -> int:
+        """Add partitions to one topic, and return how many."""
+        topic, total = self._check_addition(new, existing), new.count
+        added = range(topic.count, total)
+        if validate_only:
+            return len(added)
         entry = replace(topic.entry, partitions=total)
         await self._topics.creator.forget(keys_of(topic.name, added))
-        await self._metadata.commit([PartitionsAdded(entry.topic_id, entry.name, total)])
+        await self._cluster.commit([PartitionsAdded(entry.topic_id, entry.name, total)], expected=version)
         try:
-            loaded = await self._topics.create_partitions(entry, added, topic.config)
+            await self._topics.assigned(entry, added)
         except errors.ApiError as error:
             _log.error("partitions could not be added to topic %r: %s", entry.name, error)
             await self._undo(topic, added)
             raise
-        self._topics.add(entry, loaded)
         _log.info("topic %r has %d partitions now, %d more", entry.name, total, len(added))
+        return len(added)
 
     async def _undo(self, topic: Topic, added: Collection[int]) -> None:
         """Remove the directories before the number is written: a start in between creates them again."""
         try:
             await self._topics.creator.remove(topic.entry, list(added))
-            await self._metadata.commit([PartitionsAdded(topic.topic_id, topic.name, len(topic.partitions))])
+            await self._cluster.commit([PartitionsAdded(topic.topic_id, topic.name, topic.count)])
         except (OSError, errors.StorageError) as error:
             _log.error(
                 "the addition of partitions to topic %r cannot be undone, the next start finishes it: %s",

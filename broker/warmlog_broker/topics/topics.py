@@ -12,8 +12,9 @@ Internal topics hold state of the broker itself: `internal`.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 from uuid import UUID, uuid4
@@ -24,7 +25,7 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.deletion import Renamed, rename_deleted
 from warmlog_broker.data_dirs.loader import LoadedPartition
 from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted, TopicRemoved, partitions_assigned
-from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.store import ClusterStore, NodeStore, Version, retried
 from warmlog_broker.metadata.topic_names import INTERNAL_PREFIX, check_topic_name, colliding_topic
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories
@@ -45,11 +46,12 @@ _log = logging.getLogger(__name__)
 
 
 class Topic(Struct, frozen=True):
-    """A topic that exists, and its partitions in order."""
+    """A topic that exists, and its partitions on this broker."""
 
     entry: TopicCreated
     config: LogConfig
-    partitions: Sequence[Partition]
+    local: Mapping[int, Partition]
+    """By their numbers."""
 
     @property
     def name(self) -> str:
@@ -58,6 +60,20 @@ class Topic(Struct, frozen=True):
     @property
     def topic_id(self) -> bytes:
         return self.entry.topic_id
+
+    @property
+    def count(self) -> int:
+        """How many partitions it has in the cluster."""
+        return self.entry.partitions
+
+    def partition(self, number: int) -> Partition:
+        """Return a partition; NotLeaderOrFollower if it is on other brokers, UnknownTopicOrPartition without one."""
+        found = self.local.get(number)
+        if found is not None:
+            return found
+        if 0 <= number < self.count:
+            raise errors.NotLeaderOrFollower(f"{self.name}-{number} is not on this broker")
+        raise errors.UnknownTopicOrPartition(f"topic {self.name!r} has no partition {number}, it has {self.count}")
 
     @property
     def is_internal(self) -> bool:
@@ -132,7 +148,8 @@ class Topics:
 
     def __init__(
         self,
-        metadata: Metadata,
+        cluster: ClusterStore,
+        node: NodeStore,
         *,
         config: BrokerConfig,
         directories: DataDirectories,
@@ -143,7 +160,8 @@ class Topics:
         """`open_log` creates the log of a new topic's partition, in a thread. `on_deleted` removes directories, after a
         delay in milliseconds."""
         self._directories = directories
-        self._metadata = metadata
+        self._cluster = cluster
+        self._node = node
         self._config = config
         self._threads = threads
         self._on_deleted = on_deleted
@@ -162,12 +180,12 @@ class Topics:
 
     @property
     def partitions(self) -> list[Partition]:
-        """The partitions of all topics."""
-        return [partition for topic in self._topics.values() for partition in topic.partitions]
+        """The partitions of all topics that are on this broker."""
+        return [partition for topic in self._topics.values() for partition in topic.local.values()]
 
     @property
     def partition_count(self) -> int:
-        return sum(len(topic.partitions) for topic in self._topics.values())
+        return sum(len(topic.local) for topic in self._topics.values())
 
     def get(self, name: str) -> Topic:
         """Return the topic called `name`; UnknownTopicOrPartition if there is none."""
@@ -201,21 +219,18 @@ class Topics:
         return topic
 
     def partition(self, name: str, index: int, *, to_change: bool = False) -> Partition:
-        """Return one partition; UnknownTopicOrPartition if there is none.
+        """Return one partition, as `Topic.partition`; UnknownTopicOrPartition without the topic.
 
         InvalidTopic for an internal topic if the request is `to_change` its content.
         """
         topic = self.get(name)
         if to_change and topic.entry.is_internal:
             raise _internal_refusal(name)
-        partitions = topic.partitions
-        if not 0 <= index < len(partitions):
-            raise errors.UnknownTopicOrPartition(f"topic {name!r} has no partition {index}, it has {len(partitions)}")
-        return partitions[index]
+        return topic.partition(index)
 
     def assigned_to(self, directory_id: bytes) -> list[TopicPartition]:
         """Return the partitions that the metadata log assigns to that data directory, in order."""
-        assignments = self._metadata.state.assignments
+        assignments = self._node.state.assignments
         return sorted(
             TopicPartition(topic.name, partition)
             for topic in self
@@ -227,21 +242,25 @@ class Topics:
         """The settings in force for a topic: its own over the broker's defaults."""
         return LogConfig.from_settings(entry.settings, base=self._config.topic_defaults)
 
-    def add(self, entry: TopicCreated, loaded: Sequence[LoadedPartition]) -> None:
-        """Serve a topic, or the further partitions of one that exists. Their logs are open unless they have failed."""
+    def add(self, entry: TopicCreated, loaded: Mapping[int, LoadedPartition]) -> None:
+        """Serve a topic, or further partitions of one that exists, by their numbers, and lead them.
+
+        Their logs are open unless they have failed.
+        """
         config, present = self.settings_of(entry), self._topics.get(entry.name)
-        partitions = present.partitions if present is not None else ()
-        added = self._serve(entry, config, loaded, first=len(partitions))
-        self._put(Topic(entry, config, [*partitions, *added]))
-        for watcher in self._watchers.get(entry.name, ()):
-            _tell_loaded(watcher, added)
+        added = {number: self._serve(TopicPartition(entry.name, number), config, loaded[number]) for number in loaded}
+        self._put(Topic(entry, config, {**(present.local if present is not None else {}), **added}))
+        for number, partition in added.items():
+            epoch = self._cluster.state.leader_epoch(entry, number)
+            # No log may have a later leader epoch than the current one.
+            partition.become_leader(max(epoch, partition.log.epochs.latest_epoch if partition.allows.read else -1))
         self._tell_changed(entry.name)
 
     def alter(self, entry: TopicCreated) -> Topic:
         """Put the settings of `entry` in force for a topic that exists: the one place that hands them to all parts."""
         config = self.settings_of(entry)
-        topic = self._put(Topic(entry, config, self._topics[entry.name].partitions))
-        for partition in topic.partitions:
+        topic = self._put(Topic(entry, config, self._topics[entry.name].local))
+        for partition in topic.local.values():
             partition.update_config(config)
         return topic
 
@@ -249,19 +268,11 @@ class Topics:
         self._topics[topic.name] = self._by_id[topic.topic_id] = topic
         return topic
 
-    def _serve(
-        self, entry: TopicCreated, config: LogConfig, loaded: Sequence[LoadedPartition], *, first: int
-    ) -> list[Partition]:
-        partitions = []
-        for index, (data, log, failure) in enumerate(loaded, first):
-            key = TopicPartition(entry.name, index)
-            # No log may have a later leader epoch than the current one.
-            epoch = max(self._metadata.state.leader_epoch(entry, index), -1 if log is None else log.epochs.latest_epoch)
-            partition = Partition(key, log, config, epoch, failure, on_unloaded=self._unloaded)
-            if data is not None:
-                self._directories.of(data).admit(partition)
-            partitions.append(partition)
-        return partitions
+    def _serve(self, key: TopicPartition, config: LogConfig, loaded: LoadedPartition) -> Partition:
+        partition = Partition(key, loaded.log, config, loaded.failure, on_leadership=self._leadership_changed)
+        if loaded.directory is not None:
+            self._directories.of(loaded.directory).admit(partition)
+        return partition
 
     def watch(self, name: str, watcher: PartitionWatcher) -> None:
         """Tell `watcher` which partitions of the topic called `name`, if it exists, this broker leads.
@@ -270,30 +281,37 @@ class Topics:
         """
         self._watchers.setdefault(name, []).append(watcher)
         topic = self._topics.get(name)
-        if topic is not None:
-            _tell_loaded(watcher, topic.partitions)
+        for partition in topic.local.values() if topic is not None else ():
+            if partition.allows.append:
+                _tell(watcher.loaded, partition)
 
     def _tell_changed(self, name: str) -> None:
         for told in self.on_changed:
             _tell(told, name)
 
-    def _unloaded(self, partition: Partition) -> None:
+    def _leadership_changed(self, partition: Partition) -> None:
         for watcher in self._watchers.get(partition.key.topic, ()):
-            _tell(watcher.unloaded, partition)
+            _tell(watcher.loaded if partition.allows.append else watcher.unloaded, partition)
 
     async def create(self, wanted: Sequence[NewTopic], *, validate_only: bool) -> list[TopicCreated | errors.ApiError]:
         """Create topics durably, each independently; return the entry of each, or the error."""
         if len(wanted) > MAX_NEW_TOPICS:
             raise errors.InvalidRequest(f"{len(wanted)} topics to create in one request, {MAX_NEW_TOPICS} are allowed")
         async with self.changing:
-            results = await self._check(wanted)
-            return results if validate_only else await self._create(results)
+            return await retried(self._cluster, partial(self._create, wanted, validate_only))
 
-    async def _create(self, checked: Sequence[TopicCreated | errors.ApiError]) -> list[TopicCreated | errors.ApiError]:
-        entries = [result for result in checked if isinstance(result, TopicCreated)]
-        await self.creator.forget([key for entry in entries for key in keys_of(entry.name, range(entry.partitions))])
-        await self._metadata.commit(entries)
-        return [await self._make(result) if isinstance(result, TopicCreated) else result for result in checked]
+    async def _create(
+        self, wanted: Sequence[NewTopic], validate_only: bool, version: Version
+    ) -> list[TopicCreated | errors.ApiError]:
+        results = await self._check(wanted)
+        if validate_only:
+            return results
+        await self._commit([result for result in results if isinstance(result, TopicCreated)], version)
+        return [await self._make(result) if isinstance(result, TopicCreated) else result for result in results]
+
+    async def _commit(self, created: Sequence[TopicCreated], version: Version) -> None:
+        await self.creator.forget([key for entry in created for key in keys_of(entry.name, range(entry.partitions))])
+        await self._cluster.commit(created, expected=version)
 
     async def internal(self, new: InternalTopic) -> Topic:
         """Return an internal topic. The first call creates it durably.
@@ -306,12 +324,7 @@ class Topics:
         if name not in self._topics:
             LogConfig.from_settings(new.settings, base=self._config.topic_defaults)
             async with self.changing:
-                if name not in self._topics:
-                    entry = TopicCreated(name, uuid4().bytes, new.partitions, dict(new.settings), is_internal=True)
-                    self._refuse_remains(entry)
-                    (result,) = await self._create([entry])
-                    if isinstance(result, errors.ApiError):
-                        raise result
+                await retried(self._cluster, partial(self._create_internal, new))
         topic = self._topics[name]
         if not topic.is_internal:
             raise errors.InvalidTopic(
@@ -320,20 +333,32 @@ class Topics:
             )
         return topic
 
+    async def _create_internal(self, new: InternalTopic, version: Version) -> None:
+        if new.name not in self._topics:
+            entry = TopicCreated(new.name, uuid4().bytes, new.partitions, dict(new.settings), is_internal=True)
+            self._refuse_remains(entry)
+            await self._commit([entry], version)
+            result = await self._make(entry)
+            if isinstance(result, errors.ApiError):
+                raise result
+
     async def delete(self, name: str) -> None:
         """Delete a topic for a client. On return the deletion is durable; its files are removed later."""
         async with self.changing:
-            topic = self.get(name)
-            if topic.is_internal:
-                raise _internal_refusal(name)
-            deleted = TopicDeleted(topic.topic_id, name, topic.entry.partitions)
-            await self._metadata.commit([deleted])
-            del self._topics[name], self._by_id[topic.topic_id]
-            for partition in topic.partitions:
-                partition.deleted()
-                self._directories.dismiss(partition)
-            self._tell_changed(name)
-            await self._remove(deleted, topic.partitions, topic.config.file_delete_delay_ms)
+            await retried(self._cluster, partial(self._delete, name))
+
+    async def _delete(self, name: str, version: Version) -> None:
+        topic = self.get(name)
+        if topic.is_internal:
+            raise _internal_refusal(name)
+        deleted = TopicDeleted(topic.topic_id, name, topic.count)
+        await self._cluster.commit([deleted], expected=version)
+        del self._topics[name], self._by_id[topic.topic_id]
+        for partition in topic.local.values():
+            partition.deleted()
+            self._directories.dismiss(partition)
+        self._tell_changed(name)
+        await self._remove(deleted, topic.local.values(), topic.config.file_delete_delay_ms)
 
     async def _check(self, wanted: Sequence[NewTopic]) -> list[TopicCreated | errors.ApiError]:
         results: list[TopicCreated | errors.ApiError] = []
@@ -356,45 +381,44 @@ class Topics:
 
     def _refuse_remains(self, entry: TopicCreated) -> None:
         """StorageError for an unfinished creation, InvalidTopic for directories that no topic owns."""
-        if entry.name in self._metadata.state.topics:
+        if entry.name in self._cluster.state.topics:
             raise errors.StorageError(
                 f"the creation of topic {entry.name!r} could neither be finished nor undone: the next start finishes it"
             )
         self.creator.refuse_remains(keys_of(entry.name, range(entry.partitions)))
 
     async def _make(self, entry: TopicCreated) -> TopicCreated | errors.ApiError:
-        """Create the directories of a topic that is in the metadata log; if that fails, remove it from there."""
+        """Create the directories of a topic that is in the store; if that fails, remove it from there."""
         try:
-            loaded = await self.create_partitions(entry, range(entry.partitions), self.settings_of(entry))
+            await self.assigned(entry, range(entry.partitions))
         except errors.ApiError as error:
             _log.error("topic %r could not be created: %s", entry.name, error)
             await self._undo(entry)
             return error
-        self.add(entry, loaded)
         _log.info("topic %r created, partitions: %d", entry.name, entry.partitions)
         return entry
 
-    async def create_partitions(
-        self, entry: TopicCreated, partitions: Sequence[int], config: LogConfig
-    ) -> list[LoadedPartition]:
-        """Create the directories of partitions that are in the metadata log, and write there where they are."""
-        opened = await self.creator.create(entry, partitions, config)
-        places = {
-            index: directory.data.directory_id.bytes for index, (directory, _) in zip(partitions, opened, strict=True)
-        }
-        await self._metadata.commit(partitions_assigned(entry.topic_id, places))
-        return [LoadedPartition(directory.data, log) for directory, log in opened]
+    async def assigned(self, entry: TopicCreated, numbers: Sequence[int]) -> None:
+        """Create the directories of partitions that this broker has by the store, note where they are, and serve them.
+
+        The request that has put them into the store may have come to another broker. Raises the errors of the disk;
+        then none is served, and directories may be left.
+        """
+        opened = await self.creator.create(entry, numbers, self.settings_of(entry))
+        places = {number: directory.data.directory_id.bytes for number, (directory, _) in opened.items()}
+        await self._node.commit(partitions_assigned(entry.topic_id, places))
+        self.add(entry, {number: LoadedPartition(directory.data, log) for number, (directory, log) in opened.items()})
 
     async def _undo(self, entry: TopicCreated) -> None:
         deleted = TopicDeleted(entry.topic_id, entry.name, entry.partitions)
         try:
-            await self._metadata.commit([deleted])
+            await self._cluster.commit([deleted])
         except errors.StorageError as error:
             _log.error("the creation of topic %r cannot be undone, the next start finishes it: %s", entry.name, error)
             return
         await self._remove(deleted, [], 0)
 
-    async def _remove(self, deleted: TopicDeleted, partitions: Sequence[Partition], delay_ms: int) -> None:
+    async def _remove(self, deleted: TopicDeleted, partitions: Collection[Partition], delay_ms: int) -> None:
         """Rename the directories. If that fails, the next start does it."""
         try:
             renamed = await asyncio.get_running_loop().run_in_executor(
@@ -405,18 +429,12 @@ class Topics:
             return
         self._on_deleted(renamed.paths, delay_ms)
         if renamed.is_finished and self._directories.are_all_live:
-            self._metadata.note(TopicRemoved(deleted.topic_id))
+            self._node.note(TopicRemoved(deleted.topic_id))
         _log.info("topic %r deleted", deleted.name)
 
 
 def _internal_refusal(name: str) -> errors.InvalidTopic:
     return errors.InvalidTopic(f"topic {name!r} is internal: only the broker writes to it, and it cannot be deleted")
-
-
-def _tell_loaded(watcher: PartitionWatcher, partitions: Sequence[Partition]) -> None:
-    for partition in partitions:
-        if partition.allows.append:
-            _tell(watcher.loaded, partition)
 
 
 def _tell(told: Callable[[Subject], None], subject: Subject) -> None:
@@ -427,7 +445,7 @@ def _tell(told: Callable[[Subject], None], subject: Subject) -> None:
         _log.exception("%s: a watcher failed: a bug", subject)
 
 
-def _rename_all(paths: Sequence[Path], deleted: TopicDeleted, partitions: Sequence[Partition]) -> Renamed:
+def _rename_all(paths: Sequence[Path], deleted: TopicDeleted, partitions: Iterable[Partition]) -> Renamed:
     """In a thread: delete the unused logs, and find other directories of the topic by its id."""
     closed = [path for partition in partitions if (path := partition.delete_log()) is not None]
     renamed = rename_deleted(paths, deleted)

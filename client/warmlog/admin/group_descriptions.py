@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from msgspec import Struct, convert
-from msgspec.structs import asdict
 
 from warmlog.errors import ApiError
 from warmlog_protocol import messages as m
@@ -40,7 +39,8 @@ class GroupDescription(Struct, frozen=True):
 
     name: str
     state: str
-    """One of "empty" (without members), "assigning", "reconciling" and "stable"."""
+    """One of "empty" (without members), "assigning", "reconciling" and "stable"; with members of Kafka's classic
+    protocol "preparing" and "completing"."""
     group_epoch: int
     """Rises with every change of members, subscriptions or partitions."""
     target_epoch: int
@@ -70,7 +70,9 @@ def group_description(group: m.DescribedGroup) -> GroupDescription:
 
 def _member(member: m.GroupMember) -> MemberDescription:
     partitions = {name: _partitions(getattr(member, name)) for name in ("assigned", "revoking", "target")}
-    return MemberDescription(**asdict(member) | partitions)
+    return MemberDescription(
+        **{name: getattr(member, name) for name in MemberDescription.__struct_fields__} | partitions
+    )
 
 
 def _partitions(parts: Sequence[m.TopicPartitions]) -> list[TopicPartition]:

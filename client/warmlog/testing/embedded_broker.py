@@ -23,6 +23,9 @@ HOST = "127.0.0.1"
 DEFAULTS = {"crash.loop.limit": "0"}
 """A broker that a test kills often may start again."""
 
+KAFKA_LISTEN = "kafka.listen"
+ANY_PORT = 9
+"""To check the settings before there is a port."""
 RESERVED = {"data.dir", "data.dirs", "listen", "listeners", "advertised.listeners"}
 
 
@@ -31,14 +34,15 @@ def embedded(data_dir: str | PathLike[str] | None = None, **settings: SettingGiv
 
     It keeps its data in `data_dir`, or in a temporary directory that is removed at the end. It is a whole broker, with
     real files and syncs. Settings of the broker, and defaults of its topics, have underscores for dots:
-    `retention_ms="7d"`. With `tls_cert_file` it has TLS, for clients with `ssl=True`. Raises InvalidConfig for a
-    setting that does not exist or has a value that is not allowed, and TypeError for a value of another type.
+    `retention_ms="7d"`. With `tls_cert_file` it has TLS, for clients with `ssl=True`. With
+    `kafka_listen="127.0.0.1:0"` clients of Kafka can use it, at its `kafka_address`. Raises InvalidConfig for a setting
+    that does not exist or has a value that is not allowed, and TypeError for a value of another type.
     """
     return EmbeddedBroker(data_dir, setting_texts({name.replace("_", "."): each for name, each in settings.items()}))
 
 
 class EmbeddedBroker:
-    """A broker in a thread of this process, with one address from its first start on. Use `embedded`.
+    """A broker in a thread of this process, with the same addresses from its first start on. Use `embedded`.
 
     One thread at a time may start and stop it. Clients may use it from any thread, event loop or process. In a fork of
     the process, `stop` and `close` have no effect on it.
@@ -50,8 +54,10 @@ class EmbeddedBroker:
                 f"{', '.join(sorted(reserved))}: not allowed here: give embedded() the directory as its argument; "
                 f"it listens at a free port of {HOST}"
             )
-        BrokerConfig.from_settings(settings | {"data.dir": "/"} | _listeners(settings, f"{HOST}:0"))
+        listeners = _listeners(settings, f"{HOST}:0", _kafka_address(settings, ANY_PORT))
+        BrokerConfig.from_settings(settings | {"data.dir": "/"} | listeners)
         self._settings = settings
+        self._kafka_address = ""
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._held = ExitStack()
         """Releases the port, and removes the temporary directory."""
@@ -65,6 +71,13 @@ class EmbeddedBroker:
         if not self._port:
             raise RuntimeError("the broker has no address yet: enter embedded(), or call start()")
         return f"{HOST}:{self._port}"
+
+    @property
+    def kafka_address(self) -> str:
+        """HOST:PORT for clients of Kafka. RuntimeError before the first start, and without `kafka_listen`."""
+        if not self._kafka_address:
+            raise RuntimeError("the broker has no address for Kafka's clients: give it kafka_listen, and start it")
+        return self._kafka_address
 
     @property
     def data_dir(self) -> Path:
@@ -101,7 +114,7 @@ class EmbeddedBroker:
     def close(self) -> None:
         """Stop, release the address and remove the temporary directory. Leaving the context does so, too."""
         with self._held:
-            self._port = 0
+            self._port, self._kafka_address = 0, ""
             self.stop()
 
     async def __aenter__(self) -> Self:
@@ -139,11 +152,14 @@ class EmbeddedBroker:
             raise RuntimeError(f"the broker at {self.address} runs already: stop() or kill() it first")
         if not self._port:
             self._port = self._held.enter_context(_held_port()).getsockname()[1]
+            if KAFKA_LISTEN in self._settings:
+                port = self._held.enter_context(_held_port()).getsockname()[1]
+                self._kafka_address = _kafka_address(self._settings, port)
         if self._data_dir is None:
             self._data_dir = Path(mkdtemp(prefix="warmlog-"))
             self._held.callback(self._forget_directory)
             self._held.callback(weakref.finalize(self, _remove, self._data_dir, os.getpid()))
-        own = {"data.dir": str(self._data_dir)} | _listeners(self._settings, self.address)
+        own = {"data.dir": str(self._data_dir)} | _listeners(self._settings, self.address, self._kafka_address)
         config = BrokerConfig.from_settings(DEFAULTS | self._settings | own)
         self._thread = LoopThread("warmlog-broker", bulk_loop)
         self._started = self._thread.submit(partial(start_broker, config))
@@ -162,9 +178,22 @@ class EmbeddedBroker:
         self._data_dir = None
 
 
-def _listeners(settings: dict[str, str], address: str) -> dict[str, str]:
-    """Return the setting for one listener, with TLS if there is a certificate for it."""
-    return {"listeners": f"default=ssl://{address}"} if "tls.cert.file" in settings else {"listen": address}
+def _listeners(settings: dict[str, str], address: str, kafka_address: str) -> dict[str, str]:
+    """Return the settings for the listeners, with TLS if there is a certificate for it."""
+    has_kafka = KAFKA_LISTEN in settings
+    if "tls.cert.file" not in settings:
+        return {"listen": address} | ({KAFKA_LISTEN: kafka_address} if has_kafka else {})
+    own = {"listeners": f"default=ssl://{address}"}
+    if has_kafka:
+        own["listeners"] += f",kafka=kafka+ssl://{kafka_address}"
+        own |= {"advertised.listeners": f"kafka={kafka_address}", KAFKA_LISTEN: ""}
+    return own
+
+
+def _kafka_address(settings: dict[str, str], free_port: int) -> str:
+    """Return where clients of Kafka connect: as `kafka.listen` says, with a port for port 0."""
+    host, colon, port = settings.get(KAFKA_LISTEN, "").rpartition(":")
+    return f"{host}{colon}{free_port if port == '0' else port}"
 
 
 def _remove(directory: Path, owner: int) -> None:

@@ -14,7 +14,7 @@ bytes of it.
 
 from collections.abc import Callable
 from struct import Struct as ByteLayout
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from msgspec.structs import astuple
 
@@ -34,6 +34,8 @@ _HEAD = ByteLayout(">II")
 _HTTP_WORDS = (b"HTTP", b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ", b"CONNECT ", b"PRI * ")
 _TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 """Type and major version of an alert and of a handshake: https://www.rfc-editor.org/rfc/rfc8446#section-5.1"""
+_LAST_KAFKA_KEY, _LAST_KAFKA_VERSION = 100, 30
+"""With some room: a peer that speaks Kafka's protocol is named in the log."""
 
 # msgpack's type bytes, https://github.com/msgpack/msgpack/blob/master/spec.md
 _FIXARRAY, _FIXARRAY_END, _ARRAY16, _ARRAY32 = 0x90, 0x9F, 0xDC, 0xDD
@@ -117,15 +119,20 @@ def _read_long_int(data: bytes, position: int) -> tuple[int, int]:
     return int.from_bytes(data[position:end], "big", signed=is_signed), end
 
 
-def _other_protocol(head: bytes) -> str:
+def other_protocol(head: bytes, expected: str = "warmlog's protocol") -> str:
     """The end of an error message: what a peer speaks whose first bytes are `head`; empty if that is unknown."""
     if head[:2] in _TLS_RECORDS:
-        return ": the peer speaks TLS, not warmlog's protocol"
+        return f": the peer speaks TLS, not {expected}"
     if head.startswith(_HTTP_WORDS):
-        return ": the peer speaks HTTP, not warmlog's protocol"
+        return f": the peer speaks HTTP, not {expected}"
     if head.isascii() and head[:SIZE_BYTES].decode().isprintable():
-        return f": the peer sends text ({head.decode()!r}), not warmlog's protocol"
+        return f": the peer sends text ({head.decode()!r}), not {expected}"
     return ""
+
+
+def _is_of_kafka(header_size: int) -> bool:
+    """Whether what should be the size of a header is a key of Kafka's APIs and its version."""
+    return header_size >> 16 <= _LAST_KAFKA_KEY and header_size & 0xFFFF <= _LAST_KAFKA_VERSION
 
 
 Allocate = Callable[[int], memoryview]
@@ -137,8 +144,11 @@ class FrameBuffer:
 
     Frames that fit share one buffer of `buffer_bytes`, so that one read from the socket can bring many. A larger one
     gets a buffer of exactly its size, and its payload is passed on without a copy. `allow` limits how much of it is
-    received.
+    received. A subclass for another protocol has its own heads: it has PREFIX_BYTES and `_next_sizes`.
     """
+
+    PREFIX_BYTES: ClassVar[int] = HEAD_BYTES
+    """What of a frame is not passed on."""
 
     def __init__(
         self,
@@ -225,18 +235,20 @@ class FrameBuffer:
         if frame_size > self._max_frame_bytes:
             raise RemoteProtocolError(
                 f"a frame of {frame_size} bytes; at most {self._max_frame_bytes} are accepted"
-                f"{_other_protocol(bytes(self._buffer[self._start : self._start + HEAD_BYTES]))}",
+                f"{other_protocol(bytes(self._buffer[self._start : self._start + HEAD_BYTES]))}",
                 kind="frames too large",
             )
         if header_size > size - SIZE_BYTES or header_size > self._max_header_bytes:
+            of_kafka = ": the peer speaks Kafka's protocol, not warmlog's" if _is_of_kafka(header_size) else ""
             raise RemoteProtocolError(
                 f"a header of {header_size} bytes in a frame of {frame_size}; at most {self._max_header_bytes} allowed"
+                f"{of_kafka}"
             )
         return frame_size, header_size
 
     def _take(self, size: int, header_size: int) -> Frame:
         is_owned = self._buffer is not self._shared
-        header_start = self._start + HEAD_BYTES
+        header_start = self._start + self.PREFIX_BYTES
         payload_start = header_start + header_size
         self._start += size
         header, payload = self._buffer[header_start:payload_start], self._buffer[payload_start : self._start]

@@ -3,6 +3,7 @@
 import socket
 import struct
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -47,10 +48,10 @@ class Peer(threading.Thread):
         self._address = address
         self._is_authenticated = is_authenticated
         self._frames = frames
-        self._luck = Random(seed)
-        self._corpus = corpus()
-        self._handshake = handshake()
-        self._sentinel = sentinel(SENTINEL_ID)
+        self.luck = Random(seed)
+        self.corpus = corpus()
+        self.handshake = handshake()
+        self.sentinel = sentinel(SENTINEL_ID)
 
     def run(self) -> None:
         try:
@@ -65,40 +66,47 @@ class Peer(threading.Thread):
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # Closing resets: sockets that linger would use up the ports.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            reader = _Reader(connection)
-            if self._luck.random() < 0.95:
-                connection.sendall(self._handshake)
-                if self._is_authenticated and self._luck.random() < LOGIN_SHARE:
+            reader = self.reader(connection)
+            if self.luck.random() < 0.95:
+                connection.sendall(self.handshake)
+                if self._is_authenticated and self.luck.random() < LOGIN_SHARE:
                     self._log_in(connection, reader)
             for _ in range(FRAMES_A_CONNECTION):
                 if self.tally.frames >= self._frames or not self._send(connection, reader):
                     return
 
-    def _log_in(self, connection: socket.socket, reader: "_Reader") -> None:
+    def _log_in(self, connection: socket.socket, reader: "Reader") -> None:
         exchange = ClientExchange(MECHANISM, USER, PASSWORD)
         response = self._authenticate(connection, reader, exchange.first())
         exchange.finish(self._authenticate(connection, reader, exchange.final(response)))
         self.tally.logins += 1
 
-    def _authenticate(self, connection: socket.socket, reader: "_Reader", data: bytes) -> bytes:
+    def _authenticate(self, connection: socket.socket, reader: "Reader", data: bytes) -> bytes:
         connection.sendall(pack(request(AuthenticateRequest(MECHANISM, data), correlation_id=LOGIN_ID)))
         _, error_code, *fields = msgspec.msgpack.decode(reader.wait_for(LOGIN_ID))
         assert error_code == 0, fields
         assert isinstance(fields[0], bytes)
         return fields[0]
 
-    def _send(self, connection: socket.socket, reader: "_Reader") -> bool:
+    def mutated(self) -> tuple[str, bytes]:
+        """The next frame, and what is wrong with it."""
+        mutation = self.luck.choice(MUTATIONS)
+        return mutation.__name__, mutation(self.luck.choice(self.corpus), self.luck)
+
+    def reader(self, connection: socket.socket) -> "Reader":
+        return Reader(connection, HEAD_BYTES, _correlation_id)
+
+    def _send(self, connection: socket.socket, reader: "Reader") -> bool:
         """Whether the connection is still good for more."""
-        tally, luck = self.tally, self._luck
-        mutation = luck.choice(MUTATIONS)
-        frame = mutation(luck.choice(self._corpus), luck)
+        tally, luck = self.tally, self.luck
+        name, frame = self.mutated()
         tally.frames += 1
-        tally.by_mutation[mutation.__name__] = tally.by_mutation.get(mutation.__name__, 0) + 1
+        tally.by_mutation[name] = tally.by_mutation.get(name, 0) + 1
         try:
             if luck.random() < 0.02:
                 connection.sendall(frame)
                 return False  # gone without a word
-            connection.sendall(frame + self._sentinel)
+            connection.sendall(frame + self.sentinel)
             connection.settimeout(ANSWER_TIMEOUT_S)
             reader.wait_for(SENTINEL_ID)
         except TimeoutError:
@@ -111,23 +119,26 @@ class Peer(threading.Thread):
         return True
 
 
-class _Reader:
+class Reader:
     """Takes frames apart as far as it needs: it looks for one correlation id."""
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: socket.socket, head_bytes: int, id_of: Callable[[bytes], int]) -> None:
+        """`head_bytes` is what comes before the header, `id_of` returns the correlation id of a header."""
         self._connection = connection
+        self._head_bytes = head_bytes
+        self._id_of = id_of
         self._data = b""
 
     def wait_for(self, correlation_id: int) -> bytes:
         """The header of the answer with this id; ConnectionError when the broker closes."""
         while True:
-            while len(self._data) >= HEAD_BYTES:
+            while len(self._data) >= self._head_bytes:
                 (size,) = struct.unpack_from(">I", self._data)
                 if len(self._data) < size + 4:
                     break
-                header = self._data[HEAD_BYTES : size + 4]
+                header = self._data[self._head_bytes : size + 4]
                 self._data = self._data[size + 4 :]
-                if _correlation_id(header) == correlation_id:
+                if self._id_of(header) == correlation_id:
                     return header
             received = self._connection.recv(65_536)
             if not received:

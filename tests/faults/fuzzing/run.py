@@ -7,6 +7,7 @@ from pathlib import Path
 
 from broker_process import BrokerProcess, port_to_keep
 from faults.fuzzing.corpus import PASSWORD, TOPIC, TOPICS, USER, openings
+from faults.fuzzing.kafka import KafkaPeer
 from faults.fuzzing.peers import Peer, Tally
 from faults.honest import Honest
 from faults.process_use import sockets_of, use_of
@@ -66,7 +67,11 @@ def run(data_dir: Path, *, seed: int, frames: int, peers: int = 8) -> Outcome:
     outcome = Outcome(seed, [])
     respond(data_dir, AlterUsersRequest([creation(USER, PASSWORD)]))
     secure = ("127.0.0.1", port_to_keep())
-    listeners = f"plain=plaintext://127.0.0.1:0,secure=sasl_plaintext://{secure[0]}:{secure[1]}"
+    of_kafka = ("127.0.0.1", port_to_keep())
+    listeners = (
+        f"plain=plaintext://127.0.0.1:0,secure=sasl_plaintext://{secure[0]}:{secure[1]},"
+        f"kafka=kafka+plaintext://{of_kafka[0]}:{of_kafka[1]}"
+    )
     with BrokerProcess(data_dir, listeners=listeners, **SETTINGS) as broker:
         with WireClient(broker.address) as client:
             for topic, settings in TOPICS.items():
@@ -78,9 +83,9 @@ def run(data_dir: Path, *, seed: int, frames: int, peers: int = 8) -> Outcome:
         honest = Honest(broker.address, HONEST_TOPIC)
         honest.start()
         warm_up = max(int(frames * WARM_UP_SHARE), min(frames // 2, WARM_UP_FRAMES))
-        _send(broker, secure, outcome, seed * 1000, warm_up, peers)
+        _send(broker, secure, of_kafka, outcome, seed * 1000, warm_up, peers)
         outcome.warm_bytes, outcome.warm_sockets = use_of(broker.pid).memory_bytes, sockets_of(broker.pid)
-        _send(broker, secure, outcome, seed * 1000 + 500, frames - warm_up, peers)
+        _send(broker, secure, of_kafka, outcome, seed * 1000 + 500, frames - warm_up, peers)
         (outcome.end_bytes, outcome.descriptors), outcome.end_sockets = use_of(broker.pid), sockets_of(broker.pid)
         honest.stop()
         outcome.honest_records = honest.count
@@ -90,13 +95,25 @@ def run(data_dir: Path, *, seed: int, frames: int, peers: int = 8) -> Outcome:
     return outcome
 
 
-def _send(broker: BrokerProcess, secure: tuple[str, int], outcome: Outcome, seed: int, frames: int, count: int) -> None:
-    """Half of the peers use the listener that authenticates."""
+def _send(
+    broker: BrokerProcess,
+    secure: tuple[str, int],
+    of_kafka: tuple[str, int],
+    outcome: Outcome,
+    seed: int,
+    frames: int,
+    count: int,
+) -> None:
+    """Half of the peers use the listener that authenticates, a quarter that of Kafka's clients."""
     plain = (broker.host, broker.port)
-    peers = [
-        Peer(secure if number % 2 else plain, frames // count, seed + number, is_authenticated=bool(number % 2))
-        for number in range(count)
-    ]
+    peers: list[Peer] = []
+    for number in range(count):
+        if number % 4 == 2:
+            peers.append(KafkaPeer(of_kafka, frames // count, seed + number))
+        else:
+            is_secure = bool(number % 2)
+            address = secure if is_secure else plain
+            peers.append(Peer(address, frames // count, seed + number, is_authenticated=is_secure))
     for peer in peers:
         peer.start()
     for peer in peers:

@@ -76,8 +76,14 @@ def make_partition(tmp_path: Path) -> MakePartition:
             open_files=open_files,
             now_ms=NOW_MS,
         )
-        partition = Partition(key, log, config, leader_epoch, commit_rule=commit_rule, on_unloaded=on_unloaded)
+
+        def leadership_changed(partition: Partition) -> None:
+            if not partition.allows.append:
+                on_unloaded(partition)
+
+        partition = Partition(key, log, config, on_leadership=leadership_changed)
         partition.disk = FakeDisk()
+        partition.become_leader(leader_epoch, commit_rule)
         return partition
 
     return make

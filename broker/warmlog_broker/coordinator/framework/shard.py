@@ -27,6 +27,7 @@ from warmlog_broker.coordinator.framework.decision import Decision, State
 from warmlog_broker.coordinator.framework.key_order import KeyOrder
 from warmlog_broker.coordinator.framework.loading import load
 from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replica.partition_state import Role
 from warmlog_broker.storage.log.validation import sealed
 from warmlog_broker.topics.topics import InternalTopic, Topics
 from warmlog_protocol.batch import encode_batch
@@ -389,6 +390,14 @@ class Coordinator(Generic[S]):
         topic = self._topics.find(self._name)
         return topic is not None and topic.is_internal
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether this broker leads all partitions of the topic, and so knows every key, once they are loaded."""
+        if not self.exists:
+            return False
+        topic = self._topics.get(self._name)
+        return sum(each.role is Role.LEADING for each in topic.local.values()) == topic.count
+
     async def create(self) -> None:
         """Create the topic unless it exists; return when its shards are loaded. CoordinatorNotAvailable."""
         if self._is_closed:
@@ -408,7 +417,10 @@ class Coordinator(Generic[S]):
         topic = self._topics.find(self._name)
         if topic is None or not topic.is_internal:
             return None
-        return self._led(topic.partitions[crc32(key.encode()) % len(topic.partitions)])
+        number = crc32(key.encode()) % topic.count
+        if number not in topic.local:
+            raise NotCoordinator(f"{self._name}-{number}, which has {key!r}, is not on this broker")
+        return self._led(topic.local[number])
 
     def _led(self, partition: Partition) -> Shard[S]:
         shard = self._shards.get(partition)
@@ -416,6 +428,8 @@ class Coordinator(Generic[S]):
             return shard
         if self._is_closed:
             raise NotCoordinator("the broker stops")
+        if partition.role is not Role.LEADING:
+            raise NotCoordinator(str(partition.refusal()))
         raise CoordinatorNotAvailable(f"the coordinator is not available: {partition.refusal()}")
 
     def run(self, key: str, decide: Callable[[S], Decision[R]], *, is_shared: bool = False) -> R | Awaitable[R]:
@@ -443,10 +457,11 @@ class Coordinator(Generic[S]):
         return self._around.make_state() if shard is None else shard.state
 
     def states(self) -> Iterator[S]:
-        """Iterate over the states of all shards. Raises what `Shard.state` does."""
+        """Iterate over the states of all shards on this broker. Raises what `Shard.state` does."""
         if self.exists:
-            for partition in self._topics.get(self._name).partitions:
-                yield self._led(partition).state
+            for partition in self._topics.get(self._name).local.values():
+                if partition.role is Role.LEADING:
+                    yield self._led(partition).state
 
     @property
     def active(self) -> Iterator[Shard[S]]:

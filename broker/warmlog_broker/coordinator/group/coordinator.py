@@ -15,8 +15,9 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from warmlog_broker.coordinator.framework.decision import Decision, PartitionId
+from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, R
 from warmlog_broker.coordinator.framework.shard import Coordinator, ShardSurroundings
+from warmlog_broker.coordinator.group.classic_groups import ClassicGroups
 from warmlog_broker.coordinator.group.decisions import membership, offsets
 from warmlog_broker.coordinator.group.decisions.records import KnownTopic
 from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits
@@ -73,10 +74,8 @@ class BrokerTopics:
     def log_end(self, partition: PartitionId) -> int | None:
         """Return the log end offset; None if the partition is unknown or offline."""
         topic = self._topics.find_by_id(partition.topic_id)
-        if topic is None or not 0 <= partition.number < len(topic.partitions):
-            return None
         try:
-            return topic.partitions[partition.number].log.log_end_offset
+            return None if topic is None else topic.partition(partition.number).log.log_end_offset
         except ApiError:
             return None
 
@@ -84,7 +83,7 @@ class BrokerTopics:
 def _known(topic: Topic | None) -> KnownTopic | None:
     if topic is None or topic.is_internal:
         return None
-    return KnownTopic(topic.topic_id, topic.name, len(topic.partitions))
+    return KnownTopic(topic.topic_id, topic.name, topic.count)
 
 
 class GroupCoordinator:
@@ -118,6 +117,16 @@ class GroupCoordinator:
         self._coordinator = Coordinator(
             TOPIC, config.group_coordinator_partitions, topics, ShardSurroundings(Groups, self, around.threads, now_ms)
         )
+        self.classic = ClassicGroups(
+            self._run,
+            self._limits_for,
+            timers=around.timers,
+            now_ms=self._steady_ms,
+            now_s=loop.time,
+            lines=around.lines,
+            tasks=self.tasks,
+        )
+        """The members of Kafka's classic protocol."""
         around.holdings.add_source(lambda: (shard.state.held for shard in self._coordinator.active))
 
     def start(self) -> None:
@@ -154,8 +163,7 @@ class GroupCoordinator:
                 groups, request, host=host, principal=member, owner=principal, now_ms=now_ms(), limits=limits
             )
 
-        outcome = self._coordinator.run(request.group, decide)
-        self._count_beginning(request.group, outcome)
+        outcome = self._run(request.group, decide)
         if isinstance(outcome, m.GroupHeartbeatResponse):
             return self._heard(request, outcome, is_waiting)
         return self._heard_when_done(request, outcome, is_waiting)
@@ -223,12 +231,12 @@ class GroupCoordinator:
         under_way = self._commits.get((request.group, request.member_id))
         if under_way:
             offsets.check_sequence(request, under_way[-1])
-        outcome = self._coordinator.run(request.group, decide, is_shared=True)
-        self._count_beginning(request.group, outcome)
+        outcome = self._run(request.group, decide, is_shared=True)
         if isinstance(outcome, m.OffsetCommitResponse):
             self._heard_commit(request)
-        elif isinstance(outcome, asyncio.Future) and request.member_id and request.sequence > 0:
-            self._commits.setdefault((request.group, request.member_id), deque()).append(request.sequence)
+        elif isinstance(outcome, asyncio.Future) and request.member_id:
+            if request.sequence > 0:
+                self._commits.setdefault((request.group, request.member_id), deque()).append(request.sequence)
             outcome.add_done_callback(partial(self._commit_ended, request))
         return outcome
 
@@ -266,10 +274,11 @@ class GroupCoordinator:
         )
 
     def _commit_ended(self, request: m.OffsetCommitRequest, outcome: "asyncio.Future[m.OffsetCommitResponse]") -> None:
-        under_way = self._commits[request.group, request.member_id]
-        under_way.remove(request.sequence)
-        if not under_way:
-            del self._commits[request.group, request.member_id]
+        if request.sequence > 0:
+            under_way = self._commits[request.group, request.member_id]
+            under_way.remove(request.sequence)
+            if not under_way:
+                del self._commits[request.group, request.member_id]
         if outcome.cancelled() or outcome.exception() is None:  # cancelled: no request waits for it, but it goes on
             self._heard_commit(request)
 
@@ -306,6 +315,16 @@ class GroupCoordinator:
             request.group, lambda groups: offsets.delete_offsets(groups, request, self._subscriptions)
         )
 
+    def _run(self, name: str, decide: Callable[[Groups], Decision[R]], *, is_shared: bool = False) -> R | Awaitable[R]:
+        """As `Coordinator.run`. Let a group that this may create count as existing until that is decided."""
+        outcome = self._coordinator.run(name, decide, is_shared=is_shared)
+        if isinstance(outcome, asyncio.Future):
+            groups = self._coordinator.state_of(name)
+            if groups.get(name) is None:
+                groups.beginning.add(name)
+                outcome.add_done_callback(lambda _: groups.beginning.discard(name))
+        return outcome
+
     def _limits_for(self, groups: Groups, group: str) -> Limits:
         """Return the limits for a group. A new one in `groups` must leave all shards within `group.max.groups`."""
         if groups.get(group) is not None:
@@ -314,14 +333,6 @@ class GroupCoordinator:
         counted = len(groups) + (group in groups.beginning)
         others = sum(len(state) + len(state.beginning) for state in states) - counted
         return self._limits._replace(other_groups=others)
-
-    def _count_beginning(self, group: str, outcome: object) -> None:
-        """Let a group that `outcome` may create count as existing until that is decided."""
-        if isinstance(outcome, asyncio.Future):
-            groups = self._coordinator.state_of(group)
-            if groups.get(group) is None:
-                groups.beginning.add(group)
-                outcome.add_done_callback(lambda _: groups.beginning.discard(group))
 
     def _steady_ms(self) -> int:
         """The time of day, as it goes on from the start: timers must not follow a clock that is set."""
@@ -332,16 +343,19 @@ class GroupCoordinator:
     def loaded(self, shard: GroupShard) -> None:
         """As `ShardWatcher`: start all timers in full."""
         shard.state.start_timers(self._steady_ms())
+        self.classic.loaded(shard)
         self.tasks.start(self._begin(shard), "group timers")
 
     def unloaded(self, shard: GroupShard) -> None:
         """As `ShardWatcher`."""
         self._sessions.forget(shard)
         self.targets.forget(shard)
+        self.classic.unloaded(shard)
         self.waits.wake_all()
 
     def changed(self, shard: GroupShard, key: str) -> None:
         """As `ShardWatcher`."""
+        self.classic.changed(shard, key)
         self.targets.changed(shard, key)
         group = shard.state.get(key)
         if group is None or group.has_news:

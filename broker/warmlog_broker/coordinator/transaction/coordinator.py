@@ -17,7 +17,6 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from warmlog_broker.coordinator.framework.decision import Decision, PartitionId
 from warmlog_broker.coordinator.framework.shard import Coordinator, Shard, ShardSurroundings
-from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
 from warmlog_broker.coordinator.surroundings import Surroundings
 from warmlog_broker.coordinator.transaction.decisions import jobs, producers
 from warmlog_broker.coordinator.transaction.decisions.records import End, Status
@@ -32,7 +31,8 @@ from warmlog_broker.coordinator.transaction.decisions.state import (
     Transactions,
     hanging,
 )
-from warmlog_broker.coordinator.transaction.markers import EndWriter
+from warmlog_broker.coordinator.transaction.markers import EndWriter, LocalMarkers
+from warmlog_broker.coordinator.transaction.ports import PendingOffsets
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import Tasks, in_turns
 from warmlog_broker.runtime.timer_wheel import Timer
@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 class TransactionCoordinator:
     """The transactional ids of one broker."""
 
-    def __init__(self, around: Surroundings, groups: GroupCoordinator) -> None:
+    def __init__(self, around: Surroundings, groups: PendingOffsets) -> None:
         self._topics = around.topics
         self._groups = groups
         self._producer_ids = around.producer_ids
@@ -73,7 +73,7 @@ class TransactionCoordinator:
         """What carries out the decided transactions."""
         self._offsets_added: dict[str, tuple[Incarnation, int]] = {}
         """Of open transactions: the producer, and the sequence of its last accepted TxnOffsetCommit."""
-        self._ends = EndWriter(around.topics, groups)
+        self._ends = EndWriter(LocalMarkers(around.topics, around.cluster), groups)
         self.ended: Counter[End] = Counter()
         """The transactions whose markers this process has written, by how they were decided."""
         self._coordinator = Coordinator(
@@ -320,9 +320,13 @@ class TransactionCoordinator:
                 await asyncio.sleep(RETRY_S)
 
     async def _abort_hanging(self) -> None:
-        """Once all is loaded, abort what `hanging` says. A broker without transactional ids leaves all as it is."""
+        """Once all is loaded, abort what `hanging` says, as after a restore.
+
+        A broker without transactional ids leaves all as it is, and one that has only some of a cluster's: it cannot
+        tell an open transaction that nobody has from one of another broker's.
+        """
         found: list[Outcome] = []
-        while self._coordinator.exists:
+        while self._coordinator.is_whole:
             try:
                 found = list(hanging(self._all(), self._opened()))
                 break
@@ -341,7 +345,7 @@ class TransactionCoordinator:
     def _opened(self) -> Iterator[tuple[Place, Incarnation]]:
         """Iterate over the open transactions of all partitions that can be read, and offsets that wait in groups."""
         for topic in self._topics:
-            for number, partition in enumerate(topic.partitions):
+            for number, partition in topic.local.items():
                 for entry in partition.log.producers.in_transactions if partition.allows.read else ():
                     yield PartitionId(topic.topic_id, number), Incarnation(entry.producer_id, entry.epoch)
         yield from ((group, Incarnation(*producer)) for group, *producer in self._groups.pending())

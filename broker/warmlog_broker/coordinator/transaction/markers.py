@@ -9,12 +9,13 @@ from itertools import islice
 from typing import Any
 
 from warmlog_broker.coordinator.framework.decision import PartitionId
-from warmlog_broker.coordinator.group.coordinator import GroupCoordinator
 from warmlog_broker.coordinator.transaction.decisions.state import Incarnation, Outcome
+from warmlog_broker.coordinator.transaction.ports import Markers, PendingOffsets
+from warmlog_broker.metadata.store import ClusterStore
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.batch import ControlType
-from warmlog_protocol.errors import ApiError, InvalidProducerEpoch, InvalidTxnState
+from warmlog_protocol.errors import ApiError, InvalidProducerEpoch, InvalidTxnState, NotLeaderOrFollower
 
 WRITES_AT_ONCE = 1000
 """A job of thousands of members has more markers than should wait for the disk at the same time."""
@@ -28,8 +29,8 @@ _log = logging.getLogger(__name__)
 class EndWriter:
     """Writes markers into partitions, and has groups commit or drop the offsets that wait in them."""
 
-    def __init__(self, topics: Topics, groups: GroupCoordinator) -> None:
-        self._topics = topics
+    def __init__(self, markers: Markers, groups: PendingOffsets) -> None:
+        self._markers = markers
         self._groups = groups
 
     async def write(self, outcomes: Iterable[Outcome], *, coordinator_epoch: int) -> set[PartitionId]:
@@ -50,9 +51,8 @@ class EndWriter:
         self, outcomes: Iterable[Outcome], coordinator_epoch: int, left_open: set[PartitionId]
     ) -> Iterator[Coroutine[Any, Any, None]]:
         for marker, commits, partitions, groups in outcomes:
-            control_type = ControlType.COMMIT if commits else ControlType.ABORT
             for enrolled in partitions:
-                mark = partial(self._mark, enrolled, marker, control_type, coordinator_epoch, left_open)
+                mark = partial(self._mark, enrolled, marker, commits, coordinator_epoch, left_open)
                 yield _until_written(f"producer {marker.producer_id}: a marker", mark)
             for group in groups:
                 subject = f"group {group!r}: the end of the transaction of producer {marker.producer_id}"
@@ -62,23 +62,42 @@ class EndWriter:
         self,
         enrolled: PartitionId,
         producer: Incarnation,
-        control_type: ControlType,
+        commits: bool,
         coordinator_epoch: int,
         left_open: set[PartitionId],
     ) -> None:
-        topic = self._topics.find_by_id(enrolled.topic_id)
+        if await self._markers.end(enrolled, producer, commits=commits, coordinator_epoch=coordinator_epoch):
+            left_open.add(enrolled)
+
+
+class LocalMarkers:
+    """The `Markers` of partitions that this broker leads."""
+
+    def __init__(self, topics: Topics, cluster: ClusterStore) -> None:
+        self._topics = topics
+        self._cluster = cluster
+
+    async def end(
+        self, partition: PartitionId, producer: Incarnation, *, commits: bool, coordinator_epoch: int
+    ) -> bool:
+        """As `Markers.end`."""
+        topic = self._topics.find_by_id(partition.topic_id)
         if topic is None:
-            return
+            if self._cluster.is_deleted(partition.topic_id):
+                return False
+            raise NotLeaderOrFollower(f"the topic {partition.topic_id.hex()} is not known here yet")
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        control_type = ControlType.COMMIT if commits else ControlType.ABORT
         try:
-            topic.partitions[enrolled.number].append_end_transaction(
+            topic.partition(partition.number).append_end_transaction(
                 *producer, control_type, coordinator_epoch, partial(_end, durable), now_ms=now_ms()
             )
             await durable
         except InvalidProducerEpoch:
-            return  # a later marker is there: this one was written before it
+            pass  # a later marker is there: this one was written before it
         except InvalidTxnState:
-            left_open.add(enrolled)
+            return True
+        return False
 
 
 def _end(durable: "asyncio.Future[None]", error: ApiError | None) -> None:

@@ -24,6 +24,7 @@ from warmlog.cli.terminal.paths import ANY_PATH, FILE
     metavar="HOST:PORT",
     help="Where to listen; 127.0.0.1:7400 if not given; with port 0 the system chooses one.",
 )
+@click.option("--kafka-listen", metavar="HOST:PORT", help="Where to serve clients of Kafka; nowhere if not given.")
 @click.option(
     "--admin-listen", metavar="HOST:PORT", help="Where to serve metrics and health over HTTP; nowhere if not given."
 )
@@ -34,6 +35,7 @@ from warmlog.cli.terminal.paths import ANY_PATH, FILE
 def serve(
     data_dir: tuple[Path, ...],
     listen: str | None,
+    kafka_listen: str | None,
     admin_listen: str | None,
     config: Path | None,
     settings: tuple[str, ...],
@@ -48,6 +50,8 @@ def serve(
         given["data.dir" if len(data_dir) == 1 else "data.dirs"] = ",".join(map(str, data_dir))
     if listen is not None:
         given["listen"] = listen
+    if kafka_listen is not None:
+        given["kafka.listen"] = kafka_listen
     if admin_listen is not None:
         given["admin.listen"] = admin_listen
     gc.disable()  # until the broker serves: what is imported stays, and collecting takes a sixteenth of a start

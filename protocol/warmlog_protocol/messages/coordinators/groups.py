@@ -104,6 +104,8 @@ class OffsetCommitRequest(Message, frozen=True):
     sequence: Int64 = 0
     """A member numbers its commits from 1 on; a repeated one keeps its number. One that arrives after a later one, from
     a connection that was given up, is refused with STALE_MEMBER_EPOCH, so that it takes no offset back."""
+    takes_any_offset: bool = False
+    """Whether an offset after the log end is accepted, as by Kafka."""
 
 
 class CommittedPartition(Message, frozen=True):
@@ -168,11 +170,18 @@ class ListGroupsRequest(Message, frozen=True):
 
 
 class GroupListing(Message, frozen=True):
-    """A group. `state` is "empty" (without members), "assigning", "reconciling" or "stable"."""
+    """A group. `state` is "empty" (without members), "assigning", "reconciling" or "stable".
+
+    With members of Kafka's classic protocol it is "preparing" (they join), "completing" (one of them assigns) or
+    "stable". `protocol_type` is that of the members, empty without any: "consumer", or what other programs (Connect,
+    Kafka Streams) call theirs.
+    """
 
     name: str
     state: str
     member_count: int
+    protocol_type: str = ""
+    is_classic: bool = False
 
 
 class ListGroupsResponse(Message, frozen=True):
@@ -188,7 +197,11 @@ class DescribeGroupsRequest(Message, frozen=True):
 
 
 class GroupMember(Message, frozen=True):
-    """One member: `assigned` it may own now, `revoking` it must give up, `target` it will have in the end."""
+    """One member: `assigned` it may own now, `revoking` it must give up, `target` it will have in the end.
+
+    A member of Kafka's classic protocol has a `subscription` and an `assignment` as its program has written them, and
+    partitions and topics if it is a consumer.
+    """
 
     member_id: str
     instance_id: str
@@ -203,10 +216,15 @@ class GroupMember(Message, frozen=True):
     rebalance_timeout_ms: int
     session_timeout_ms: int
     last_heartbeat_ms: int
+    subscription: bytes = b""
+    assignment: bytes = b""
 
 
 class DescribedGroup(ItemResult, frozen=True):
-    """The result for one group; `group_epoch` rises with every change of members, subscriptions or partitions."""
+    """The result for one group; `group_epoch` rises with every change of members, subscriptions or partitions.
+
+    With classic members it is their generation, and the `assignor` is the protocol that they have chosen.
+    """
 
     group: str
     state: str = ""
@@ -214,6 +232,8 @@ class DescribedGroup(ItemResult, frozen=True):
     target_epoch: int = 0
     assignor: str = ""
     members: list[GroupMember] = field(default_factory=list)
+    protocol_type: str = ""
+    is_classic: bool = False
 
 
 class DescribeGroupsResponse(Message, frozen=True):

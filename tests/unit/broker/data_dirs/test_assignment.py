@@ -61,7 +61,7 @@ class Room:
         return self.make(self.two, future_directory_name(KEY, UUID(int=1)))
 
     def find(self) -> Assignments:
-        assignments = find_assignments(self.directories, self.state)
+        assignments = find_assignments(self.directories, self.state.topics, self.state)
         for entry in assignments.changes:
             self.state.apply(entry)
         return assignments

@@ -57,7 +57,7 @@ def make_services(make_partition: MakePartition) -> MakeServices:
             topics=FakeTopics(partitions),
             counters=Counters(),
             lines=RepeatedLines(logging.getLogger("warmlog_broker")),
-            producer_ids=SimpleNamespace(next_id=0),
+            producer_ids=SimpleNamespace(known_below=0),
         )
         return cast("Services", services)
 

@@ -1,10 +1,8 @@
 """The metadata log: written, damaged, read again, written on."""
 
-import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Collection
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection
 from pathlib import Path
 from uuid import UUID
 
@@ -14,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from warmlog_broker.metadata import metadata_log, store
-from warmlog_broker.metadata.store import Metadata, ProducerIds
+from warmlog_broker.metadata import metadata_log
 from warmlog_broker.metadata.topic_names import check_topic_name, colliding_topic
 from warmlog_protocol.errors import InvalidTopic, StorageError
 from warmlog_protocol.sasl.credential import Credential
@@ -55,14 +52,14 @@ def reopen(directory: Path) -> tuple[metadata_log.MetadataState, int]:
 
 def test_a_new_directory_gets_an_empty_log(tmp_path: Path) -> None:
     state, cut_bytes = reopen(tmp_path)
-    assert (state, cut_bytes) == (metadata_log.MetadataState(), 0)
+    assert (vars(state), cut_bytes) == (vars(metadata_log.MetadataState()), 0)
     assert (tmp_path / metadata_log.FILE_NAME).read_bytes() == metadata_log.FILE_HEAD
 
 
 def test_what_was_flushed_is_there_after_opening_again(tmp_path: Path) -> None:
     written = write(tmp_path, [CLUSTER], [topic(1), topic(2)], [metadata_log.TopicDeleted(bytes([1]) * 16, "t1", 3)])
     state, cut_bytes = reopen(tmp_path)
-    assert state == written
+    assert vars(state) == vars(written)
     assert cut_bytes == 0
     assert state.cluster == CLUSTER
     assert list(state.topics) == ["t2"]
@@ -214,7 +211,7 @@ def test_the_fewest_entries_say_the_same_as_all(history: list[metadata_log.Entry
     again = metadata_log.MetadataState()
     for entry in metadata_log.read_records(metadata_log.pack_file(state.entries()), PATH).entries:
         again.apply(entry)
-    assert again == state
+    assert vars(again) == vars(state)
 
 
 class EpochModel:
@@ -372,7 +369,7 @@ def test_a_long_history_is_rewritten_at_start(tmp_path: Path) -> None:
         tmp_path, [CLUSTER, topic(1)], [metadata_log.ProducerIdsReserved(number) for number in range(count)]
     )
     size_bytes = (tmp_path / metadata_log.FILE_NAME).stat().st_size
-    assert reopen(tmp_path)[0] == written
+    assert vars(reopen(tmp_path)[0]) == vars(written)
     assert (tmp_path / metadata_log.FILE_NAME).stat().st_size < size_bytes / 10
     write(tmp_path, [topic(2)])
     assert list(reopen(tmp_path)[0].topics) == ["t1", "t2"]
@@ -414,53 +411,6 @@ def test_a_write_that_failed_leaves_nothing_behind(tmp_path: Path, monkeypatch: 
     log.flush()
     log.close()
     assert list(reopen(tmp_path)[0].topics) == ["t2"]
-
-
-@pytest.fixture
-async def metadata(tmp_path: Path) -> AsyncIterator[Metadata]:
-    log, _ = metadata_log.MetadataLog.open(tmp_path)
-    with ThreadPoolExecutor(1) as threads:
-        opened = Metadata(log, threads)
-        yield opened
-        await opened.close()
-
-
-@pytest.fixture
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "BLOCK_IDS", 3)
-
-
-@pytest.mark.usefixtures("small_blocks")
-async def test_ids_are_given_out_one_after_another(metadata: Metadata) -> None:
-    ids = ProducerIds(metadata)
-    assert [await ids.give_out() for _ in range(7)] == list(range(7))
-    assert ids.next_id == 7
-
-
-@pytest.mark.usefixtures("small_blocks")
-async def test_those_who_ask_at_once_get_different_ids(metadata: Metadata) -> None:
-    ids = ProducerIds(metadata)
-    given = await asyncio.gather(*(ids.give_out() for _ in range(20)))
-    assert sorted(given) == list(range(20))
-
-
-@pytest.mark.usefixtures("small_blocks")
-async def test_a_block_is_reserved_on_disk_before_its_first_id_is_given_out(metadata: Metadata, tmp_path: Path) -> None:
-    ids = ProducerIds(metadata)
-    for _ in range(7):
-        producer_id = await ids.give_out()
-        stored, _ = metadata_log.MetadataLog.open(tmp_path)
-        assert stored.state.next_producer_id > producer_id
-        stored.close()
-
-
-@pytest.mark.usefixtures("small_blocks")
-async def test_after_a_crash_the_rest_of_a_block_is_not_used(metadata: Metadata) -> None:
-    first = ProducerIds(metadata)
-    before = [await first.give_out() for _ in range(4)]
-    again = ProducerIds(metadata)
-    assert await again.give_out() == 6
-    assert before == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("name", ["a", "flights", "a.b_c-D9", "...", "a" * 249, "x-delete", "-", "_"])

@@ -36,7 +36,7 @@ class Broker:
         self.group = Group("etl")
         log = SimpleNamespace(log_start_offset=0, high_watermark=END)
         partition = SimpleNamespace(allows=SimpleNamespace(read=True), log=log)
-        topic = SimpleNamespace(topic_id=TOPIC_ID, partitions=[partition] * PARTITIONS)
+        topic = SimpleNamespace(topic_id=TOPIC_ID, local=dict.fromkeys(range(PARTITIONS), partition))
         monkeypatch.setattr(group_families, "_find", self._find)
         monkeypatch.setattr(group_families, "_read_headers", lambda slices: list(map(_header_at, slices)))
         monkeypatch.setattr(group_families, "now_ms", lambda: NOW_MS)

@@ -411,7 +411,7 @@ async def test_a_log_whose_flush_cannot_be_prepared_goes_offline_and_what_that_b
 # Which partitions are due by flush.ms: as a plain list of times would say
 
 
-PARTITIONS = [Partition(TopicPartition("t", number), None, LogConfig(), 0) for number in range(6)]
+PARTITIONS = [Partition(TopicPartition("t", number), None, LogConfig()) for number in range(6)]
 steps = st.lists(
     st.tuples(st.sampled_from(("add", "discard", "take")), st.sampled_from(PARTITIONS), st.sampled_from((5, 20, 1000))),
     max_size=60,

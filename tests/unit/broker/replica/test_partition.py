@@ -9,9 +9,9 @@ import pytest
 from present import present
 from unit.broker.conftest import NOW_MS, MakePartition, flush
 from warmlog_broker.config.listeners import parse_listeners
-from warmlog_broker.replica.cluster_view import ClusterView
+from warmlog_broker.replica.cluster_view import Leadership, LoneClusterView
 from warmlog_broker.replica.partition import OnDurable, Partition, read_bound
-from warmlog_broker.replica.partition_state import Allowed, PartitionState
+from warmlog_broker.replica.partition_state import Allowed, PartitionState, Role, allowed
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.segment import file_records
 from warmlog_protocol import errors
@@ -214,7 +214,7 @@ def test_a_write_that_fails_for_good_fails_who_waits(
 
 def test_a_log_that_could_not_be_opened_is_offline(make_partition: MakePartition) -> None:
     opened = make_partition()
-    partition = Partition(opened.key, None, opened.config, 0)
+    partition = Partition(opened.key, None, opened.config)
     assert partition.state is PartitionState.OFFLINE
     assert partition.offsets is None
     with pytest.raises(errors.StorageError, match="could not be opened"):
@@ -305,6 +305,24 @@ def test_nothing_comes_back_from_an_end_but_by_a_restart(state: PartitionState) 
         assert followers.issuperset(ENDS)
 
 
+@pytest.mark.parametrize(
+    ("action", "roles"),
+    [
+        ("append", {"LEADING"}),
+        ("commit", {"LEADING", "FOLLOWING"}),
+        ("read", {"LEADING", "FOLLOWING", "IDLE"}),
+        ("flush", {"LEADING", "FOLLOWING", "IDLE"}),
+        ("trim", {"LEADING", "FOLLOWING"}),
+        ("compact", {"LEADING", "FOLLOWING"}),
+        ("move", {"LEADING", "FOLLOWING"}),
+    ],
+)
+def test_what_is_allowed_by_state_and_role(action: str, roles: set[str]) -> None:
+    for state in STATES:
+        by_role = {role.name for role in Role if getattr(allowed(state, role), action)}
+        assert by_role == (roles if getattr(state.allows, action) else set())
+
+
 def test_a_move_goes_one_way() -> None:
     way = [PartitionState.ONLINE, PartitionState.MOVING, PartitionState.SWITCHING, PartitionState.ONLINE]
     steps = set(pairwise(way)) | {(PartitionState.MOVING, PartitionState.ONLINE)}
@@ -312,21 +330,123 @@ def test_a_move_goes_one_way() -> None:
     assert found == steps
 
 
+# Roles
+
+
+def no_rule(held_offset: int) -> int:
+    return 0
+
+
+def test_without_a_role_nothing_is_appended_answered_or_committed(make_partition: MakePartition) -> None:
+    led = make_partition()
+    append(led)
+    led.close(sync=True)
+    opened = make_partition(commit_rule=no_rule)
+    partition = Partition(opened.key, opened.log, opened.config)
+    assert (partition.role, partition.log.high_watermark, partition.log.log_end_offset) == (Role.IDLE, 0, 1)
+    partition.advance()
+    assert partition.log.high_watermark == 0
+    for refused in (lambda: append(partition), lambda: partition.check_leader_epoch(-1)):
+        with pytest.raises(errors.NotLeaderOrFollower, match="t-0"):
+            refused()
+    partition.become_leader(3)
+    assert (partition.log.high_watermark, partition.leader_epoch) == (1, 3)
+
+
+def test_only_who_begins_to_lead_begins_its_epoch_in_the_log(make_partition: MakePartition) -> None:
+    partition = make_partition(leader_epoch=2)
+    assert partition.log.epochs.entries == ((2, 0),)
+    append(partition)
+    partition.resign(4)
+    partition.become_follower(4, no_rule)
+    assert partition.log.epochs.entries == ((2, 0),), "batches of the leader's that are older would be refused"
+    partition.become_leader(6)
+    assert partition.log.epochs.entries == ((2, 0), (6, 1))
+
+
+def test_a_broker_that_ceases_to_lead_fails_what_waits_and_is_told_once(make_partition: MakePartition) -> None:
+    told, waiter = list[str](), Waiter()
+    partition = make_partition(on_unloaded=lambda gone: told.append(gone.role.name))
+    append(partition, waiter.call(0))
+    partition.add_reader(waiter, "high_watermark")
+    partition.become_follower(1, no_rule)
+    partition.become_follower(2, no_rule)
+    partition.resign(3)
+    ((_, error),) = waiter.done
+    assert isinstance(error, errors.NotLeaderOrFollower)
+    assert told == ["IDLE"]
+    assert waiter.moves > 0
+    with pytest.raises(errors.NotLeaderOrFollower):
+        partition.delete_records(0)
+
+
+def test_a_leader_in_a_new_epoch_has_ceased_to_lead_in_the_one_before(make_partition: MakePartition) -> None:
+    epochs, waiter = list[int](), Waiter()
+    partition = make_partition(on_unloaded=lambda gone: epochs.append(gone.leader_epoch))
+    append(partition, waiter.call(0))
+    partition.become_leader(7)
+    assert epochs == [0]
+    assert isinstance(waiter.done[0][1], errors.NotLeaderOrFollower)
+    assert append(partition, waiter.call(1)) == 2
+    flush(partition)
+    assert waiter.done[1] == (1, None)
+    with pytest.raises(errors.FencedLeaderEpoch):
+        partition.check_leader_epoch(0)
+    with pytest.raises(AssertionError):
+        partition.become_leader(7)
+
+
+def test_a_flush_that_ends_in_another_role_commits_by_the_rule_of_that_role(make_partition: MakePartition) -> None:
+    partition = make_partition()
+    append(partition)
+    plan = present(partition.prepare_flush())
+    plan.run()
+    partition.become_follower(1, no_rule)
+    partition.flushed(plan)
+    assert (partition.log.recovery_point, partition.log.high_watermark) == (1, 0)
+    partition.resign(2)
+    partition.advance()
+    assert partition.log.high_watermark == 0
+
+
+def test_a_flush_from_before_a_truncation_commits_nothing(make_partition: MakePartition) -> None:
+    partition = make_partition(commit_rule=lambda held_offset: held_offset)
+    append(partition)
+    append(partition)
+    plan = present(partition.prepare_flush())
+    plan.run()
+    partition.log.truncation.truncate_to(1, NOW_MS)
+    partition.flushed(plan)
+    assert (partition.log.log_end_offset, partition.log.high_watermark, partition.log.recovery_point) == (1, 1, 1)
+
+
+def test_an_offline_partition_has_an_epoch_and_leads_nothing(make_partition: MakePartition) -> None:
+    opened = make_partition()
+    told = list[str]()
+    partition = Partition(opened.key, None, opened.config, on_leadership=lambda each: told.append(each.role.name))
+    partition.become_leader(3)
+    assert (partition.leader_epoch, told, any(partition.allows)) == (3, [], False)
+
+
 def test_a_client_is_told_the_address_of_the_listener_that_it_came_by() -> None:
     listeners = parse_listeners(
         "inside=plaintext://127.0.0.1:1,outside=ssl://10.0.0.1:2", "outside=logs.example.org:7443"
     )
-    cluster = ClusterView("c", 7, listeners)
+    cluster = LoneClusterView("c", 7, listeners)
     assert cluster.brokers("outside") == [(7, "logs.example.org", 7443)]
     assert cluster.brokers("inside") == [(7, "", 0)]
 
 
 def test_one_broker_leads_what_it_can_read_in_the_partitions_leader_epoch(make_partition: MakePartition) -> None:
-    cluster = ClusterView("c", 7)
+    cluster = LoneClusterView("c", 7)
+
+    def leadership(partition: Partition) -> Leadership:
+        return cluster.leadership(bytes(16), partition.key.partition, partition)
+
     first, second = make_partition(0, leader_epoch=2), make_partition(1, leader_epoch=5)
     assert (cluster.controller_id, cluster.brokers("default")) == (7, [(7, "", 0)])
-    assert [cluster.leadership(each) for each in (first, second)] == [(7, 2, [7], [7]), (7, 5, [7], [7])]
+    assert [leadership(each) for each in (first, second)] == [(7, 2, [7], [7]), (7, 5, [7], [7])]
     second.set_read_only("its disk takes no writes")
-    assert cluster.leadership(second) == (7, 5, [7], [7])
+    assert leadership(second) == (7, 5, [7], [7])
     second.take_offline("its disk has failed")
-    assert cluster.leadership(second) == (-1, 5, [7], [])
+    assert leadership(second) == (-1, 5, [7], [])

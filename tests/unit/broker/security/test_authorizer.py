@@ -9,7 +9,7 @@ import pytest
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.metadata_log import AclsCreated, AclsDeleted, MetadataLog, MetadataState, read_state
-from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.store import LoneClusterStore, NodeStore
 from warmlog_broker.security import authorizer as module
 from warmlog_broker.security.authorizer import Authorizer, acl_entry, text_of
 from warmlog_broker.tools.access import respond
@@ -34,7 +34,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
         config = BrokerConfig.from_settings({"data.dir": "d", "authorization": "acl", **texts})
         log, _ = MetadataLog.open(tmp_path)
         logs.append(log)
-        return Authorizer(Metadata(log, threads), config)
+        return Authorizer(LoneClusterStore(NodeStore(log, threads)), config)
 
     yield build
     for log in logs:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from warmlog.admin.access.user_changes import creation, deletion, rotation
 from warmlog_broker.metadata.metadata_log import MetadataLog, MetadataState, UserAltered, UserSecretMade
-from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.store import LoneClusterStore, NodeStore
 from warmlog_broker.security import users as users_module
 from warmlog_broker.security.users import Users, altered_user_error, list_of_users, user_entries
 from warmlog_protocol.errors import (
@@ -53,14 +53,15 @@ class OneUser:
     def __init__(self, directory: Path) -> None:
         self.now_ms = 1_000_000
         self.threads = ThreadPoolExecutor(1)
-        self.metadata = Metadata(MetadataLog.open(directory)[0], self.threads)
-        self.users = Users(self.metadata, lambda: self.now_ms)
+        self.node = NodeStore(MetadataLog.open(directory)[0], self.threads)
+        self.store = LoneClusterStore(self.node)
+        self.users = Users(self.store, lambda: self.now_ms)
 
     async def alter(self, change: AlteredUser) -> None:
         await self.users.alter(change, "User:ANONYMOUS")
 
     async def close(self) -> None:
-        await self.metadata.close()
+        await self.node.close()
         self.threads.shutdown()
 
 
@@ -124,7 +125,7 @@ async def test_an_unknown_user_has_a_credential_that_stays_the_same_once_there_a
     one = OneUser(tmp_path)
     await one.alter(creation("alice", "x"))
     made = one.users.credentials("mallory", SHA_256)
-    other = Users(one.metadata, lambda: 0)
+    other = Users(one.store, lambda: 0)
     assert made == other.credentials("mallory", SHA_256) != other.credentials("eve", SHA_256)
     await one.close()
 
@@ -190,7 +191,7 @@ def test_users_survive_a_rewritten_metadata_log_and_their_secret_is_made_once() 
     entries = state.entries()
     for entry in entries:
         rebuilt.apply(entry)
-    assert rebuilt == state
+    assert vars(rebuilt) == vars(state)
     assert sum(isinstance(entry, UserSecretMade) for entry in entries) == 1
     assert len(state.user_secret) == 32
     assert repr(state.user_secret)[2:10] not in repr(state)

@@ -17,6 +17,7 @@ LATER = {
     "warmlog_broker.handlers.produce": "the same",
     "warmlog_broker.handlers.topics": "the same",
     "warmlog_broker.handlers.transactions": "the same",
+    "warmlog_broker.kafka": "Kafka's protocol, for a listener that speaks it",
     "warmlog_broker.maintenance.log_cleaner": "compaction, once the broker accepts connections",
     "warmlog_broker.metrics": "metrics, if admin.listen is set",
     "warmlog_broker.network.tls": "TLS, for a listener that has it",
@@ -24,6 +25,7 @@ LATER = {
     "warmlog_broker.storage.kafka": "Kafka's directories, by the command that adopts them",
     "warmlog_broker.storage.verify": "the check of stopped logs",
     "warmlog_broker.tools": "offline work",
+    "warmlog_protocol.kafka": "Kafka's protocol, for a listener that speaks it",
     "warmlog_protocol.sasl.derivation": "hashes and tables of passwords, when somebody authenticates",
     "warmlog_protocol.sasl.scram": "the same",
 }

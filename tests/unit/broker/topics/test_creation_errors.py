@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 
 import pytest
 
+from opened_logs import opened_logs
 from unit.broker.topics.test_topics import Room
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import lock_and_read
-from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, load_partitions
 from warmlog_broker.metadata.metadata_log import TopicCreated
-from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_protocol.errors import StorageError
 
 CALLS = ("mkdir", "open", "replace", "rename", "fsync", "fdatasync", "pwrite", "pwritev", "write", "unlink")
@@ -52,10 +51,8 @@ def started(paths: list[Path]) -> tuple[dict[str, list[str]], dict[str, bytes]]:
     config = BrokerConfig(data_dirs=",".join(map(str, paths)))
     directories, metadata_log = lock_and_read(config)
     try:
-        stored = load_partitions(
-            directories, metadata_log, LogOpener(OpenFiles(64)), config, LoadingProgress(lambda *_: None)
-        )
-        failures = {entry.name: [each.failure for each in loaded] for entry, loaded in stored.topics}
+        stored = opened_logs(directories, metadata_log, config)
+        failures = {entry.name: [each.failure for each in loaded.values()] for entry, loaded in stored.topics}
         return failures, {entry.name: entry.topic_id for entry, _ in stored.topics}
     finally:
         metadata_log.close()

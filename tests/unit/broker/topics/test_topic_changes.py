@@ -1,7 +1,7 @@
 """What may be changed of a topic, who learns of it, and what a disk that refuses leaves."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,8 @@ from unit.broker.conftest import NOW_MS
 from unit.broker.topics.test_creation_errors import each_call_failing, holders, started
 from unit.broker.topics.test_topics import Room
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.metadata.metadata_log import MetadataLog
+from warmlog_broker.metadata.metadata_log import Entry, MetadataLog, TopicCreated
+from warmlog_broker.metadata.store import Changed, Version
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.topics.topic_changes import TopicChanges, changed_settings
@@ -30,7 +31,7 @@ class ChangingRoom(Room):
         super().__init__(*paths)
         self.altered = 0
         self.changes = TopicChanges(
-            self.topics, self.metadata, config=CONFIG, directories=self.directories, on_altered=self._note_altered
+            self.topics, self.cluster, config=CONFIG, directories=self.directories, on_altered=self._note_altered
         )
 
     def _note_altered(self) -> None:
@@ -57,6 +58,30 @@ def append(partition: Partition, value: bytes = b"x") -> list[errors.ApiError | 
     outcome: list[errors.ApiError | None] = []
     partition.append(batch_of([value], timestamp_ms=NOW_MS), ACKS_ALL, outcome.append, now_ms=NOW_MS)
     return outcome
+
+
+async def test_a_change_that_was_too_late_is_decided_again(room: ChangingRoom, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if another broker had changed the topic between the check and the commit."""
+    commit, refused = room.cluster.commit, 0
+
+    async def refuse_every_other(changes: Sequence[Entry], *, expected: Version | None = None) -> None:
+        nonlocal refused
+        if expected is not None and refused % 2 == 0:
+            refused += 1
+            raise Changed
+        refused += expected is not None
+        await commit(changes, expected=expected)
+
+    monkeypatch.setattr(room.cluster, "commit", refuse_every_other)
+    assert isinstance(await room.create("u"), TopicCreated)
+    assert await room.alter("u", {"retention.ms": "1"}) is None
+    assert await room.add("u", 3) is None
+    assert (await room.topics.internal(InternalTopic("__state", 2, {}))).is_internal
+    assert room.cluster.state.topics["u"].partitions == room.topics.get("u").count == 3
+    assert room.topics.get("u").config.retention_ms == 1
+    await room.topics.delete("u")
+    assert "u" not in room.cluster.state.topics
+    assert refused == 10
 
 
 def test_a_change_keeps_what_it_does_not_name() -> None:
@@ -87,7 +112,7 @@ async def test_altered_settings_are_stored_and_reach_every_log(room: ChangingRoo
     topic = room.topics.get("t")
     assert topic.entry.settings == {"segment.bytes": "1048576", "max.message.bytes": "100"}
     assert room.altered == 2
-    for partition in topic.partitions:
+    for partition in topic.local.values():
         assert partition.config == partition.log.local.config == topic.config
         with pytest.raises(errors.MessageTooLarge):
             append(partition, bytes(200))
@@ -103,7 +128,7 @@ async def test_nothing_is_written_without_a_change(room: ChangingRoom) -> None:
     (counted,) = await room.changes.add_partitions([NewPartitions("t", 5)], validate_only=True)
     assert (checked, counted, room.altered) == (None, None, 0)
     assert (room.data_dir / "metadata.log").stat().st_size == size_bytes
-    assert len(room.topics.get("t").partitions) == 2
+    assert room.topics.get("t").count == 2
     assert not list(room.data_dir.glob("t-[2-9]"))
 
 
@@ -164,18 +189,18 @@ async def test_added_partitions_are_served_and_their_watchers_told(room: Changin
             raise AssertionError
 
     room.topics.watch("t", Watcher())
-    old = list(room.topics.get("t").partitions)
+    old = list(room.topics.get("t").local.values())
     assert await room.alter("t", {"flush.ms": "7"}) is None
     assert await room.add("t", 5) is None
-    partitions = room.topics.get("t").partitions
+    partitions = list(room.topics.get("t").local.values())
     assert led == [0, 1, 2, 3, 4]
     assert partitions[:2] == old
     assert {partition.config.flush_ms for partition in partitions} == {7}
     append(partitions[4])
     assert partitions[4].log.log_end_offset == 1
     topic = room.topics.get("t")
-    assert sorted(room.metadata.state.assignments[topic.topic_id]) == [0, 1, 2, 3, 4]
-    assert room.metadata.state.topics["t"].partitions == topic.entry.partitions == 5
+    assert sorted(room.node.state.assignments[topic.topic_id]) == [0, 1, 2, 3, 4]
+    assert room.cluster.state.topics["t"].partitions == topic.entry.partitions == 5
     await room.topics.delete("t")
     assert len(room.remover) == 5
 
@@ -195,7 +220,7 @@ async def test_a_number_that_is_not_allowed_is_refused(room: ChangingRoom, total
     result = await room.add("t", total)
     assert isinstance(result, errors.InvalidPartitions)
     assert text in str(result)
-    assert room.metadata.state.topics["t"].partitions == 2
+    assert room.cluster.state.topics["t"].partitions == 2
 
 
 async def test_partitions_of_two_topics_count_together(room: ChangingRoom) -> None:
@@ -211,7 +236,7 @@ async def test_a_directory_in_the_way_of_a_new_partition_is_not_touched(room: Ch
     assert isinstance(result, errors.InvalidTopic)
     assert str(room.data_dir / "t-3") in str(result)
     assert not (room.data_dir / "t-2").exists()
-    assert room.metadata.state.topics["t"].partitions == 2
+    assert room.cluster.state.topics["t"].partitions == 2
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
@@ -237,7 +262,7 @@ async def test_partitions_that_cannot_be_created_are_taken_back(tmp_path: Path) 
     await room.create("t", 1)
     room.fails_to_open = True  # of partition 1
     assert isinstance(await room.add("t", 3), errors.StorageError)
-    assert room.metadata.state.topics["t"].partitions == 1
+    assert room.cluster.state.topics["t"].partitions == 1
     room.fails_to_open = False
     assert await room.add("t", 3) is None
     await room.close()

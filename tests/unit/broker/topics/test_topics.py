@@ -14,7 +14,7 @@ from unit.broker.conftest import NOW_MS, flush
 from unit.broker.data_directories import open_directory
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.metadata_log import MetadataLog, TopicCreated
-from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.store import LoneClusterStore, NodeStore
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
@@ -67,7 +67,8 @@ class Room:
         self.data_dir = paths[0]
         self.metadata_log, _ = MetadataLog.open(_made(self.data_dir))
         self.threads = ThreadPoolExecutor(2)
-        self.metadata = Metadata(self.metadata_log, self.threads)
+        self.node = NodeStore(self.metadata_log, self.threads)
+        self.cluster = LoneClusterStore(self.node)
         config = BrokerConfig(data_dirs=",".join(map(str, paths)), max_partitions_per_topic=30)
         self.directories = DataDirectories(
             [ServedDirectory(open_directory(path), config, threads=self.threads, trying=self.threads) for path in paths]
@@ -77,7 +78,8 @@ class Room:
         self.fails_to_open = False
         self.broken: list[Path] = []
         self.topics = Topics(
-            self.metadata,
+            self.cluster,
+            self.node,
             config=config,
             directories=self.directories,
             open_log=self.open_log,
@@ -110,7 +112,7 @@ class Room:
         )
 
     async def close(self) -> None:
-        await self.metadata.close()
+        await self.node.close()
         for directory in self.directories:
             await directory.wait_for_probe()
         self.directories.close()
@@ -163,7 +165,7 @@ async def test_a_topic_whose_logs_cannot_be_made_is_taken_back(room: Room) -> No
     room.fails_to_open = True
     assert isinstance(await room.create("t"), errors.StorageError)
     room.fails_to_open = False
-    assert room.metadata.state.topics == {}
+    assert room.cluster.state.topics == {}
     assert not list(room.data_dir.glob("t-[0-9]"))
     assert isinstance(await room.create("t"), TopicCreated)
 
@@ -173,7 +175,7 @@ async def test_a_directory_that_is_in_the_way_is_not_touched(room: Room) -> None
     result = await room.create("t")
     assert isinstance(result, errors.InvalidTopic)
     assert "t-1" in str(result)
-    assert room.metadata.state.topics == {}
+    assert room.cluster.state.topics == {}
 
 
 async def test_deleting_renames_the_directories_and_frees_the_name(room: Room) -> None:
@@ -231,11 +233,11 @@ async def test_a_directory_that_refuses_a_partition_leaves_it_to_the_next(three_
     entry = await three_disks.create("t", 4)
     assert isinstance(entry, TopicCreated)
     assert [len(each.partitions) for each in directories] == [0, 4, 0]
-    places = three_disks.metadata.state.assignments[entry.topic_id]
+    places = three_disks.node.state.assignments[entry.topic_id]
     assert places == dict.fromkeys(range(4), directories[1].data.directory_id.bytes)
     three_disks.broken.append(directories[1].path)
     assert isinstance(await three_disks.create("u"), errors.StorageError)
-    assert "u" not in three_disks.metadata.state.topics
+    assert "u" not in three_disks.cluster.state.topics
 
 
 async def test_a_directory_that_failed_gets_no_partition_and_takes_its_own_offline(three_disks: Room) -> None:
@@ -329,3 +331,21 @@ async def test_a_coordinator_that_fails_keeps_neither_others_nor_the_topic_from_
     await room.topics.delete("t")
     assert sound.heard == [("loaded", 0, 0), ("loaded", 1, 0), ("unloaded", 0, 0), ("unloaded", 1, 0)]
     assert len(room.remover) == 2
+
+
+async def test_a_partition_that_is_on_other_brokers_is_not_an_unknown_one(room: Room) -> None:
+    entry = TopicCreated("t", bytes([7]) * 16, 3, {})
+    await room.cluster.commit([entry])
+    await room.topics.assigned(entry, [1])
+    topic = room.topics.get("t")
+    assert (topic.count, list(topic.local), room.topics.partition_count) == (3, [1], 1)
+    assert room.topics.partition("t", 1) is topic.partition(1)
+    for number in (0, 2):
+        with pytest.raises(errors.NotLeaderOrFollower, match=f"t-{number} is not on this broker"):
+            room.topics.partition("t", number)
+    with pytest.raises(errors.UnknownTopicOrPartition, match="no partition 3, it has 3"):
+        room.topics.partition("t", 3)
+    await room.topics.assigned(entry, [2])
+    assert list(room.topics.get("t").local) == [1, 2]
+    await room.topics.delete("t")
+    assert room.topics.partitions == []

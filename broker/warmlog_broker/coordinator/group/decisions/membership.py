@@ -45,6 +45,7 @@ from warmlog_protocol import messages as m
 from warmlog_protocol.errors import (
     FencedMemberEpoch,
     GroupMaxSizeReached,
+    InconsistentGroupProtocol,
     InvalidRequest,
     InvalidSessionTimeout,
     UnsupportedAssignor,
@@ -129,6 +130,11 @@ def check_request(request: m.GroupHeartbeatRequest) -> None:
 
 def _join(group: Group, request: m.GroupHeartbeatRequest, host: str, principal: str, limits: Limits) -> Heartbeat:
     """Add a member, or let it take the place of the one with its instance id. Of a member it changes the settings."""
+    if group.is_classic:
+        raise InconsistentGroupProtocol(
+            f"the members of group {group.name!r} are of Kafka's classic protocol: stop them first, or use another "
+            f"group"
+        )
     old = group.members.get(request.member_id)
     holder = group.instances.get(request.instance_id) if request.instance_id else None
     replaced = group.members[holder] if holder is not None and holder != request.member_id else None

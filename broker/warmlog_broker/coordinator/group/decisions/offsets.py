@@ -12,6 +12,8 @@ from operator import or_
 
 from msgspec.structs import replace
 
+from warmlog_broker.coordinator.classic.consumer_protocol import subscribed_topics
+from warmlog_broker.coordinator.classic.events import check_committer
 from warmlog_broker.coordinator.framework.decision import Decision, PartitionId, Record
 from warmlog_broker.coordinator.group.decisions.records import (
     GroupKey,
@@ -94,7 +96,7 @@ def check_commit(
         error: errors.ApiError | None = None
         try:
             topic = _topic_of(item, topics)
-            _check_commit(item, topic, topics, limits)
+            _check_commit(item, topic, topics, limits, takes_any_offset=request.takes_any_offset)
             partition = PartitionId(topic.topic_id, item.partition)
             if member is not None:
                 _check_ownership(member, partition, request.member_epoch)
@@ -110,12 +112,17 @@ def _outcome(error: errors.ApiError | None) -> tuple[int, str]:
 
 
 def _committer(group: Group | None, request: m.OffsetCommitRequest) -> Member | None:
-    """Return the member that commits; None from outside, which a group without members allows."""
+    """Return the member that commits; None from outside, which a group without members allows, and for a member of the
+    classic protocol: its assignment is opaque."""
     if not request.member_id and request.member_epoch == m.NO_MEMBER_EPOCH:
-        if group is not None and group.members:
+        if group is not None and group.member_count:
             raise errors.NonEmptyGroup(
                 f"group {group.name!r} has members, and only they may commit: stop them first, or use another group"
             )
+        return None
+    if group is not None and group.rebalance is not None and group.is_classic:
+        member_of_group = request.group, request.member_id, request.member_epoch, request.instance_id
+        check_committer(group.rebalance, *member_of_group)
         return None
     member = valid_member(group, request.group, request.member_id, request.instance_id)
     if request.member_epoch > member.epoch:
@@ -145,12 +152,14 @@ def _topic_of(item: m.OffsetCommitPartition, topics: TopicsView) -> KnownTopic:
     return topic
 
 
-def _check_commit(item: m.OffsetCommitPartition, topic: KnownTopic, topics: TopicsView, limits: Limits) -> None:
+def _check_commit(
+    item: m.OffsetCommitPartition, topic: KnownTopic, topics: TopicsView, limits: Limits, *, takes_any_offset: bool
+) -> None:
     if not 0 <= item.partition < topic.partitions:
         raise errors.UnknownTopicOrPartition(
             f"topic {topic.name!r} has {topic.partitions} partitions, none {item.partition}"
         )
-    end = topics.log_end(PartitionId(topic.topic_id, item.partition))
+    end = None if takes_any_offset else topics.log_end(PartitionId(topic.topic_id, item.partition))
     if item.offset < 0 or (end is not None and item.offset > end):
         bounds = "0 or more" if end is None else f"0 to {end}, the log end"
         raise errors.OffsetOutOfRange(f"offset {item.offset} of {topic.name}-{item.partition}: expected {bounds}")
@@ -175,7 +184,8 @@ def fetch_offsets(groups: Groups, request: m.OffsetFetchRequest) -> m.OffsetFetc
     """Return committed offsets: of the partitions asked for, or of all that have one."""
     check_group_id(request.group)
     group = groups.get(request.group)
-    if request.member_id or request.member_epoch != m.NO_MEMBER_EPOCH:
+    is_classic = group is not None and group.is_classic
+    if not is_classic and (request.member_id or request.member_epoch != m.NO_MEMBER_EPOCH):
         member = valid_member(group, request.group, request.member_id, "")
         if request.member_epoch not in (member.epoch, member.previous_epoch):
             raise errors.StaleMemberEpoch(
@@ -215,6 +225,8 @@ def delete_offsets(
             by_topic.setdefault(topic_key, {}).setdefault(partition.number, []).append(partition)
         names.setdefault(partition.topic_id, set()).add(value.topic)
     subscribed = {name for member in group.members.values() for name in member.settings.topics}
+    if group.rebalance is not None:
+        subscribed |= subscribed_topics(group.rebalance)
     topics = reduce(or_, map(subscriptions.topics_of, group.members.values()), NO_TOPICS)
     subscribed |= {topic.name for _, topic in subscriptions.topics(topics)}
     records: dict[Record, None] = {}
@@ -255,7 +267,7 @@ def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int
     oldest_ms = now_ms - retention_ms
     is_pending = any(value.offsets for value in found.pending.values())
     used_ms = max([found.empty_since_ms, *(value.committed_at_ms for value in found.offsets.values())])
-    if not found.members and not is_pending and used_ms <= oldest_ms:
+    if not found.members and found.rebalance is None and not is_pending and used_ms <= oldest_ms:
         return Decision(_all_tombstones(found), len(found.offsets))
     expired = [partition for partition in found.offsets if topics.by_id(partition.topic_id) is None]
     ended = [key for key, value in found.pending.items() if not value.offsets and value.at_ms <= oldest_ms]
@@ -267,8 +279,8 @@ def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int
 def delete_group(groups: Groups, group: str) -> Decision[None]:
     """Remove a group with its offsets; GroupIdNotFound, NonEmptyGroup."""
     found = existing_group(groups, group)
-    if found.members:
-        raise errors.NonEmptyGroup(f"group {group!r} has {len(found.members)} members: stop them first")
+    if found.member_count:
+        raise errors.NonEmptyGroup(f"group {group!r} has {found.member_count} members: stop them first")
     return Decision(_all_tombstones(found), None)
 
 

@@ -17,6 +17,8 @@ kind  key             fields of the key            fields of the value
 7     PendingKey      group, producer id           producer epoch, time of the change, offsets that its open transaction
                                                    commits (topic id, partition, as the value of an OffsetKey); without
                                                    any, the epoch in which its last transaction ended
+8     ClassicKey      group                        of a group of Kafka's classic protocol, the last generation that was
+                                                   assigned: see `classic/state.SavedRebalance`
 ====  ==============  ===========================  ====================================================================
 
 A tombstone removes what the key stands for. Times are in milliseconds. See `framework/decision` for the encoding.
@@ -25,6 +27,7 @@ A tombstone removes what the key stands for. Times are in milliseconds. See `fra
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from warmlog_broker.coordinator.classic.state import SavedRebalance
 from warmlog_broker.coordinator.framework.decision import VERSION, Key, PartitionId, RecordCodec, Value
 
 
@@ -59,6 +62,10 @@ class OffsetKey(OfGroup, frozen=True, tag=6, gc=False):
 
 class PendingKey(OfGroup, frozen=True, tag=7, gc=False):
     producer_id: int
+
+
+class ClassicKey(OfGroup, frozen=True, tag=8, gc=False):
+    pass
 
 
 class GroupValue(Value, frozen=True, tag=VERSION, gc=False):
@@ -132,6 +139,7 @@ CODEC: RecordCodec[OfGroup] = RecordCodec(
         AssignmentKey: AssignmentValue,
         OffsetKey: OffsetValue,
         PendingKey: PendingValue,
+        ClassicKey: SavedRebalance,
     }
 )
 put, remove, read = CODEC.put, CODEC.remove, CODEC.read

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.classic import events
+from warmlog_broker.coordinator.classic import state as classic
+from warmlog_broker.coordinator.classic.consumer_protocol import CONSUMER
 from warmlog_broker.coordinator.framework.decision import (
     OwnedState,
     PartitionId,
@@ -43,6 +46,8 @@ def held_bytes(value: Value | None) -> int:
             return 400 + sum(held_bytes(each.value) for each in value.offsets)
         case records.TargetValue():
             return sum(250 + len(topic.name) + 400 * topic.partitions for topic in value.topics)
+        case classic.SavedRebalance():
+            return classic.held_bytes(value.members)
     return 0
 
 
@@ -171,6 +176,13 @@ class Group:
     pending: dict[int, records.PendingValue] = field(default_factory=dict)
     """By producer id: what open transactions commit, and the epochs in which ended ones have."""
 
+    saved: classic.SavedRebalance | None = None
+    """The members of Kafka's classic protocol, as of the last assignment: a group has these or the other `members`."""
+
+    rebalance: classic.Rebalance | None = field(default=None, compare=False)
+    """Soft, except for what is `saved`: the members of the classic protocol; None if there are none."""
+    soft_bytes: int = field(default=0, compare=False)
+    """What `rebalance` takes in memory, about."""
     instances: dict[str, str] = field(default_factory=dict)
     """Index: member ids of static members by their instance ids."""
     owners: dict[PartitionId, str] = field(default_factory=dict)
@@ -184,10 +196,26 @@ class Group:
     """Soft: `Subscriptions.version` as of which the target is up to date, if the members are the same."""
 
     @property
+    def is_classic(self) -> bool:
+        """Return whether it has members of Kafka's classic protocol."""
+        return self.rebalance is not None and bool(self.rebalance.members)
+
+    @property
+    def protocol_type(self) -> str:
+        """Return what the members are: "consumer", or what classic members call themselves; empty without any."""
+        if self.rebalance is not None and self.rebalance.members:
+            return self.rebalance.protocol_type
+        return CONSUMER if self.members else ""
+
+    @property
+    def member_count(self) -> int:
+        return len(self.members) or (len(self.rebalance.members) if self.rebalance is not None else 0)
+
+    @property
     def state(self) -> str:
-        """Return "empty", "assigning", "reconciling" or "stable"."""
+        """Return "empty", "assigning", "reconciling", "stable", or for classic members "preparing" or "completing"."""
         if not self.members:
-            return "empty"
+            return "empty" if self.rebalance is None else self.rebalance.phase.value
         if self.target_epoch < self.epoch:
             return "assigning"
         if all(member.is_settled(self.target_epoch) for member in self.members.values()):
@@ -203,7 +231,8 @@ class Group:
 
     def is_bare(self) -> bool:
         """Return whether no record of it is left."""
-        return not (self.epoch or self.target_epoch or self.members or self.offsets or self.pending or self.owner)
+        has_members = self.members or self.saved
+        return not (self.epoch or self.target_epoch or has_members or self.offsets or self.pending or self.owner)
 
     def replay(self, key: records.OfGroup, value: Any) -> None:
         """Change what is known by a record; None for a tombstone."""
@@ -229,6 +258,9 @@ class Group:
                 _replay_share(self, key.member_id, value)
             case records.AssignmentKey():
                 _replay_assignment(self, key.member_id, value)
+            case records.ClassicKey():
+                self.changed_size(self.saved, value)
+                self.saved = value
 
     def changed_size(self, old: Value | None, new: Value | None) -> None:
         """Note that `new` has replaced `old`."""
@@ -242,6 +274,8 @@ class Groups(OwnedState[Group]):
         super().__init__()
         self.beginning: set[str] = set()
         """Soft: names of groups whose first records are not durable yet. They count for the limit."""
+        self.steps: dict[str, events.Step] = {}
+        """Soft: by group, what happens to its classic members once its records are durable: at most one."""
 
     def member(self, group: str, member_id: str) -> Member | None:
         """Return the member of this id."""
@@ -261,14 +295,15 @@ class Groups(OwnedState[Group]):
             group = self._found[key.group] = Group(key.group)
             self.beginning.discard(key.group)
             self._hold(group.owner, group.size_bytes)
-        owner, size_bytes = group.owner, group.size_bytes
+        owner, before_bytes = group.owner, group.size_bytes + group.soft_bytes
         group.replay(key, value)
-        if group.size_bytes != size_bytes or group.owner != owner:
-            self._hold(owner, -size_bytes)
-            self._hold(group.owner, group.size_bytes)
+        now_bytes = group.size_bytes + group.soft_bytes
+        if now_bytes != before_bytes or group.owner != owner:
+            self._hold(owner, -before_bytes)
+            self._hold(group.owner, now_bytes)
         if value is None and group.is_bare():
             del self._found[key.group]
-            self._hold(group.owner, -group.size_bytes)
+            self._hold(group.owner, -now_bytes)
 
     def heard(
         self,
@@ -284,6 +319,9 @@ class Groups(OwnedState[Group]):
 
         `epoch`, `owned`: of the heartbeat's request. `commit_sequence`: of a commit.
         """
+        found = self._found.get(group)
+        if found is not None and found.rebalance is not None:
+            found.rebalance = events.heard(found.rebalance, member_id, now_ms=now_ms)
         member = self.member(group, member_id)
         if member is None:
             return
@@ -294,9 +332,27 @@ class Groups(OwnedState[Group]):
             member.owned = as_partitions(owned)
         _watch_revocation(member, now_ms)
 
+    def happened(self, name: str, step: events.Step) -> None:
+        """Set what the classic members of a group are after a step, whose records are applied."""
+        group = self._found.get(name)
+        if group is None:
+            return
+        if step.is_quiet:
+            group.rebalance = step.after
+        else:
+            self._set_rebalance(group, step.after)
+
+    def _set_rebalance(self, group: Group, rebalance: classic.Rebalance) -> None:
+        group.rebalance = rebalance if rebalance.members or rebalance.given_ids else None
+        self._hold(group.owner, -group.soft_bytes)
+        group.soft_bytes = rebalance.size_bytes()
+        self._hold(group.owner, group.soft_bytes)
+
     def start_timers(self, now_ms: int) -> None:
         """Start the timers of all members, in full: after a load."""
         for group in self:
+            if group.saved is not None:
+                self._set_rebalance(group, classic.loaded(group.saved, now_ms))
             for member in group.members.values():
                 member.heard_ms = now_ms
                 member.revoking_since_ms = now_ms if member.revoking else None

@@ -4,17 +4,21 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from unit.broker.conftest import NOW_MS, MakePartition, flush
 from unit.broker.coordinator.framework.toy import Events, Numbers, add, closing, get, make_shard, put, turn
+from unit.broker.topics.test_topics import Room
 from warmlog_broker.coordinator.framework import shard as shard_module
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.framework.key_order import KeyOrder
 from warmlog_broker.coordinator.framework.loading import RECORDS_A_TURN
-from warmlog_broker.coordinator.framework.shard import Shard, ShardStatus
+from warmlog_broker.coordinator.framework.shard import Coordinator, Shard, ShardStatus, ShardSurroundings
+from warmlog_broker.metadata.metadata_log import TopicCreated
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.segment import file_records
 from warmlog_protocol.batch import iter_batches
@@ -22,6 +26,7 @@ from warmlog_protocol.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     InvalidRequest,
+    NotCoordinator,
     RecordListTooLarge,
 )
 from warmlog_protocol.messages import ACKS_ALL
@@ -517,3 +522,37 @@ def test_a_key_at_rest_takes_no_memory_and_a_cleared_order_returns_what_waited()
     order.wait("a", "y", is_shared=True)
     assert order.clear() == ["x", "y"]
     assert (order.waiting_count, order._turns) == (0, {})
+
+
+async def test_keys_of_partitions_that_another_broker_leads_are_not_answered_for(
+    tmp_path: Path, threads: Executor
+) -> None:
+    room = Room(tmp_path / "data")
+    around = ShardSurroundings(Numbers, Events(), threads, lambda: NOW_MS, asyncio.Lock())
+    coordinator = Coordinator("__numbers", 2, room.topics, around)
+    coordinator.start()
+    entry = TopicCreated("__numbers", bytes([7]) * 16, 2, {"cleanup.policy": "compact"}, is_internal=True)
+    await room.cluster.commit([entry])
+    await room.topics.assigned(entry, [0])
+    keys = {crc32(key.encode()) % 2: key for key in ("a", "b", "c", "d")}
+    mine = coordinator.find(keys[0])
+    assert mine is not None
+    await active(mine)
+    with pytest.raises(NotCoordinator, match=r"__numbers-1, .* is not on this broker"):
+        coordinator.find(keys[1])
+    assert not coordinator.is_whole
+    await room.topics.assigned(entry, [1])
+    assert coordinator.is_whole
+    mine.partition.become_follower(1, lambda held_offset: 0)
+    with pytest.raises(NotCoordinator, match="does not lead"):
+        coordinator.find(keys[0])
+    assert not coordinator.is_whole
+    assert mine.status is ShardStatus.CLOSED
+    mine.partition.become_leader(2)
+    again = coordinator.find(keys[0])
+    assert again is not None
+    await active(again)
+    assert again is not mine
+    assert len(list(coordinator.states())) == 2
+    coordinator.close()
+    await room.close()

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from warmlog_broker.coordinator.classic.state import SavedMember, SavedRebalance
 from warmlog_broker.coordinator.framework.decision import PartitionId, Record
 from warmlog_broker.coordinator.group.decisions import records
 from warmlog_broker.coordinator.group.decisions.state import Groups
@@ -19,6 +20,12 @@ ENTRIES = [
         records.AssignmentValue(3, 2, ((b"t" * 16, (1, 2), (3, 2)),), ((b"u" * 16, (0,), (1,)),)),
     ),
     (records.OffsetKey("g", b"t" * 16, 1), records.OffsetValue(2**60, 7, "meta", "t", 99)),
+    (
+        records.ClassicKey("g"),
+        SavedRebalance(
+            3, "consumer", "range", "m", (SavedMember("m", "i", "c", "h", 1, 2, (("range", b"topics"),), b"\0"),)
+        ),
+    ),
 ]
 partitions = st.builds(PartitionId, st.binary(min_size=16, max_size=16), st.integers(0, 2**31 - 1))
 

@@ -15,16 +15,15 @@ import pytest
 
 import kafka_sample
 from kafka_sample import copy_sample
+from opened_logs import opened_logs
 from unit.broker.data_directories import open_directory
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import lock_and_read
-from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, load_partitions
 from warmlog_broker.metadata.metadata_log import MetadataLog, MetadataState, TopicCreated, TopicDeleted, pack_file
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_files import pack_partition_metadata, read_gaps
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.verify.report import Report
 from warmlog_broker.tools.adoption import adopt as engine
 from warmlog_broker.tools.adoption.adopt import adopt
@@ -81,13 +80,13 @@ def load(data_dir: Path) -> dict[str, tuple[int, int, int]]:
     config = BrokerConfig.from_settings({"data.dir": str(data_dir)})
     directories, metadata_log = lock_and_read(config)
     try:
-        opener = LogOpener(OpenFiles())
-        stored = load_partitions(directories, metadata_log, opener, config, LoadingProgress(lambda *_: None))
+        stored = opened_logs(directories, metadata_log, config)
         found = {}
-        for _, partitions in stored.topics:
-            for log in (partition.log for partition in partitions):
+        for entry, partitions in stored.topics:
+            for number, log in ((number, partition.log) for number, partition in partitions.items()):
                 assert log is not None
-                found[log.key.directory_name] = (log.log_start_offset, log.high_watermark, log.epochs.latest_epoch)
+                epoch = stored.cluster.state.leader_epoch(entry, number)
+                found[log.key.directory_name] = (log.log_start_offset, log.high_watermark, epoch)
                 log.close()
         return found
     finally:

@@ -1,0 +1,153 @@
+"""ApiVersions and Metadata: what the broker speaks, and who leads which partition."""
+
+import logging
+from typing import Any
+
+from warmlog_broker.gate.asker import Asker
+from warmlog_broker.kafka.translators import TRANSLATORS, Kafka
+from warmlog_broker.network.request import Ready, RequestContext, Response, then
+from warmlog_broker.replica.cluster_view import NO_LEADER
+from warmlog_protocol import messages as m
+from warmlog_protocol.errors import ApiError, ErrorCode
+from warmlog_protocol.kafka.schema import API, NO_UUID
+
+OLDEST_PRODUCE = 0
+"""Of Produce more is offered than served: librdkafka takes a broker without version 0 for one that knows no codec."""
+FEATURES = {"transaction.version": (2, "EndTxn"), "group.version": (1, "ConsumerGroupHeartbeat")}
+"""What a broker with these APIs has, in which version. Their versions begin with 1: older clients refuse a 0."""
+FEATURES_EPOCH = 1
+MOST_GREETINGS = 4
+"""Before the authentication: clients ask again in an older version, and some for each of their parts."""
+TOPIC_OPERATIONS = (
+    m.Operation.READ,
+    m.Operation.WRITE,
+    m.Operation.CREATE,
+    m.Operation.DELETE,
+    m.Operation.ALTER,
+    m.Operation.DESCRIBE,
+    m.Operation.DESCRIBE_CONFIGS,
+    m.Operation.ALTER_CONFIGS,
+)
+"""Those of Kafka's that a topic has: authorized operations are a bit for each."""
+NOT_ASKED_FOR = -(2**31)
+
+_Versions = API["ApiVersions"].response
+_Metadata = API["Metadata"].response
+_log = logging.getLogger(__name__)
+
+
+def api_versions(_kafka: Kafka, context: RequestContext, request: Any) -> Response:
+    """Say what is served. The response to a version that is not known says so, and has the same list."""
+    if context.authentication is not None:
+        context.authentication.greeted(MOST_GREETINGS)
+    name, version = request.client_software_name[:100], request.client_software_version[:100]
+    _log.debug("connection with %s: client %r %r", context.peer, name, version)
+    is_known = request.api_version in API["ApiVersions"].versions
+    served = sorted((API[name] for name in TRANSLATORS), key=lambda api: api.key)
+    features = {name: level for name, (level, api) in FEATURES.items() if api in TRANSLATORS}
+    return _Versions(
+        ErrorCode.NONE if is_known else ErrorCode.UNSUPPORTED_VERSION,
+        [
+            _Versions.ApiVersion(
+                api.key, OLDEST_PRODUCE if api.name == "Produce" else api.versions.first, api.versions.last
+            )
+            for api in served
+        ],
+        supported_features=[_Versions.SupportedFeatureKey(name, 1, level) for name, level in features.items()],
+        finalized_features_epoch=FEATURES_EPOCH,
+        finalized_features=[_Versions.FinalizedFeatureKey(name, level, level) for name, level in features.items()],
+    )
+
+
+def metadata(kafka: Kafka, context: RequestContext, request: Any) -> Response:
+    """Describe topics, by name or id, and the brokers."""
+    if request.topics is None or (not request.topics and request.api_version == 0):
+        return then(kafka.call(context, m.MetadataRequest(None, include_internal=True)), _back(kafka, context, request))
+    names: list[str] = []
+    unknown: list[Any] = []
+    for topic in request.topics:
+        name = topic.name if topic.topic_id == NO_UUID else kafka.topic_name(topic.topic_id)
+        if name is None:
+            code = ErrorCode.UNKNOWN_TOPIC_ID if topic.topic_id != NO_UUID else ErrorCode.INVALID_TOPIC_EXCEPTION
+            unknown.append(_Metadata.MetadataResponseTopic(code, None, topic.topic_id))
+        else:
+            names.append(name)
+    back = _back(kafka, context, request, unknown)
+    if request.allow_auto_topic_creation and kafka.services.config.auto_create_topics_enable:
+        missing = [name for name in dict.fromkeys(names) if kafka.services.topics.find(name) is None]
+        if missing:
+            return _create_first(kafka, context, names, missing, back)
+    return then(kafka.call(context, m.MetadataRequest(names)), back)
+
+
+async def _create_first(kafka: Kafka, context: RequestContext, names: list[str], missing: list[str], back: Any) -> Any:
+    """Create what is missing, and describe it once it can be produced to."""
+    created = await kafka.ask(context, m.CreateTopicsRequest([m.NewTopic(name) for name in missing]))
+    failed = {
+        each.name: each.error_code
+        for each in created.topics
+        if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+    }
+    described = await kafka.ask(context, m.MetadataRequest(names))
+    return back(described, failed)
+
+
+def _back(kafka: Kafka, context: RequestContext, request: Any, more: list[Any] | None = None) -> Any:
+    """Return what turns the response of the handler into Kafka's, with `more` topics after those that it has."""
+
+    def back(described: Any, failed: Any = None) -> Ready:
+        topics = [_topic(kafka, context, request, topic, (failed or {}).get(topic.name)) for topic in described.topics]
+        return _Metadata(
+            brokers=[_broker(context, each) for each in described.brokers],
+            cluster_id=described.cluster_id,
+            controller_id=described.controller_id,
+            topics=topics + (more or []),
+        )
+
+    return back
+
+
+def _broker(context: RequestContext, broker: m.BrokerMetadata) -> Any:
+    host, port = (broker.host, broker.port) if broker.host else context.reached
+    return _Metadata.MetadataResponseBroker(broker.node_id, host, port)
+
+
+def _topic(kafka: Kafka, context: RequestContext, request: Any, topic: m.TopicMetadata, failed: int | None) -> Any:
+    served = kafka.services.topics.find(topic.name)
+    operations = NOT_ASKED_FOR
+    if request.include_topic_authorized_operations and topic.error_code == ErrorCode.NONE:
+        operations = authorized_operations(kafka, context, topic.name)
+    return _Metadata.MetadataResponseTopic(
+        failed or topic.error_code,
+        topic.name,
+        topic.topic_id,
+        served is not None and served.is_internal,
+        [_partition(each) for each in topic.partitions],
+        operations,
+    )
+
+
+def authorized_operations(kafka: Kafka, context: RequestContext, topic: str) -> int:
+    """Return what the principal may do with a topic, a bit for each operation."""
+    asker = Asker(kafka.services, context, "Metadata")
+    may = [each for each in TOPIC_OPERATIONS if asker.may(each, m.ResourceType.TOPIC, topic)]
+    return sum(1 << each for each in may)
+
+
+def _partition(partition: m.PartitionMetadata) -> Any:
+    has_leader = partition.leader_id != NO_LEADER
+    return _Metadata.MetadataResponsePartition(
+        ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition.partition,
+        partition.leader_id,
+        partition.leader_epoch,
+        partition.replicas,
+        partition.in_sync_replicas,
+        [] if has_leader else partition.replicas,
+    )
+
+
+def metadata_failed(request: Any, error: ApiError) -> m.Message:
+    """Before version 13 there is no error but those of topics."""
+    topics = [_Metadata.MetadataResponseTopic(error.code, each.name, each.topic_id) for each in request.topics or ()]
+    return _Metadata(topics=topics, error_code=error.code)

@@ -1,0 +1,192 @@
+"""Fetch: rows are sent from the file as they are stored, columns are converted to rows.
+
+There are no fetch sessions: each response says so by session 0, and clients send full requests. A partition that has no
+records from the offset on, since compaction has removed them, gets an empty batch that ends where reading goes on: the
+response has no other way to say it.
+"""
+
+import logging
+from functools import partial
+from typing import Any
+
+from warmlog_broker.handlers.fetch import failed
+from warmlog_broker.kafka.data.rows import Pieces, in_rows, may_have_columns
+from warmlog_broker.kafka.translators import Kafka
+from warmlog_broker.network.request import MessageWithSlices, RequestContext, Response, slices_bytes, then
+from warmlog_protocol import messages as m
+from warmlog_protocol.batch import (
+    MAGIC_ROWS,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    empty_batch,
+)
+from warmlog_protocol.batch.header import NO_OFFSET, BatchHeader
+from warmlog_protocol.errors import ApiError, ErrorCode
+from warmlog_protocol.kafka.schema import API
+
+TOPIC_IDS_FROM = 13
+NO_SESSION = 0
+FINAL_EPOCH = -1
+"""Ends a session, and asks for a full response."""
+_MOST_DELTA = 2**31 - 1
+
+_Response = API["Fetch"].response
+_Partition = _Response.PartitionData
+
+
+def fetch(kafka: Kafka, context: RequestContext, request: Any) -> Response:
+    """Read partitions, now or when there is enough to read."""
+    if request.session_id != NO_SESSION and request.session_epoch != FINAL_EPOCH:
+        return _Response(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    names = [
+        kafka.topic_name(topic.topic_id) if request.api_version >= TOPIC_IDS_FROM else topic.topic
+        for topic in request.topics
+    ]
+    wanted = [
+        m.FetchPartition(
+            name,
+            part.partition,
+            part.fetch_offset,
+            part.partition_max_bytes,
+            current_leader_epoch=part.current_leader_epoch,
+            last_fetched_epoch=part.last_fetched_epoch,
+        )
+        for topic, name in zip(request.topics, names, strict=True)
+        if name is not None
+        for part in topic.partitions
+    ]
+    message = m.FetchRequest(
+        request.max_wait_ms if None not in names else 0,
+        request.min_bytes,
+        request.max_bytes,
+        wanted,
+        request.isolation_level,
+        skips_gaps=True,
+    )
+
+    def back(fetched: Any) -> Response:
+        if not isinstance(fetched, MessageWithSlices):  # without rights to any of the partitions
+            fetched = MessageWithSlices(fetched, [() for _ in fetched.partitions])
+        parts = fetched.message.partitions
+        slices: list[Pieces] = [list(each) for each in fetched.slices]
+        columnar = [index for index, each in enumerate(fetched.slices) if may_have_columns(each)]
+        if not columnar:
+            return _respond(request, names, parts, slices)
+        return _converted(kafka, request, names, parts, slices, columnar)
+
+    return then(kafka.call(context, message), back)
+
+
+async def _converted(
+    kafka: Kafka,
+    request: Any,
+    names: list[str | None],
+    parts: list[m.FetchedPartition],
+    slices: list[Any],
+    columnar: list[int],
+) -> MessageWithSlices:
+    """Respond with the rows of partitions that have columns; one that cannot be converted has an error."""
+    services = kafka.services
+    limits = iter([part.partition_max_bytes for topic in request.topics for part in topic.partitions])
+    limits_bytes = [next(limits) for _ in parts]
+    left_bytes = request.max_bytes - slices_bytes([each for index, each in enumerate(slices) if index not in columnar])
+    for index in columnar:
+        limit_bytes = min(limits_bytes[index], left_bytes)
+        convert = partial(in_rows, slices[index], limit_bytes, services.config.batch_max_decompressed_bytes)
+        try:
+            slices[index] = await services.loop.run_in_executor(services.cold_readers, convert)
+        except ApiError as error:
+            part = parts[index]
+            services.lines.write(
+                logging.ERROR,
+                "batches that could not be converted for clients of Kafka",
+                f"{part.topic}-{part.partition}: {error}",
+                services.loop.time(),
+            )
+            parts[index], slices[index] = failed(part, error), []
+        left_bytes -= slices_bytes([slices[index]])
+    return _respond(request, names, parts, slices)
+
+
+def _respond(
+    request: Any, names: list[str | None], parts: list[m.FetchedPartition], slices: list[Pieces]
+) -> MessageWithSlices:
+    """Return the response: its partitions are those of the request, in its order."""
+    fetched = iter(zip(parts, slices, strict=True))
+    all_slices: list[Pieces] = []
+    topics = []
+    for topic, name in zip(request.topics, names, strict=True):
+        answers = []
+        for wanted in topic.partitions:
+            if name is None:
+                answers.append(_refused(wanted.partition, ErrorCode.UNKNOWN_TOPIC_ID))
+                all_slices.append([])
+                continue
+            part, pieces = next(fetched)
+            if not pieces and part.next_offset > wanted.fetch_offset and part.error_code == ErrorCode.NONE:
+                pieces = [_gap(wanted.fetch_offset, part.next_offset, part.leader_epoch)]
+            answers.append(_answer(part, slices_bytes([pieces]), request.isolation_level))
+            all_slices.append(pieces)
+        topics.append(_Response.FetchableTopicResponse(topic.topic, topic.topic_id, answers))
+    return MessageWithSlices(_Response(responses=topics), all_slices)
+
+
+def _answer(part: m.FetchedPartition, size_bytes: int, isolation: int) -> Any:
+    aborted = None
+    if isolation == m.IsolationLevel.READ_COMMITTED:
+        aborted = [
+            _Response.AbortedTransaction(each.producer_id, each.first_offset) for each in part.aborted_transactions
+        ]
+    diverging = None
+    if part.diverging is not None:
+        diverging = _Response.EpochEndOffset(part.diverging.epoch, part.diverging.end_offset)
+    return _Partition(
+        part.partition,
+        part.error_code,
+        part.high_watermark,
+        part.last_stable_offset,
+        part.log_start_offset,
+        diverging,
+        aborted_transactions=aborted,
+        records=size_bytes,
+    )
+
+
+def _refused(partition: int, code: int) -> Any:
+    return _Partition(partition, code, NO_OFFSET, NO_OFFSET, NO_OFFSET)
+
+
+def _gap(first_offset: int, next_offset: int, leader_epoch: int) -> bytes:
+    """Return a batch without records from `first_offset` to before `next_offset`, or as far as one batch can reach."""
+    return empty_batch(
+        BatchHeader(
+            base_offset=first_offset,
+            batch_length=0,
+            partition_leader_epoch=leader_epoch,
+            magic=MAGIC_ROWS,
+            crc=0,
+            attributes=0,
+            last_offset_delta=min(next_offset - 1 - first_offset, _MOST_DELTA),
+            base_timestamp_ms=NO_TIMESTAMP,
+            max_timestamp_ms=NO_TIMESTAMP,
+            producer_id=NO_PRODUCER_ID,
+            producer_epoch=NO_PRODUCER_EPOCH,
+            base_sequence=NO_SEQUENCE,
+            record_count=0,
+        )
+    )
+
+
+def fetch_failed(request: Any, error: ApiError) -> m.Message:
+    """Every partition has the error."""
+    return _Response(
+        error_code=error.code,
+        responses=[
+            _Response.FetchableTopicResponse(
+                topic.topic, topic.topic_id, [_refused(part.partition, error.code) for part in topic.partitions]
+            )
+            for topic in request.topics
+        ],
+    )

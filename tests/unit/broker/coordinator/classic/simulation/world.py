@@ -1,0 +1,567 @@
+"""One coordinator with one group of the classic protocol, processes, and a network that loses, doubles and delays.
+
+Everything is decided by one seed. Each event changes one thing. The functions under test are called as the broker's
+service calls them: one change of the group at a time, and what a change saves is durable before anything of it counts.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from unit.broker.coordinator.classic.simulation.process import PARTITIONS, Process, unpack
+from unit.broker.coordinator.group.simulation.checks import Violation, require
+from unit.broker.coordinator.group.simulation.network import Faults, Network, Then
+from unit.broker.coordinator.group.topics import Topics
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.coordinator.classic import events
+from warmlog_broker.coordinator.classic import messages as m
+from warmlog_broker.coordinator.classic.state import NEVER_MS, Phase, Rebalance, common_protocols
+from warmlog_broker.coordinator.framework.decision import Decision, Record
+from warmlog_broker.coordinator.group.decisions import classic_members, membership, offsets
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits
+from warmlog_protocol import errors
+from warmlog_protocol.messages.coordinators.groups import (
+    GroupHeartbeatRequest,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+)
+
+GROUP = "g"
+LIMITS = Limits(
+    BrokerConfig(group_min_session_timeout_ms=1000, group_initial_rebalance_delay_ms=150, group_max_size=12)
+)
+MAX_PROCESSES = 7
+LONGEST_MS = 2500
+"""The longest rebalance timeout of a process."""
+LATE_MS = 2500
+"""How much later a wait may end: while the disk is slow, and once more if a write has failed."""
+RANGE, STICKY = ("range", b"r"), ("sticky", b"s")
+
+
+class Waiter:
+    """A request, until its response."""
+
+    def __init__(self, then: Then, began_ms: int) -> None:
+        self.then = then
+        self.began_ms = began_ms
+        self.is_over = False
+
+
+class Change(NamedTuple):
+    """A decision that is not durable yet."""
+
+    records: Sequence[Record]
+    waiter: Waiter | None
+
+
+class World:
+    """The state of a simulation, and its events as methods."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.now_ms = 1_000_000
+        self.groups = Groups()
+        self.latest: dict[bytes, Record] = {}
+        """The log as compaction leaves it."""
+        self.topics = Topics(orders=PARTITIONS)
+        self.topic_id = self.topics.partitions("orders")[0].topic_id
+        self.processes: list[Process] = []
+        self.network = Network(self.random)
+        self.under_way: Change | None = None
+        self.queue: deque[Callable[[], None]] = deque()
+        """What waits for the change that is under way."""
+        self.waiting: set[Waiter] = set()
+        self.next_id = 0
+        self.syncs = 0
+        self.given: dict[str, int] = {}
+        """Ids that are waited for, and since when."""
+        self.gone: set[str] = set()
+        """Ids of former members."""
+        self.fenced: set[str] = set()
+        self.saved_members: dict[int, frozenset[str]] = {}
+        """By generation, the members that an assignment was saved for: instance ids, or member ids."""
+        self.numbers: dict[int, int] = {}
+        """By generation, the SyncGroup of which assignments were given out."""
+        self.assigners: dict[int, str] = {}
+        """By generation, who was told to assign, since the start of the coordinator."""
+        self.not_completing_ms = self.now_ms
+        """When the group was last seen in another phase."""
+        self.commit_generations: dict[int, int] = {}
+        """By partition, the generation of the last commit."""
+        self.highest = 0
+        """The highest generation that was assigned, or epoch that a member was told."""
+        self.other_kind: tuple[str, int] | None = None
+        """The member of KIP-848, and its epoch."""
+        self.start_process()
+
+    @property
+    def group(self) -> Group | None:
+        return self.groups.get(GROUP)
+
+    @property
+    def rebalance(self) -> Rebalance:
+        return classic_members.rebalance_of(self.group)
+
+    # What happens.
+
+    def run(self, count: int) -> None:
+        """Let so many events happen, and let the group become stable four times in between."""
+        kinds = list(_EVENTS)
+        for _ in range(4):
+            for happen in self.random.choices(kinds, list(_EVENTS.values()), k=count // 4):
+                self.pass_time(self.random.getrandbits(4))
+                happen(self)
+            self.become_stable()
+
+    def pass_time(self, by_ms: int) -> None:
+        """Let the timer of the group ring, and look for what has waited too long."""
+        self.now_ms += by_ms
+        if self.group is not None and self.rebalance.next_due_ms() <= self.now_ms and not self.under_way:
+            self._run(None, self._expire)
+        if self.rebalance.phase is not Phase.COMPLETING:
+            self.not_completing_ms = self.now_ms
+        require(self.now_ms - self.not_completing_ms <= LONGEST_MS + 500, "the group waits for assignments for ever")
+        for waiter in self.waiting:
+            require(self.now_ms - waiter.began_ms <= LONGEST_MS + LATE_MS, "a request waits for ever")
+
+    def start_process(self) -> None:
+        """Start a process, with the instance id of another one at times."""
+        if len(self.processes) >= MAX_PROCESSES:
+            return
+        random = self.random
+        self.next_id += 1
+        process = Process(
+            GROUP,
+            f"p{self.next_id}",
+            random.choice(("", "", "", "one", "two", "three")),
+            session_timeout_ms=random.choice((1500, 3000)),
+            rebalance_timeout_ms=random.choice((1000, LONGEST_MS)),
+            needs_member_id=random.random() < 0.7,
+            protocols=random.choice(([RANGE], [RANGE, STICKY], [STICKY, RANGE], [STICKY, RANGE])),
+            never_syncs=random.random() < 0.15,
+            never_joins_again=random.random() < 0.05,
+        )
+        self.processes.append(process)
+
+    def end_process(self) -> None:
+        """Kill a process, or let it leave."""
+        process = self._any_process()
+        if process is None:
+            return
+        self.processes.remove(process)
+        if process.is_running and process.member_id and self.random.random() < 0.6:
+            leaving = m.LeavingMember(process.member_id, process.instance_id)
+            if process.instance_id and self.random.random() < 0.3:
+                leaving = m.LeavingMember("", process.instance_id)
+            request = m.LeaveGroupRequest(GROUP, [leaving])
+            self._send(process, self._event(events.leave, request))
+        process.is_running = False
+
+    def stop_or_continue(self) -> None:
+        """SIGSTOP and SIGCONT."""
+        process = self._any_process()
+        if process is not None and (not process.is_running or self.random.random() < 0.3):
+            process.is_running = not process.is_running
+
+    def change_metadata(self) -> None:
+        """Let a process change what it says about itself, and join again."""
+        process = self._any_process()
+        if process is not None and process.is_running:
+            process.protocols = [(name, b"%d" % self.random.getrandbits(2)) for name, _ in process.protocols]
+            process.must_join = True
+
+    def act(self) -> None:
+        """Let a process send its next request, unless it waits for a response."""
+        process = self._any_process()
+        if process is not None and process.is_running:
+            self._act(process)
+
+    def commit(self) -> None:
+        """Let a process commit, also one that does not know yet that its membership is over."""
+        process = self._any_process()
+        if process is None or not process.is_running or not process.owned:
+            return
+        partition = self.random.choice(sorted(process.owned))
+        item = OffsetCommitPartition(self.topic_id, "", partition, self.random.randint(0, 1000))
+        generation = self.random.choice((process.owned_generation, process.generation))  # the same, if all is well
+        request = OffsetCommitRequest(GROUP, [item], process.member_id, generation, process.instance_id)
+        self.network.send(lambda _: self._run(None, lambda: self._commit(request)), lambda _: None)
+
+    def administer(self) -> None:
+        """Try to delete the group and to commit from outside: both only without members."""
+        if self.under_way:
+            return
+        has_members = self.group is not None and self.group.member_count > 0
+        item = OffsetCommitPartition(self.topic_id, "", 0, 1)
+        try:
+            decision = self._decide_commit(OffsetCommitRequest(GROUP, [item]))
+        except errors.NonEmptyGroup:
+            require(has_members, "an empty group refused a commit from outside")
+        else:
+            require(not has_members, "a commit from outside was accepted by a live group")
+            self._apply(decision.records)
+        try:
+            decision_on_group = offsets.delete_group(self.groups, GROUP) if self.random.random() < 0.05 else None
+        except errors.ApiError:
+            require(has_members or self.group is None, "an empty group cannot be deleted")
+        else:
+            if decision_on_group is not None:
+                require(not has_members, "a group with members was deleted")
+                self._apply(decision_on_group.records)
+                self._forget_numbers()
+
+    def change_kind(self) -> None:
+        """Let a member of KIP-848 join or leave."""
+        if self.under_way:
+            return
+        name, epoch = self.other_kind or (f"other{self.next_id}", 0)
+        request = GroupHeartbeatRequest(GROUP, name, -1 if epoch else 0, topics=["orders"])
+        is_classic = self.group is not None and self.group.is_classic
+        try:
+            decision = membership.heartbeat(self.groups, request, host="host", now_ms=self.now_ms, limits=LIMITS)
+        except errors.InconsistentGroupProtocol:
+            require(is_classic, "a group without classic members refused one of KIP-848")
+            return
+        require(not is_classic, "a group has members of both kinds")
+        self._apply(decision.records)
+        self.other_kind = None
+        if not epoch:
+            self.other_kind = name, decision.result.member_epoch
+            require(decision.result.member_epoch > self.highest, "an epoch is not above the generations before it")
+            self.highest = decision.result.member_epoch
+
+    def finish_write(self) -> None:
+        """Let the change that is under way become durable, or fail."""
+        change = self.under_way
+        if change is None:
+            return
+        self.under_way = None
+        if self.random.random() < 0.1:
+            self.groups.steps.clear()
+            if change.waiter is not None:
+                self._answer(change.waiter, errors.CoordinatorNotAvailable("the disk is full"))
+        else:
+            self._apply(change.records)
+            step = self.groups.steps.pop(GROUP)
+            self._happened(step)
+        while self.queue and self.under_way is None:
+            self.queue.popleft()()
+
+    def restart_coordinator(self) -> None:
+        """Crash and load; what is under way may be in the log or not."""
+        if self.under_way is not None and self.random.random() < 0.5:
+            self._apply(self.under_way.records)
+        self.under_way = None
+        self.queue.clear()
+        self.waiting.clear()
+        self.network.lose_all()
+        loaded = Groups()
+        for record in self.latest.values():
+            if record.value is not None or self.random.random() < 0.5:
+                loaded.replay(record)
+        require(loaded == self.groups, "the state is not what a replay of the compacted log gives")
+        self.groups = loaded
+        self.groups.start_timers(self.now_ms)
+        members = self.rebalance.members.keys()
+        require(not self.fenced & members, "a fenced member is there again")
+        self.gone -= members
+        self.assigners.clear()
+        self._check()
+
+    # What the events are made of.
+
+    def _any_process(self) -> Process | None:
+        return self.random.choice(self.processes) if self.processes else None
+
+    def _act(self, process: Process) -> None:
+        patience_ms = self.network.patience_ms * (6 if process.must_join else 2)
+        is_idle = process.waits_since_ms is None or self.now_ms - process.waits_since_ms > patience_ms
+        if is_idle and not process.is_final:
+            self._next_request(process)
+
+    def _next_request(self, process: Process) -> None:
+        if process.must_join:
+            process.waits_since_ms = self.now_ms
+            join = process.join()
+            self._send(process, lambda waiter: self._decide_join(join, waiter))
+        elif process.must_sync and not process.never_syncs:
+            process.waits_since_ms = self.now_ms
+            self.syncs += 1
+            sync = process.sync(self.syncs)
+            self._send(process, self._event(events.sync, sync))
+        else:
+            beat = m.HeartbeatRequest(GROUP, process.member_id, process.generation, process.instance_id)
+            self._send(process, self._event(events.heartbeat, beat))
+
+    def _event(self, event: Callable[..., events.Step], request: Any) -> Callable[[Waiter], Decision[events.Step]]:
+        return lambda waiter: self._decide(lambda before: event(before, request, waiter, now_ms=self.now_ms))
+
+    def _send(self, process: Process, decide: Callable[[Waiter], Decision[events.Step]]) -> None:
+        process.request_number += 1
+        number = process.request_number
+
+        def told(response: Any) -> None:
+            if process.is_running and number == process.request_number:
+                process.waits_since_ms = None
+                _respond(process, response)
+
+        def arrive(then: Then) -> None:
+            waiter = Waiter(then, self.now_ms)
+            self._run(waiter, lambda: decide(waiter))
+
+        self.network.send(arrive, told)
+
+    def _run(self, waiter: Waiter | None, decide: Callable[[], Decision[events.Step] | None]) -> None:
+        """Carry out one change of the group, after the one that is under way."""
+        if self.under_way is not None:
+            self.queue.append(lambda: self._run(waiter, decide))
+            return
+        if waiter is not None:
+            waiter.began_ms = self.now_ms
+            self.waiting.add(waiter)
+        try:
+            decision = decide()
+        except errors.ApiError as error:
+            if waiter is not None:
+                self._answer(waiter, error)
+            return
+        if decision is None:
+            return
+        if decision.records:
+            self.groups.steps[GROUP] = decision.result
+            self.under_way = Change(decision.records, waiter)
+            if self.random.random() < 0.7:
+                self.finish_write()
+        else:
+            if self.group is not None:
+                before = self.rebalance
+                self.groups.happened(GROUP, decision.result)
+                self._note_gone(before)
+            self._happened(decision.result)
+
+    def _decide(self, event: classic_members.Event) -> Decision[events.Step]:
+        return classic_members.decide(self.groups, GROUP, event, now_ms=self.now_ms, limits=LIMITS)
+
+    def _expire(self) -> Decision[events.Step]:
+        decision = self._decide(lambda before: events.expire(before, now_ms=self.now_ms))
+        for _, response in decision.result.answers:
+            require(not isinstance(response, errors.UnknownMemberId), "a member is removed while its request waits")
+        return decision
+
+    def _decide_join(self, request: m.JoinGroupRequest, waiter: Waiter) -> Decision[events.Step]:
+        self.next_id += 1
+        is_other = self.group is not None and bool(self.group.members)
+        decision = classic_members.decide_join(
+            self.groups,
+            request,
+            waiter,
+            new_id=f"m{self.next_id}",
+            host="host",
+            owner="User:etl",
+            now_ms=self.now_ms,
+            time_ms=self.now_ms,
+            limits=LIMITS,
+        )
+        require(not is_other, "a group has members of both kinds")
+        return decision
+
+    def _decide_commit(self, request: OffsetCommitRequest) -> Decision[Any]:
+        return offsets.commit(self.groups, request, self.topics, owner="User:etl", now_ms=self.now_ms, limits=LIMITS)
+
+    def _commit(self, request: OffsetCommitRequest) -> None:
+        decision = self._decide_commit(request)
+        member_id, generation = request.member_id, request.member_epoch
+        require(member_id not in self.gone, "a commit of a former member is accepted")
+        saved = self.group.saved if self.group else None
+        require(saved is not None and saved.generation == generation, "a commit of another generation is accepted")
+        self._apply(decision.records)
+        self.groups.heard(GROUP, member_id, now_ms=self.now_ms)
+        for item in request.partitions:
+            last = self.commit_generations.get(item.partition, 0)
+            require(generation >= last, "a commit of generation {} came after one of {}", generation, last)
+            self.commit_generations[item.partition] = generation
+
+    def _apply(self, records: Sequence[Record]) -> None:
+        before = self.rebalance
+        for record in records:
+            self.groups.replay(record)
+            self.latest.pop(record.key, None)
+            self.latest[record.key] = record
+        saved = self.group.saved if self.group else None
+        if saved is not None:
+            slots = frozenset(each.instance_id or each.member_id for each in saved.members)
+            known = self.saved_members.setdefault(saved.generation, slots)
+            require(known == slots, "generation {} comes twice with other members", saved.generation)
+        step = self.groups.steps.get(GROUP)
+        if step is not None:
+            self.groups.happened(GROUP, step)
+            self._note_gone(before)
+
+    def _note_gone(self, before: Rebalance) -> None:
+        after = self.rebalance
+        for member in before.members.values():
+            if member.member_id not in after.members:
+                self.gone.add(member.member_id)
+                if member.instance_id and after.holder(member.instance_id) is not None:
+                    self.fenced.add(member.member_id)
+
+    def _happened(self, step: events.Step) -> None:
+        self._check()
+        for waiter, response in step.answers:
+            self._answer(waiter, response)
+
+    def _answer(self, waiter: Waiter, response: Any) -> None:
+        require(not waiter.is_over, "a request gets two responses")
+        waiter.is_over = True
+        self.waiting.discard(waiter)
+        if isinstance(response, m.JoinGroupResponse):
+            self._check_joined(response)
+        elif isinstance(response, m.SyncGroupResponse):
+            self._check_synced(response)
+        waiter.then(response)
+
+    # What must be true.
+
+    def _check(self) -> None:
+        """Check the group as it is after a change."""
+        group, rebalance = self.group, self.rebalance
+        if group is None:
+            return
+        members, phase = rebalance.members, rebalance.phase
+        require(not members or not group.members, "a group has members of both kinds")
+        require(bool(members) == (phase is not Phase.EMPTY), "{} with {} members", phase, len(members))
+        require(rebalance.saved == group.saved, "what the group takes for saved is not in the log")
+        require(not self.fenced & members.keys(), "a fenced member is there again")
+        if phase is Phase.PREPARING:
+            is_awaited = any(member.joining is None for member in members.values())
+            require(
+                rebalance.settles_ms is not None or rebalance.given_ids or is_awaited, "nobody is waited for any more"
+            )
+            require(not any(member.syncing for member in members.values()), "a SyncGroup waits while members join")
+        elif members:
+            require(rebalance.leader in members, "the leader is not a member")
+            require(rebalance.protocol in common_protocols(members.values()), "a member does not know the protocol")
+            require(not any(member.joining for member in members.values()), "a JoinGroup waits in {}", phase)
+        if phase is Phase.COMPLETING:
+            leader = members[rebalance.leader]
+            require(leader.owes_sync, "the leader will not sync")
+        is_timed = phase in (Phase.PREPARING, Phase.COMPLETING) or any(each.owes_sync for each in members.values())
+        require((rebalance.due_ms != NEVER_MS) == is_timed, "a timer without an owner, or none, in {}", phase)
+        self.given = {each: self.given.get(each, self.now_ms) for each in rebalance.given_ids}
+        for since_ms in self.given.values():
+            require(self.now_ms - since_ms <= LONGEST_MS + LATE_MS, "an id is waited for for ever")
+
+    def _check_joined(self, response: m.JoinGroupResponse) -> None:
+        rebalance = self.rebalance
+        generation = response.generation
+        require(generation == rebalance.generation, "a member was told generation {}", generation)
+        require(response.protocol == rebalance.protocol, "a generation has two protocols")
+        if response.leader == response.member_id and not response.skip_assignment:
+            member = rebalance.members[response.member_id]
+            slot = member.instance_id or response.member_id
+            known = self.assigners.setdefault(generation, slot)
+            require(known == slot, "generation {} has two leaders", generation)
+            told = [each.member_id for each in response.members]
+            require(told == list(rebalance.members), "the leader does not know all members")
+        if self.other_kind is not None:
+            raise Violation("a group has members of both kinds")
+
+    def _check_synced(self, response: m.SyncGroupResponse) -> None:
+        saved = self.group.saved if self.group else None
+        assert saved is not None, "an assignment is given out, and is not in the log"
+        self.highest = max(self.highest, saved.generation)
+        require(
+            response.assignment in {each.assignment for each in saved.members},
+            "an assignment is given out, and is not in the log",
+        )
+        if response.assignment:
+            number, _ = unpack(response.assignment)
+            known = self.numbers.setdefault(saved.generation, number)
+            require(known == number, "generation {} has assignments of two SyncGroups", saved.generation)
+
+    def _forget_numbers(self) -> None:
+        """A group that was deleted begins again."""
+        for each in (self.saved_members, self.numbers, self.assigners, self.commit_generations):
+            each.clear()
+        self.highest = 0
+        require(self.group is None, "something is left of a deleted group")
+
+    # Without faults.
+
+    def become_stable(self) -> None:
+        """Without faults the group is stable soon, and each partition has one owner."""
+        if self.other_kind is not None:
+            while self.under_way:
+                self.finish_write()
+            self.change_kind()
+        self.network.lose_all()
+        faults, self.network.faults = self.network.faults, Faults()
+        for process in self.processes:
+            process.is_running, process.never_syncs, process.never_joins_again = True, False, False
+            process.waits_since_ms = None
+        for _ in range(200):
+            self._calm_round()
+            if self._is_stable():
+                break
+        else:
+            raise Violation(f"not stable, but {self.rebalance.phase} with {len(self.rebalance.members)} members")
+        self.network.faults = faults
+
+    def _calm_round(self) -> None:
+        self.pass_time(100)
+        self.finish_write()
+        for process in self.processes:
+            self._act(process)
+            self.network.deliver_request()
+            self.finish_write()
+            self.network.deliver_response()
+
+    def _is_stable(self) -> bool:
+        live = [process for process in self.processes if not process.is_final]
+        rebalance = self.rebalance
+        if not live or self.group is None:
+            return not live and not rebalance.members
+        if rebalance.phase is not Phase.STABLE or self.waiting:
+            return False
+        if rebalance.members.keys() != {process.member_id for process in live}:
+            return False
+        if any(process.must_join or process.must_sync for process in live):
+            return False
+        require(
+            sorted(n for process in live for n in process.owned) == list(range(PARTITIONS)),
+            "a partition has no owner or two: {}",
+            [sorted(process.owned) for process in live],
+        )
+        return all(process.generation == rebalance.generation for process in live)
+
+
+def _respond(process: Process, response: Any) -> None:
+    match response:
+        case m.JoinGroupResponse():
+            process.joined(response)
+        case m.SyncGroupResponse():
+            process.synced(response)
+        case errors.ApiError():
+            process.failed(response)
+
+
+_EVENTS: dict[Callable[[World], None], int] = {
+    World.act: 250,
+    lambda world: world.network.deliver_request(): 300,
+    lambda world: world.network.deliver_response(): 250,
+    World.commit: 60,
+    World.finish_write: 60,
+    World.start_process: 6,
+    World.end_process: 4,
+    World.stop_or_continue: 6,
+    World.change_metadata: 3,
+    World.restart_coordinator: 2,
+    World.administer: 4,
+    World.change_kind: 2,
+}
+
+
+def simulate(seed: int, count: int) -> None:
+    """Raise Violation if an invariant does not hold in the simulation of this seed."""
+    World(seed).run(count)
