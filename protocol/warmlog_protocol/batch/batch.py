@@ -327,7 +327,8 @@ class RecordBatch:
             count = lengths.zeros()
             values = chain.from_iterable(lengths.pieces()) if count else ()
             return count, list(islice((index for index, length in enumerate(values) if not length), min(named, count)))
-        count, first = 0, []
+        count = 0
+        first: list[int] = []
         try:
             start = 0
             for rows in read_rows(header, self.unpack(self._max_decompressed_bytes)):

@@ -244,10 +244,8 @@ def _read_piece(  # noqa: C901 - a call for each integer takes twice as long
     keys: list[Data | None] = []
     values: list[Data | None] = []
     headers: list[Sequence[tuple[str, Data | None]]] = []
-    add_timestamp, add_offset, add_key, add_value = (
-        field.append for field in (timestamp_deltas, offset_deltas, keys, values)
-    )
-    second_byte = _SECOND_BYTE
+    add_timestamp, add_offset = timestamp_deltas.append, offset_deltas.append
+    add_key, add_value, second_byte = keys.append, values.append, _SECOND_BYTE
     number = numbers.start
     try:
         for number in numbers:
