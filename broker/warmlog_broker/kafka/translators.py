@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.kafka.data.converted import ConvertedBatches
+from warmlog_broker.kafka.converted import ConvertedBatches
 from warmlog_broker.network.request import BatchSource, Deferred, Endpoint, RequestContext, Response
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.kafka.schema import API, Api

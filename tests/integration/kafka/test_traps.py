@@ -16,7 +16,7 @@ import pytest
 from broker_thread import BrokerThread
 from kafka_client import ConnectionEnded, KafkaClient, produce_fields, rows
 from waiting import wait_until
-from warmlog_broker.kafka.data.converted import ConvertedBatches
+from warmlog_broker.kafka.converted import ConvertedBatches
 from warmlog_broker.kafka.data.fetch import fetch
 from warmlog_broker.kafka.translators import TRANSLATORS, Kafka
 from warmlog_broker.network.request import Endpoint, MessageWithSlices

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from unit.broker.storage.log_files import batch_of, overwrite
-from warmlog_broker.kafka.data.converted import ConvertedBatches
+from warmlog_broker.kafka.converted import ConvertedBatches
 from warmlog_broker.kafka.data.rows import in_rows, may_have_columns, note_rows
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.segment.file_records import FileRecords, FileSlice
