@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm test-docker chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
+.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm test-docker chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation replication-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
 .NOTPARALLEL:
 
 help:
@@ -42,6 +42,7 @@ help:
 	@echo 'make group-simulation  SEEDS sequences of 10,000 events against the machine of consumer groups (SEEDS=1000)'
 	@echo 'make classic-simulation  SEEDS sequences of 10,000 events against the machine of classic groups (SEEDS=1000)'
 	@echo 'make transaction-simulation  SEEDS sequences of 8,000 events against the machine of transactions (SEEDS=1000)'
+	@echo 'make replication-simulation  SEEDS sequences of 2,000 events against the replicas of a partition (SEEDS=1000)'
 	@echo 'make connections  4,000 connections held and served, 1,000 half-open ones cut, and what they cost'
 	@echo 'make check      ruff, mypy --strict, import rules'
 	@echo 'make fmt        format the code'
@@ -170,6 +171,9 @@ classic-simulation: dev
 
 transaction-simulation: dev
 	@PYTHONPATH=tests $(BIN)/python -m unit.broker.coordinator.transaction.simulation --seeds $(SEEDS) --first $(SEED)
+
+replication-simulation: dev
+	@PYTHONPATH=tests $(BIN)/python -m unit.broker.replication.simulation --seeds $(SEEDS) --first $(SEED)
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log

@@ -1,0 +1,333 @@
+"""What happens to a replica, and what it asks its shell to do: values without methods.
+
+A shell carries actions out in their order, and reports each that takes time by an event. What it cannot do at once it
+reports as a failure; so the bounds that a replica has of its log are always those of the log.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+
+import msgspec
+
+from warmlog_broker.replication.alignment import Diverging, Epochs, Log
+from warmlog_broker.replication.record import PartitionRecord
+
+NEVER = -1_000_000_000
+"""A time before all others, in milliseconds."""
+
+
+class Times(msgspec.Struct, frozen=True):
+    """How long things may take, in milliseconds."""
+
+    lag_ms: int = 10_000
+    """A member that was not at the leader's end for so long leaves the in-sync set."""
+    confirmation_ms: int = 2_000
+    """A leader that could not confirm itself for so long serves no reader."""
+    rank_ms: int = 150
+    """The second candidate stands so much later than the first, and so on."""
+    grace_ms: int = 2_000
+    """A candidate that has heard from the leader waits so long for its registration to come back."""
+    flush_ms: int = 10_000
+    """A leader that could not flush for so long hands over."""
+    hand_over_ms: int = 1_000
+    """A leader that hands over waits so long for all to be committed."""
+    retry_ms: int = 50
+    """Before a fetch, or a write of unknown outcome, is sent again."""
+
+
+class Session(msgspec.Struct, frozen=True):
+    """The registration of a broker, while it is alive."""
+
+    broker_epoch: int
+    """The revision at which it was created: no other registration has it."""
+    is_ready: bool = True
+    """False while the broker hands over what it leads, to stop."""
+    was_clean: bool = True
+    """Whether it started after a clean stop."""
+
+
+Sessions = Mapping[int, Session]
+
+
+# What brokers say to each other about a partition.
+
+
+class Fetch(msgspec.Struct, frozen=True):
+    """A follower's request for what comes after its log."""
+
+    node: int
+    broker_epoch: int
+    leader_epoch: int
+    number: int
+    """Of the request: its answer has the same."""
+    offset: int
+    last_epoch: int
+    """Of the batch before `offset`."""
+    flushed: int
+    log_start: int
+    echo_ms: int
+    """The leader's time in the last answer of this epoch that the follower had; NEVER if it had none."""
+    refilled_below: int = 0
+    """What this leader said in `removed_below` when the follower began with an empty log."""
+
+
+class Verdict(Enum):
+    """What an answer says about the follower's log."""
+
+    AGREES = "agrees"
+    DIVERGES = "diverges"
+    OUT_OF_RANGE = "out of range"
+    """The follower ends before the leader's log begins."""
+    REFILL = "refill"
+    """What was removed by compaction may come back from the follower's log, if it goes on."""
+    REFUSED = "refused"
+    """The broker does not lead in the epoch of the request."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A leader's response to a fetch, without its batches."""
+
+    number: int
+    leader_epoch: int
+    offset: int
+    verdict: Verdict
+    diverging: Diverging = Diverging(-1, -1)
+    high_watermark: int = 0
+    log_start: int = 0
+    sent_ms: int = 0
+    """By the leader's clock."""
+    removed_below: int = 0
+    """Compaction may have removed tombstones and markers below this offset."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """A follower's word that it has flushed up to an offset; the next fetch says the same."""
+
+    node: int
+    broker_epoch: int
+    leader_epoch: int
+    flushed: int
+
+
+# Events.
+
+
+class RecordSeen(msgspec.Struct, frozen=True):
+    """The store has this record at this revision: from a watch, a read or the result of a write.
+
+    `began_ms` is set for a linearizable read: the time at which it began.
+    """
+
+    record: PartitionRecord | None
+    """None if the topic was deleted."""
+    revision: int
+    began_ms: int | None = None
+
+
+class SessionsSeen(msgspec.Struct, frozen=True):
+    """The registered brokers, and this broker's own registration; 0 if it has none."""
+
+    sessions: Sessions
+    broker_epoch: int
+
+
+class Outcome(Enum):
+    """Of a conditional write."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+    """It may have been applied, and may still be."""
+
+
+class Written(msgspec.Struct, frozen=True):
+    """The outcome of a write; after FAILED with the record that is there."""
+
+    number: int
+    outcome: Outcome
+    revision: int = 0
+    record: PartitionRecord | None = None
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """A replica asks this broker."""
+
+    fetch: Fetch
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """The answer to a fetch has come, with batches that end at `next_offset`; `epochs` begin within."""
+
+    answer: Answer
+    next_offset: int
+    epochs: Epochs = ()
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """A follower has flushed."""
+
+    report: Report
+
+
+class Produced(msgspec.Struct, frozen=True):
+    """This broker has appended as the leader."""
+
+    end: int
+
+
+class Flushed(msgspec.Struct, frozen=True):
+    """A flush is done: the log was on disk up to `end` after so many truncations."""
+
+    end: int
+    truncations: int
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """The log was cut, or emptied, durably: its bounds."""
+
+    log: Log
+
+
+class StartRaised(msgspec.Struct, frozen=True):
+    """The log begins at `start` now, durably, and has these epochs."""
+
+    start: int
+    epochs: Epochs
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """Tombstones and markers below the offset may be gone."""
+
+    removed_below: int
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The disk has failed, or has damage below the high watermark: the log cannot be trusted any more.
+
+    The shell remembers it over a restart.
+    """
+
+    reason: str
+
+
+class MinIsrSet(msgspec.Struct, frozen=True):
+    """The topic's setting, as far as it applies to this partition."""
+
+    min_isr: int
+
+
+class HandOverAsked(msgspec.Struct, frozen=True):
+    """The broker stops, or another replica is preferred: `to`, or the one that has most."""
+
+    to: int | None = None
+
+
+class Ticked(msgspec.Struct, frozen=True):
+    """Time has passed."""
+
+
+Event = (
+    RecordSeen | SessionsSeen | Written | Fetched | Answered | Reported | Produced | Flushed | Cut | StartRaised
+    | Compacted | Failed | MinIsrSet | HandOverAsked | Ticked
+)  # fmt: skip
+
+
+# Actions.
+
+
+class Write(msgspec.Struct, frozen=True):
+    """Write the record if the store has it at `revision`, and each broker of `sessions` is registered under its epoch;
+    0: is not registered. The shell reports `Written`."""
+
+    number: int
+    record: PartitionRecord
+    revision: int
+    sessions: Mapping[int, int]
+
+
+class Send(msgspec.Struct, frozen=True):
+    """Send a fetch or a report to the leader, or an answer to a follower."""
+
+    to: int
+    message: Fetch | Report | Answer
+
+
+class Hold(msgspec.Struct, frozen=True):
+    """Answer this fetch by `serving.answer` as soon as there is something to say, or after a while."""
+
+    fetch: Fetch
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Append the batches of the answer that has just come, as a follower."""
+
+    answer: Answer
+
+
+class Flush(msgspec.Struct, frozen=True):
+    """Make what is appended durable; the shell reports `Flushed`."""
+
+
+class BeginEpoch(msgspec.Struct, frozen=True):
+    """Note that an epoch begins at the end of the log."""
+
+    epoch: int
+
+
+class Truncate(msgspec.Struct, frozen=True):
+    """Cut the log at `end`, and remove epochs that began there. The shell reports `Cut`."""
+
+    end: int
+
+
+class Empty(msgspec.Struct, frozen=True):
+    """Empty the log, which then begins at `start`; the shell reports `Cut`."""
+
+    start: int
+    removed_below: int
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """The high watermark is raised to the offset: what waits below it is answered."""
+
+    high_watermark: int
+
+
+class RaiseStart(msgspec.Struct, frozen=True):
+    """Remove what is before the offset; the shell reports `StartRaised`."""
+
+    start: int
+
+
+class FailWaiting(msgspec.Struct, frozen=True):
+    """Refuse what waits to be committed, and unload coordinators: this broker does not lead any more."""
+
+
+class Load(msgspec.Struct, frozen=True):
+    """Let coordinators read the log: all that is in it is committed up to the start of this broker's epoch."""
+
+
+class Register(msgspec.Struct, frozen=True):
+    """Register under a new broker epoch, so that fetches of this one count no more; reported by `SessionsSeen`."""
+
+
+class ReadRecord(msgspec.Struct, frozen=True):
+    """Read the record from the store, linearizably; the shell reports `RecordSeen` with `began_ms`."""
+
+
+class Obey(msgspec.Struct, frozen=True):
+    """Remember that the recovery with this nonce was obeyed."""
+
+    recovering: str
+
+
+class Alarm(msgspec.Struct, frozen=True):
+    """Tell the operator."""
+
+    text: str
+
+
+Action = (
+    Write | Send | Hold | Append | Flush | BeginEpoch | Truncate | Empty | Commit | RaiseStart | FailWaiting | Load
+    | Register | ReadRecord | Obey | Alarm
+)  # fmt: skip

@@ -1,0 +1,265 @@
+"""What a leader does: it answers fetches, commits, changes the in-sync set, and hands over."""
+
+from msgspec.structs import replace
+
+from warmlog_broker.replication import alignment, followers
+from warmlog_broker.replication import events as ev
+from warmlog_broker.replication.record import Expand, HandOver, SetMinIsr, Shrink
+from warmlog_broker.replication.replica import Leading, Proposal, Replica, Role, Turn
+
+
+def lead(turn: Turn) -> None:
+    """Begin the epoch of the record, at the end of the log. The high watermark stays what it is."""
+    replica = turn.replica
+    log = replica.log
+    replica.role = Role.LEADING
+    replica.epoch = replica.record.leader_epoch
+    replica.fetch = None
+    replica.vacant_since_ms = None
+    own = followers.Follower(0, log.flushed, log.start, goal=log.flushed, goal_ms=turn.now_ms, caught_up_ms=turn.now_ms)
+    replica.leading = Leading(log.end, turn.now_ms, own)
+    replica.log = alignment.with_epochs(log, alignment.with_epoch(log.epochs, replica.epoch, log.end))
+    if replica.obeyed != replica.record.recovering:
+        replica.obeyed = replica.record.recovering
+        turn.do(ev.Obey(replica.obeyed))
+    turn.do(ev.BeginEpoch(replica.epoch))
+    turn.do(ev.Flush())
+    advance(turn)
+
+
+def resign(turn: Turn) -> None:
+    """Lead no more: whatever flush ends now commits nothing."""
+    if turn.replica.leading is not None:
+        turn.replica.leading = None
+        turn.do(ev.FailWaiting())
+
+
+def maximal_isr(replica: Replica) -> frozenset[int]:
+    proposal = replica.proposal
+    return followers.maximal_isr(replica.record, proposal.write.record if proposal is not None else None)
+
+
+def advance(turn: Turn) -> None:
+    """Commit what all members have flushed, and go on with what waits for that."""
+    replica, leading = turn.replica, turn.replica.leading
+    assert leading is not None
+    offset = followers.committed(replica.record, maximal_isr(replica), leading.followers, replica.node, replica.log)
+    if offset > replica.log.high_watermark:
+        turn.move(high_watermark=offset)
+        turn.do(ev.Commit(offset))
+    if not leading.is_loaded and is_known(replica):
+        turn.change(is_loaded=True)
+        turn.do(ev.Load())
+
+
+def is_known(replica: Replica) -> bool:
+    """Return whether the leader knows all that the leaders before it have committed."""
+    return replica.leading is not None and replica.log.high_watermark >= replica.leading.epoch_start
+
+
+def fetched(turn: Turn, fetch: ev.Fetch) -> None:
+    """Note how far a follower is, if its log agrees, and answer it: at once if there is something wrong."""
+    replica, leading = turn.replica, turn.replica.leading
+    verdict = judge(replica, fetch)
+    if leading is None or verdict is not ev.Verdict.AGREES:
+        turn.do(ev.Send(fetch.node, answer(replica, fetch, turn.now_ms)))
+        return
+    known = leading.followers.get(fetch.node)
+    if known is not None and fetch.broker_epoch < known.broker_epoch:
+        return
+    if known is not None and has_gone_back(known, fetch):
+        if fetch.node in replica.record.eligible:
+            _take_out(turn, fetch)
+            return
+        known = None
+    after = followers.after_fetch(known, fetch, replica.log.end, turn.now_ms)
+    turn.change(followers={**leading.followers, fetch.node: after})
+    turn.do(ev.Hold(fetch))
+    advance(turn)
+    improve(turn)
+
+
+def has_gone_back(known: followers.Follower, fetch: ev.Fetch) -> bool:
+    """Return whether a replica that has registered again has less on its disk than it has reported: an old image."""
+    return fetch.broker_epoch > known.broker_epoch and fetch.flushed < known.flushed
+
+
+def _take_out(turn: Turn, fetch: ev.Fetch) -> None:
+    """Take a replica that has lost something out of the sets: it may come back with what it fetches from now on."""
+    if turn.replica.proposal is None:
+        turn.propose(Shrink(frozenset((fetch.node,)), lost=True))
+    refused = replace(answer(turn.replica, fetch, turn.now_ms), verdict=ev.Verdict.REFUSED)
+    turn.do(ev.Send(fetch.node, refused))
+
+
+def judge(replica: Replica, fetch: ev.Fetch) -> ev.Verdict:
+    """Return how the follower's log, as its fetch tells it, compares with that of this broker."""
+    leads = replica.leading is not None and fetch.leader_epoch == replica.epoch
+    if not leads or fetch.node not in replica.record.replicas or fetch.last_epoch > replica.epoch:
+        return ev.Verdict.REFUSED
+    log = replica.log
+    if fetch.offset < log.start:
+        return ev.Verdict.OUT_OF_RANGE
+    if must_refill(replica, fetch):
+        return ev.Verdict.REFILL
+    if alignment.divergence(log, fetch.offset, fetch.last_epoch, fetch.log_start) is not None:
+        return ev.Verdict.OUT_OF_RANGE if fetch.offset == log.start else ev.Verdict.DIVERGES
+    return ev.Verdict.AGREES
+
+
+def must_refill(replica: Replica, fetch: ev.Fetch) -> bool:
+    """Return whether the follower may have what this log has removed together with its tombstone."""
+    return replica.log.start < fetch.offset < replica.removed_below > fetch.refilled_below
+
+
+def answer(replica: Replica, fetch: ev.Fetch, now_ms: int) -> ev.Answer:
+    """Return the answer to a fetch as of now; batches from its offset on go with it if the logs agree."""
+    verdict = judge(replica, fetch)
+    log = replica.log
+    diverging = alignment.divergence(log, fetch.offset, fetch.last_epoch, fetch.log_start)
+    return ev.Answer(
+        number=fetch.number,
+        leader_epoch=fetch.leader_epoch,
+        offset=fetch.offset,
+        verdict=verdict,
+        diverging=diverging if diverging is not None else alignment.Diverging(-1, -1),
+        high_watermark=log.high_watermark,
+        log_start=log.start,
+        sent_ms=now_ms,
+        removed_below=replica.removed_below,
+    )
+
+
+def reported(turn: Turn, report: ev.Report) -> None:
+    """Count what a follower has flushed in this epoch."""
+    leading = turn.replica.leading
+    if leading is None or report.leader_epoch != turn.replica.epoch or report.node not in leading.followers:
+        return
+    after = followers.after_report(leading.followers[report.node], report, turn.replica.log.end, turn.now_ms)
+    turn.change(followers={**leading.followers, report.node: after})
+    advance(turn)
+    improve(turn)
+
+
+def flushed(turn: Turn) -> None:
+    """Count what this broker has flushed itself."""
+    leading, log = turn.replica.leading, turn.replica.log
+    assert leading is not None
+    own = replace(leading.own, flushed=log.flushed)
+    turn.change(own=followers.progressed(own, log.end, turn.now_ms))
+    advance(turn)
+
+
+def improve(turn: Turn) -> None:
+    """Propose the next change of the record, if there is one; the one before must have ended."""
+    replica, leading = turn.replica, turn.replica.leading
+    if leading is None or replica.proposal is not None or replica.broker_epoch == 0:
+        return
+    record, wanted = replica.record, replica.wanted_min_isr
+    if wanted is not None and wanted != record.min_isr:
+        turn.propose(SetMinIsr(wanted))
+        return
+    late = followers.lagging(
+        record,
+        leading.followers,
+        replica.sessions,
+        replica.node,
+        since_ms=leading.began_ms,
+        now_ms=turn.now_ms,
+        lag_ms=replica.times.lag_ms,
+    )
+    if late:
+        turn.propose(Shrink(late))
+        return
+    for node, follower in leading.followers.items():
+        session = replica.sessions.get(node)
+        if followers.may_join(record, node, follower, session, replica.log, leading.epoch_start):
+            turn.propose(Expand(node), joining(node, follower))
+            return
+    if leading.hand_over_ms is not None:
+        _hand_over(turn, leading)
+
+
+def joining(node: int, follower: followers.Follower) -> dict[int, int]:
+    """Return the registration that must hold for a replica to join: that of its fetch, since a restart may lose all."""
+    return {node: follower.broker_epoch}
+
+
+def ask_hand_over(turn: Turn, to: int | None) -> None:
+    """Begin to hand over: producers wait for the next leader from now on."""
+    leading = turn.replica.leading
+    if leading is not None and leading.hand_over_ms is None and turn.replica.record.isr != (turn.replica.node,):
+        turn.change(hand_over_ms=turn.now_ms, hand_over_to=to)
+        improve(turn)
+
+
+def _hand_over(turn: Turn, leading: Leading) -> None:
+    """Make the member the leader that has most, when all is committed, or when that takes too long."""
+    replica, asked_ms = turn.replica, leading.hand_over_ms
+    assert asked_ms is not None
+    waits_ms = turn.now_ms - asked_ms
+    if replica.log.high_watermark < replica.log.end and waits_ms < replica.times.hand_over_ms:
+        return
+    ready = [
+        node
+        for node in replica.record.isr
+        if node in leading.followers and node in replica.sessions and replica.sessions[node].is_ready
+    ]
+    if leading.hand_over_to in ready:
+        turn.propose(HandOver(leading.hand_over_to))
+    elif ready:
+        turn.propose(HandOver(max(ready, key=lambda node: leading.followers[node].flushed)))
+    elif waits_ms > 2 * replica.times.hand_over_ms:
+        turn.change(hand_over_ms=None)
+
+
+def ticked(turn: Turn) -> None:
+    """Look at what time changes: members that lag, a disk that hangs, a confirmation that runs out."""
+    replica, leading = turn.replica, turn.replica.leading
+    assert leading is not None
+    own, times = leading.own, replica.times
+    if is_stuck(own, turn.now_ms, times.flush_ms):
+        ask_hand_over(turn, None)
+    improve(turn)
+    needs_read = confirmed_ms(replica, turn.now_ms) < turn.now_ms - times.confirmation_ms // 2
+    if needs_read and turn.now_ms - leading.asked_read_ms > times.confirmation_ms // 2:
+        turn.change(asked_read_ms=turn.now_ms)
+        turn.do(ev.ReadRecord())
+
+
+def is_stuck(own: followers.Follower, now_ms: int, flush_ms: int) -> bool:
+    return own.flushed < own.goal and now_ms - own.goal_ms > flush_ms
+
+
+# Questions of the shell.
+
+
+def confirmed_ms(replica: Replica, now_ms: int) -> int:
+    """Return a time at which it surely led; NEVER if it does not. A read must not go back: it waits until this is later
+    than the request came."""
+    leading = replica.leading
+    if leading is None:
+        return ev.NEVER
+    confirmed = followers.confirmed_ms(
+        replica.record, maximal_isr(replica), leading.followers, replica.node, read_ms=leading.read_ms, now_ms=now_ms
+    )
+    handed_over_ms = now_ms if replica.proposal is None else handed_over_since_ms(replica, replica.proposal, now_ms)
+    return min(confirmed, handed_over_ms)
+
+
+def handed_over_since_ms(replica: Replica, proposal: Proposal, now_ms: int) -> int:
+    """Return when this leader wrote the name of another, who may lead since then without knowing it; else `now_ms`."""
+    return now_ms if proposal.write.record.leader == replica.node else proposal.began_ms
+
+
+def may_serve(replica: Replica, now_ms: int) -> bool:
+    """Return whether consumers may read: not from a leader that could be cut off."""
+    return now_ms - confirmed_ms(replica, now_ms) <= replica.times.confirmation_ms
+
+
+def deleted_below(replica: Replica) -> int:
+    """Return the offset below which deleted records cannot come back: DeleteRecords waits for it."""
+    leading = replica.leading
+    if leading is None:
+        return 0
+    return followers.lowest_start(replica.record, maximal_isr(replica), leading.followers, replica.node, replica.log)

@@ -1,0 +1,216 @@
+"""`step`: one event for one replica. Nothing here knows a store, a socket, a file or a clock."""
+
+from collections.abc import Callable
+from copy import copy
+from typing import Any
+
+from msgspec.structs import replace
+
+from warmlog_broker.replication import events as ev
+from warmlog_broker.replication import following, leading
+from warmlog_broker.replication.alignment import Log, with_epochs
+from warmlog_broker.replication.record import PartitionRecord
+from warmlog_broker.replication.replica import Replica, Role, Turn
+
+
+def step(replica: Replica, event: ev.Event, now_ms: int) -> tuple[Replica, list[ev.Action]]:
+    """Return the replica after an event, and what is to be done, in this order. `replica` itself is not changed."""
+    turn = Turn(copy(replica), now_ms)
+    _STEPS[type(event)](turn, event)
+    return turn.replica, turn.actions
+
+
+def _record_seen(turn: Turn, event: ev.RecordSeen) -> None:
+    replica = turn.replica
+    if event.record is None:
+        _deleted(turn)
+        return
+    if event.revision > replica.revision:
+        see(turn, event.record, event.revision)
+    leads = replica.leading is not None and event.record.leader == replica.node
+    if event.began_ms is not None and leads and event.record.leader_epoch == replica.epoch:
+        turn.change(read_ms=event.began_ms)
+
+
+def _deleted(turn: Turn) -> None:
+    leading.resign(turn)
+    turn.replica.role = Role.IDLE
+    turn.replica.proposal = None
+
+
+def see(turn: Turn, record: PartitionRecord, revision: int) -> None:
+    """Believe a record that is newer than the known one. It settles what was proposed on the known one."""
+    replica = turn.replica
+    replica.record, replica.revision, replica.proposal = record, revision, None
+    if record.leader_epoch < replica.log.latest_epoch:
+        leading.resign(turn)
+        turn.refuse(
+            f"the store has gone back: epoch {record.leader_epoch} of the record is older than"
+            f" {replica.log.latest_epoch} of the log"
+        )
+        return
+    take_role(turn)
+
+
+def take_role(turn: Turn) -> None:
+    """Take the role that the record gives, if it is another one."""
+    replica = turn.replica
+    record = replica.record
+    if replica.leading is not None and record.leader_epoch == replica.epoch and record.leader == replica.node:
+        leading.advance(turn)
+        leading.improve(turn)
+        return
+    leading.resign(turn)
+    if replica.role is Role.REFUSED:
+        following.repair(turn)
+    elif replica.node not in record.replicas:
+        replica.role = Role.IDLE
+    elif replica.is_cutting:
+        replica.role, replica.epoch, replica.fetch = Role.ALIGNING, -1, None
+    elif record.leader == replica.node:
+        leading.lead(turn)
+    elif record.leader_epoch > replica.epoch or replica.role in (Role.IDLE, Role.STANDING):
+        following.follow(turn)
+
+
+def _sessions_seen(turn: Turn, event: ev.SessionsSeen) -> None:
+    turn.replica.sessions = event.sessions
+    turn.replica.broker_epoch = event.broker_epoch
+    _ticked(turn, event)
+
+
+def _written(turn: Turn, event: ev.Written) -> None:
+    """Settle what was proposed.
+
+    After an unknown outcome, the same is written again until it succeeds, or fails since the record has changed. A
+    failure of another condition settles nothing then: it may hold again, and the first write be applied yet.
+    """
+    replica, proposal = turn.replica, turn.replica.proposal
+    if proposal is None or event.number != proposal.write.number:
+        return
+    if event.outcome is ev.Outcome.SUCCEEDED:
+        see(turn, proposal.write.record, event.revision)
+    elif event.outcome is ev.Outcome.UNKNOWN:
+        unsettled(turn)
+    elif event.record is not None and event.revision > replica.revision:
+        see(turn, event.record, event.revision)
+    elif not may_be_applied_yet(turn):
+        replica.proposal = None
+        take_role(turn)
+
+
+def unsettled(turn: Turn) -> None:
+    proposal = turn.replica.proposal
+    assert proposal is not None
+    turn.replica.proposal = replace(proposal, is_unknown=True)
+
+
+def may_be_applied_yet(turn: Turn) -> bool:
+    proposal = turn.replica.proposal
+    return proposal is not None and proposal.is_unknown and 0 in proposal.write.sessions.values()
+
+
+def _fetched(turn: Turn, event: ev.Fetched) -> None:
+    leading.fetched(turn, event.fetch)
+
+
+def _reported(turn: Turn, event: ev.Reported) -> None:
+    leading.reported(turn, event.report)
+
+
+def _answered(turn: Turn, event: ev.Answered) -> None:
+    if turn.replica.role in (Role.ALIGNING, Role.FOLLOWING):
+        following.answered(turn, event)
+
+
+def _produced(turn: Turn, event: ev.Produced) -> None:
+    assert turn.replica.leading is not None, "only a leader appends what it is sent by producers"
+    turn.move(end=event.end)
+    turn.do(ev.Flush())
+
+
+def _flushed(turn: Turn, event: ev.Flushed) -> None:
+    replica = turn.replica
+    if not counts(replica.log, event) or replica.is_cutting:
+        return
+    turn.move(flushed=max(replica.log.flushed, event.end))
+    if replica.leading is not None:
+        leading.flushed(turn)
+    elif replica.role is Role.FOLLOWING:
+        following.flushed(turn)
+
+
+def counts(log: Log, event: ev.Flushed) -> bool:
+    """Return whether the flush was of this log: one that was cut since has other bytes at the same offsets."""
+    return event.truncations == log.truncations
+
+
+def _cut(turn: Turn, event: ev.Cut) -> None:
+    replica = turn.replica
+    replica.log, replica.is_cutting, replica.raising_start = event.log, False, 0
+    if replica.role is Role.REFUSED:
+        replica.refused, replica.failed_in, replica.role = "", None, Role.IDLE
+    if replica.role is Role.ALIGNING and replica.epoch == replica.record.leader_epoch:
+        following.send_fetch(turn)
+    else:
+        take_role(turn)
+
+
+def _start_raised(turn: Turn, event: ev.StartRaised) -> None:
+    turn.move(start=event.start)
+    turn.replica.log = with_epochs(turn.replica.log, event.epochs)
+
+
+def _compacted(turn: Turn, event: ev.Compacted) -> None:
+    turn.replica.removed_below = max(turn.replica.removed_below, event.removed_below)
+
+
+def _failed(turn: Turn, event: ev.Failed) -> None:
+    replica = turn.replica
+    leading.resign(turn)
+    replica.fetch = None
+    replica.failed_in = replica.broker_epoch
+    turn.refuse(event.reason)
+    following.repair(turn)
+
+
+def _min_isr_set(turn: Turn, event: ev.MinIsrSet) -> None:
+    turn.replica.wanted_min_isr = event.min_isr
+    leading.improve(turn)
+
+
+def _hand_over_asked(turn: Turn, event: ev.HandOverAsked) -> None:
+    leading.ask_hand_over(turn, event.to)
+
+
+def _ticked(turn: Turn, _: ev.Event) -> None:
+    replica = turn.replica
+    proposal = replica.proposal
+    if proposal is not None and proposal.is_unknown and turn.now_ms - proposal.sent_ms >= replica.times.retry_ms:
+        replica.proposal = replace(proposal, sent_ms=turn.now_ms)
+        turn.do(proposal.write)
+    if replica.leading is not None:
+        leading.ticked(turn)
+    elif replica.role is Role.REFUSED:
+        following.repair(turn)
+    elif replica.role in (Role.ALIGNING, Role.FOLLOWING):
+        following.ticked(turn)
+
+
+_STEPS: dict[type[Any], Callable[[Turn, Any], None]] = {
+    ev.RecordSeen: _record_seen,
+    ev.SessionsSeen: _sessions_seen,
+    ev.Written: _written,
+    ev.Fetched: _fetched,
+    ev.Answered: _answered,
+    ev.Reported: _reported,
+    ev.Produced: _produced,
+    ev.Flushed: _flushed,
+    ev.Cut: _cut,
+    ev.StartRaised: _start_raised,
+    ev.Compacted: _compacted,
+    ev.Failed: _failed,
+    ev.MinIsrSet: _min_isr_set,
+    ev.HandOverAsked: _hand_over_asked,
+    ev.Ticked: _ticked,
+}

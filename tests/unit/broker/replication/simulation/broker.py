@@ -1,0 +1,589 @@
+"""The shell of one replica: it starts as a broker does, carries out what `step` asks for, and fails at any moment."""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
+
+from unit.broker.replication.simulation.disk import Entry, FakeDisk
+from unit.broker.replication.simulation.etcd import TOPIC, Item, Txn, broker_key, node_key, record_key
+from warmlog_broker.replication import events as ev
+from warmlog_broker.replication import leading, membership
+from warmlog_broker.replication.membership import Comparison, Mark, NodeMarks
+from warmlog_broker.replication.record import Author, PartitionRecord, changed
+from warmlog_broker.replication.replica import Replica, Role, accepts_appends
+from warmlog_broker.replication.step import step
+from warmlog_protocol.errors import ApiError
+
+if TYPE_CHECKING:
+    from unit.broker.replication.simulation.world import World
+
+BATCHES_AN_ANSWER = 4
+
+
+class Registration(NamedTuple):
+    """The value of a broker's key."""
+
+    life: int
+    is_ready: bool
+    was_clean: bool
+
+
+class Waiting(NamedTuple):
+    """A produce request that waits for its batch to be committed."""
+
+    offset: int
+    producer: int
+    sequence: int
+
+
+class Question(NamedTuple):
+    """A read that must not go back: when it came, and what had been seen before."""
+
+    asked_ms: int
+    floor: int
+
+
+class FakeBroker:
+    """One broker; `disk`, `marks`, `directories`, `obeyed` and `was_closed` survive it."""
+
+    def __init__(self, world: "World", node: int) -> None:
+        self.world = world
+        self.node = node
+        self.disk: FakeDisk | None = None
+        self.marks = NodeMarks()
+        self.directories: dict[str, str] = {}
+        """By topic id."""
+        self.obeyed = ""
+        self.was_closed = False
+        self.is_alive = False
+        self.is_paused = False
+        self.is_draining = False
+        self.inbox: list[Callable[[], None]] = []
+        self.life = 0
+        self.marked_at = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self.replica: Replica | None = None
+        self.topic_id = ""
+        self.view_revision = 0
+        self.sessions: dict[int, ev.Session] = {}
+        self.held: dict[int, tuple[ev.Fetch, int]] = {}
+        self.told: dict[int, int] = {}
+        self.waiting: list[Waiting] = []
+        self.questions: list[Question] = []
+        self.applied: int | None = None
+        """What the coordinator has applied of the log, if it is loaded."""
+        self.incoming: list[Entry | None] = []
+        self.is_registering = False
+        self.deleting = 0
+        """Below this offset DeleteRecords has been asked for."""
+        self.later: list[ev.Event] = []
+
+    # How the world reaches it.
+
+    def soon(self, delay_ms: int, call: Callable[[], None], life: int | None = None) -> None:
+        """Call this after a while, if it is the same process then; when it goes on, if it is paused."""
+        life = self.life if life is None else life
+
+        def run() -> None:
+            if self.life == life and self.is_alive:
+                if self.is_paused:
+                    self.inbox.append(run)
+                else:
+                    call()
+
+        self.world.at(delay_ms, run)
+
+    def write(self, txn: Txn, then: Callable[[Item], None]) -> None:
+        """Apply a transaction, after an unknown outcome again; `then` gets what is there, applied or not."""
+
+        def done(outcome: ev.Outcome, item: Item) -> None:
+            if outcome is ev.Outcome.UNKNOWN:
+                self.soon(30, lambda: self.write(txn, then))
+            else:
+                then(item)
+
+        self.world.call(self, txn, done)
+
+    def crash(self) -> None:
+        if not self.is_alive:
+            return
+        self.stop_serving()
+        self.was_closed = False
+        if self.disk is not None:
+            self.disk.crash(self.world.random)
+            self.world.truth.changed(self, self.disk.end)
+
+    def stop_serving(self) -> None:
+        self.is_alive = self.is_paused = False
+        self.inbox.clear()
+        self._forget()
+
+    def close(self) -> None:
+        """Stop cleanly: everything is flushed."""
+        if not self.is_alive or self.is_paused or self.replica is None or self.disk is None or self.disk.hangs:
+            self.crash()
+            return
+        self.disk.flushed = self.disk.end
+        self.disk.stored_high_watermark = self.disk.high_watermark
+        self.disk.flush_offset = None
+        self.stop_serving()
+        self.was_closed = True
+
+    # A start.
+
+    def start(self) -> None:
+        if self.is_alive:
+            return
+        self.life += 1
+        self.is_alive, self.is_draining = True, False
+        self.soon(self.world.short(), self._read_all)
+
+    def _read_all(self) -> None:
+        self.world.read(self, self._compare)
+
+    def _compare(self, items: Mapping[Any, Item], revision: int) -> None:
+        """Judge the disks, and open the log."""
+        stored = items.get(node_key(self.node))
+        comparison = membership.compare(self.marks, stored.value if stored is not None else Mark(), revision)
+        assert comparison is not Comparison.STORE_HAS_GONE_BACK
+        is_old = comparison is Comparison.DISKS_ARE_OLD
+        topic_id = items[TOPIC].value
+        item = items.get(record_key(topic_id))
+        if item is None or self.node not in item.value.replicas:
+            self._mark()
+            return
+        why = self._open(item.value, topic_id)
+        if why is None and not is_old:
+            self._change(item, topic_id, is_lost=False)
+        else:
+            self._unregister(lambda: self._reread(topic_id, why))
+
+    def _open(self, record: PartitionRecord, topic_id: str) -> str | None:
+        """Return what is wrong with the log."""
+        high_watermark = 0
+        if self.disk is not None:
+            high_watermark = self.disk.stored_high_watermark
+            self.disk.recover(membership.max_leader_epoch(record))
+            self.world.truth.changed(self, self.disk.end)
+        return membership.lost(self._found(), topic_id, self.directories.get(topic_id), high_watermark)
+
+    def _found(self) -> membership.FoundLog | None:
+        disk = self.disk
+        if disk is None:
+            return None
+        return membership.FoundLog(disk.topic_id, disk.directory, disk.end, disk.is_known_damaged)
+
+    def _make_log(self, topic_id: str) -> None:
+        directory = self.directories.setdefault(topic_id, f"directory of {self.node}")
+        self.disk = FakeDisk(topic_id, directory)
+        self.world.truth.changed(self, 0)
+
+    def _change(self, item: Item, topic_id: str, *, is_lost: bool, why: str | None = None) -> None:
+        """Make the changes of a start to the record, one after the other. Then what is lost may be replaced."""
+        record: PartitionRecord = item.value
+        is_mine = record.by[:2] == (self.node, self.life) and record.leader == self.node
+        change = membership.start_change(record, self.node, is_lost=is_lost, was_closed=self.was_closed)
+        if change is None or is_mine:
+            if why is not None:
+                self._make_log(topic_id)
+            self._mark()
+            return
+        after = changed(record, change, Author(self.node, self.life, 0))
+        assert not isinstance(after, ApiError), after
+        key = record_key(topic_id)
+        self.write(
+            Txn({key: after}, changed={key: item.changed}), lambda _: self._reread(topic_id, why, is_lost=is_lost)
+        )
+
+    def _reread(self, topic_id: str, why: str | None, *, is_lost: bool = True) -> None:
+        def again(items: Mapping[Any, Item], _: int) -> None:
+            item = items.get(record_key(topic_id))
+            if item is None:
+                self._read_all()
+            else:
+                self._change(item, topic_id, is_lost=is_lost, why=why)
+
+        self.world.read(self, again)
+
+    def _mark(self) -> None:
+        """Write the mark of the next incarnation, and register."""
+
+        def read(items: Mapping[Any, Item], revision: int) -> None:
+            key = node_key(self.node)
+            stored = items.get(key, Item(Mark(), 0, 0))
+            mark = membership.next_incarnation(self.marks, stored.value)
+            self.marks = NodeMarks(mark, self.marks.confirmed, revision)
+
+            def marked(item: Item) -> None:
+                if item.value == mark:
+                    self.marked_at = item.changed
+                    self.marks = NodeMarks(mark, mark, revision)
+                    self._register(is_first=True)
+                else:
+                    self._mark()
+
+            self.write(Txn({key: mark}, changed={key: stored.changed}), marked)
+
+        self.world.read(self, read)
+
+    def _unregister(self, then: Callable[[], None]) -> None:
+        """Delete the registration, whatever it is: this broker alone writes it."""
+        key = broker_key(self.node)
+        self.write(Txn({key: None}), lambda _: then())
+
+    def _register(self, *, is_first: bool) -> None:
+        """Delete the registration of before, and create one."""
+        if self.is_registering:
+            return
+        self.is_registering = True
+        key = broker_key(self.node)
+        value = Registration(self.life, not self.is_draining, self.was_closed)
+
+        def created(item: Item) -> None:
+            if item.value == value:
+                self._list(is_first=is_first)
+            else:
+                self.is_registering = False
+                self.soon(20, lambda: self._register(is_first=is_first))
+
+        self._unregister(lambda: self.write(Txn({key: value}, created={key: 0}), created))
+
+    def _list(self, *, is_first: bool) -> None:
+        """Read everything, and watch from there."""
+
+        def listed(items: Mapping[Any, Item], revision: int) -> None:
+            self.is_registering = False
+            if revision < self.view_revision:
+                return
+            self.view_revision = revision
+            self.sessions = {
+                key[1]: _session(item) for key, item in items.items() if isinstance(key, tuple) and key[0] == "broker"
+            }
+            topic_id = items[TOPIC].value
+            if self.replica is None or topic_id != self.topic_id:
+                self._take_topic(topic_id)
+            self._see_sessions()
+            item = items.get(record_key(topic_id))
+            if item is not None:
+                self._see_record(topic_id, item)
+            if is_first:
+                self.was_closed = False
+                self.soon(self.world.random.randint(1, self.world.tick_ms), self.tick)
+                self.soon(self.world.ttl_ms // 3, self.keep_alive)
+                self.soon(self.world.ttl_ms, self.beat)
+
+        self.world.read(self, listed)
+
+    def _take_topic(self, topic_id: str) -> None:
+        """Serve the topic with this id. The log of one that was deleted goes."""
+        if self.replica is not None:
+            self.do(ev.RecordSeen(None, self.view_revision))
+        if self.disk is None or self.disk.topic_id != topic_id:
+            self._make_log(topic_id)
+        assert self.disk is not None
+        self.topic_id = topic_id
+        self.held.clear()
+        self.questions.clear()
+        self.replica = Replica(self.node, self.life, self.disk.bounds, self.world.times, self.obeyed)
+        self.replica.removed_below = self.disk.removed_below
+        if self.disk.is_known_damaged:
+            self.later.append(ev.Failed("the log has damage"))
+
+    # What happens to it.
+
+    def watched(self, revision: int) -> None:
+        """Take in what the watch has up to a revision: one revision after the other."""
+        if self.view_revision == 0:
+            return
+        since = self.world.etcd.since(self.view_revision)
+        if since is None:
+            self._list(is_first=False)
+            return
+        for change in list(since):
+            if change.revision > revision:
+                break
+            self.view_revision = change.revision
+            self._see(change.key, change.item)
+
+    def _see(self, key: Any, item: Item) -> None:
+        if key == TOPIC:
+            self._take_topic(item.value)
+            self._see_sessions()
+        elif key[0] == "broker":
+            if item.value is None:
+                self.sessions = {node: each for node, each in self.sessions.items() if node != key[1]}
+            else:
+                self.sessions = {**self.sessions, key[1]: _session(item)}
+            self._see_sessions()
+            if key[1] == self.node and item.value is None and self.replica is not None:
+                self._register(is_first=False)
+        elif key == record_key(self.topic_id):
+            self._see_record(self.topic_id, item)
+
+    def _see_sessions(self) -> None:
+        own = self.sessions.get(self.node)
+        if self.replica is not None:
+            self.do(ev.SessionsSeen(self.sessions, own.broker_epoch if own is not None else 0))
+
+    def _see_record(self, topic_id: str, item: Item) -> None:
+        if self.replica is not None and topic_id == self.topic_id:
+            self.do(ev.RecordSeen(item.value, item.changed))
+
+    def received(self, message: tuple[str, Any, list[Entry | None]]) -> None:
+        """Take in what another broker has sent about a topic."""
+        topic_id, body, entries = message
+        if self.replica is None or topic_id != self.topic_id:
+            return
+        match body:
+            case ev.Fetch():
+                self.do(ev.Fetched(body))
+            case ev.Report():
+                self.do(ev.Reported(body))
+            case ev.Answer():
+                self.incoming = entries
+                self.do(ev.Answered(body, body.offset + len(entries), _epochs(entries, body.offset)))
+
+    def tick(self) -> None:
+        self.soon(self.world.tick_ms, self.tick)
+        if self.replica is None or self.disk is None:
+            return
+        if self.world.random.random() < 0.2:
+            self.disk.stored_high_watermark = self.disk.high_watermark
+        self.do(ev.Ticked())
+
+    def keep_alive(self) -> None:
+        """Renew the lease."""
+        self.soon(self.world.ttl_ms // 3, self.keep_alive)
+        self.world.renew(self)
+
+    def register_again(self) -> None:
+        """The lease is gone."""
+        if self.replica is not None and self.world.etcd.get(broker_key(self.node)).value is None:
+            self._register(is_first=False)
+
+    def beat(self) -> None:
+        """Write the next mark."""
+        following = Mark(self.marks.intended.incarnation, self.marks.intended.beat + 1)
+        self.marks = replace(self.marks, intended=following)
+        key = node_key(self.node)
+
+        def marked(item: Item) -> None:
+            assert item.value == following, "no other process writes this mark"
+            self.marked_at = item.changed
+            self.marks = replace(self.marks, confirmed=following)
+            self.soon(self.world.ttl_ms, self.beat)
+
+        self.write(Txn({key: following}, changed={key: self.marked_at}), marked)
+
+    def fail(self, reason: str) -> None:
+        """Find out that the disk is not to be trusted."""
+        if self.disk is not None:
+            self.disk.is_known_damaged = True
+            if self.replica is not None and self.topic_id == self.disk.topic_id:
+                self.do(ev.Failed(reason))
+
+    def produce(self, producer: int, sequence: int, key: int | None, *, is_tombstone: bool) -> None:
+        """Append a batch of a producer, or find the one that is there."""
+        replica, disk = self.replica, self.disk
+        if replica is None or disk is None or not accepts_appends(replica):
+            return
+        if len(replica.record.isr) < replica.record.required or replica.is_cutting:
+            return
+        last, offset = disk.producers.get(producer, (0, -1))
+        if not last and self.world.has_sent(producer) and (disk.start or disk.removed_below):
+            self.world.replace_producer(producer)
+            return
+        if sequence > last + 1 or sequence < last:
+            self.world.truth.out_of_order(self, producer, sequence, last)
+            return
+        if sequence == last + 1:
+            entry = Entry(replica.epoch, producer, sequence, key, is_tombstone)
+            offset = disk.append(entry)
+            self.world.truth.appended(self, entry, offset)
+            self.do(ev.Produced(disk.end))
+        self.waiting.append(Waiting(offset, producer, sequence))
+        self._commit_waiting()
+
+    def ask(self, floor: int) -> None:
+        """Ask for the latest offset, which must not go back."""
+        if self.replica is not None and leading.is_known(self.replica) and len(self.questions) < 5:
+            self.questions.append(Question(self.world.now_ms, floor))
+            self._answer_held()
+
+    # What it does.
+
+    def do(self, event: ev.Event) -> None:
+        """Let the replica take its turn, and carry out what follows."""
+        self.later.append(event)
+        while self.later and self.replica is not None:
+            self.replica, actions = step(self.replica, self.later.pop(0), self.world.now_ms)
+            for action in actions:
+                self._perform(action)
+        if self.replica is not None:
+            self._answer_held()
+            self._answer_questions()
+            if self.deleting and leading.deleted_below(self.replica) >= self.deleting:
+                self.world.truth.delete(self.topic_id, self.deleting)
+                self.deleting = 0
+            self.world.truth.check_broker(self)
+
+    def _perform(self, action: ev.Action) -> None:
+        disk, replica, world = self.disk, self.replica, self.world
+        assert disk is not None
+        assert replica is not None
+        match action:
+            case ev.Write():
+                self._write(action)
+            case ev.Send(to, message):
+                world.send(self.node, to, (self.topic_id, message, list[Entry | None]()))
+            case ev.Hold(fetch):
+                self.held[fetch.node] = (fetch, world.now_ms)
+            case ev.FailWaiting():
+                self.deleting = 0
+                self.waiting.clear()
+                self.questions.clear()
+                self.applied = None
+                self.held.clear()
+            case ev.Load():
+                assert replica.leading is not None
+                self.applied = max(replica.leading.epoch_start, disk.high_watermark)
+            case ev.Register():
+                self._register(is_first=False)
+            case ev.ReadRecord():
+                began_ms, topic_id = world.now_ms, self.topic_id
+                world.read(self, lambda items, _: self._read(items, topic_id, began_ms))
+            case ev.Obey(recovering):
+                self.obeyed = recovering
+            case ev.Alarm(text):
+                world.alarms.append((self.node, text))
+            case _:
+                self._perform_on_disk(action, disk)
+
+    def _perform_on_disk(self, action: ev.Action, disk: FakeDisk) -> None:
+        match action:
+            case ev.Append():
+                disk.append_copy(self.incoming)
+            case ev.Flush():
+                self._flush()
+            case ev.BeginEpoch(epoch):
+                self.world.truth.leads(self, epoch)
+                disk.begin_epoch(epoch)
+            case ev.Truncate(end):
+                self._later_cut(lambda: disk.cut(end), end)
+            case ev.Empty(start, removed_below):
+                self._later_cut(lambda: disk.empty(start, removed_below), 0)
+            case ev.Commit(high_watermark):
+                self.world.truth.commits(self, disk.high_watermark, high_watermark)
+                disk.high_watermark = high_watermark
+                if self.applied is not None:
+                    self.applied = high_watermark
+                self._commit_waiting()
+            case ev.RaiseStart(start):
+                disk.raise_start(start)
+                self.later.append(ev.StartRaised(disk.start, disk.epochs.entries))
+
+    def _read(self, items: Mapping[Any, Item], topic_id: str, began_ms: int) -> None:
+        item = items.get(record_key(topic_id))
+        if item is not None and topic_id == self.topic_id:
+            self.do(ev.RecordSeen(item.value, item.changed, began_ms))
+
+    def _write(self, write: ev.Write) -> None:
+        key, topic_id = record_key(self.topic_id), self.topic_id
+        created = {broker_key(node): epoch for node, epoch in write.sessions.items()}
+        txn = Txn({key: write.record}, changed={key: write.revision}, created=created)
+
+        def done(outcome: ev.Outcome, item: Item) -> None:
+            if topic_id == self.topic_id:
+                self.do(ev.Written(write.number, outcome, item.changed, item.value))
+
+        self.world.call(self, txn, done)
+
+    def _flush(self) -> None:
+        """Begin a flush, unless one is under way: it takes what is there when it begins."""
+        disk = self.disk
+        assert disk is not None
+        if disk.flush_offset is not None:
+            return
+        disk.flush_offset = disk.end
+        end, truncations = disk.end, disk.truncations
+
+        def done() -> None:
+            if self.disk is not disk:
+                return
+            if disk.hangs:
+                self.soon(self.world.tick_ms, done)
+                return
+            disk.flush_offset = None
+            if disk.truncations == truncations:
+                disk.flushed = max(disk.flushed, end)
+            self.do(ev.Flushed(end, truncations))
+            if disk.end > end or disk.truncations != truncations:
+                self._flush()
+
+        self.soon(self.world.flush_delay(), done)
+
+    def _later_cut(self, cut: Callable[[], None], end: int) -> None:
+        disk = self.disk
+        assert disk is not None
+
+        def done() -> None:
+            if self.disk is disk:
+                cut()
+                self.world.truth.changed(self, end)
+                self.do(ev.Cut(disk.bounds))
+
+        self.soon(self.world.short(), done)
+
+    def _answer_held(self) -> None:
+        """Answer fetches that there is something to say to."""
+        replica, disk = self.replica, self.disk
+        if replica is None or disk is None or replica.leading is None:
+            return
+        for node, (fetch, since_ms) in list(self.held.items()):
+            is_news = replica.log.end > fetch.offset or replica.log.high_watermark > self.told.get(node, -1)
+            if is_news or self.questions or self.world.now_ms - since_ms >= self.world.hold_ms:
+                del self.held[node]
+                answer = leading.answer(replica, fetch, self.world.now_ms)
+                end = fetch.offset + BATCHES_AN_ANSWER if answer.verdict is ev.Verdict.AGREES else fetch.offset
+                while end < disk.end and end > fetch.offset and disk.entries[end - 1] is None:
+                    end += 1  # a log ends with a batch
+                self.told[node] = replica.log.high_watermark
+                self.world.send(self.node, node, (self.topic_id, answer, disk.entries[fetch.offset : end]))
+
+    def _answer_questions(self) -> None:
+        replica = self.replica
+        if replica is None or not self.questions:
+            return
+        confirmed_ms = leading.confirmed_ms(replica, self.world.now_ms)
+        for question in list(self.questions):
+            if confirmed_ms > question.asked_ms and leading.is_known(replica):
+                self.questions.remove(question)
+                self.world.truth.answered(self, question.floor)
+
+    def _commit_waiting(self) -> None:
+        disk = self.disk
+        assert disk is not None
+        for each in [each for each in self.waiting if each.offset < disk.high_watermark]:
+            self.waiting.remove(each)
+            self.world.acknowledge(self.topic_id, each.producer, each.sequence, each.offset)
+
+    @property
+    def is_leading(self) -> bool:
+        return self.replica is not None and self.replica.role is Role.LEADING
+
+
+def _session(item: Item) -> ev.Session:
+    value: Registration = item.value
+    return ev.Session(item.created, value.is_ready, value.was_clean)
+
+
+def _epochs(entries: list[Entry | None], offset: int) -> tuple[tuple[int, int], ...]:
+    """Return the epochs that begin within these entries."""
+    found: list[tuple[int, int]] = []
+    for at, entry in enumerate(entries, offset):
+        if entry is not None and entry.epoch >= 0 and (not found or found[-1][0] < entry.epoch):
+            found.append((entry.epoch, at))
+    return tuple(found)
