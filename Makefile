@@ -28,7 +28,11 @@ WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 .NOTPARALLEL:
 
 help:
+	@echo 'To try and use it:'
 	@echo 'make demo       run the main job on real data, from produce to Spark'
+	@echo 'make docs       the documentation as a site, in build/site; warnings are errors'
+	@echo 'make clean      remove what the other targets made, except .venv'
+	@echo 'To change it:'
 	@echo 'make test       run the tests                    (PYTEST_ARGS=... passed to pytest)'
 	@echo 'make test-slow  run the long ones: 200 kills of a broker under load'
 	@echo 'make test-kafka run the tests in which Apache Kafka reads our files; fetches its jars by Maven'
@@ -46,7 +50,6 @@ help:
 	@echo 'make connections  4,000 connections held and served, 1,000 half-open ones cut, and what they cost'
 	@echo 'make check      ruff, mypy --strict, import rules'
 	@echo 'make fmt        format the code'
-	@echo 'make docs       the documentation as a site, in build/site; warnings are errors'
 	@echo 'make bench      measure; writes build/bench.json (BENCH_ARGS=--quick for a first look)'
 	@echo 'make bench-flush  measure group commit with 1 to 1,000 partitions; writes build/bench-flush.json (BENCH_ARGS as above)'
 	@echo 'make bench-start  measure starts and stops with 10,000 segments; writes build/bench-start.json'
@@ -59,7 +62,6 @@ help:
 	@echo 'make bench-compare  this tree'\''s benchmark against another commit and this one, in turns (BASE=COMMIT TARGET=bench ROUNDS=3)'
 	@echo 'make walk       the functions that a produced batch, a fetched one and a commit of offsets go through'
 	@echo 'make dev        only set up .venv'
-	@echo 'make clean      remove what the other targets made, except .venv'
 
 dev:
 	@tools/setup-python

@@ -5,7 +5,7 @@ run of each that does not count; which is first changes with each round. All of 
 each build, one after another: of two processes with the same code one may be a fifth faster for as long as it lives.
 What another build cannot do with these benchmarks is measured once by its own, if they have a row of that name, or is
 said to be missing. The table has the medians of all rounds, their ratio, and the lowest and highest ratio of a single
-round; build/compare-TARGET.json has all figures.
+round; build/compare-TARGET.json has all figures. Ctrl-C ends it with what was measured.
 """
 
 import argparse
@@ -210,9 +210,12 @@ def main() -> None:
         Build(tree, arguments.target, arguments.bench_args.split()) for tree in (tree_of(arguments.base), HERE)
     )
     comparison = Comparison(base, here, console)
-    for _ in range(arguments.processes):
-        comparison.measure(arguments.rounds)
-    comparison.add_own()
+    try:
+        for _ in range(arguments.processes):
+            comparison.measure(arguments.rounds)
+        comparison.add_own()
+    except KeyboardInterrupt:
+        console.print("interrupted: these are the rows that were measured")
     output = HERE / "build" / f"compare-{arguments.target}.json"
     figures = {
         side: {f"{figure.row} {figure.name}": values for figure, values in found.items()}

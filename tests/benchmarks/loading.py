@@ -38,13 +38,13 @@ class Load:
         self._records = records
 
     async def run(self) -> Run:
-        """From the time when the broker accepts connections until everything is listed."""
+        """From the start of the broker's process until everything is listed."""
         if not self._directory.exists():
             with BrokerProcess(self._directory) as broker:
                 await self._fill(broker.address)
                 broker.terminate()
+        began_s = time.perf_counter()
         with BrokerProcess(self._directory) as broker:
-            began_s = time.perf_counter()
             async with AsyncExitStack() as exits:
                 count = await self._until_loaded(await open_connection(broker.address, exits))
                 took_s = time.perf_counter() - began_s

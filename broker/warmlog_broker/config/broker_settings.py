@@ -402,8 +402,8 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
     group_max_groups: int = _integer(100_000, "groups", "The most groups of this broker.", is_dynamic=True)
     offsets_retention_ms: int = _ms(
         30 * DAY_MS,
-        "How long the committed offsets of a group are kept after its last member has left and after its last commit, "
-        "of any partition. A group with members keeps all.",
+        "How long the committed offsets of a group are kept after its last member has left, after its last commit, of "
+        "any partition, and after the last client that reads with it has disconnected. A group with members keeps all.",
         maximum=MAX_INT64,
         is_dynamic=True,
     )

@@ -173,6 +173,7 @@ class RequestRunner:
 
     def forget_all(self) -> None:
         """The connection is lost: requests in flight are carried out, and their responses dropped."""
+        self.context.life.is_over = True
         self.drop_waiting()
         for deferred in list(self._deferred):
             self._forget(deferred)

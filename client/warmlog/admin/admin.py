@@ -248,7 +248,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin):
     ) -> dict[int, OffsetAt]:
         """Return for each partition the first record at or after a time, or "earliest", "latest" or "max_timestamp".
 
-        A time is a datetime (UTC if it has no zone) or milliseconds since 1970; for a time past the last record the
+        A time is a datetime (local if it has no zone) or milliseconds since 1970; for a time past the last record the
         result is the end, with timestamp -1. The end is the high watermark, or with `log_end` the log end offset.
         Raises the error of the first partition that has one; StorageError at once if it is offline.
         """

@@ -1,7 +1,8 @@
 """The program: its options and the table of its commands, each of which is imported when it is used."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -54,6 +55,7 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             "describe": ("commands.group:describe", "Show how far a group is behind, and which member reads what."),
             "members": ("commands.group:members", "Show the members of a group, and what each of them reads."),
             "reset": ("commands.group:reset", "Move the committed offsets of a group without members."),
+            "adopt": ("commands.group_adopt:adopt", "Commit what groups have committed in a stopped Kafka."),
             "delete": ("commands.group:delete", "Delete groups without members, and their committed offsets."),
         },
     ),
@@ -125,6 +127,9 @@ class LazyCommand(click.Command):
         super().__init__(name, short_help=short_help)
         self._place = place
 
+    def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - it is wrapped, not cut
+        return self.short_help or ""
+
     def load(self) -> click.Command:
         """Import the command and return it."""
         module, _, attribute = self._place.partition(":")
@@ -153,8 +158,26 @@ class Family(click.Group):
 class Program(Family):
     """All commands; what any of them raises ends the process as `exits` says."""
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with _advised():
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
-        return run_cleanly(lambda: super(Program, self).invoke(ctx))
+        with _advised():
+            return run_cleanly(lambda: super(Program, self).invoke(ctx))
+
+
+@contextmanager
+def _advised() -> Iterator[None]:
+    """Say what to type in errors of options and arguments."""
+    try:
+        yield
+    except click.UsageError as error:
+        from warmlog.cli.terminal.advice import advised
+
+        raise advised(error) from None
 
 
 def _show_version(context: click.Context, _: click.Parameter, is_asked_for: bool) -> None:

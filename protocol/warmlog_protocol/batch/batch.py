@@ -4,6 +4,7 @@ A batch is a header (see `header`) and a body: columns (magic 3, see `columns`) 
 are the same on the wire, on disk and in the reader.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from struct import Struct
@@ -298,6 +299,20 @@ class RecordBatch:
         except CorruptBatch as error:
             raise self._located(error) from error
         return None
+
+    def largest_time(self, first_offset: int, rest: Callable[[], None] = lambda: None) -> int:
+        """The largest timestamp of the records from `first_offset` on, NO_TIMESTAMP without one; as `find_time`."""
+        unpacked = self.unpack(self._max_decompressed_bytes)
+        first_delta, largest_ms = first_offset - self.header.base_offset, NO_TIMESTAMP
+        try:
+            base_ms, pieces = self._times(unpacked)
+            for offset_deltas, times_ms in pieces:
+                skipped = bisect_left(offset_deltas, first_delta)
+                largest_ms = max(largest_ms, max(times_ms[skipped:], default=NO_TIMESTAMP - base_ms) + base_ms)
+                rest()
+        except CorruptBatch as error:
+            raise self._located(error) from error
+        return largest_ms
 
     def _times(self, unpacked: memoryview) -> tuple[int, Iterable[tuple[Sequence[int], Sequence[int]]]]:
         """A base time, and pieces of the records: offsets relative to the base offset, times to the base time."""

@@ -9,7 +9,6 @@ the end. Records of unknown kinds or versions come from a newer version of warml
 keeps them.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -121,7 +120,7 @@ class OwnedState(Generic[V]):
 
     def __init__(self) -> None:
         self._found: dict[str, V] = {}
-        self.held: Counter[str] = Counter()
+        self.held: dict[str, int] = {}
         """What they take in memory, in bytes, by the principals that created them."""
 
     def __eq__(self, other: object) -> bool:
@@ -140,9 +139,11 @@ class OwnedState(Generic[V]):
         return self._found.get(name)
 
     def _hold(self, owner: str, more_bytes: int) -> None:
-        self.held[owner] += more_bytes
-        if not self.held[owner]:
-            del self.held[owner]
+        held_bytes = self.held.get(owner, 0) + more_bytes
+        if held_bytes:
+            self.held[owner] = held_bytes
+        else:
+            self.held.pop(owner, None)
 
 
 def set_or_remove(known: dict[K, V], key: K, value: V | None) -> None:

@@ -456,12 +456,10 @@ class Coordinator(Generic[S]):
         shard = self.find(key)
         return self._around.make_state() if shard is None else shard.state
 
-    def states(self) -> Iterator[S]:
-        """Iterate over the states of all shards on this broker. Raises what `Shard.state` does."""
-        if self.exists:
-            for partition in self._topics.get(self._name).local.values():
-                if partition.role is Role.LEADING:
-                    yield self._led(partition).state
+    def states(self) -> list[S]:
+        """Return the states of all shards on this broker. Raises what `Shard.state` does."""
+        local = self._topics.get(self._name).local.values() if self.exists else ()
+        return [self._led(partition).state for partition in local if partition.role is Role.LEADING]
 
     @property
     def active(self) -> Iterator[Shard[S]]:

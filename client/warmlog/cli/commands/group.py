@@ -16,7 +16,7 @@ from warmlog.cli.terminal.options import (
     topic_names,
 )
 from warmlog.cli.terminal.output import counted, escaped, facts, is_terminal, json_line, line, note, table
-from warmlog.cli.terminal.tables import Age, Cell, Count, Instant, human_age
+from warmlog.cli.terminal.tables import Age, Cell, Count, Instant, human_age, local_time
 
 if TYPE_CHECKING:
     from warmlog import Admin, GroupDescription, GroupLag, OffsetReset
@@ -65,8 +65,8 @@ def list_groups(broker: str, as_json: bool) -> None:
 def describe(group: str, broker: str, as_json: bool) -> None:
     """Show how far a group is behind in each partition, and which member reads it.
 
-    Lag counts the records that are not read yet; behind is the age of the first of them, in milliseconds outside of
-    terminals. The exit code is 1 if a partition is offline.
+    Lag counts the records that are not read yet; behind is the age of the first of them. The exit code is 1 if a
+    partition is offline.
     """
 
     async def ask(admin: "Admin") -> "tuple[GroupDescription, dict[TopicPartition, GroupLag]]":
@@ -223,9 +223,11 @@ def reset(
     outside of the log become its nearest end. skipped counts the records that the group will not read because of it,
     repeated those that it will read again. The new offsets are on disk when the command returns.
     """
-    from warmlog.points import parse_target
+    from warmlog.points import Point, PointKind, parse_target
 
-    where = checked("--to", lambda text: parse_target(text, zone=None), to)
+    where = checked("--to", parse_target, to)
+    if isinstance(where, Point) and where.kind is PointKind.TIME:
+        note(f"the first record at or after {local_time(where.number)}")
     topics = list(dict.fromkeys(topic))
     if partition and len(topics) != 1:
         raise click.BadParameter("a partition belongs to one topic: give one --topic, too", param_hint="--partition")
@@ -249,10 +251,11 @@ def reset(
             each.offset,
             Count(each.skipped),
             Count(each.repeated),
+            "" if each.first_record_ms is None else Instant(each.first_record_ms),
         )
         for each in resets
     ]
-    table(("topic", "partition", "committed", "new offset", "skipped", "repeated"), rows)
+    table(("topic", "partition", "committed", "new offset", "skipped", "repeated", "its time"), rows)
     if executes:
         note(f"committed the new offsets of group {group} in {counted(len(resets), 'partition')}")
     else:
@@ -271,7 +274,7 @@ async def _partitions(admin: "Admin", topics: list[str], numbers: Sequence[int])
 @certain_option
 @client_options
 def delete(groups: tuple[str, ...], is_certain: bool, broker: str, as_json: bool) -> None:
-    """Delete groups without members, and their committed offsets. Asks for confirmation on a terminal.
+    """Delete groups without members, and their committed offsets. Asks for confirmation, unless --yes is given.
 
     Nothing is deleted if one of the groups has members or does not exist.
     """

@@ -48,9 +48,9 @@ OTHER_LINES = 16
 def status(every: str | None, is_watching: bool, interval: str, broker: str, as_json: bool) -> None:
     """Show the broker, its disks, its topics by size with the rates of new records, and groups by their lag.
 
-    Lag counts the records that a group has not read, behind is the age of the first of them, in milliseconds outside
-    of terminals. The exit code is 1 if the broker refuses records or has no groups to show because of an error, a disk
-    has failed or is full, or a partition is offline; with --watch it is 0.
+    Lag counts the records that a group has not read, behind is the age of the first of them. The exit code is 1 if the
+    broker refuses records or has no groups to show because of an error, a disk has failed or is full, or a partition is
+    offline; with --watch it is 0.
     """
     from warmlog.cli.terminal.times import parse_seconds
 

@@ -6,7 +6,7 @@ after a load, and do not count when two states are compared.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.classic import events
@@ -18,11 +18,13 @@ from warmlog_broker.coordinator.framework.decision import (
     Record,
     Value,
     holds_anything,
-    set_or_remove,
 )
 from warmlog_broker.coordinator.group.decisions import records
 from warmlog_protocol.errors import FencedInstanceId, InvalidGroupId, TooManyGroups, UnknownMemberId
 from warmlog_protocol.messages.coordinators.groups import TopicPartitions
+
+K = TypeVar("K")
+V = TypeVar("V", bound=Value)
 
 NO_TOPICS = 0
 """A set of topics is an integer, see `decisions/subscriptions`."""
@@ -37,11 +39,13 @@ GROUP_BYTES = 1500
 def held_bytes(value: Value | None) -> int:
     """Return what a value takes in memory, about; 0 for None. Only what a client can make large or many counts."""
     match value:
+        case None:
+            return 0
+        case records.OffsetValue():
+            return 400 + len(value.metadata) + len(value.topic)
         case records.MemberValue():
             pattern_bytes = 8192 if value.pattern else 0  # two bits for each topic
             return 2500 + pattern_bytes + sum(len(name) + 60 for name in value.topics)
-        case records.OffsetValue():
-            return 400 + len(value.metadata) + len(value.topic)
         case records.PendingValue():
             return 400 + sum(held_bytes(each.value) for each in value.offsets)
         case records.TargetValue():
@@ -154,6 +158,13 @@ class Member:
         return deadline
 
 
+class Reader(Protocol):
+    """A connection that reads with a group."""
+
+    @property
+    def is_over(self) -> bool: ...
+
+
 @dataclass(slots=True)
 class Group:
     """A group. One that has committed offsets only, from outside, has the epoch 0."""
@@ -192,6 +203,10 @@ class Group:
     waited for news."""
     has_news: bool = field(default=False, compare=False)
     """Soft: a target was assigned, or a member has released something or is gone: what others may wait for."""
+    reader: Reader | None = field(default=None, compare=False)
+    """Soft: the connection that was the last to fetch or commit offsets of partitions."""
+    used_ms: int = field(default=-1, compare=False)
+    """Soft: when that connection was seen to be open."""
     target_version: int = field(default=-1, compare=False)
     """Soft: `Subscriptions.version` as of which the target is up to date, if the members are the same."""
 
@@ -238,12 +253,9 @@ class Group:
         """Change what is known by a record; None for a tombstone."""
         match key:
             case records.OffsetKey():
-                partition = PartitionId(key.topic_id, key.partition)
-                self.changed_size(self.offsets.get(partition), value)
-                set_or_remove(self.offsets, partition, value)
+                self._replace(self.offsets, PartitionId(key.topic_id, key.partition), value)
             case records.PendingKey():
-                self.changed_size(self.pending.get(key.producer_id), value)
-                set_or_remove(self.pending, key.producer_id, value)
+                self._replace(self.pending, key.producer_id, value)
             case records.GroupKey():
                 group = value or records.GroupValue()
                 self.epoch, self.empty_since_ms, self.owner = group.epoch, group.empty_since_ms, group.owner
@@ -261,6 +273,14 @@ class Group:
             case records.ClassicKey():
                 self.changed_size(self.saved, value)
                 self.saved = value
+
+    def _replace(self, known: dict[K, V], key: K, value: V | None) -> None:
+        old = known.pop(key, None) if value is None else known.get(key)
+        if value is not None:
+            known[key] = value
+            self.size_bytes += held_bytes(value)
+        if old is not None:
+            self.size_bytes -= held_bytes(old)
 
     def changed_size(self, old: Value | None, new: Value | None) -> None:
         """Note that `new` has replaced `old`."""
@@ -298,9 +318,11 @@ class Groups(OwnedState[Group]):
         owner, before_bytes = group.owner, group.size_bytes + group.soft_bytes
         group.replay(key, value)
         now_bytes = group.size_bytes + group.soft_bytes
-        if now_bytes != before_bytes or group.owner != owner:
+        if group.owner != owner:
             self._hold(owner, -before_bytes)
             self._hold(group.owner, now_bytes)
+        elif now_bytes != before_bytes:
+            self._hold(owner, now_bytes - before_bytes)
         if value is None and group.is_bare():
             del self._found[key.group]
             self._hold(group.owner, -now_bytes)

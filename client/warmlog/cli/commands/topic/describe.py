@@ -128,7 +128,8 @@ def list_topics(internal: bool, broker: str, as_json: bool) -> None:
 def describe(topic: str, show_all: bool, broker: str, as_json: bool) -> None:
     """Show a topic's records, size, retention, partitions and settings, and transactions that hold readers back.
 
-    The exit code is 1 if a partition is offline.
+    Offsets are counted as records: those that compaction has removed and the ends of transactions, too. The exit code
+    is 1 if a partition is offline.
     """
 
     async def describe_one(admin: "Admin") -> "tuple[TopicDescription, dict[int, Figures], list[Held]]":
@@ -172,11 +173,12 @@ def _show(found: "TopicDescription", figures: dict[int, Figures], *, show_all: b
     whole = total(figures.values())
     offline = sum(each.error is not None for each in found.partitions)
     partitions = f"{len(found.partitions):,}"
+    at_most = "at most " if "compact" in found.configs["cleanup.policy"].value else ""
     facts(
         [
             ("topic", found.name),
             ("partitions", f"{partitions}, {offline} of them offline" if offline else partitions),
-            ("records", f"{whole.records:,}"),
+            ("records", f"{at_most}{whole.records:,}"),
             ("size", human_size(whole.size_bytes)),
             ("last record", local_time(whole.last_record_ms) or "none"),
             ("retention", retention_words({name: config.value for name, config in found.configs.items()})),

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from warmlog import ApiError, BrokerInfo, CoordinatorNotAvailable, TransactionDescription, UnsupportedVersion
+from warmlog.cli.app import build_program
 from warmlog.cli.commands.access.acl import OPERATIONS
 from warmlog.cli.commands.spark_export import _export
 from warmlog.cli.commands.status import BrokerStatus, _with_groups
@@ -62,3 +64,43 @@ async def test_a_broker_without_groups_to_show_is_shown_nevertheless(error: ApiE
     admin: Any = Refusing(error)
     shown = await _with_groups(admin, found, None)
     assert (shown.groups, shown.problems) == ([], problems)
+
+
+@pytest.mark.parametrize(
+    ("typed", "advice"),
+    [
+        (
+            "backup create /tmp",
+            "Missing option '--data-dir': it takes no verb, as in `warmlog backup DIR --data-dir DIR`.",
+        ),
+        (
+            "backup create /tmp/b --data-dir /tmp",
+            "(/tmp/b): it takes no verb, as in `warmlog backup DIR --data-dir DIR`.",
+        ),
+        ("topic ls", "No such command 'ls': type `warmlog topic list`."),
+        ("topic show orders", "type `warmlog topic describe`."),
+        ("topic rm orders", "type `warmlog topic delete`."),
+        ("acl create", "type `warmlog acl add`."),
+        ("user show", "type `warmlog user list`."),
+        ("topics", "type `warmlog topic list`."),
+        ("stream ls", "type `warmlog topic list`."),
+        ("topic produce orders", "type `warmlog produce TOPIC`."),
+        ("cluster info", "type `warmlog status`."),
+        ("topic describe", "Missing argument 'TOPIC': `warmlog topic list` shows them all."),
+        ("group describe", "Missing argument 'GROUP': `warmlog group list` shows them all."),
+        ("consume -t orders", "the name is an argument, as in `warmlog consume TOPIC...`."),
+        ("group describe -g etl", "the name is an argument, as in `warmlog group describe GROUP`."),
+        ("topic list --bootstrap-server h:1", "give --broker."),
+        ("--bootstrap-server h:1 topic list", "give --broker."),
+        ("topic list --profile prod", "it goes before the command, as in `warmlog --profile … topic list`."),
+        ("consume orders --username anna", "it goes before the command, as in `warmlog --username … consume`."),
+        ("consume orders --from-beginning", "give --from earliest."),
+        ("topic create orders --replication-factor 3", "give nothing, as a topic has one copy."),
+        ("topic --list", "give warmlog topic or group, and a verb."),
+        ("group reset etl --to-earliest", "give --to."),
+    ],
+)
+def test_what_others_are_called_elsewhere_is_answered_with_what_to_type_here(typed: str, advice: str) -> None:
+    done = CliRunner().invoke(build_program(), typed.split(), prog_name="warmlog")
+    assert done.exit_code == 2
+    assert " ".join(done.output.split()).endswith(advice), done.output
