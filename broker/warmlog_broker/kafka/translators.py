@@ -36,6 +36,19 @@ TRANSLATORS: Mapping[str, str] = {
     "ListOffsets": "data.offsets",
     "OffsetForLeaderEpoch": "data.offsets",
     "DeleteRecords": "data.offsets",
+    "FindCoordinator": "groups.coordinators",
+    "JoinGroup": "groups.classic",
+    "SyncGroup": "groups.classic",
+    "Heartbeat": "groups.classic",
+    "LeaveGroup": "groups.classic",
+    "ConsumerGroupHeartbeat": "groups.consumer",
+    "OffsetCommit": "groups.offsets",
+    "OffsetFetch": "groups.offsets",
+    "OffsetDelete": "groups.offsets",
+    "ListGroups": "groups.listing",
+    "DescribeGroups": "groups.listing",
+    "ConsumerGroupDescribe": "groups.listing",
+    "DeleteGroups": "groups.listing",
 }
 """The module of each API."""
 TRAITS: Mapping[str, Mapping[str, bool]] = {
@@ -44,6 +57,8 @@ TRAITS: Mapping[str, Mapping[str, bool]] = {
     "SaslAuthenticate": {"comes_first": True},
     "Produce": {"takes_batches": True, "is_pipelined": True, "finishes_first": True},
     "Fetch": {"is_pipelined": True},
+    "Heartbeat": {"is_heartbeat": True},
+    "ConsumerGroupHeartbeat": {"is_heartbeat": True},
 }
 """The fields of `Endpoint` that are set."""
 
