@@ -248,6 +248,13 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
         minimum=MIB,
         maximum=DEFAULT_MAX_DECOMPRESSED_BYTES,
     )
+    kafka_converted_cache_bytes: int = _bytes(
+        64 * MIB,
+        "Memory for batches that were converted for clients of Kafka, so that several readers at the end of a topic "
+        "share the work.",
+        minimum=0,
+        maximum=TIB,
+    )
     send_queue_bytes: int = _bytes(
         64 * MIB,
         "Responses of one connection that its client has not read yet, file ranges included; above that its requests "

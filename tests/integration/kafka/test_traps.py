@@ -16,6 +16,7 @@ import pytest
 from broker_thread import BrokerThread
 from kafka_client import ConnectionEnded, KafkaClient, produce_fields, rows
 from waiting import wait_until
+from warmlog_broker.kafka.converted import ConvertedBatches
 from warmlog_broker.kafka.data.fetch import fetch
 from warmlog_broker.kafka.translators import TRANSLATORS, Kafka
 from warmlog_broker.network.request import Endpoint, MessageWithSlices
@@ -205,7 +206,9 @@ def test_trap_20_a_gap_that_compaction_left_is_a_batch_that_ends_where_reading_g
         gap = m.FetchedPartition("t", 0, 0, "", 2**40, 2**40, 0, 3, bytes(16), 0, next_offset=next_offset)
         answered = MessageWithSlices(m.FetchResponse([gap]), [[]])
         handler = Endpoint("Fetch", lambda *_, answered=answered: answered)
-        response: Any = fetch(Kafka(cast("Any", None), {m.FetchRequest: handler}), cast("Any", None), asked)
+        response: Any = fetch(
+            Kafka(cast("Any", None), {m.FetchRequest: handler}, ConvertedBatches(0, 0)), cast("Any", None), asked
+        )
         (records,) = response.slices[0]
         batch = read_batch(records)
         assert (batch.base_offset, batch.record_count, batch.header.last_offset_delta) == (10, 0, last_delta)

@@ -78,7 +78,8 @@ def commit(
 
 def _closed(group: Group, offsets: int, pending: int = 0) -> list[Record]:
     """Return the tombstone of a group without members from which the last `offsets` are removed."""
-    is_over = not group.epoch and len(group.offsets) == offsets and len(group.pending) == pending
+    is_used = group.epoch or group.rebalance is not None
+    is_over = not is_used and len(group.offsets) == offsets and len(group.pending) == pending
     return [remove(GroupKey(group.name))] if is_over and group.owner else []
 
 

@@ -365,10 +365,10 @@ class Groups(OwnedState[Group]):
             self._set_rebalance(group, step.after)
 
     def _set_rebalance(self, group: Group, rebalance: classic.Rebalance) -> None:
+        more_bytes = classic.more_bytes(group.rebalance or classic.Rebalance(), rebalance)
         group.rebalance = rebalance if rebalance.members or rebalance.given_ids else None
-        self._hold(group.owner, -group.soft_bytes)
-        group.soft_bytes = rebalance.size_bytes()
-        self._hold(group.owner, group.soft_bytes)
+        group.soft_bytes += more_bytes
+        self._hold(group.owner, more_bytes)
 
     def start_timers(self, now_ms: int) -> None:
         """Start the timers of all members, in full: after a load."""

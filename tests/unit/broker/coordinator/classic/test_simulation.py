@@ -1,6 +1,7 @@
 """The machine of the classic protocol under seeded faults, and the proof that the simulation finds a missing rule."""
 
 from collections.abc import Callable
+from dataclasses import replace as replace_dataclass
 from typing import Any
 
 import pytest
@@ -99,6 +100,11 @@ def former_members_commit(patch: pytest.MonkeyPatch) -> None:
 
 def live_groups_take_commits_from_outside(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Group, "member_count", 0)
+
+
+def a_group_without_offsets_is_out_of_use(patch: pytest.MonkeyPatch) -> None:
+    closed = offsets._closed
+    patch.setattr(offsets, "_closed", lambda group, *counts: closed(replace_dataclass(group, rebalance=None), *counts))
 
 
 def the_group_is_not_looked_at_again_when_a_member_is_gone(patch: pytest.MonkeyPatch) -> None:
