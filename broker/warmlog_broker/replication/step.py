@@ -80,20 +80,21 @@ def _sessions_seen(turn: Turn, event: ev.SessionsSeen) -> None:
 
 
 def _written(turn: Turn, event: ev.Written) -> None:
-    """Settle what was proposed.
+    """Settle what was proposed. What is there after a failure is news, also if the proposal was settled before.
 
     After an unknown outcome, the same is written again until it succeeds, or fails since the record has changed. If
     another condition has failed, which may hold again, the first write may be applied yet: it is withdrawn.
     """
     replica, proposal = turn.replica, turn.replica.proposal
+    if event.outcome is ev.Outcome.FAILED and event.record is not None and event.revision > replica.revision:
+        see(turn, event.record, event.revision)
+        return
     if proposal is None or event.number != proposal.write.number:
         return
     if event.outcome is ev.Outcome.SUCCEEDED:
         see(turn, proposal.write.record, event.revision)
     elif event.outcome is ev.Outcome.UNKNOWN:
         unsettled(turn)
-    elif event.record is not None and event.revision > replica.revision:
-        see(turn, event.record, event.revision)
     elif may_be_applied_yet(proposal):
         turn.propose(Withdraw())
     else:

@@ -71,8 +71,7 @@ def _reset(world: "World", broker: FakeBroker, chance: Random) -> None:
 
 
 def _slow_watch(world: "World", broker: FakeBroker, chance: Random) -> None:
-    world.watch_lag_ms[broker.node] = chance.choice((50, 300, 800))
-    world.at(chance.choice((200, 800)), lambda: world.watch_lag_ms.pop(broker.node, None))
+    world.slow_watch(broker.node, chance.choice((50, 300, 800)), chance.choice((200, 800)))
 
 
 def _replay_watch(world: "World", broker: FakeBroker, chance: Random) -> None:
@@ -138,8 +137,14 @@ def _wipe(world: "World", broker: FakeBroker, chance: Random) -> None:
         world.at(chance.choice((1, 20, 300)), broker.start)
 
 
+def _cutting(world: "World") -> FakeBroker | None:
+    """Return a broker whose log is being cut."""
+    return next((each for each in world.brokers.values() if each.replica is not None and each.replica.is_cutting), None)
+
+
 def _damage(world: "World", broker: FakeBroker, chance: Random) -> None:
     """Let bits flip below the high watermark; a read finds that."""
+    broker = _cutting(world) or broker
     disk = broker.disk
     if disk is None or disk.high_watermark <= disk.start or not _may_lose(world, broker):
         return
@@ -205,15 +210,22 @@ def _delete_records(world: "World", broker: FakeBroker, chance: Random) -> None:
     disk, replica = broker.disk, broker.replica
     if disk is None or replica is None or not broker.is_leading or broker.is_paused:
         return
+    other = world.brokers[chance.choice(list(world.brokers))]
+    if chance.random() < 0.4 and other is not broker:
+        _hang_disk(world, other, chance)
     if disk.high_watermark > disk.start and not replica.is_cutting:
         disk.raise_start(chance.randint(disk.start + 1, disk.high_watermark))
         broker.deleting = disk.start
         broker.do(ev.StartRaised(disk.start, disk.epochs.entries))
 
 
-def _compact_log(world: "World", broker: FakeBroker, _: Random) -> None:
+def _compact_log(world: "World", broker: FakeBroker, chance: Random) -> None:
     disk, replica = broker.disk, broker.replica
     if disk is None or replica is None or replica.is_cutting or replica.role not in (Role.LEADING, Role.FOLLOWING):
+        return
+    if chance.random() < 0.2:
+        _crash(world, world.brokers[chance.choice(list(world.brokers))], chance)
+    if broker.replica is None:
         return
     before = list(disk.entries)
     below = disk.compact()
@@ -250,8 +262,7 @@ def _hand_over(world: "World", broker: FakeBroker, chance: Random) -> None:
     if broker.is_leading and not broker.is_paused:
         if chance.random() < 0.5:
             for node in world.brokers:
-                world.watch_lag_ms[node] = 150
-            world.at(200, world.watch_lag_ms.clear)
+                world.slow_watch(node, 150, 200)
         broker.do(ev.HandOverAsked(chance.choice((None, *world.record.isr))))
 
 

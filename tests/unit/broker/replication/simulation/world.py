@@ -136,6 +136,8 @@ class World:
         if (is_lost or fate < self.unknown) and not self.is_calm:
             if fate < self.unknown * 0.7:
                 self.at(self.random.choice((2, 100, 300, 700)), lambda: self._arrive(txn))
+            if fate < self.unknown * 0.4:
+                self.slow_watch(broker.node, 300, 500)
             broker.soon(60, lambda: then(ev.Outcome.UNKNOWN, ABSENT))
             return
 
@@ -206,6 +208,11 @@ class World:
         for key in self.etcd.expired(self.now_ms):
             self._apply(Txn({key: None}))
 
+    def slow_watch(self, node: int, lag_ms: int, for_ms: int) -> None:
+        """Let a broker hear late of what is stored."""
+        self.watch_lag_ms[node] = lag_ms
+        self.at(for_ms, lambda: self.watch_lag_ms.pop(node, None))
+
     # The network.
 
     def send(self, source: int, target: int, message: Any) -> None:
@@ -250,8 +257,8 @@ class World:
         self.sent_ms[producer] = self.now_ms
         self.attempts[producer] = self.attempts.get(producer, 0) + 1
         sequence = self.sequences[producer]
-        key = sequence % 4 if sequence % 3 == 0 else None
-        broker.produce(producer, sequence, key, is_tombstone=key is not None and sequence % 2 == 0)
+        key = sequence % 3 if sequence % 2 == 0 else None
+        broker.produce(producer, sequence, key, is_tombstone=sequence % 4 == 0)
 
     def acknowledge(self, topic_id: str, producer: int, sequence: int, offset: int) -> None:
         """Tell a producer that its batch is committed; the response may be lost."""
