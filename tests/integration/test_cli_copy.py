@@ -197,7 +197,7 @@ def test_a_copy_has_what_follows_a_transaction_that_ends_meanwhile(warmlog: Comm
                 await plain.send("ended", b"after", partition=1)
                 copying = warmlog.start("topic", "copy", "ended", "ended-2")
                 while not (await admin.list_offsets("ended-2", "latest"))[0].offset:
-                    pass
+                    await asyncio.sleep(0.002)
                 copying.send_signal(signal.SIGSTOP)
             copying.send_signal(signal.SIGCONT)
             return copying
@@ -250,7 +250,7 @@ def test_ctrl_c_ends_a_copy_and_tells_what_is_not_acknowledged(warmlog: CommandL
             await producer.send_many("much", [bytes(100_000)] * 400)
             copying = warmlog.start("topic", "copy", "much", "unfinished")
             while not (await admin.list_offsets("unfinished", "latest"))[0].offset:
-                pass
+                await asyncio.sleep(0.002)
             copying.send_signal(signal.SIGINT)
             return copying
 
