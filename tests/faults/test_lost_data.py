@@ -1,8 +1,8 @@
 """Data that the disk has lost: readers hang nowhere, are told each lost range once, and get all the rest.
 
-Every way to lose data, at every segment, on plain and on compacted topics, after a clean stop and after a kill, and in
-every way to read (Spark's: tests/spark/test_lost_data.py). Once more after another start, for which the segment that is
-active then is as it should be: by the two readers that the ways stand on.
+Every way to lose data, at each kind of segment, on plain and on compacted topics, after a clean stop and after a kill,
+and in every way to read (Spark's: tests/spark/test_lost_data.py). Once more after another start, for which the segment
+that is active then is as it should be: by the two readers that the ways stand on.
 """
 
 import asyncio
