@@ -49,6 +49,23 @@ TRANSLATORS: Mapping[str, str] = {
     "DescribeGroups": "groups.listing",
     "ConsumerGroupDescribe": "groups.listing",
     "DeleteGroups": "groups.listing",
+    "CreateTopics": "admin.topics",
+    "DeleteTopics": "admin.topics",
+    "CreatePartitions": "admin.topics",
+    "DescribeConfigs": "admin.configs",
+    "AlterConfigs": "admin.configs",
+    "IncrementalAlterConfigs": "admin.configs",
+    "DescribeAcls": "admin.access",
+    "CreateAcls": "admin.access",
+    "DeleteAcls": "admin.access",
+    "DescribeClientQuotas": "admin.access",
+    "AlterClientQuotas": "admin.access",
+    "DescribeUserScramCredentials": "admin.access",
+    "AlterUserScramCredentials": "admin.access",
+    "DescribeCluster": "admin.cluster",
+    "ListPartitionReassignments": "admin.cluster",
+    "DescribeLogDirs": "admin.cluster",
+    "AlterReplicaLogDirs": "admin.cluster",
 }
 """The module of each API."""
 TRAITS: Mapping[str, Mapping[str, bool]] = {

@@ -30,8 +30,12 @@ def derive_keys(mechanism: str, password: str, salt: bytes, iterations: int) -> 
 
     https://www.rfc-editor.org/rfc/rfc5802#section-3
     """
+    return keys_of(mechanism, hashlib.pbkdf2_hmac(MECHANISMS[mechanism], prepared(password).encode(), salt, iterations))
+
+
+def keys_of(mechanism: str, salted: bytes) -> Keys:
+    """Return the keys of a salted password."""
     name = MECHANISMS[mechanism]
-    salted = hashlib.pbkdf2_hmac(name, prepared(password).encode(), salt, iterations)
     client = hmac.digest(salted, b"Client Key", name)
     return Keys(client, hashlib.new(name, client).digest(), hmac.digest(salted, b"Server Key", name))
 
