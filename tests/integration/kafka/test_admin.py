@@ -46,7 +46,7 @@ def test_topics_are_created_extended_and_deleted(admin: of_kafka.AdminClient, ow
     created = admin.create_topics([of_kafka.NewTopic("made", 3, 1, config=settings), of_kafka.NewTopic("plain")])
     assert done(created) == {"made": None, "plain": None}
     described = own.describe_topic("made")
-    assert (len(described.partitions), described.configs["retention.ms"]) == (3, "86400000")
+    assert (len(described.partitions), described.configs["retention.ms"].value) == (3, "86400000")
     assert done(admin.create_partitions([of_kafka.NewPartitions("made", 5)])) == {"made": None}
     assert len(own.describe_topic("made").partitions) == 5
     assert done(admin.delete_topics(["made", "nowhere"])) == {
@@ -126,7 +126,7 @@ def test_trap_24_settings_of_a_cluster_are_taken_and_named_in_the_log(
     assert told.error_code == 0
     assert "for topic 'foreign' what has no effect here: min.insync.replicas=2" in caplog.text
     assert "remote.storage.enable" not in caplog.text
-    assert own.describe_topic("foreign").configs["retention.ms"] == "1000"
+    assert own.describe_topic("foreign").configs["retention.ms"].value == "1000"
 
 
 def test_trap_26_each_topic_is_in_the_response(client: KafkaClient, own: Admin) -> None:
@@ -243,13 +243,16 @@ def test_settings_of_the_broker_change_while_it_runs(client: KafkaClient, own: A
 def test_the_cluster_and_its_directories(
     client: KafkaClient, admin: of_kafka.AdminClient, broker: BrokerThread
 ) -> None:
+    client.create("sized")
+    wanted = [API["Metadata"].request.MetadataRequestTopic(name="sized")]
+    (topic,) = client.call("Metadata", 12, topics=wanted, include_topic_authorized_operations=True).topics
+    assert topic.topic_authorized_operations == sum(1 << each for each in (3, 4, 5, 6, 7, 8, 10, 11))
     told = client.call("DescribeCluster", 1, include_cluster_authorized_operations=True)
     assert [each.broker_id for each in told.brokers] == [told.controller_id] == [1]
     assert told.cluster_authorized_operations > 0
     assert client.call("DescribeCluster", 1, endpoint_type=2).error_code == ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
     assert admin.describe_cluster().result(TIMEOUT_S).cluster_id == told.cluster_id
     assert client.call("ListPartitionReassignments", 0, topics=None).topics == []
-    client.create("sized")
     client.produce("sized", rows(b"x" * 1000))
     for version in range(1, 5):
         wanted = [API["DescribeLogDirs"].request.DescribableLogDirTopic("sized", [0])]

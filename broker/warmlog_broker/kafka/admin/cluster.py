@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from warmlog_broker.gate.asker import Asker
-from warmlog_broker.kafka.cluster import NOT_ASKED_FOR
+from warmlog_broker.kafka.cluster import NOT_ASKED_FOR, authorized_operations
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import Ready, RequestContext, Response, then
 from warmlog_protocol import messages as m
@@ -38,8 +37,8 @@ def describe_cluster(kafka: Kafka, context: RequestContext, request: Any) -> Res
     def back(described: Any) -> Ready:
         operations = NOT_ASKED_FOR
         if request.include_cluster_authorized_operations:
-            asker = Asker(kafka.services, context, "DescribeCluster")
-            operations = sum(1 << each for each in CLUSTER_OPERATIONS if asker.may_in_cluster(each))
+            kind, name = m.ResourceType.CLUSTER, m.CLUSTER_NAME
+            operations = authorized_operations(kafka, context, CLUSTER_OPERATIONS, kind, name)
         addresses = [
             (each.node_id, *((each.host, each.port) if each.host else context.reached)) for each in described.brokers
         ]
