@@ -1,4 +1,8 @@
-"""ListTransactions, DescribeTransactions and DescribeProducers: what tools ask about transactions."""
+"""EndTxn and TxnOffsetCommit, of Kafka's version 2 of transactions (KIP-890); and what tools ask about transactions.
+
+That version is what the coordinator speaks: the first batch for a partition makes it part of the transaction, and each
+end raises the epoch, which the response tells.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,9 +24,70 @@ OTHER_STATES = {"CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence"}
 """Those that only Kafka has."""
 NO_TRANSACTION = -1
 
+_Ended = API["EndTxn"].response
+_Committed = API["TxnOffsetCommit"].response
 _List = API["ListTransactions"].response
 _Described = API["DescribeTransactions"].response
 _Producers = API["DescribeProducers"].response
+
+
+def end_txn(kafka: Kafka, context: RequestContext, request: Any) -> Response:
+    """Commit or abort."""
+    owner = (request.transactional_id, request.producer_id, request.producer_epoch)
+
+    def back(ended: Any) -> Ready:
+        return _Ended(producer_id=ended.producer_id, producer_epoch=ended.producer_epoch)
+
+    return then(kafka.call(context, m.EndTransactionRequest(*owner, request.committed)), back)
+
+
+def txn_offset_commit(kafka: Kafka, context: RequestContext, request: Any) -> Response:
+    """Commit offsets with the transaction."""
+    partitions = [
+        m.OffsetCommitPartition(
+            b"",
+            topic.name,
+            part.partition_index,
+            part.committed_offset,
+            part.committed_leader_epoch,
+            part.committed_metadata or "",
+        )
+        for topic in request.topics
+        for part in topic.partitions
+    ]
+    message = m.TxnOffsetCommitRequest(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.group_id,
+        partitions,
+        request.member_id,
+        request.generation_id_or_member_epoch,
+        request.group_instance_id or "",
+    )
+
+    def back(committed: Any) -> Ready:
+        codes = iter([each.error_code for each in committed.partitions])
+        return _committed(request, lambda: next(codes))
+
+    return then(kafka.call(context, message), back)
+
+
+def txn_offset_commit_failed(request: Any, error: ApiError) -> m.Message:
+    """Every partition has the error."""
+    return _committed(request, lambda: error.code)
+
+
+def _committed(request: Any, code: Callable[[], int]) -> m.Message:
+    result = _Committed.TxnOffsetCommitResponsePartition
+    return _Committed(
+        topics=[
+            _Committed.TxnOffsetCommitResponseTopic(
+                topic.name, [result(part.partition_index, code()) for part in topic.partitions]
+            )
+            for topic in request.topics
+        ]
+    )
 
 
 def list_transactions(kafka: Kafka, context: RequestContext, request: Any) -> Response:
