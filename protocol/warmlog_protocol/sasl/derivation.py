@@ -40,6 +40,20 @@ def keys_of(mechanism: str, salted: bytes) -> Keys:
     return Keys(client, hashlib.new(name, client).digest(), hmac.digest(salted, b"Server Key", name))
 
 
+def is_password_of(credential: Credential, password: str) -> bool:
+    """Return whether `password` is the one that was stored, in milliseconds: call it in a thread.
+
+    Nothing of the password is kept.
+    """
+    try:
+        text = prepared(password).encode()
+    except ValueError:
+        return False
+    name = MECHANISMS[credential.mechanism]
+    salted = hashlib.pbkdf2_hmac(name, text, credential.salt, credential.iterations)
+    return hmac.compare_digest(keys_of(credential.mechanism, salted).stored, credential.stored_key)
+
+
 def make_credential(
     mechanism: str, password: str, *, salt: bytes | None = None, iterations: int = ITERATIONS
 ) -> Credential:
