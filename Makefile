@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm test-docker chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation replication-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
+.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm test-docker chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation replication-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-kafka bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
 .NOTPARALLEL:
 
 help:
@@ -58,6 +58,7 @@ help:
 	@echo 'make test-spark-matrix  the tests of Spark with PySpark 4.0 to 4.3, each in an environment of its own'
 	@echo 'make bench-spark  measure reading with Spark; writes build/bench-spark.json (BENCH_ARGS as above)'
 	@echo 'make bench-spark-kafka  the same beside Kafka and its own connector, as far as that goes; fetches their jars by Maven'
+	@echo 'make bench-kafka  Kafka'\''s perf producer against the listener of its clients, and against Kafka; fetches jars by Maven'
 	@echo 'make bench-storage  measure the storage engine; writes build/bench-storage.json (BENCH_ARGS as above)'
 	@echo 'make bench-compare  this tree'\''s benchmark against another commit and this one, in turns (BASE=COMMIT TARGET=bench ROUNDS=3)'
 	@echo 'make walk       the functions that a produced batch, a fetched one and a commit of offsets go through'
@@ -160,6 +161,10 @@ bench-compare: dev
 
 walk: dev
 	@PYTHONPATH=tests $(BIN)/python -m walk
+
+bench-kafka: dev
+	@KAFKA_JARS="$$(tools/kafka-jars)" && export KAFKA_JARS && \
+	$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m benchmarks.kafka $(BENCH_ARGS)
 
 bench-spark-kafka: dev
 	@KAFKA_JARS="$$(tools/kafka-jars)" && CONNECTOR_JARS="$$(tools/kafka-jars connector)" && \

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from warmlog.consumer.consumer import Consumer
@@ -35,10 +34,8 @@ class KeyTable(Mapping[bytes, bytes]):
             raise
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._consumer.__aexit__(kind, error, trace)
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._consumer.__aexit__(*raised)
 
     async def refresh(self) -> set[bytes]:
         """Apply what was written since; return the keys that it was about."""
@@ -70,15 +67,12 @@ def failed_record(record: Record, error: BaseException) -> dict[str, Any]:
     Key, value and headers stay. Further headers tell why (`failed.error`), where it was first read (`failed.topic`,
     `failed.partition`, `failed.offset`, `failed.timestamp_ms`), and how often it has failed (`failed.attempts`).
     """
-    found = {name: value for name, value in record.headers if name.startswith(FAILED)}
-    origin = {
-        "topic": record.topic,
-        "partition": str(record.partition),
-        "offset": str(record.offset),
-        "timestamp_ms": str(record.timestamp_ms),
+    known: dict[str, Any] = {
+        f"{FAILED}{name}": str(getattr(record, name)).encode()
+        for name in ("topic", "partition", "offset", "timestamp_ms")
     }
-    known = {f"{FAILED}{name}": value.encode() for name, value in origin.items()} | found
-    known[f"{FAILED}attempts"] = b"%d" % (int(found.get(f"{FAILED}attempts") or 0) + 1)
+    known |= {name: value for name, value in record.headers if name.startswith(FAILED)}
+    known[f"{FAILED}attempts"] = b"%d" % (int(known.get(f"{FAILED}attempts") or 0) + 1)
     known[f"{FAILED}error"] = f"{type(error).__name__}: {error}".encode(errors="replace")[:1000]
     kept = [header for header in record.headers if header[0] not in known]
     return {"value": record.value, "key": record.key, "headers": [*kept, *known.items()]}

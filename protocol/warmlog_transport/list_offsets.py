@@ -3,8 +3,8 @@
 import asyncio
 import time
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, WarmlogError, error_from_code
@@ -12,9 +12,6 @@ from warmlog_transport.cluster import Cluster, about
 from warmlog_transport.connection import BrokerLink
 from warmlog_transport.leader_requests import ask_leaders
 from warmlog_transport.responses import TopicPartition
-
-if TYPE_CHECKING:
-    from warmlog_protocol.batch import BatchHeader
 
 _FETCHES_IN_FLIGHT = 16
 """Each brings one whole batch, a MiB by default at most."""
@@ -154,7 +151,10 @@ async def _lag(cluster: Cluster, unread: Unread, isolation: int) -> Behind:
                 batch = read_batch(response.payload)
                 offsets, next_offset = batch.offsets(), batch.next_offset
                 index = bisect_left(offsets, offset)
-                if index < batch.record_count and not _is_hidden(batch.header, fetched.aborted_transactions):
+                header, aborted = batch.header, fetched.aborted_transactions
+                hidden_ids = {each.producer_id for each in aborted if each.first_offset <= header.base_offset}
+                is_hidden = header.is_control or (header.is_transactional and header.producer_id in hidden_ids)
+                if index < batch.record_count and not is_hidden:
                     timestamp_ms = batch.timestamps_ms()[index]
                     if timestamp_ms < 0:
                         return Behind(end - offsets[index], None)
@@ -169,11 +169,3 @@ async def _lag(cluster: Cluster, unread: Unread, isolation: int) -> Behind:
         else:
             return unknown
     return Behind(max(end - offset, 0), None)
-
-
-def _is_hidden(header: "BatchHeader", aborted: Sequence[m.AbortedTransaction]) -> bool:
-    """Whether the batch, the first of a response, is a marker or belongs to an aborted transaction."""
-    if header.is_control:
-        return True
-    ids = {each.producer_id for each in aborted if each.first_offset <= header.base_offset}
-    return header.is_transactional and header.producer_id in ids

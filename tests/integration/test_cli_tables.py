@@ -81,8 +81,8 @@ def test_rows_of_a_parquet_file_become_json(warmlog: CommandLine, made: str, tmp
         (b"a,b\n1,2\n", ("--key-column", "c"), "there is no column 'c', only a, b"),
         (b"a,b\n1,2\n1\n", (), "no csv can be read"),
         (b"a,b\n" + b"1,2\n" * 2_000_000 + b"x,2\n", (), "--text leaves all columns"),
-        (b"a,b\nx,never\n", ("--timestamp-column", "b"), "column 'b': 'never' is not a time"),
-        (b"a,b\nx,one\n", ("--partition-column", "b"), "has 'one': the number of a partition"),
+        (b"a,b\nx,never\n", ("--timestamp-column", "b"), "'never' is not a time"),
+        (b"a,b\nx,one\n", ("--partition-column", "b"), "a column does not fit: "),
         (b"a,b\nx,9\n", ("--partition-column", "b"), "has partitions 0 to 1, not 9"),
     ],
     ids=["column", "row", "type", "time", "partition", "range"],
@@ -99,6 +99,7 @@ def test_options_of_tables_are_for_tables(warmlog: CommandLine, made: str) -> No
         ["--format", "csv", "--key", "a"],
         ["--format", "csv", "--partition", "0", "--partition-column", "b"],
         ["--format", "json", "--text"],
+        ["--format", "csv", "--acks", "1"],
     ):
         assert warmlog("produce", made, *arguments, given=b"").returncode == 2
 

@@ -55,7 +55,7 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             "describe": ("commands.group:describe", "Show how far a group is behind, and which member reads what."),
             "members": ("commands.group:members", "Show the members of a group, and what each of them reads."),
             "reset": ("commands.group:reset", "Move the committed offsets of a group without members."),
-            "adopt": ("commands.group_adopt:adopt", "Commit what groups have committed in a stopped Kafka."),
+            "adopt": ("commands.group:adopt", "Commit what groups have committed in a stopped Kafka."),
             "delete": ("commands.group:delete", "Delete groups without members, and their committed offsets."),
         },
     ),

@@ -19,7 +19,7 @@ from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead
 from warmlog_broker.storage.segment.segment_lookup import LargestSearch, TimeSearch, TimestampAndOffset
 from warmlog_broker.storage.segment.segments import LogOffsetMetadata, LogSegments
 from warmlog_broker.storage.segment.splits import Extent, find_extents
-from warmlog_protocol.batch.header import MAGIC_COLUMNS, MAGIC_ROWS, NO_OFFSET, NO_TIMESTAMP
+from warmlog_protocol.batch.header import MAGIC_ROWS, NO_OFFSET, NO_TIMESTAMP
 from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange
 
 NOTHING_ABORTED = CollectedAborted([], is_complete=False)
@@ -133,7 +133,8 @@ class LogReader:
                 is_gap = start_offset < end.offset <= found.first_offset
                 return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else NO_OFFSET)
             segment = segments.higher(segment.base_offset)
-        if start_offset < end.offset and not _follows_rows(segments, start_offset):
+        may_be_compacted = end.offset <= self._local.gaps.rows_up_to or not self.are_offsets_dense_from(start_offset)
+        if start_offset < end.offset and not (may_be_compacted and _follows_rows(segments, start_offset)):
             last = segments.floor(start_offset) or segments.active
             reason = f"offset {start_offset} expected, nothing found before offset {end.offset}"
             raise DamagedLog(last.path, last.size_bytes, reason, end.offset)
@@ -143,7 +144,7 @@ class LogReader:
         """Raise DamagedLog if no batch holds `start_offset` and compaction cannot be the reason.
 
         This finds a damaged base offset, which no CRC covers, and a lost segment or end of one. Compaction leaves a
-        segment where the log starts; Kafka may have compacted what is before a batch of rows.
+        segment where the log starts; `Gaps` says where Kafka may have compacted.
         """
         segments = self._local.segments
         header, _ = next(segment.records.batches(found.position))
@@ -156,7 +157,7 @@ class LogReader:
         elif header.base_offset < segment.base_offset and segment is not first:
             next_offset = segment.base_offset
         elif start_offset < first.base_offset or (
-            header.magic == MAGIC_COLUMNS and self.are_offsets_dense_from(start_offset)
+            self.are_offsets_dense_from(start_offset) and not self._local.gaps.allow(header)
         ):
             next_offset = header.base_offset
         else:
@@ -300,9 +301,9 @@ class LogReader:
         return header is not None and header.base_offset <= offset and header.partition_leader_epoch == epoch
 
     def are_offsets_dense_from(self, offset: int) -> bool:
-        """Whether a gap between batches after `offset` is damage: neither compaction nor a copy can have left it."""
+        """Whether a gap after `offset` is damage, if `Gaps` do not allow it: our compaction cannot have left it."""
         return (
             self._local.factory.config.has_dense_offsets
-            and not self._local.has_gaps
+            and not self._local.gaps.everywhere
             and offset >= self._compaction.compacted_below
         )

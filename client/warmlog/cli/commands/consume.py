@@ -220,25 +220,21 @@ class Written:
     def __init__(self) -> None:
         self.consumer: Consumer | None = None
         """That of the group."""
-        self._offsets: dict[tuple[str, int] | str, int] = {}
+        self.offsets: dict[tuple[str, int] | str, int] = {}
         self._committed_at = time.monotonic()
-
-    @property
-    def is_pending(self) -> bool:
-        return bool(self._offsets)
 
     async def add(self, batch: "Batch", records: int) -> None:
         """Count the first records of `batch` as written out, and commit all, if that is due."""
         if self.consumer is None:
             return
         end = batch.next_offset if records == len(batch) else batch.offsets[records - 1] + 1
-        self._offsets[batch.topic, batch.partition] = end
+        self.offsets[batch.topic, batch.partition] = end
         if time.monotonic() - self._committed_at >= COMMIT_INTERVAL_S:
             await self.commit()
 
     async def commit(self, _given_up: object = None) -> None:
         """Commit all, and return when that is durable. Called before partitions are given up, too."""
-        offsets, self._offsets = self._offsets, {}
+        offsets, self.offsets = self.offsets, {}
         self._committed_at = time.monotonic()
         if self.consumer is not None and offsets:
             await self.consumer.commit(offsets)
@@ -263,10 +259,10 @@ async def _print(
     while left != 0:
         with damage.skipped():
             try:
-                async with asyncio.timeout(COMMIT_INTERVAL_S if written.is_pending else wanted.timeout_s):
+                async with asyncio.timeout(COMMIT_INTERVAL_S if written.offsets else wanted.timeout_s):
                     batch = await anext(batches, None)
             except TimeoutError:
-                if written.is_pending:
+                if written.offsets:
                     await written.commit()
                     continue
                 if not waits_again:

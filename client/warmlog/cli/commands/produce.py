@@ -19,7 +19,7 @@ from warmlog.cli.terminal.options import (
     topic_argument,
 )
 from warmlog.cli.terminal.output import json_line, note
-from warmlog.cli.terminal.table_input import TableColumns, TableSender, read_tables
+from warmlog.cli.terminal.table_input import TableColumns, read_tables, records_of, send_tables
 from warmlog.texts import is_encodable
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ def produce(
             "give a partition, or its column", **{"--partition": partition_column is not None and partition is not None}
         )
         _refuse("without --partition-column, keys choose anyway", **{"--by-key": by_key})
+        _refuse("tables are sent with acks=all", **{"--acks": acks != "all"})
     elif input_format == "json":
         from warmlog.cli.terminal.json_records import read_json
 
@@ -182,8 +183,20 @@ def produce(
 
     progress = Progress(
         shows_status=value is None and sys.stderr.isatty() and not sys.stdin.isatty(),
-        total_bytes=None if value is not None else _left_in_file(sys.stdin.fileno()),
+        total_bytes=None if value is not None or parse is None else _left_in_file(sys.stdin.fileno()),
     )
+
+    async def run_table() -> None:
+        from warmlog.arrow_write.producer import ArrowProducer
+        from warmlog_protocol.codec.compression import Codec
+        from warmlog_transport.options import connection_options
+
+        options = connection_options(connection(), ArrowProducer)
+        async with ArrowProducer(broker, options, codec=Codec[compression.upper()]) as producer:
+            show_warnings()
+            tables = read_tables(input_format, sys.stdin.fileno(), columns)
+            rows_of = partial(records_of, columns=columns, partition=partition)
+            await send_tables(producer, topic, tables, rows_of, expired, progress)
 
     async def run() -> None:
         from warmlog import Producer
@@ -195,23 +208,21 @@ def produce(
             show_warnings()
             if value is None and sys.stdin.isatty():
                 note(f"one record a line to {topic}; Ctrl-D ends")
-            if parse is None:
-                tables = read_tables(input_format, sys.stdin.fileno(), columns)
-                await TableSender(producer, topic, columns, partition, progress).send(tables)
-                return
+            assert parse is not None
             lines_before = 0
             async for lines in _lines() if value is None else _one(_bytes(value)):
                 await send_parcels(producer, topic, parse(lines, lines_before), sum(map(len, lines)), progress)
                 lines_before += len(lines)
 
     try:
-        run_client(run, is_bulk=True)
+        run_client(run_table if parse is None else run, is_bulk=True)
     except Exception as error:
         progress.clear()
         is_from_line = input_format == "json" and partition is None and "has partition" in str(error)
         advice = " (--by-key lets keys choose)" if is_from_line else ""
         reason = describe(error).replace(" on any topic", f" on topic {topic!r}")  # asked before the topic is named
-        message = f"{reason}{advice}; {progress.counted_records()} acknowledged before that"
+        done = "acknowledged" if parse is not None else "sent, of which the last may be missing,"
+        message = f"{reason}{advice}; {progress.counted_records()} {done} before that"
         raise CommandFailed(message) from error
     progress.clear()
     if as_json:

@@ -18,11 +18,8 @@ ELSEWHERE = {
     "txn list": "transaction transactions",
     "user list, acl list or quota list": "users acls quotas",
     "status": "cluster broker brokers server node health",
-    "serve": "start run daemon",
     "produce TOPIC": "pub publish produce send",
     "consume TOPIC": "sub subscribe consume tail read",
-    "spark-export": "export parquet",
-    "log --help": "dump verify adopt import",
 }
 """The command that comes nearest to words that are none."""
 TOPIC, GROUP = ("-t", "--topic", "--topics"), ("-g", "--group")
@@ -39,8 +36,6 @@ OPTIONS = {
     "warmlog topic or group, and a verb": "--create --list --describe --delete --alter",
 }
 """What to give in place of options that are none."""
-LISTS = {"topic": "topic list", "topics": "topic list", "group": "group list", "groups": "group list"}
-LISTS |= {"transactional_id": "txn list", "username": "user list", "usernames": "user list"}
 
 
 def advised(error: UsageError) -> UsageError:
@@ -55,18 +50,17 @@ def advised(error: UsageError) -> UsageError:
         advice = _option_for(error.option_name, context)
     else:
         said, advice = error.format_message(), _without_verb(context)
-    if not advice and isinstance(error, MissingParameter) and context.info_name not in ("create", "add"):
-        listing = LISTS.get(error.param.name or "") if error.param is not None else None
-        advice = f"`warmlog {listing}` shows them all" if listing else ""
+    if not advice and isinstance(error, MissingParameter) and context.info_name != "create":
+        name = (error.param.name or "").rstrip("s") if error.param is not None else ""
+        advice = f"`warmlog {name} list` shows them all" if name in ("topic", "group") else ""
     return UsageError(f"{said.rstrip('.')}: {advice}.", context) if advice else error
 
 
 def _command_for(word: str, context: Context) -> str:
     family = context.command
     assert isinstance(family, Group)
-    known = [each for words in SYNONYMS if word in words for each in words if each in family.commands]
-    if known:
-        return f"type `{context.command_path} {known[0]}`"
+    for known in (each for words in SYNONYMS if word in words for each in words if each in family.commands):
+        return f"type `{context.command_path} {known}`"
     return next((f"type `warmlog {here}`" for here, words in ELSEWHERE.items() if word in words.split()), "")
 
 

@@ -7,8 +7,10 @@ like a number is one, unless `is_text` leaves everything as it is written. The k
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog.cli.terminal.times import parse_time_ms
@@ -17,13 +19,17 @@ from warmlog.extras import install_hint
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from warmlog import Producer
+    from warmlog.arrow_write.batching import BatchOfRows
+    from warmlog.arrow_write.producer import ArrowProducer
+    from warmlog.arrow_write.rows import ArrowRows
     from warmlog.cli.terminal.status import Progress
 
 CHUNK_BYTES = 4 * 1024 * 1024
-CHUNK_ROWS = 32 * 1024
-SENT_AT_ONCE = 3
-"""Chunks that are encoded and acknowledged at the same time."""
+CHUNK_ROWS = 64 * 1024
+BATCH_BYTES = 1024 * 1024
+
+
+Rows = tuple["ArrowRows", "pa.Array | None", int | None]
 
 
 class TableColumns(NamedTuple):
@@ -79,75 +85,75 @@ def _check(columns: TableColumns, names: list[str]) -> None:
             raise CommandFailed(f"there is no column {name!r}, only {', '.join(names)}")
 
 
-class TableSender(NamedTuple):
-    """Sends tables to a topic."""
+async def send_tables(
+    producer: "ArrowProducer",
+    topic: str,
+    tables: "Iterator[pa.RecordBatch]",
+    rows_of: "Callable[[pa.RecordBatch], Rows]",
+    expired: str,
+    progress: "Progress",
+) -> None:
+    """Send all rows, and return when they are acknowledged; the next chunk is prepared in a thread meanwhile."""
+    from warmlog.arrow_write.batching import TopicBatches
+    from warmlog.producer.record_input import AgeCheck
 
-    producer: "Producer"
-    topic: str
-    columns: TableColumns
-    partition: int | None
-    progress: "Progress"
+    async def send(made: "Iterator[BatchOfRows]") -> None:
+        for batch in made:
+            await producer.send(topic, batch.partition, batch.spans, batch.size_bytes, time.time_ns() // 1_000_000)
 
-    async def send(self, tables: "Iterator[pa.RecordBatch]") -> None:
-        """Send all rows, some chunks at a time; raise the first error once the chunks before it are acknowledged."""
-        waiting: list[asyncio.Task[None]] = []
-        try:
-            async for chunk in _chunks(tables):
-                waiting.append(asyncio.create_task(self._send(chunk)))
-                if len(waiting) == SENT_AT_ONCE:
-                    await waiting.pop(0)
-            while waiting:
-                await waiting.pop(0)
-        finally:
-            for task in waiting:
-                task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
-
-    async def _send(self, chunk: "pa.RecordBatch") -> None:
-        key, timestamp, partition, _ = self.columns
-        names = [name for name in chunk.schema.names if name not in (key, timestamp, partition)]
-        for number, rows in _by_partition(chunk, partition, self.partition):
-            timed = rows if timestamp is None else _with_milliseconds(rows, timestamp)
-            await self.producer.send_frame(
-                self.topic, timed, key=key, timestamp=timestamp, columns=names, partition=number
-            )
-        self.progress.add(chunk.num_rows, chunk.nbytes)
-
-
-async def _chunks(tables: "Iterator[pa.RecordBatch]") -> "AsyncIterator[pa.RecordBatch]":
-    """Yield the rows of `tables`, which are read in a thread."""
-    while (table := await asyncio.to_thread(next, tables, None)) is not None:
-        for start in range(0, table.num_rows, CHUNK_ROWS):
-            yield table.slice(start, CHUNK_ROWS)
+    found = await producer.topic(topic)
+    batches = TopicBatches(
+        topic,
+        len(found.queues),
+        limit_bytes=BATCH_BYTES,
+        max_message_bytes=found.max_message_bytes,
+        first_sticky=random.randrange(len(found.queues)),  # noqa: S311 - so that commands begin with different ones
+    )
+    check_age = AgeCheck(expired)
+    chunks = map(rows_of, tables)
+    coming = asyncio.create_task(asyncio.to_thread(next, chunks, None))
+    while (chunk := await coming) is not None:
+        coming = asyncio.create_task(asyncio.to_thread(next, chunks, None))
+        coming.add_done_callback(lambda task: task.cancelled() or task.exception())  # if an error comes before it
+        records, chosen, oldest_ms = chunk
+        if oldest_ms is not None and found.max_age_ms is not None and expired != "accept":
+            check_age(topic, found.max_age_ms, oldest_ms)
+        await send(batches.add(records, chosen))
+        progress.add(len(records), records.values.nbytes)
+    await send(batches.flush())
+    await producer.flush()
 
 
-def _by_partition(
-    table: "pa.RecordBatch", name: str | None, partition: int | None
-) -> "Iterator[tuple[int | None, pa.RecordBatch]]":
-    """Yield the rows of each partition that the column names."""
-    if name is None:
-        yield partition, table
-        return
+def records_of(table: "pa.RecordBatch", columns: TableColumns, partition: int | None) -> Rows:
+    """Return the rows as records, their partitions, and the oldest timestamp. CommandFailed for what does not fit."""
+    import pyarrow as pa
     from pyarrow import compute
 
-    column = table.column(name)
-    for number in column.unique().to_pylist():
-        if not isinstance(number, int):
-            raise CommandFailed(f"column {name!r} has {number!r}: the number of a partition is expected")
-        yield number, table.filter(compute.equal(column, number))
+    from warmlog.arrow_write.rows import ArrowRows, with_offsets
+    from warmlog.producer.frame_records import json_objects, key_column
+
+    names = [name for name in table.schema.names if name not in columns[:3]]
+    try:
+        keys = None if columns.key is None else with_offsets(key_column(columns.key, table.column(columns.key)))
+        times = None if columns.timestamp is None else _microseconds(table.column(columns.timestamp))
+        partitions = None if partition is None else pa.repeat(pa.scalar(partition, pa.int32()), table.num_rows)
+        if columns.partition is not None:
+            partitions = table.column(columns.partition).cast(pa.int32())
+        values = json_objects(table, names)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise CommandFailed(f"a column does not fit: {error}") from None
+    oldest_us = None if times is None else compute.min(times.cast(pa.int64())).as_py()
+    return ArrowRows(values, keys, None, times), partitions, None if oldest_us is None else oldest_us // 1000
 
 
-def _with_milliseconds(table: "pa.RecordBatch", name: str) -> Any:
-    """The table with the column of times as milliseconds: text is a number of them, or ISO 8601, local without zone."""
+def _microseconds(column: "pa.Array") -> "pa.Array":
+    """Timestamps, or milliseconds, which may be text as times in ISO 8601, local without an offset."""
     import pyarrow as pa
 
-    column = table.column(name)
-    if not pa.types.is_string(column.type):
-        return table
-    try:
-        times = [
-            None if not text else int(text) if text.isdecimal() else parse_time_ms(text) for text in column.to_pylist()
-        ]
-    except ValueError as error:
-        raise CommandFailed(f"column {name!r}: {error}") from None
-    return table.set_column(table.schema.get_field_index(name), name, pa.array(times, pa.int64()))
+    if pa.types.is_string(column.type):
+        texts = column.to_pylist()
+        milliseconds = [None if not text else int(text) if text.isdecimal() else parse_time_ms(text) for text in texts]
+        column = pa.array(milliseconds, pa.int64())
+    if pa.types.is_integer(column.type):
+        column = column.cast(pa.timestamp("ms"))
+    return column.cast(pa.timestamp("us"))

@@ -108,12 +108,10 @@ def _tell(done: str, name: str, secret: str, as_json: bool, until: "datetime | N
         old = {"old_password_until": until} if done == "rotated" else {}
         json_line({"name": name, done: True, **({"password": secret} if secret else {}), **old})
         return
-    old_one = "the old password works no longer"
+    text = "the old password works no longer"
     if until is not None:
-        old_one = (
-            f"the old password works until {local_time(round(until.timestamp() * 1000))}, with --grace 0 no longer"
-        )
-    note(f"{done} user {name}" + (f": {old_one}" if done == "rotated" else ""))
+        text = f"the old password works until {local_time(round(until.timestamp() * 1000))}, with --grace 0 no longer"
+    note(f"{done} user {name}: {text}" if done == "rotated" else f"{done} user {name}")
     if secret:
         line(secret)
 

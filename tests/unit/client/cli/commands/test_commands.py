@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import warmlog
 from warmlog import ApiError, BrokerInfo, CoordinatorNotAvailable, TransactionDescription, UnsupportedVersion
 from warmlog.cli.app import build_program
 from warmlog.cli.commands.access.acl import OPERATIONS
 from warmlog.cli.commands.spark_export import _export
 from warmlog.cli.commands.status import BrokerStatus, _with_groups
 from warmlog.cli.commands.topic.open_transactions import Held, held_text
+from warmlog.cli.terminal.exits import describe
 from warmlog.spark.export.export import Copied, ExportOptions
 from warmlog_protocol.messages import Operation
 
@@ -104,3 +106,31 @@ def test_what_others_are_called_elsewhere_is_answered_with_what_to_type_here(typ
     done = CliRunner().invoke(build_program(), typed.split(), prog_name="warmlog")
     assert done.exit_code == 2
     assert " ".join(done.output.split()).endswith(advice), done.output
+
+
+def test_the_lists_of_commands_are_wrapped_and_not_cut() -> None:
+    for typed in ([], ["topic"], ["group"], ["log"]):
+        shown = CliRunner().invoke(build_program(), [*typed, "--help"], terminal_width=80).output
+        assert "..." not in shown.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            warmlog.UnknownTopicOrPartition("topic 'nots' does not exist"),
+            "`warmlog topic list` shows those",
+        ),
+        (
+            warmlog.MessageTooLarge("2 MB, at most max.message.bytes=1048588"),
+            "NAME --set max.message.bytes=8MiB",
+        ),
+        (warmlog.InvalidConfig("`username` and `password` belong together"), "--username and --password-file belong"),
+        (
+            warmlog.InvalidConfig("ssl_cafile is given without TLS: add ssl=True"),
+            "given without TLS: add --ssl",
+        ),
+    ],
+)
+def test_errors_of_the_client_name_options_and_remedies_of_the_command_line(error: Exception, told: str) -> None:
+    assert told in describe(error)
