@@ -31,7 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that runs the t
     signal.signal(signal.SIGINT, signal.default_int_handler)  # processes that tests start would inherit that
 
 TESTS = Path(__file__).parent
-LONGEST_FIRST = ("kafka", "spark", "faults", "docs", "integration", "unit")
+LONGEST_FIRST = ("console", "kafka", "spark", "faults", "docs", "integration", "unit")
 """Folders, by how long a file takes: short ones at the end let all processes end at the same time."""
 
 WRITING_IN_SPARK = (

@@ -342,6 +342,7 @@ class Broker:
             lines=self._lines,
             counters=self._counters,
             memory=self._memory,
+            connections=self._connections,
         )
         return Engine(runtime, stored, opener, undo)
 
