@@ -7,7 +7,7 @@ import sys
 import pandas as pd
 
 import warmlog
-from warmlog.ranges.arrow_reader import arrow_reader
+from warmlog import arrow_reader
 
 TOPIC = "cities"
 

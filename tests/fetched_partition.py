@@ -12,6 +12,7 @@ def fetched_partition(
     next_offset: int = -1,
     leader_epoch: int = 0,
     is_dense: bool = False,
+    row_gaps_up_to: int = -1,
 ) -> FetchedPartition:
     """The part of a response about t-0, without an error."""
     return FetchedPartition(
@@ -28,4 +29,5 @@ def fetched_partition(
         aborted_transactions=list(aborted),
         next_offset=next_offset,
         has_dense_offsets=is_dense,
+        row_gaps_up_to=row_gaps_up_to,
     )

@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from warmlog.producer.delivery import Sent as Sent
     from warmlog.producer.producer import Producer as Producer
     from warmlog.producer.transaction import Transaction as Transaction
+    from warmlog.ranges.arrow_reader import arrow_reader as arrow_reader
+    from warmlog.recipes import KeyTable as KeyTable
+    from warmlog.recipes import delayed as delayed
+    from warmlog.recipes import failed_record as failed_record
     from warmlog.records.batch import Batch as Batch
     from warmlog.records.batch import Record as Record
     from warmlog_protocol.durability import Durability as Durability
@@ -82,6 +86,8 @@ _MODULES = {
     ),
     "warmlog.producer.producer": ("Producer",),
     "warmlog.producer.transaction": ("Transaction",),
+    "warmlog.recipes": ("KeyTable", "delayed", "failed_record"),
+    "warmlog.ranges.arrow_reader": ("arrow_reader",),
     "warmlog.records.batch": ("Batch", "Record"),
     "warmlog_protocol.durability": ("Durability",),
     "warmlog_protocol.messages": ("ConfigValue", "GroupListing", "JobDescription", "LogDirReplica"),

@@ -5,8 +5,8 @@
 `17`                            an offset
 `-100`                          a tail: in each partition, 100 offsets before its end at the time of the lookup
 `-10m`                          a time: 10 minutes before now; units are ms, s, m, h and d
-`2026-11-20T08:00:00Z`          a time in ISO 8601; without a zone it is UTC in Python and Spark, and local time at
-                                the command line
+`2026-11-20T08:00:00Z`          a time in ISO 8601; without a UTC offset it is local time, that of the process, and in
+                                Spark of the zone that the option timeZone names
 ==============================  ====================================================================================
 
 A time is the first record at or after it, or the end if there is none; as in Kafka, the end of a transaction counts as
@@ -19,7 +19,7 @@ earliest and -1 the latest, and the number of a time is milliseconds since 1970.
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime
 from enum import Enum
 from typing import NamedTuple, Protocol, SupportsIndex
 
@@ -98,7 +98,7 @@ Where = str | int | datetime | Point | PointOfEach
 
 
 def parse_where(where: object, *, name: str = "start") -> Points:
-    """Return the points of a `Where`; times without a zone are UTC. ValueError begins with `name`."""
+    """Return the points of a `Where`; times without a zone are local. ValueError begins with `name`."""
     if not isinstance(where, Mapping):
         return _point(where, name)
     points: dict[TopicPartition, Point] = {}
@@ -186,10 +186,10 @@ def checked_offset(offset: object) -> int:
     return number
 
 
-def parse_point(text: str, *, zone: tzinfo | None = UTC, now_ms: int | None = None) -> Point:
+def parse_point(text: str, *, now_ms: int | None = None) -> Point:
     """Parse `earliest`, `latest`, an offset, a tail or a time; ValueError, with the text, says what is expected.
 
-    A time without a zone is in `zone` (None: local time); a relative one counts from `now_ms`, or from now.
+    A time without a UTC offset is local; a relative one counts from `now_ms`, or from now.
     """
     word = text.strip()
     if (edge := _EDGES.get(word.lower())) is not None:
@@ -200,15 +200,15 @@ def parse_point(text: str, *, zone: tzinfo | None = UTC, now_ms: int | None = No
         return Point(PointKind.TAIL, -int(word)) if word.startswith("-") else Point(PointKind.OFFSET, int(word))
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     try:
-        return Point(PointKind.TIME, _bounded(_moment(word, now_ms, zone)))
+        return Point(PointKind.TIME, _bounded(_moment(word, now_ms)))
     except ValueError:
         raise ValueError(
-            f"{text!r}: earliest, latest, an offset, a tail like -100, or a time like 2026-11-20T08:00 "
-            f"({'local time' if zone is None else zone}), 2026-11-20T08:00+02:00 or -10m is expected"
+            f"{text!r}: earliest, latest, an offset, a tail like -100, or a time like 2026-11-20T08:00Z, "
+            f"2026-11-20T08:00+02:00 or -10m is expected"
         ) from None
 
 
-def parse_target(text: str, *, zone: tzinfo | None = UTC) -> Target:
+def parse_target(text: str) -> Target:
     """Parse what a reset goes to: as `parse_point`, but a number with a sign is a shift, and not a tail."""
     if found := _SHIFT.fullmatch(text):
         shift = Shift(int(found[1]))
@@ -216,7 +216,7 @@ def parse_target(text: str, *, zone: tzinfo | None = UTC) -> Target:
             raise ValueError(f"{text!r} is more than any offset: at most {LARGEST_OFFSET} is expected")
         return shift
     try:
-        return parse_point(text, zone=zone)
+        return parse_point(text)
     except ValueError as error:
         raise ValueError(str(error).replace("a tail like -100", "a shift like +100 or -100")) from None
 
@@ -231,10 +231,10 @@ def offset_point(offset: int) -> Point:
 
 
 def parse_time_ms(text: str, now_ms: int) -> int:
-    """Parse a time as milliseconds since 1970, negative before. ValueError says what is expected."""
+    """Parse a time as milliseconds since 1970, negative before; as `parse_point`. ValueError says what is expected."""
     word = text.strip()
     try:
-        time_ms = int(word) if word.isdecimal() else _moment(word, now_ms, UTC)
+        time_ms = int(word) if word.isdecimal() else _moment(word, now_ms)
     except ValueError:
         raise ValueError("milliseconds since 1970, a time like 2026-11-20T08:00:00Z or -10m is expected") from None
     return _bounded(time_ms)
@@ -246,17 +246,11 @@ def _bounded(time_ms: int) -> int:
     return time_ms
 
 
-def _moment(word: str, now_ms: int, zone: tzinfo | None) -> int:
+def _moment(word: str, now_ms: int) -> int:
     """The milliseconds of a time in ISO 8601 or relative to now; ValueError for anything else."""
     if word.startswith("-") and not word[1:].isdecimal():
         return now_ms - parse_duration_ms(word[1:])
-    when = datetime.fromisoformat(word)
-    if when.tzinfo is None:
-        try:
-            when = when.astimezone() if zone is None else when.replace(tzinfo=zone)
-        except OverflowError:
-            raise ValueError(f"{when} has no local time") from None
-    return milliseconds_of(when)
+    return milliseconds_of(datetime.fromisoformat(word))
 
 
 def offset_of(point: Point, earliest: int, latest: int, at_time: int | None) -> int:

@@ -12,12 +12,17 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 def milliseconds_of(when: datetime) -> int:
     """Whole milliseconds since 1970. A fraction is rounded up, so that a search finds nothing before `when`.
 
-    A datetime without a time zone is taken as UTC. ValueError for pandas.NaT, which is a datetime that is no time.
+    A datetime without a time zone is in the process's. ValueError for pandas.NaT, which is a datetime that is no time,
+    and for one that has no local time.
     """
-    aware = when.replace(tzinfo=UTC) if when.tzinfo is None else when
-    since = aware - _EPOCH
-    if isnan(since.days):
+    if isnan(when.year):
         raise ValueError(f"{when}: a time is expected")
+    if when.tzinfo is None:
+        try:
+            when = datetime.combine(when.date(), when.time()).astimezone()  # pandas has another astimezone
+        except OverflowError:
+            raise ValueError(f"{when} has no local time") from None
+    since = when - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1000 + -(-since.microseconds // 1000)
 
 

@@ -17,7 +17,6 @@ from uuid import UUID
 
 from warmlog_protocol import errors
 from warmlog_protocol import messages as m
-from warmlog_protocol.codec.memory import zeroed_memory
 from warmlog_protocol.wire.connection import ReceivedResponse
 from warmlog_protocol.wire.frames import Allocate
 from warmlog_transport.address import Address, parse_addresses
@@ -106,7 +105,7 @@ class Cluster:
         bootstrap: str | Sequence[str],
         options: ConnectionOptions,
         on_change: Callable[[], None] = lambda: None,
-        allocate: Allocate = zeroed_memory,
+        allocate: Allocate | None = None,
     ) -> None:
         """`allocate` provides the memory of large responses."""
         self.options = options

@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Self, TypeVar, cast
 
-from warmlog_protocol.codec.memory import zeroed_memory
 from warmlog_protocol.errors import ApiError, ProtocolError, RemoteProtocolError, WarmlogError
 from warmlog_protocol.messages import AuthenticateResponse, HandshakeResponse, Message
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
@@ -81,7 +80,7 @@ class Connection(asyncio.BufferedProtocol):
         options: ConnectionOptions,
         on_change: Callable[[], None] = lambda: None,
         throttle: Throttle | None = None,
-        allocate: Allocate = zeroed_memory,
+        allocate: Allocate | None = None,
     ) -> None:
         """`throttle` counts for all connections to a broker, one after another. `allocate` is for large responses."""
         self.address = address
@@ -91,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         self._core = ClientConnection(
             max_frame_bytes=options.max_frame_bytes, buffer_bytes=options.receive_buffer_bytes, allocate=allocate
         )
-        self._receives_in_bulk = allocate is not zeroed_memory and sys.platform == "linux" and not options.ssl
+        self._receives_in_bulk = allocate is not None and sys.platform == "linux" and not options.ssl
         """Linux waits for no more than its buffer can hold (tcp_set_rcvlowat). With TLS what is left is not known."""
         self._low_water_bytes = 1
         self._loop = asyncio.get_running_loop()
@@ -114,7 +113,7 @@ class Connection(asyncio.BufferedProtocol):
         options: ConnectionOptions,
         on_change: Callable[[], None] = lambda: None,
         throttle: Throttle | None = None,
-        allocate: Allocate = zeroed_memory,
+        allocate: Allocate | None = None,
     ) -> Self:
         """Connect, shake hands and authenticate. Raises BrokerUnavailable if that fails or takes longer than
         `connect_timeout_ms`, and SaslAuthenticationFailed."""
@@ -367,7 +366,7 @@ class BrokerLink:
         address: Address,
         options: ConnectionOptions,
         on_change: Callable[[], None],
-        allocate: Allocate = zeroed_memory,
+        allocate: Allocate | None = None,
     ) -> None:
         self.address = address
         self.last_error: WarmlogError | None = None

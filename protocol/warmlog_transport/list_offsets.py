@@ -1,4 +1,4 @@
-"""Offsets of many partitions by time, and the times of records by offset: the age of what a reader has not read."""
+"""Offsets of many partitions by time, and how far a reader is behind: how many records, and since when."""
 
 import asyncio
 import time
@@ -15,6 +15,8 @@ from warmlog_transport.responses import TopicPartition
 
 _FETCHES_IN_FLIGHT = 16
 """Each brings one whole batch, a MiB by default at most."""
+_MOST_PASSED = 500
+"""Batches without a record to read, as of aborted transactions, that are passed over before the rest counts."""
 
 
 class OffsetAt(NamedTuple):
@@ -93,49 +95,77 @@ class Unread(NamedTuple):
     first: int
     end: int
 
-    @property
-    def records(self) -> int:
-        """How many offsets; records that compaction has removed count."""
-        return max(self.end - self.first, 0)
+
+class Behind(NamedTuple):
+    """What is not read yet: the offsets from the first record that is left, and how long ago that was written.
+
+    Markers of transactions and what compaction has removed are no records, but count if they come after the first one.
+    `seconds` is 0 if nothing is left, and None if that time is not known.
+    """
+
+    records: int
+    seconds: float | None
+    first_ms: int | None = None
+    """The timestamp of that record, if it is known."""
 
 
-async def ages_s(cluster: Cluster, ranges: Collection[Unread]) -> dict[Unread, float | None]:
-    """Return how many seconds ago the first record of each range was written: 0 for an empty range, None if unknown."""
+NOT_BEHIND = Behind(0, 0.0)
+
+
+async def lags(
+    cluster: Cluster, ranges: Collection[Unread], *, isolation: int = m.IsolationLevel.READ_COMMITTED
+) -> dict[Unread, Behind]:
+    """Return the lag of a reader that has all of these ranges to read; what cannot be looked up counts as records.
+
+    A reader of committed data has no records of aborted transactions to read, but those of open ones.
+    """
     permits = asyncio.Semaphore(_FETCHES_IN_FLIGHT)
 
-    async def age_s(unread: Unread) -> float | None:
-        if not unread.records:
-            return 0.0
+    async def measure(unread: Unread) -> Behind:
         async with permits:
-            return await _first_age_s(cluster, *unread)
+            return await _lag(cluster, unread, isolation)
 
     distinct = list(dict.fromkeys(ranges))
-    return dict(zip(distinct, await asyncio.gather(*map(age_s, distinct)), strict=True))
+    return dict(zip(distinct, await asyncio.gather(*map(measure, distinct)), strict=True))
 
 
-async def _first_age_s(cluster: Cluster, topic: str, partition: int, offset: int, end: int) -> float | None:
-    """Return 0 if nothing but markers of transactions is left, or what compaction has removed."""
+async def _lag(cluster: Cluster, unread: Unread, isolation: int) -> Behind:
     from warmlog_protocol.batch import read_batch  # nothing else that Admin imports needs the codecs
 
-    while offset < end:
+    topic, partition, offset, end = unread
+    for _ in range(_MOST_PASSED):
+        if offset >= end:
+            return NOT_BEHIND
+        unknown = Behind(end - offset, None)
         if cluster.leader(topic, partition) is None:
-            return None
-        request = m.FetchRequest(0, 1, 1, [m.FetchPartition(topic, partition, offset, 1)], skips_gaps=True)
+            return unknown
+        wanted = m.FetchPartition(topic, partition, offset, 1)
         try:
-            response = await cluster.ask_leader(request, topic, partition)
+            response = await cluster.ask_leader(
+                m.FetchRequest(0, 1, 1, [wanted], isolation, skips_gaps=True), topic, partition
+            )
             assert isinstance(response.result, m.FetchResponse)
             (fetched,) = response.result.partitions
             next_offset = fetched.next_offset
             if fetched.size_bytes:
                 batch = read_batch(response.payload)
-                index = bisect_left(batch.offsets(), offset)
-                if index < batch.record_count and not batch.header.is_control:
+                offsets, next_offset = batch.offsets(), batch.next_offset
+                index = bisect_left(offsets, offset)
+                header, aborted = batch.header, fetched.aborted_transactions
+                hidden_ids = {each.producer_id for each in aborted if each.first_offset <= header.base_offset}
+                is_hidden = header.is_control or (header.is_transactional and header.producer_id in hidden_ids)
+                if index < batch.record_count and not is_hidden:
                     timestamp_ms = batch.timestamps_ms()[index]
-                    return max(time.time_ns() // 1_000_000 - timestamp_ms, 0) / 1000 if timestamp_ms >= 0 else None
-                next_offset = batch.next_offset
+                    if timestamp_ms < 0:
+                        return Behind(end - offsets[index], None)
+                    age_ms = max(time.time_ns() // 1_000_000 - timestamp_ms, 0)
+                    return Behind(end - offsets[index], age_ms / 1000, timestamp_ms)
         except WarmlogError:
-            return None
-        if next_offset <= offset:
-            return None
-        offset = next_offset
-    return 0.0
+            return unknown
+        if next_offset > offset:
+            offset = next_offset
+        elif isolation == m.IsolationLevel.READ_COMMITTED and not fetched.error_code:
+            isolation = m.IsolationLevel.READ_UNCOMMITTED  # an open transaction begins here
+        else:
+            return unknown
+    return Behind(max(end - offset, 0), None)

@@ -37,12 +37,12 @@ def describe_messages() -> str:
 
 
 def describe_errors() -> str:
-    """The table of error codes."""
+    """The table of error codes. Those without a class are for clients of Kafka only."""
     rows = ["| code | name | retry | meaning |", "|---|---|---|---|", "| 0 | NONE | | no error |"]
     classes = {cls.code: cls for cls in _subclasses(errors.ApiError)}
     for code in errors.ErrorCode:
-        if code is not errors.ErrorCode.NONE:
-            cls = classes[code]
+        cls = classes.get(code)
+        if cls is not None:
             rows.append(f"| {code.value} | {code.name} | {'yes' if cls.retriable else 'no'} | {_prose(cls)} |")
     return "\n".join(rows) + "\n"
 

@@ -37,6 +37,20 @@ def test_what_is_not_code_has_a_valid_syntax(page: Path) -> None:
             _check_syntax(page, block)
 
 
+DELETED = re.compile(r"(?:rm -r\S*|(?:topic|group) delete|delete_topic\(|delete_group\() *[\"']?([\w./-]+)")
+
+
+@pytest.mark.parametrize("page", RUNNABLE, ids=page_name)
+def test_what_a_page_deletes_is_its_own(page: Path) -> None:
+    """Readers type what several pages say in one directory and against one broker."""
+    text = "\n".join(block.text for block in BLOCKS[page] if block.is_run)
+    others = "\n".join(block.text for each in PAGES if each != page for block in BLOCKS[each])
+    for name in DELETED.findall(text):
+        own = name.partition("/")[0]
+        assert len(re.findall(rf"(?<![\w-]){re.escape(own)}(?![\w-])", text)) > 1, f"{name} is not made here"
+        assert not re.findall(rf"(?<![\w-]){re.escape(own)}(?![\w-])", others), f"{name} is of another page, too"
+
+
 def test_a_block_that_runs_has_no_port_that_another_program_of_the_machine_may_have() -> None:
     page = next(page for page in RUNNABLE if page.stem == "operators-guide")
     text = "\n".join(block.text for block in BLOCKS[page] if block.is_run)

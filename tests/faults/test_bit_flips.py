@@ -92,10 +92,7 @@ class Library:
 
 
 def deliver(log: Log) -> tuple[list[tuple[int, int, bytes | None]], set[int]]:
-    """What a consumer gets of the whole log, and the offsets from an error up to where it can go on.
-
-    Kafka's rows may have gaps, so a damaged batch of theirs that claims fewer offsets than it has leaves one behind it.
-    """
+    """What a consumer gets of the whole log, and the offsets from an error up to where it can go on."""
     delivered: list[tuple[int, int, bytes | None]] = []
     refused: set[int] = set()
     reader = PartitionReader("t", 0, b"", verify_crc=True, max_decompressed_bytes=1 << 20)
@@ -106,7 +103,8 @@ def deliver(log: Log) -> tuple[list[tuple[int, int, bytes | None]], set[int]]:
         try:
             data = log.reader.read(position, 1 << 20)
             payload = memoryview(b"".join(piece.pread() for piece in data.slices))
-            reader.add(fetched_partition(log.high_watermark, is_dense=log.local.config.has_dense_offsets), payload)
+            fetched = fetched_partition(log.high_watermark, is_dense=True, row_gaps_up_to=log.local.gaps.rows_up_to)
+            reader.add(fetched, payload)
             while (batch := reader.take()) is not None:
                 if damaged is not None:
                     refused |= set(range(damaged, batch.base_offset))

@@ -13,6 +13,8 @@ from group_member import GroupMember, member_of
 from integration.command_line import TERMINAL_COLUMNS, CommandLine, Done, at_terminal, error_line, succeeded
 from integration.test_cli_operating import completed
 from warmlog import GroupSubscribedToTopic, NonEmptyGroup, OffsetMetadataTooLarge
+from warmlog.blocking import Consumer, Producer
+from warmlog.cli.terminal import tables
 
 LONG = "a-group-of-a-name-that-no-table-of-eighty-columns-can-show-in-full-" + "x" * 60
 
@@ -47,7 +49,12 @@ def test_a_group_is_reset_described_and_deleted(warmlog: CommandLine, filled: st
     group = f"g-{filled}"
     assert group in error_line(warmlog("group", "describe", group))
     dry = warmlog("group", "reset", group, "--topic", filled, "--to", "40")
-    assert succeeded(dry).decode().splitlines()[1:] == [f"{filled}\t0\t\t40\t0\t0", f"{filled}\t1\t\t0\t0\t0"]
+    shown = warmlog("consume", filled, "--partition", "0", "--from", "40", "--count", "1", "--format", "%s")
+    first = tables.local_time(int(succeeded(shown)))
+    assert succeeded(dry).decode().splitlines()[1:] == [
+        f"{filled}\t0\t\t40\t0\t0\t{first}",
+        f"{filled}\t1\t\t0\t0\t0\t",
+    ]
     assert b"nothing was changed: add --execute" in dry.stderr
     assert group.encode() not in succeeded(warmlog("group", "list")).splitlines()
 
@@ -68,9 +75,42 @@ def test_a_group_is_reset_described_and_deleted(warmlog: CommandLine, filled: st
     assert (shifted["executed"], first["committed"], first["offset"], first["repeated"]) == (False, 40, 30, 10)
     assert document(warmlog("group", "describe", group, "--json"))["lag_records"] == 60, "a dry run"
 
-    assert document(warmlog("group", "delete", group, "--json")) == {"name": group, "deleted": True}
+    assert document(warmlog("group", "delete", group, "--json", "--yes")) == {"name": group, "deleted": True}
     assert group.encode() not in succeeded(warmlog("group", "list")).splitlines()
     assert error_line(warmlog("group", "delete", group))
+
+
+def test_what_others_have_chosen_is_harmless_at_a_terminal_and_as_it_is_in_a_pipe(
+    warmlog: CommandLine, broker: BrokerProcess, filled: str
+) -> None:
+    evil = f"\x1b[2J\x9b31m{filled}"
+    with Consumer(broker.address, partitions=[f"{filled}-0"], group=evil, commit="manual") as consumer:
+        consumer.commit({f"{filled}-0": 100}, metadata=evil)
+    with Producer(broker.address, transactional_id=evil) as producer, producer.transaction():
+        producer.send(filled, evil.encode(), key=evil.encode(), headers=[(evil, evil.encode())], partition=0)
+    for command in (
+        ("group", "list"),
+        ("group", "describe", evil),
+        ("group", "describe", f"not there {evil}"),
+        ("group", "reset", evil, "--to", "-1", "--execute"),
+        ("txn", "list"),
+        ("txn", "describe", evil),
+        ("--debug", "txn", "describe", f"not there {evil}"),
+        ("status",),
+        ("group", "describe", evil, "--json"),
+        ("consume", filled, "--partition", "0", "--from", "100", "--to", "latest", "--format", "%k %v %h"),
+        ("consume", filled, "--partition", "0", "--from", "100", "--to", "latest", "--json"),
+        ("group", "delete", evil),
+    ):
+        _, lines = at_terminal(warmlog, *command, typed=b"n\n")
+        shown = "\n".join(lines)
+        assert filled[-8:] in shown, (command, shown)
+        assert not {"\x1b", "\x9b"} & set(shown), (command, shown)
+    described = warmlog("group", "describe", evil)
+    assert f"group\t{evil}\n".encode() in succeeded(described)
+    assert document(warmlog("group", "describe", evil, "--json"))["name"] == evil
+    as_it_is = warmlog("consume", filled, "--partition", "0", "--from", "100", "--to", "latest", "--format", "%k %v")
+    assert succeeded(as_it_is) == f"{evil} {evil}\n".encode()
 
 
 def test_a_reset_goes_to_times_and_its_offsets_survive_a_restart(tmp_path: Path) -> None:
@@ -98,7 +138,7 @@ def test_the_log_of_groups_is_dumped_as_what_it_says(tmp_path: Path) -> None:
         topic_id = document(warmlog("topic", "describe", "t", "--json"))["topic_id"]
         with member_of(broker.address, "g", "t", 2, instance_id="worker-1") as member:
             commit(member, 5, 0)
-        succeeded(warmlog("group", "delete", "g"))
+        succeeded(warmlog("group", "delete", "g", "--yes"))
     files = [path for path in tmp_path.glob("__groups-*/*.log") if path.stat().st_size]
     printed = succeeded(warmlog("log", "dump", "--print-data-log", *files)).decode().splitlines()
     records = [line.partition(" key: ")[2].partition(" payload: ") for line in printed if " key: " in line]
@@ -141,7 +181,7 @@ def test_a_group_with_members_is_not_reset_or_deleted(broker: BrokerProcess, war
         warmlog_admin(broker) as admin,
     ):
         commit(member, 5, 0)
-        for command in (("reset", group, "--to", "latest", "--execute"), ("delete", group)):
+        for command in (("reset", group, "--to", "latest", "--execute"), ("delete", group, "--yes")):
             assert f"group '{group}' has 1 member: worker-1 (test at 127.0.0.1)" in error_line(
                 warmlog("group", *command)
             )

@@ -24,6 +24,7 @@ from forked import run_forked
 from integration.command_line import TERMINAL_COLUMNS, WARMLOG, CommandLine, at_terminal, error_line, succeeded
 from warmlog import blocking
 from warmlog.cli.commands.status import HOME_AND_CLEAR, WATCHED_GROUPS
+from warmlog.cli.terminal import tables
 from warmlog_protocol.messages import HandshakeResponse
 
 LONG_TOPIC = "warehouse-" + "shipments-" * 12 + "europe"
@@ -112,14 +113,15 @@ def test_a_default_that_the_operator_set_is_not_called_a_default(warmlog: Comman
     assert configs["segment.bytes"]["origin"] == "default"
 
 
-def test_scripts_get_raw_numbers(warmlog: CommandLine) -> None:
+def test_scripts_get_raw_numbers_in_json_and_units_in_tables(warmlog: CommandLine) -> None:
     found = json.loads(succeeded(warmlog("topic", "describe", LONG_TOPIC, "--json")))
     assert found["records"] == 2353
     assert found["size_bytes"] == sum(each["size_bytes"] for each in found["partitions"]) > 2353
     assert found["last_record_ms"] == found["partitions"][1]["last_record_ms"] > 1_600_000_000_000
     assert found["partitions"][0]["last_record_ms"] == -1
     rows = succeeded(warmlog("topic", "describe", LONG_TOPIC)).decode().splitlines()[3:6]
-    assert rows[2].split("\t")[-3:-1] == ["2353", str(found["size_bytes"])]
+    last_record = tables.local_time(found["last_record_ms"])
+    assert rows[2].split("\t")[-3:] == ["2353", tables.human_size(found["size_bytes"]), last_record]
 
 
 def test_status_shows_broker_disks_topics_and_rates(warmlog: CommandLine) -> None:
@@ -144,7 +146,7 @@ def test_status_fails_when_a_disk_is_below_its_reserve(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", disk_reserve_bytes=2**40) as process:
         done = CommandLine(process.address)("status", "--interval", "0s")
         assert "below its reserve: takes no records" in error_line(done)
-        assert b"1099511627776" in done.stdout
+        assert b"\t1.0 TiB\t" in done.stdout
 
 
 def test_status_says_why_a_broker_in_safe_mode_refuses_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +269,10 @@ def test_several_topics_are_created_and_deleted_at_once(warmlog: CommandLine) ->
     assert [each["name"] for each in json.loads(succeeded(again))] == ["one-of", "three-of"]
     assert "nowhere" in error_line(warmlog("topic", "delete", "one-of", "nowhere"))
     assert b"one-of" in succeeded(warmlog("topic", "list")).splitlines()
-    succeeded(warmlog("topic", "delete", "one-of", "two-of", "three-of"))
+    refused = warmlog("topic", "delete", "one-of")
+    assert (refused.returncode, b"give --yes" in refused.stderr) == (2, True)
+    assert b"one-of" in succeeded(warmlog("topic", "list")).splitlines()
+    succeeded(warmlog("topic", "delete", "one-of", "two-of", "three-of", "--yes"))
     assert b"-of" not in succeeded(warmlog("topic", "list"))
 
 
@@ -299,11 +304,12 @@ def test_records_are_deleted_by_time_and_in_all_partitions(warmlog: CommandLine)
     succeeded(warmlog("topic", "create", "aged", "--partitions", "2"))
     for partition in ("0", "1"):
         succeeded(warmlog("produce", "aged", "--partition", partition, given=b"a\nb\n"))
-    untouched = succeeded(warmlog("topic", "delete-records", "aged", "--before", "2013-07-01T00:00"))
+    untouched = succeeded(warmlog("topic", "delete-records", "aged", "--before", "2013-07-01T00:00", "--yes"))
     assert untouched == b"partition: aged-0\tlow_watermark: 0\npartition: aged-1\tlow_watermark: 0\n"
-    one = succeeded(warmlog("topic", "delete-records", "aged", "--before", "2199-01-01", "--partition", "1"))
+    one = succeeded(warmlog("topic", "delete-records", "aged", "--before", "2199-01-01", "--partition", "1", "--yes"))
     assert one == b"partition: aged-1\tlow_watermark: 2\n"
-    every = succeeded(warmlog("topic", "delete-records", "aged", "--offset", "-1"))
+    every = succeeded(warmlog("topic", "delete-records", "aged", "--offset", "-1", "--yes"))
+    assert warmlog("topic", "delete-records", "aged", "--offset", "-1").returncode == 2
     assert every == b"partition: aged-0\tlow_watermark: 2\npartition: aged-1\tlow_watermark: 2\n"
     assert warmlog("topic", "delete-records", "aged", "--before", "soon").returncode == 2
     assert warmlog("topic", "delete-records", "aged", "--before", "2013-07-01", "--offset", "1").returncode == 2

@@ -24,7 +24,7 @@ def test_a_topic_is_created_listed_described_and_deleted(warmlog: CommandLine) -
     assert "retention.ms" not in described
     assert "retention.ms\t604800000" in succeeded(warmlog("topic", "describe", "life", "--all")).decode()
 
-    succeeded(warmlog("topic", "delete", "life"))
+    succeeded(warmlog("topic", "delete", "life", "--yes"))
     assert b"life" not in succeeded(warmlog("topic", "list")).splitlines()
 
 
@@ -103,7 +103,7 @@ def fill(warmlog: CommandLine, topic: str) -> None:
 
 def test_one_partition_is_named_on_the_command_line(warmlog: CommandLine) -> None:
     fill(warmlog, "one")
-    printed = succeeded(warmlog("topic", "delete-records", "one", "--partition", "0", "--offset", "2")).decode()
+    printed = succeeded(warmlog("topic", "delete-records", "one", "--partition", "0", "--offset", "2", "-y")).decode()
     assert printed == "partition: one-0\tlow_watermark: 2\n"
     described = json.loads(succeeded(warmlog("topic", "describe", "one", "--json")))
     assert [partition["log_start_offset"] for partition in described["partitions"]] == [2, 0]
@@ -113,7 +113,7 @@ def test_one_partition_is_named_on_the_command_line(warmlog: CommandLine) -> Non
 def test_a_file_names_many_and_each_has_its_line(warmlog: CommandLine, tmp_path: Path) -> None:
     fill(warmlog, "many")
     file = offsets_file(tmp_path / "offsets.json", ("many", 0, -1), ("many", 1, 5))
-    done = warmlog("topic", "delete-records", "--offset-json-file", file)
+    done = warmlog("topic", "delete-records", "--offset-json-file", file, "--yes")
     assert "many-1" in error_line(done)
     lines = done.stdout.decode().splitlines()
     assert lines[0] == "partition: many-0\tlow_watermark: 3"
@@ -126,7 +126,7 @@ def test_a_file_names_many_and_each_has_its_line(warmlog: CommandLine, tmp_path:
 def test_deleted_records_are_json_for_scripts(warmlog: CommandLine, tmp_path: Path) -> None:
     fill(warmlog, "scripts")
     file = offsets_file(tmp_path / "offsets.json", ("scripts", 0, 1))
-    printed = succeeded(warmlog("topic", "delete-records", "--offset-json-file", file, "--json"))
+    printed = succeeded(warmlog("topic", "delete-records", "--offset-json-file", file, "--json", "--yes"))
     assert json.loads(printed) == [{"topic": "scripts", "partition": 0, "low_watermark": 1}]
 
 

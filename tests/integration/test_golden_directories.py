@@ -14,6 +14,7 @@ import pytest
 
 from broker_process import BrokerProcess
 from warmlog import Consumer, Producer
+from warmlog_broker.storage.directory.partition_files import Gaps, read_gaps
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 VERSIONS = sorted(int(path.stem.rpartition("-")[2]) for path in GOLDEN.glob("expected-*.json"))
@@ -66,9 +67,13 @@ def test_an_earlier_directory_holds_what_it_held(golden: tuple[BrokerProcess, di
         else:
             assert found[name] == rows
     next_offsets = {name: int(str(rows[-1][0])) + 1 for name, rows in found.items()}
+    marks = {name: read_gaps(broker.data_dir / name) for name in next_offsets if not name.startswith("compacted")}
+    assert marks == {name: Gaps(rows_up_to=next_offsets[name]) for name in marks}
+    assert "gaps.marked=true" in (broker.data_dir / "warmlog.properties").read_text()
     assert asyncio.run(append(broker.address)) == [next_offsets[f"{topic}-0"] for topic in TOPICS]
     broker.restart()
     after = asyncio.run(read(broker.address))
+    assert marks == {name: read_gaps(broker.data_dir / name) for name in marks}
     assert [len(after[f"{topic}-0"]) - len(found[f"{topic}-0"]) for topic in ("plain", "stamped")] == [1, 1]
 
 

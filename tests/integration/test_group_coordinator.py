@@ -256,20 +256,31 @@ def test_what_is_in_use_is_not_deleted(client: WireClient, topic: str, join: Joi
     assert offsets(client, "deleted") == {}
 
 
-def test_offsets_of_an_empty_group_expire_and_those_of_a_live_one_do_not(tmp_path: Path) -> None:
+def test_offsets_of_a_group_without_members_and_readers_expire_and_those_of_others_do_not(tmp_path: Path) -> None:
     constants = {groups: {"OFFSETS_EXPIRATION_INTERVAL_S": 0.1}}
     settings = {**BROKER_SETTINGS, "offsets_retention_ms": 700}
     with BrokerProcess(tmp_path, constants=constants, **settings) as broker, WireClient(broker.address) as client:
         topic_id = fill(client, "t", 1)
-        commit(client, "empty", topic_id, (0, 3))
-        with GroupMember(broker.address, "live", "t").join().settle(1) as member:
-            member.commit(topic_id, (0, 4))
-            wait_until(lambda: "empty" not in listed(client))
-            time.sleep(0.7)
-            assert offsets(client, "live") == {("t", 0): 4}
-            member.leave()
+        with WireClient(broker.address) as reader, WireClient(broker.address) as committer:
+            commit(client, "read", topic_id, (0, 5))
+            request = m.OffsetFetchRequest("read", [m.TopicPartitions(topic_id, "t", [0])])
+            reader.call(request)
+            commit(committer, "committed", topic_id, (0, 6))
+            with WireClient(broker.address) as gone:
+                commit(gone, "empty", topic_id, (0, 3))
+            with GroupMember(broker.address, "live", "t").join().settle(1) as member:
+                member.commit(topic_id, (0, 4))
+                wait_until(lambda: "empty" not in listed(client))
+                time.sleep(0.7)
+                assert offsets(client, "live") == {("t", 0): 4}
+                member.leave()
+            left_s = time.monotonic()
+            wait_until(lambda: "live" not in listed(client))
+            assert time.monotonic() - left_s > 0.5
+            assert {"read", "committed"} <= set(listed(client))
+            assert offsets(client, "read") == {("t", 0): 5}
         left_s = time.monotonic()
-        wait_until(lambda: "live" not in listed(client))
+        wait_until(lambda: not {"read", "committed"} & set(listed(client)))
         assert time.monotonic() - left_s > 0.5
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -267,26 +268,59 @@ def test_the_lag_of_groups_is_counted_in_records_and_in_seconds(broker: BrokerPr
         assert ("warmlog_group_lag_records", tuple(labels.items())) not in Metrics(port)
 
 
-def test_a_marker_of_a_transaction_after_the_last_record_has_no_age(broker: BrokerProcess, port: int) -> None:
+def test_what_holds_no_records_after_the_committed_offset_is_no_lag(broker: BrokerProcess, port: int) -> None:
+    def lags() -> set[tuple[int, float]]:
+        """By the metrics, by `group_lags`, and by a consumer that begins at the committed offset."""
+        scraped = Metrics(port)
+        seconds = scraped.of("warmlog_group_lag_seconds", **labels)
+        (admins,) = admin.group_lags(["etl"])["etl"].values()
+        with Consumer(broker.address, **options) as reader:
+            (readers,) = reader.lag().values()
+        assert admins.seconds is not None
+        assert readers.seconds is not None
+        return {
+            (int(scraped.of("warmlog_group_lag_records", **labels)), seconds // 60),
+            (admins.records or 0, admins.seconds // 60),
+            (readers.records, readers.seconds // 60),
+        }
+
+    def commit_last(count: int) -> None:
+        with Consumer(broker.address, **options) as consumer:
+            *_, last = islice(consumer.records(), count)
+            consumer.commit(last)
+
+    options: dict[str, Any] = {"partitions": ["orders-0"], "group": "etl", "commit": "manual"}
+    options["isolation"] = "read_committed"
+    labels = {"group": "etl", "topic": "orders"}
+    minute_ago_ms = time.time_ns() // 1_000_000 - 60_000
     with Admin(broker.address) as admin, Producer(broker.address, transactional_id="etl") as producer:
         admin.create_topic("orders")
         with producer.transaction():
             producer.send("orders", b"x")
-        with Consumer(broker.address, topics=["orders"], group="etl", start="earliest", commit="manual") as consumer:
-            consumer.commit(next(iter(consumer.batches())))
-        time.sleep(0.1)
-        labels = {"group": "etl", "topic": "orders"}
-        assert Metrics(port).of("warmlog_group_lag_records", **labels) == 1
-        assert Metrics(port).of("warmlog_group_lag_seconds", **labels) == 0
-        (lag,) = admin.group_lags(["etl"])["etl"].values()
-        assert (lag.records, lag.seconds) == (1, 0)
-        written_ms = time.time_ns() // 1_000_000 - 60_000
+        commit_last(1)
+        assert lags() == {(0, 0)}, "a marker"
+        with suppress(ZeroDivisionError), producer.transaction():
+            producer.send_many("orders", [b"aborted"] * 5)
+            producer.flush()
+            raise ZeroDivisionError
+        assert lags() == {(0, 0)}, "an aborted transaction"
         with producer.transaction():
-            producer.send("orders", b"y", timestamp_ms=written_ms)
-        assert 60 <= Metrics(port).of("warmlog_group_lag_seconds", **labels) < 90
-        (lag,) = admin.group_lags(["etl"])["etl"].values()
-        assert lag.seconds is not None
-        assert 60 <= lag.seconds < 90
+            producer.send("orders", b"y", timestamp_ms=minute_ago_ms).result()
+            (open_lag,) = admin.group_lags(["etl"])["etl"].values()
+            assert (open_lag.records, Metrics(port).of("warmlog_group_lag_records", **labels)) == (1, 1)
+        assert lags() == {(2, 1)}, "a record and its marker"
+        with suppress(ZeroDivisionError), producer.transaction():
+            producer.send("orders", b"aborted").result()
+            assert Metrics(port).of("warmlog_group_lag_records", **labels) == 3
+            commit_last(1)
+            assert Metrics(port).of("warmlog_group_lag_records", **labels) == 1
+            raise ZeroDivisionError
+        assert lags() == {(0, 0)}, "what was open when it was looked up, and was aborted since"
+        producer_end = admin.look_up_offsets("orders", "latest")[0].offset
+        with producer.transaction():
+            producer.send("orders", b"z")
+        admin.delete_records({("orders", 0): producer_end + 1})
+        assert lags() == {(0, 0)}, "deleted records, up to a marker"
 
 
 def test_members_and_targets_of_groups_are_counted(broker: BrokerProcess, port: int) -> None:

@@ -16,9 +16,11 @@ pytestmark = pytest.mark.slow
 
 TOP = Path(__file__).parents[2]
 SCRIPT = """
+import os
 import sys
 from pyspark.sql import SparkSession
 
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # as the page says
 builder = SparkSession.builder
 builder = builder.remote("local[2]") if sys.argv[2] == "connect" else builder.master("local[2]")
 spark = (
@@ -52,7 +54,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.mark.parametrize("how", ["classic", "connect"])
+@pytest.mark.parametrize("how", ["classic", "connect", "unactivated"])
 def test_the_format_is_found_in_an_environment_with_only_the_wheel(
     python: Path, broker: BrokerProcess, topics: Topics, tmp_path: Path, how: str
 ) -> None:
@@ -66,6 +68,9 @@ def test_the_format_is_found_in_an_environment_with_only_the_wheel(
         "PYSPARK_PYTHON": "python",
         "VIRTUAL_ENV": str(python.parent.parent),
     }
+    if how == "unactivated":  # `venv/bin/python job.py`: PATH has another python3
+        environment["PATH"] = os.environ["PATH"]
+        del environment["PYSPARK_PYTHON"], environment["VIRTUAL_ENV"]
     done = subprocess.run(
         [str(python), "-c", SCRIPT, broker.address, how],
         cwd=tmp_path,

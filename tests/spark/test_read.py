@@ -214,7 +214,7 @@ def test_values_are_strings_where_the_schema_says_so(
 def test_times_are_exact_for_each_record_whatever_their_order(
     spark: SparkSession, broker: BrokerProcess, topics: Topics
 ) -> None:
-    topics.create("times", partitions=2, segment_bytes="16384")
+    topics.create("times", partitions=3, segment_bytes="16384")  # the last one stays empty
     random = Random(3)
     stored: list[Stored] = []
     for number in range(60):
@@ -345,7 +345,12 @@ def test_take_stops_early_and_leaves_the_broker_and_the_session_whole(
             None,
             "option failOnDataLoss is empty: whether offsets that are gone or unreadable are an error",
         ),
-        ({"startingTimestamp": "2099-01-01"}, None, "no record at or after the start, 4070908800000 ms"),
+        ({"startingTimestamp": "2099-01-01"}, None, "a time without a UTC offset: write one"),
+        (
+            {"startingTimestamp": "2099-01-01T00:00Z", "startingOffsetsByTimestampStrategy": "error"},
+            None,
+            "no record at or after the start, 2099-01-01T00:00:00.000+00:00",
+        ),
         ({}, "value bigint", "column value is binary or string, the schema says bigint"),
         ({}, "valeu binary", "format warmlog has no column valeu: did you mean value?"),
         ({}, "value binary not null", "column value may be null: leave out NOT NULL"),

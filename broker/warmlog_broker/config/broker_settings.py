@@ -156,7 +156,9 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
     )
     # authentication
     sasl_mechanisms: str = setting(
-        ",".join(MECHANISMS), "The mechanisms that listeners of sasl_plaintext and sasl_ssl offer, separated by commas."
+        ",".join(MECHANISMS),
+        "The mechanisms that listeners of sasl_plaintext and sasl_ssl offer, separated by commas. PLAIN may be one of "
+        "them, which only listeners of kafka+sasl_ssl offer.",
     )
     sasl_session_lifetime_ms: int = _ms(
         HOUR_MS,
@@ -247,6 +249,13 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
         "for compression.type, and for lookups by time.",
         minimum=MIB,
         maximum=DEFAULT_MAX_DECOMPRESSED_BYTES,
+    )
+    kafka_converted_cache_bytes: int = _bytes(
+        64 * MIB,
+        "Memory for batches that were converted for clients of Kafka, so that several readers at the end of a topic "
+        "share the work.",
+        minimum=0,
+        maximum=TIB,
     )
     send_queue_bytes: int = _bytes(
         64 * MIB,
@@ -395,8 +404,8 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
     group_max_groups: int = _integer(100_000, "groups", "The most groups of this broker.", is_dynamic=True)
     offsets_retention_ms: int = _ms(
         30 * DAY_MS,
-        "How long the committed offsets of a group are kept after its last member has left and after its last commit, "
-        "of any partition. A group with members keeps all.",
+        "How long the committed offsets of a group are kept after its last member has left, after its last commit, of "
+        "any partition, and after the last client that reads with it has disconnected. A group with members keeps all.",
         maximum=MAX_INT64,
         is_dynamic=True,
     )

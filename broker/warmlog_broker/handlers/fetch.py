@@ -227,6 +227,7 @@ def _read(
         has_dense_offsets=log.reader.are_offsets_dense_from(wanted.fetch_offset),
         next_offset=data.next_offset,
         diverging=None if diverging is None else m.DivergingEpoch(*diverging),
+        row_gaps_up_to=log.local.gaps.rows_up_to,
     )
     result.size_bytes += size_bytes
     result.has_error |= diverging is not None

@@ -123,12 +123,12 @@ def _end_wait(groups: GroupCoordinator, request: m.GroupHeartbeatRequest) -> Non
 
 def offset_commit(services: Services, context: RequestContext, request: m.OffsetCommitRequest) -> Response:
     """Commit offsets; the response is sent once they are durable."""
-    return services.coordinators.groups.commit(request, context.principal)
+    return services.coordinators.groups.commit(request, context.principal, context.life)
 
 
-def offset_fetch(services: Services, _context: RequestContext, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
+def offset_fetch(services: Services, context: RequestContext, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
     """Return committed offsets."""
-    return services.coordinators.groups.fetch_offsets(request)
+    return services.coordinators.groups.fetch_offsets(request, context.life)
 
 
 def delete_offsets(services: Services, _context: RequestContext, request: m.DeleteOffsetsRequest) -> Response:

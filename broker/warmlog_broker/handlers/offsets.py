@@ -22,8 +22,9 @@ from warmlog_broker.network.request import RequestContext
 from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.cleaner.throttle import Turns
 from warmlog_broker.storage.io.os_errors import storage_error
+from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.segment.segment_lookup import TimeSearch, TimestampAndOffset
+from warmlog_broker.storage.segment.segment_lookup import LargestSearch, TimeSearch, TimestampAndOffset
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import CorruptBatch, ErrorCode, InvalidRequest
 
@@ -62,6 +63,8 @@ async def find_offset(
         raise InvalidRequest(f"timestamp {timestamp_ms}: a time in milliseconds, or -1, -2 or -3")
     for _ in log.reader.learn_timestamps():  # the first lookup by time since the start opens every index
         await asyncio.sleep(0)
+    if timestamp_ms == m.MAX_TIMESTAMP:
+        return await _search_largest(services, wanted, bound) or NOT_FOUND
     found = await _search(services, wanted)
     if found is None or found.offset >= _log_of(services, wanted).reader.latest(bound).offset:
         return NOT_FOUND
@@ -74,7 +77,7 @@ async def _search(services: Services, wanted: m.ListOffsetsPartition) -> Timesta
     The log may change meanwhile, so the remaining segments are determined again each time.
     """
     from_offset = 0
-    while (step := _next_search(_log_of(services, wanted), wanted.timestamp_ms, from_offset)) is not None:
+    while (step := _log_of(services, wanted).reader.search_time(wanted.timestamp_ms, from_offset)) is not None:
         search, next_offset = step
         found = await _run(services, search)
         if not search.slice.is_cut:
@@ -84,13 +87,22 @@ async def _search(services: Services, wanted: m.ListOffsetsPartition) -> Timesta
     return None
 
 
-def _next_search(log: Log, timestamp_ms: int, from_offset: int) -> tuple[TimeSearch, int] | None:
-    if timestamp_ms == m.MAX_TIMESTAMP:
-        return log.reader.search_max_timestamp(from_offset)
-    return log.reader.search_time(timestamp_ms, from_offset)
+async def _search_largest(
+    services: Services, wanted: m.ListOffsetsPartition, bound: ReadBound
+) -> TimestampAndOffset | None:
+    """Find the first record with the largest timestamp among those that the peer may read; None if none has one."""
+    best: TimestampAndOffset | None = None
+    searched: set[int] = set()
+    while (step := _log_of(services, wanted).reader.search_largest(bound, searched, best)) is not None:
+        search, base_offset = step
+        found = await _run(services, search)
+        if not search.slice.is_cut:
+            searched.add(base_offset)
+            best = max(filter(None, (best, found)), key=lambda each: (each.timestamp_ms, -each.offset), default=None)
+    return best
 
 
-async def _run(services: Services, search: TimeSearch) -> TimestampAndOffset | None:
+async def _run(services: Services, search: TimeSearch | LargestSearch) -> TimestampAndOffset | None:
     max_decompressed_bytes = services.config.batch_max_decompressed_bytes
     try:
         return await services.bodies.run(partial(search.run, max_decompressed_bytes, Turns().rest))

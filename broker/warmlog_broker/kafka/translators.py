@@ -19,6 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from warmlog_broker.handlers.context import Services
+from warmlog_broker.kafka.converted import ConvertedBatches
 from warmlog_broker.network.request import BatchSource, Deferred, Endpoint, RequestContext, Response
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.kafka.schema import API, Api
@@ -35,6 +36,41 @@ TRANSLATORS: Mapping[str, str] = {
     "ListOffsets": "data.offsets",
     "OffsetForLeaderEpoch": "data.offsets",
     "DeleteRecords": "data.offsets",
+    "FindCoordinator": "groups.coordinators",
+    "JoinGroup": "groups.classic",
+    "SyncGroup": "groups.classic",
+    "Heartbeat": "groups.classic",
+    "LeaveGroup": "groups.classic",
+    "ConsumerGroupHeartbeat": "groups.consumer",
+    "OffsetCommit": "groups.offsets",
+    "OffsetFetch": "groups.offsets",
+    "OffsetDelete": "groups.offsets",
+    "ListGroups": "groups.listing",
+    "DescribeGroups": "groups.listing",
+    "ConsumerGroupDescribe": "groups.listing",
+    "DeleteGroups": "groups.listing",
+    "EndTxn": "transactions",
+    "TxnOffsetCommit": "transactions",
+    "ListTransactions": "transactions",
+    "DescribeTransactions": "transactions",
+    "DescribeProducers": "transactions",
+    "CreateTopics": "admin.topics",
+    "DeleteTopics": "admin.topics",
+    "CreatePartitions": "admin.topics",
+    "DescribeConfigs": "admin.configs",
+    "AlterConfigs": "admin.configs",
+    "IncrementalAlterConfigs": "admin.configs",
+    "DescribeAcls": "admin.access",
+    "CreateAcls": "admin.access",
+    "DeleteAcls": "admin.access",
+    "DescribeClientQuotas": "admin.access",
+    "AlterClientQuotas": "admin.access",
+    "DescribeUserScramCredentials": "admin.access",
+    "AlterUserScramCredentials": "admin.access",
+    "DescribeCluster": "admin.cluster",
+    "ListPartitionReassignments": "admin.cluster",
+    "DescribeLogDirs": "admin.cluster",
+    "AlterReplicaLogDirs": "admin.cluster",
 }
 """The module of each API."""
 TRAITS: Mapping[str, Mapping[str, bool]] = {
@@ -43,6 +79,8 @@ TRAITS: Mapping[str, Mapping[str, bool]] = {
     "SaslAuthenticate": {"comes_first": True},
     "Produce": {"takes_batches": True, "is_pipelined": True, "finishes_first": True},
     "Fetch": {"is_pipelined": True},
+    "Heartbeat": {"is_heartbeat": True},
+    "ConsumerGroupHeartbeat": {"is_heartbeat": True},
 }
 """The fields of `Endpoint` that are set."""
 
@@ -53,6 +91,7 @@ class Kafka(Struct, frozen=True):
     services: Services
     endpoints: Mapping[type[Message], Endpoint]
     """Of warmlog's handlers, by the type of the request."""
+    converted: ConvertedBatches
 
     def call(self, context: RequestContext, message: Message, *batches: BatchSource) -> Response:
         """Return what the handler of this kind of message returns: a response, at once or later. Raises ApiError."""
@@ -96,7 +135,9 @@ class Served(Struct, frozen=True):
 
 def bind_translators(services: Services, endpoints: Mapping[type[Message], Endpoint]) -> Served:
     """Return the APIs that one broker serves; `endpoints` are those of its handlers, as clients may use them."""
-    kafka = Kafka(services, endpoints)
+    config = services.config
+    converted = ConvertedBatches(config.kafka_converted_cache_bytes, config.batch_max_decompressed_bytes)
+    kafka = Kafka(services, endpoints, converted)
     apis = [API[name] for name in TRANSLATORS]
     return Served({api.key: api for api in apis}, {api.key: _bound(kafka, api.name) for api in apis})
 

@@ -1,13 +1,15 @@
 """Consumer groups as Prometheus metric families: computed by each scrape, and not at all if nothing scrapes.
 
-Lag is counted from committed offsets to high watermarks, both of which are in memory. Its age is that of the batch with
-the first record that is not read: the index is searched in the event loop, the header is read by a thread. The
-timestamp at an offset does not change, so the next scrape looks up only the offsets that have moved since. Markers of
-transactions are passed over: a group that commits batches never commits the one after its last batch.
+Lag is counted from the first record that is not read to the high watermark, and its age is that of this record: the
+index is searched in the event loop, the header is read by a thread, and the batch if the group has read some of it.
+What is found at an offset does not change, so the next scrape looks up only the offsets that have moved since. Markers
+of transactions, aborted data and gaps are passed over: a group that commits records never commits what comes after the
+last one. Until an offset is looked up, all offsets after it count.
 """
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -19,7 +21,9 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.tasks import in_turns
-from warmlog_broker.storage.segment.file_records import FileSlice
+from warmlog_broker.storage.index.transaction_index import AbortedTxn
+from warmlog_broker.storage.log.reader import FetchData
+from warmlog_protocol.batch import read_batch
 from warmlog_protocol.batch.header import HEADER_BYTES, NO_OFFSET, BatchHeader, read_header
 from warmlog_protocol.errors import CorruptBatch, WarmlogError
 
@@ -33,9 +37,6 @@ LOOKUPS_A_TURN = 20
 LOOKUP_S = 1.0
 """The longest that a scrape looks up timestamps, well below the timeout of a response; the next one goes on."""
 
-NOTHING_LEFT = None
-"""In place of a timestamp: compaction has removed everything up to the high watermark, as it is now."""
-
 Pair = tuple[str, str]
 """The labels of a group and of a topic."""
 
@@ -48,32 +49,50 @@ class Unread(NamedTuple):
     offset: int
 
 
+class FirstLeft(NamedTuple):
+    """The first batch with records that a group has not read."""
+
+    offset: int
+    """From where on offsets count; the end of what was looked at if there is no such batch."""
+    time_ms: int | None
+    """The timestamp of its first record, or of all if the broker has set it; None if there is no such batch."""
+    is_decided: bool
+    """Whether it stays the first one: it belongs to no open transaction."""
+
+
 class Lags:
     """The lag of groups by pair. Pairs beyond `limit` are added up as one."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self.records: Counter[Pair] = Counter()
+        self._offsets: Counter[Pair] = Counter()
         self.unread: dict[Unread, Partition] = {}
-        """The places of which the age is wanted."""
+        """The places at which what is left is wanted."""
         self._places: dict[Pair, list[Unread]] = {}
 
-    def add(self, pair: Pair, partition: Partition, unread: Unread, records: int) -> None:
+    def add(self, pair: Pair, partition: Partition, unread: Unread) -> None:
         """Count what is left to read in one partition."""
-        if pair not in self.records and len(self.records) >= self._limit:
+        if pair not in self._offsets and len(self._offsets) >= self._limit:
             pair = (OTHER_GROUPS, OTHER_GROUPS)
-        self.records[pair] += records
+        left = max(partition.log.high_watermark - unread.offset, 0)
+        self._offsets[pair] += left
         places = self._places.setdefault(pair, [])
-        if records and pair[0] != OTHER_GROUPS:
+        if left and pair[0] != OTHER_GROUPS:
             places.append(unread)
             self.unread[unread] = partition
 
-    def seconds(self, times_ms: Mapping[Unread, int | None], now_ms: int) -> Iterator[tuple[Pair, float]]:
+    def records(self, found: Mapping[Unread, FirstLeft]) -> Iterator[tuple[Pair, int]]:
+        """Yield how many offsets of each pair are left, without those before the first record."""
+        for pair, left in self._offsets.items():
+            passed = sum(found[place].offset - place.offset for place in self._places[pair] if place in found)
+            yield pair, max(left - passed, 0)
+
+    def seconds(self, found: Mapping[Unread, FirstLeft], now_ms: int) -> Iterator[tuple[Pair, float]]:
         """Yield the age of the oldest unread record of each pair; nothing for a pair of which no time is known."""
         for pair, places in self._places.items():
-            known = [times_ms[place] for place in places if place in times_ms]
+            known = [found[place].time_ms for place in places if place in found]
             if pair[0] != OTHER_GROUPS and (known or not places):
-                oldest_ms = min((time_ms for time_ms in known if time_ms is not NOTHING_LEFT), default=now_ms)
+                oldest_ms = min((time_ms for time_ms in known if time_ms is not None), default=now_ms)
                 yield pair, max(now_ms - oldest_ms, 0) / 1000
 
 
@@ -82,10 +101,10 @@ class GroupMetrics:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._times_ms: dict[Unread, int | None] = {}
+        self._found: dict[Unread, FirstLeft] = {}
         """What the last scrape has looked up or reused."""
         self._passed: dict[Unread, int] = {}
-        """The offset after the markers at a place."""
+        """The offset after what holds no records at a place."""
 
     async def collect(self) -> list[Metric]:
         """Return all families. Takes several turns of the event loop if there are many groups."""
@@ -99,12 +118,12 @@ class GroupMetrics:
         lags = Lags(limit)
         async for name, place, topic, offset in in_turns(_committed(groups), OFFSETS_A_TURN):
             self._add(lags, name, place, topic, offset)
-        times_ms = self._times_ms = await self._look_up(lags.unread)
+        found = self._found = await self._look_up(lags.unread)
         coordinator = self._services.coordinators.groups
         rebalances = (((reason,), count) for reason, count in coordinator.classic.rebalances.items())
         targets = CounterMetricFamily("warmlog_group_target_assignments", "Targets of groups computed")
         targets.add_metric([], coordinator.targets.count)
-        seconds = lags.seconds(times_ms, now_ms())
+        seconds = lags.seconds(found, now_ms())
         gauges = partial(labelled, GaugeMetricFamily)
         return [
             gauges("warmlog_groups", "Groups by state", ["state"], (((state,), n) for state, n in states.items())),
@@ -117,7 +136,7 @@ class GroupMetrics:
                 ["reason"],
                 rebalances,
             ),
-            gauges("warmlog_group_lag_records", "Records not read", ["group", "topic"], lags.records.items()),
+            gauges("warmlog_group_lag_records", "Records not read", ["group", "topic"], lags.records(found)),
             gauges("warmlog_group_lag_seconds", "Age of the oldest of them", ["group", "topic"], seconds),
         ]
 
@@ -129,38 +148,45 @@ class GroupMetrics:
         partition = topic.local.get(place.number)
         if partition is not None and partition.allows.read:
             first = max(offset, partition.log.log_start_offset)
-            unread = Unread(place.topic_id, place.number, first)
-            lags.add((group, topic_name), partition, unread, max(partition.log.high_watermark - first, 0))
+            lags.add((group, topic_name), partition, Unread(place.topic_id, place.number, first))
 
-    async def _look_up(self, unread: Mapping[Unread, Partition]) -> dict[Unread, int | None]:
-        """Return the timestamps at these places, as far as they can be found in LOOKUP_S."""
+    async def _look_up(self, unread: Mapping[Unread, Partition]) -> dict[Unread, FirstLeft]:
+        """Return what is left at these places, as far as it can be found in LOOKUP_S."""
         loop = self._services.loop
         deadline_s = loop.time() + LOOKUP_S
-        before = self._times_ms
-        times_ms = {place: before[place] for place in unread if before.get(place) is not NOTHING_LEFT}
-        wanted = [place for place in unread if place not in times_ms]
+        before = self._found
+        found = {place: before[place] for place in unread if place in before and before[place].is_decided}
+        wanted = [place for place in unread if place not in found]
         passed = self._passed = {place: self._passed.get(place, place.offset) for place in wanted}
-        for first in range(0, len(wanted), LOOKUPS_A_TURN):
-            offsets = {place: passed[place] for place in wanted[first : first + LOOKUPS_A_TURN]}
-            while offsets:
-                slices: dict[Unread, FileSlice] = {}
-                for place, offset in offsets.items():
-                    found = _find(unread[place], offset)
-                    if isinstance(found, FileSlice):
-                        slices[place] = found
-                    elif found is not None:
-                        times_ms[place] = NOTHING_LEFT
-                read = await loop.run_in_executor(self._services.cold_readers, _read_headers, slices.values())
-                headers = {place: header for place, header in zip(slices, read, strict=True) if header is not None}
-                offsets = {place: header.next_offset for place, header in headers.items() if header.is_control}
-                passed.update(offsets)
-                for place, header in headers.items():  # the time of the first record, or what the broker has set
-                    time_ms = header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms
-                    if place not in offsets and time_ms >= 0:
-                        times_ms[place] = time_ms
+        for rank in range(0, len(wanted), LOOKUPS_A_TURN):
+            places = wanted[rank : rank + LOOKUPS_A_TURN]
+            while places:
+                read: dict[Unread, FetchData] = {}
+                again = []
+                for place in places:
+                    data = _find(unread[place], passed[place])
+                    if isinstance(data, FetchData):
+                        read[place] = data
+                    elif data is not None and data < unread[place].log.high_watermark:
+                        passed[place] = data
+                        again.append(place)
+                    elif data is not None:
+                        found[place] = FirstLeft(data, None, is_decided=False)
+                decided = [
+                    data.start.offset < unread[place].log.bounds.last_stable_offset for place, data in read.items()
+                ]
+                pairs = zip(read.values(), decided, strict=True)
+                firsts = await loop.run_in_executor(self._services.cold_readers, _read_all, pairs)
+                for place, first in zip(read, firsts, strict=True):
+                    if isinstance(first, FirstLeft):
+                        found[place] = first
+                    elif first is not None:
+                        passed[place] = first
+                        again.append(place)
+                places = again
                 if loop.time() > deadline_s:
-                    return times_ms
-        return times_ms
+                    return found
+        return found
 
 
 def _committed(groups: Iterable[Group]) -> Iterator[tuple[str, PartitionId, str, int]]:
@@ -170,28 +196,52 @@ def _committed(groups: Iterable[Group]) -> Iterator[tuple[str, PartitionId, str,
             yield group.name, place, value.topic, value.offset
 
 
-def _find(partition: Partition, offset: int) -> FileSlice | int | None:
+def _find(partition: Partition, offset: int) -> FetchData | int | None:
     """Return the first batch from `offset` on; the offset at which to continue if it has no more; None if unknown."""
+    reader = partition.log.reader
     if offset >= partition.log.high_watermark:
         return offset
     try:
-        data = partition.log.reader.read(offset, HEADER_BYTES)
+        data = reader.read(offset, HEADER_BYTES, bound="committed")
+        if not data.slices and data.next_offset == NO_OFFSET:  # an open transaction begins here
+            data = reader.read(offset, HEADER_BYTES)
     except (WarmlogError, OSError):
         return None
     if data.slices:
-        return data.slices[0]
+        return data
     return None if data.next_offset == NO_OFFSET else data.next_offset
 
 
-def _read_headers(slices: Collection[FileSlice]) -> list[BatchHeader | None]:
-    """In a thread: return the headers at these places; None for one that cannot be read."""
-    found: list[BatchHeader | None] = []
-    for piece in slices:
-        try:
-            found.append(read_header(piece.slice(0, HEADER_BYTES).pread()))
-        except (CorruptBatch, OSError):
-            found.append(None)
-    return found
+def _read_all(pairs: Iterable[tuple[FetchData, bool]]) -> list[FirstLeft | int | None]:
+    return [_read(*pair) for pair in pairs]
+
+
+def _read(data: FetchData, is_decided: bool) -> FirstLeft | int | None:
+    """In a thread: what the first batch has left; the offset after it if that is nothing; None if it is unreadable."""
+    piece, start_offset = data.slices[0], data.start.offset
+    try:
+        header = read_header(piece.slice(0, HEADER_BYTES).pread())
+        if header.is_control or not header.record_count or _is_aborted(header, data.aborted):
+            return header.next_offset
+        # the time of the first record, or what the broker has set
+        time_ms = header.max_timestamp_ms if header.is_log_append_time else header.base_timestamp_ms
+        if header.base_offset < start_offset:  # the group has read some of it, or compaction has removed some
+            batch = read_batch(piece.pread())
+            offsets = batch.offsets()
+            index = bisect_left(offsets, start_offset)
+            if index == len(offsets):
+                return header.next_offset
+            start_offset, time_ms = offsets[index], batch.timestamps_ms()[index]
+    except (CorruptBatch, OSError):
+        return None
+    return FirstLeft(max(start_offset, header.base_offset), time_ms, is_decided) if time_ms >= 0 else None
+
+
+def _is_aborted(header: BatchHeader, aborted: Iterable[AbortedTxn]) -> bool:
+    """Whether the batch, the first of a read, belongs to an aborted transaction."""
+    return header.is_transactional and any(
+        each.producer_id == header.producer_id and each.first_offset <= header.base_offset for each in aborted
+    )
 
 
 def labelled(

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Protocol, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from warmlog_broker.config.listeners import Wire
 from warmlog_broker.security.authentication import Authentication
@@ -28,6 +28,12 @@ Slices: TypeAlias = Sequence[Sequence[FileSlice | bytes]]
 def slices_bytes(slices: Slices) -> int:
     """Return the size of all batches of a response."""
     return sum([len(piece) if isinstance(piece, bytes) else piece.size_bytes for each in slices for piece in each])
+
+
+class Life(Struct):
+    """Whether a connection has ended: for what is kept longer than it."""
+
+    is_over: bool = False
 
 
 class RequestContext(Struct, frozen=True):
@@ -51,6 +57,7 @@ class RequestContext(Struct, frozen=True):
     """The protocol of the listener, a label of metrics."""
     reached: tuple[str, int] = ("", 0)
     """The host and port of this broker that the peer has connected to."""
+    life: Life = field(default_factory=Life)
 
     @property
     def host(self) -> str:

@@ -20,6 +20,7 @@ from warmlog.admin.arguments import (
     setting_texts,
 )
 from warmlog.admin.groups import GroupAdmin
+from warmlog.admin.inspection import InspectionAdmin
 from warmlog.admin.transactions import TransactionAdmin
 from warmlog.errors import ApiError, TopicAlreadyExists, UnknownTopicOrPartition, error_from_code
 from warmlog.texts import checked_text
@@ -102,7 +103,7 @@ class LogDirDescription(Struct, frozen=True):
     replicas: list[m.LogDirReplica]
 
 
-class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin):
+class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, InspectionAdmin):
     """Manages topics, partitions, groups, transactions, users, rights and quotas.
 
     Every call ends within `request_timeout_ms`.
@@ -248,7 +249,7 @@ class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin):
     ) -> dict[int, OffsetAt]:
         """Return for each partition the first record at or after a time, or "earliest", "latest" or "max_timestamp".
 
-        A time is a datetime (UTC if it has no zone) or milliseconds since 1970; for a time past the last record the
+        A time is a datetime (local if it has no zone) or milliseconds since 1970; for a time past the last record the
         result is the end, with timestamp -1. The end is the high watermark, or with `log_end` the log end offset.
         Raises the error of the first partition that has one; StorageError at once if it is offline.
         """

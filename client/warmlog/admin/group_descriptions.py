@@ -8,7 +8,7 @@ from msgspec import Struct, convert
 from warmlog.errors import ApiError
 from warmlog_protocol import messages as m
 from warmlog_transport.cluster import Cluster, Topic
-from warmlog_transport.list_offsets import OffsetAt, Unread, ages_s, located, look_up
+from warmlog_transport.list_offsets import NOT_BEHIND, Behind, OffsetAt, Unread, lags, located, look_up
 from warmlog_transport.responses import TopicPartition
 
 
@@ -105,7 +105,7 @@ class GroupLag(Struct, frozen=True):
     high_watermark: int | None
     """The end of what may be read, exclusive."""
     records: int | None
-    """How many offsets are left to read: those that compaction removed count, those below the log start do not."""
+    """How many offsets are left, from the first record that is left on; see `Behind`."""
     seconds: float | None
     """The age of the first record that is left to read; 0 if there is none."""
     error: ApiError | None = None
@@ -117,14 +117,19 @@ class GroupLag(Struct, frozen=True):
 async def measure_lags(cluster: Cluster, offsets: Sequence[CommittedOffset], *, with_age: bool) -> list[GroupLag]:
     """Return the lag of each of `offsets`, of any groups, in their order. Asks about a partition once.
 
-    Without `with_age` the seconds of what is not read are None.
+    Without `with_age` nothing is fetched: all offsets that are left count, and seconds are None.
     """
     places = [(each.topic, each.partition) for each in offsets]
     starts = await look_up(cluster, dict.fromkeys(places, m.EARLIEST_TIMESTAMP))
     ends = await look_up(cluster, dict.fromkeys(places, m.LATEST_TIMESTAMP))
     left = [_left(each, starts[tp], ends[tp]) for each, tp in zip(offsets, places, strict=True)]
     found = [unread for unread in left if isinstance(unread, Unread)]
-    ages = await ages_s(cluster, found if with_age else [unread for unread in found if not unread.records])
+    if with_age:
+        measured = await lags(cluster, found)
+    else:
+        measured = {
+            each: Behind(each.end - each.first, None) if each.end > each.first else NOT_BEHIND for each in found
+        }
     return [
         GroupLag(*tp, each.offset, None, None, None, None, unread, each.metadata)
         if isinstance(unread, ApiError)
@@ -133,8 +138,7 @@ async def measure_lags(cluster: Cluster, offsets: Sequence[CommittedOffset], *, 
             each.offset,
             located(starts[tp]).offset,
             unread.end,
-            unread.records,
-            ages.get(unread),
+            *measured[unread][:2],
             metadata=each.metadata,
         )
         for each, tp, unread in zip(offsets, places, left, strict=True)

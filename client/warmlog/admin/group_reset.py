@@ -8,7 +8,7 @@ from warmlog import points
 from warmlog.admin.group_descriptions import CommittedOffset
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from warmlog_transport.cluster import Cluster
-from warmlog_transport.list_offsets import OffsetAt, located, look_up
+from warmlog_transport.list_offsets import OffsetAt, Unread, lags, located, look_up
 from warmlog_transport.responses import TopicPartition
 
 
@@ -22,6 +22,8 @@ class OffsetReset(Struct, frozen=True):
     offset: int
     log_start_offset: int
     high_watermark: int
+    first_record_ms: int | None = None
+    """The timestamp of the first record that is read then; None if there is none, or if it is not known."""
 
     @property
     def skipped(self) -> int:
@@ -74,7 +76,7 @@ async def plan_resets(
     ends = await _offsets(cluster, dict.fromkeys(asked, LATEST_TIMESTAMP))
     looked_up = {tp: points.looked_up_ms(target) for tp, target in targets.items() if isinstance(target, points.Point)}
     at_times = await _offsets(cluster, {tp: time_ms for tp, time_ms in looked_up.items() if time_ms is not None})
-    resets = {}
+    offsets = {}
     for tp in asked:
         old = committed[tp].offset if tp in committed else None
         start, end = starts[tp].offset, ends[tp].offset
@@ -84,8 +86,19 @@ async def plan_resets(
             wanted = old + target.by
         else:
             wanted = points.offset_of(target, start, end, at_times[tp].offset if tp in at_times else None)
-        resets[tp] = OffsetReset(*tp, old, min(max(wanted, start), end), start, end)
-    return resets
+        offsets[tp] = Unread(*tp, min(max(wanted, start), end), end)
+    found = await lags(cluster, offsets.values())
+    return {
+        tp: OffsetReset(
+            *tp,
+            committed[tp].offset if tp in committed else None,
+            unread.first,
+            starts[tp].offset,
+            unread.end,
+            found[unread].first_ms,
+        )
+        for tp, unread in offsets.items()
+    }
 
 
 async def _offsets(cluster: Cluster, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt]:

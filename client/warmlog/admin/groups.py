@@ -52,9 +52,9 @@ class GroupAdmin(Connected):
     ) -> dict[str, dict[TopicPartition, GroupLag]]:
         """How far these groups, or all, are behind in each partition for which they have a committed offset.
 
-        Records are counted up to the high watermark; seconds are the age of the first record that is not read, which
-        is fetched for that. Without `with_age` nothing is fetched, and the seconds of what is not read are None. A
-        partition that is offline has an error in place of its figures.
+        The first record that is left is fetched: offsets from there to the high watermark count, and seconds are its
+        age. Without `with_age` nothing is fetched, all offsets that are left count, and seconds are None. A partition
+        that is offline has an error in place of its figures.
         """
         groups = [each.name for each in await self.list_groups()] if names is None else checked_texts(names, "names")
         committed = await self._committed(groups, await self._open().topics(None))

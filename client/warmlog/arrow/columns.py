@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from warmlog.arrow.int_array import integers_of
+from warmlog.arrow.rows import columns_in
 from warmlog_protocol.batch import Columns, IntColumn, RecordBatch
 from warmlog_protocol.errors import CorruptBatch, InvalidTimestamp, MessageTooLarge
 
@@ -64,7 +65,7 @@ def part_of(batch: RecordBatch, from_offset: int, until_offset: int) -> BatchPar
         return None
     if header.next_offset > MAX_OFFSET:
         raise CorruptBatch(f"batch at offset {header.base_offset}: its last offset does not fit 64 bits")
-    columns = batch.columns
+    columns = columns_in(batch)
     first, end = max(from_offset - header.base_offset, 0), max(until_offset - header.base_offset, 0)
     if columns.offset_deltas is None:
         start, stop = min(first, columns.count), min(end, columns.count)

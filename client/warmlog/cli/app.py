@@ -1,7 +1,8 @@
 """The program: its options and the table of its commands, each of which is imported when it is used."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -24,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Copy a topic to Parquet files with Spark, each record once.",
     ),
     "status": ("commands.status:status", "Show the broker, its disks, its topics by size, and groups by their lag."),
+    "console": ("warmlog.console.command:console", "Show topics, records, groups and the broker in a browser."),
     "backup": ("commands.backup:backup", "Copy the data directories of a broker, which may run meanwhile."),
     "restore": ("commands.backup:restore", "Copy a backup into new data directories."),
     "profile": ("commands.about:profile", "Show the broker and the connection options that commands use."),
@@ -31,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "version": ("commands.about:version", "Print the version."),
     "help": ("commands.about:help_command", "Show the help of a command, or of the program."),
 }
-"""Where each command is, below `warmlog.cli`, and what a list of commands says of it."""
+"""Where each command is, below `warmlog.cli` or from the top, and what a list of commands says of it."""
 
 FAMILIES: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
     "topic": (
@@ -54,6 +56,7 @@ FAMILIES: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
             "describe": ("commands.group:describe", "Show how far a group is behind, and which member reads what."),
             "members": ("commands.group:members", "Show the members of a group, and what each of them reads."),
             "reset": ("commands.group:reset", "Move the committed offsets of a group without members."),
+            "adopt": ("commands.group:adopt", "Commit what groups have committed in a stopped Kafka."),
             "delete": ("commands.group:delete", "Delete groups without members, and their committed offsets."),
         },
     ),
@@ -125,10 +128,14 @@ class LazyCommand(click.Command):
         super().__init__(name, short_help=short_help)
         self._place = place
 
+    def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - it is wrapped, not cut
+        return self.short_help or ""
+
     def load(self) -> click.Command:
         """Import the command and return it."""
         module, _, attribute = self._place.partition(":")
-        command: click.Command = getattr(import_module(f"warmlog.cli.{module}"), attribute)
+        path = module if module.startswith("warmlog.") else f"warmlog.cli.{module}"
+        command: click.Command = getattr(import_module(path), attribute)
         return command
 
 
@@ -153,8 +160,26 @@ class Family(click.Group):
 class Program(Family):
     """All commands; what any of them raises ends the process as `exits` says."""
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with _advised():
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
-        return run_cleanly(lambda: super(Program, self).invoke(ctx))
+        with _advised():
+            return run_cleanly(lambda: super(Program, self).invoke(ctx))
+
+
+@contextmanager
+def _advised() -> Iterator[None]:
+    """Say what to type in errors of options and arguments."""
+    try:
+        yield
+    except click.UsageError as error:
+        from warmlog.cli.terminal.advice import advised
+
+        raise advised(error) from None
 
 
 def _show_version(context: click.Context, _: click.Parameter, is_asked_for: bool) -> None:

@@ -25,7 +25,7 @@ from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.messages import NO_LEADER_EPOCH
 from warmlog_transport.address import checked_bootstrap
 from warmlog_transport.cluster import Throttled, is_interruption, not_open
-from warmlog_transport.list_offsets import Unread, ages_s
+from warmlog_transport.list_offsets import Unread, lags
 from warmlog_transport.options import ConnectionKeywords, check_own_types, connection_options
 from warmlog_transport.responses import TopicPartition
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Lag(NamedTuple):
-    """What is not read yet: how many offsets, from the log start on, and how long ago the first record was written.
+    """What is not read yet: the offsets from the first record that is left on, and how long ago that was written.
 
     `seconds` is 0 if nothing is left, and None if that time is not known.
     """
@@ -46,8 +46,8 @@ class Lag(NamedTuple):
 class Consumer(Throttled):
     """Reads topics or single partitions. For one thread, and one iterator at a time.
 
-    A datetime without a zone is UTC; a time past the end of a partition means its end. Reading raises UnreadableBatch
-    once for each damaged or lost range of offsets, and the next read continues after it.
+    A time without a zone is local time, the process's; a time past the end of a partition means its end. Reading raises
+    UnreadableBatch once for each damaged or lost range of offsets, and the next read continues after it.
     """
 
     def __init__(
@@ -353,8 +353,7 @@ class Consumer(Throttled):
     async def lag(self) -> dict[TopicPartition, Lag]:
         """Return for each partition that is read what was not delivered yet, in records and in seconds.
 
-        The seconds are the age of the first record after the position. Records that were removed from between, as by
-        compaction, are counted.
+        The seconds are the age of the first record after the position; the records are the offsets from there on.
         """
         core = self._open()
         unread = [
@@ -362,8 +361,8 @@ class Consumer(Throttled):
             for partition, log in (await core.available()).items()
             if partition in core.readers
         ]
-        ages = await ages_s(core.cluster, unread)
-        return {(each.topic, each.partition): Lag(each.records, ages[each]) for each in unread}
+        found = await lags(core.cluster, unread, isolation=self._options.isolation)
+        return {(each.topic, each.partition): Lag(*found[each][:2]) for each in unread}
 
     # --- positions --------------------------------------------------------------------------------------------------
 

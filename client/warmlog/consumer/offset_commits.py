@@ -32,6 +32,9 @@ LAST_COMMIT_TIMEOUT_S = 5.0
 """How long a consumer that is closed tries to commit."""
 INTERRUPTED_COMMIT_S = 0.5
 """The same where Ctrl-C or a cancellation ends its block."""
+STAY_INTERVAL_S = 300.0
+"""How often a reader that is no member fetches its offsets, so that a broker that has restarted keeps them, too: it
+looks for those to forget every 10 minutes."""
 KEEP_UP_S = 0.1
 """How long a read waits for an automatic commit for which the user's code has left no time."""
 
@@ -49,6 +52,7 @@ class OffsetCommits:
         self._asked: dict[Owned, Place] = {}
         """Commits that are under way, or whose outcome is not known. Automatic commits never go below these either."""
         self._task: asyncio.Task[None] | None = None
+        self._staying: asyncio.Task[None] | None = None
         self._due_at = math.inf
         """When the next automatic commit begins; in the past while one is under way."""
         self._has_committed = asyncio.Event()
@@ -68,6 +72,7 @@ class OffsetCommits:
                 self._core.seek_now(owned.tp, at.offset, at.leader_epoch)
         await self._commit_begun(self._partitions())
         self._commit_always()
+        self._staying = asyncio.create_task(self._stay(), name="warmlog stay in use")
 
     async def stop(self, *, is_interrupted: bool) -> None:
         """Commit what is finished, unless that is done by hand, and wait for commits of other tasks."""
@@ -240,10 +245,17 @@ class OffsetCommits:
                 limit_s,
             )
 
+    async def _stay(self) -> None:
+        while True:
+            await asyncio.sleep(STAY_INTERVAL_S)
+            with suppress(WarmlogError):
+                await self._offsets.fetch(self._partitions(), needs_stable=False)
+
     async def _end_task(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        for task in (self._task, self._staying):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
 
     # --- within -----------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,8 @@ from warmlog.producer.producer_batch import NS_PER_MS
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_ESCAPED = r'["\\\x00-\x1f]'
+"""What JSON does not have as it is in a text."""
 ROWS_PER_SLICE = 64 * 1024
 """How many rows of a frame are Python objects at a time."""
 
@@ -78,9 +80,21 @@ class FrameRows:
         return BulkRecords.check(self._values(batch), keys, None, times, now_ms)
 
     def _values(self, batch: "pa.RecordBatch") -> list[bytes]:
-        encode = msgspec.json.Encoder().encode
-        columns = [_plain_items(name, batch.column(name)) for name in self.columns]
-        return [encode(dict(zip(self.columns, row, strict=True))) for row in zip(*columns, strict=True)]
+        found: list[bytes] = json_objects(batch, self.columns).to_numpy(zero_copy_only=False).tolist()
+        return found
+
+
+def json_objects(batch: "pa.RecordBatch", names: Sequence[str]) -> "pa.Array":
+    """Join the columns, each of which is JSON then, to an object for each row."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    pieces: list[Any] = []
+    for name in names:
+        before = (b"," if pieces else b"{") + msgspec.json.encode(name) + b":"
+        pieces += [pa.scalar(before, pa.large_binary()), _json_column(name, batch.column(name))]
+    ends = (pa.scalar(text, pa.large_binary()) for text in (b"}", b""))
+    return compute.binary_join_element_wise(*pieces, *ends)
 
 
 async def send_rows(
@@ -137,10 +151,16 @@ def _check_key(name: str, found: "pa.DataType") -> None:
 
 
 def _keys(name: str, column: Any) -> list[bytes | None]:
+    return bytes_of_array(f"key={name!r}", key_column(name, column))
+
+
+def key_column(name: str, column: Any) -> "pa.Array":
+    """The keys as text or bytes; TypeError if the column has neither, nor integers."""
     import pyarrow as pa
 
+    _check_key(name, column.type)
     column = decoded(column)
-    return bytes_of_array(f"key={name!r}", column.cast(pa.string()) if pa.types.is_integer(column.type) else column)
+    return column.cast(pa.string()) if pa.types.is_integer(column.type) else column
 
 
 def _json_type(found: "pa.DataType") -> "pa.DataType":
@@ -167,6 +187,31 @@ def _json_type(found: "pa.DataType") -> "pa.DataType":
     if hasattr(found, "value_field"):  # the other types of lists
         return pa.large_list(_json_type(found.value_type))
     return found
+
+
+def _json_column(name: str, column: Any) -> "pa.Array":
+    """The column as JSON, a text for each item."""
+    import pyarrow as pa
+    from pyarrow import compute, types
+
+    column = decoded(column)
+    quote, end = pa.scalar('"', pa.large_string()), pa.scalar("", pa.large_string())
+    text = None
+    if types.is_floating(column.type):
+        text = compute.if_else(compute.is_finite(column), column.cast(pa.large_string()), None)
+        is_whole = compute.invert(compute.match_substring_regex(text, "[.e]"))
+        whole = compute.binary_join_element_wise(text, pa.scalar(".0", pa.large_string()), end)
+        text = compute.if_else(is_whole, whole, text)
+    elif types.is_integer(column.type):
+        text = column.cast(pa.large_string())
+    elif is_text(column.type):
+        plain = column.cast(pa.large_string())
+        if not compute.any(compute.match_substring_regex(plain, _ESCAPED)).as_py():
+            text = compute.binary_join_element_wise(quote, plain, quote, end)
+    if text is not None:
+        return compute.fill_null(text, "null").cast(pa.large_binary())
+    encode = msgspec.json.Encoder().encode
+    return pa.array(list(map(encode, _plain_items(name, column))), pa.large_binary())
 
 
 def _plain_items(name: str, column: Any) -> list[Any]:

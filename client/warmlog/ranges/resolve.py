@@ -146,7 +146,7 @@ def _range_of(state: PartitionOffsets, bounds: ReadBounds, offset_of_time: Mappi
     is_missing = from_ms is not None and (state.earliest >= state.latest if from_ms < 0 else found < 0)
     if bounds.fails_on_missing_time and is_missing:
         raise InvalidConfig(
-            f"{state.topic}-{state.partition}: no record at or after the start, {from_ms} ms ({state}); "
+            f"{state.topic}-{state.partition}: no record at or after the start, {starting} ({state}); "
             f"start earlier{f', or {bounds.missing_time_remedy}' if bounds.missing_time_remedy else ''}"
         )
     is_out_of_log = starting.kind is PointKind.OFFSET and start > state.latest

@@ -19,16 +19,15 @@ from warmlog_protocol.batch import (
 from warmlog_protocol.messages import AbortedTransaction, FetchedPartition
 
 
-def whole_headers(
-    payload: memoryview, high_watermark: int, fetch_offset: int, *, is_dense: bool
-) -> Iterator[BatchHeader]:
+def whole_headers(fetched: FetchedPartition, payload: memoryview, fetch_offset: int) -> Iterator[BatchHeader]:
     """The headers of the complete batches. Raises CorruptBatch at a batch that contradicts its neighbours.
 
     A base offset is the broker's, so no CRC covers it, and a header is used before its batch is verified: a wrong
     offset must not decide what is fetched next. The first batch holds `fetch_offset`, and each further one begins where
-    the one before it ended; gaps are allowed only if offsets are not dense. A batch after a gap counts once the batch
-    after it agrees.
+    the one before it ended; gaps are allowed only if offsets are not dense, or before rows that Kafka may have
+    compacted. A batch after a gap counts once the batch after it agrees.
     """
+    high_watermark, row_gaps_up_to = fetched.high_watermark, fetched.row_gaps_up_to
     position, expected = 0, fetch_offset
     held: BatchHeader | None = None  # a batch after a gap, until the next one confirms it
     while len(payload) - position >= HEADER_BYTES:
@@ -42,7 +41,11 @@ def whole_headers(
         if held is not None and is_after:
             yield held
         is_gap = header.base_offset > expected
-        is_impossible_gap = is_gap and is_dense and header.magic == MAGIC_COLUMNS  # Kafka may have compacted its rows
+        is_impossible_gap = (
+            is_gap
+            and fetched.has_dense_offsets
+            and (header.magic == MAGIC_COLUMNS or -1 < row_gaps_up_to < header.base_offset)
+        )
         if not is_after or header.next_offset > high_watermark or is_impossible_gap:
             raise CorruptBatch(
                 f"a batch of offsets {header.base_offset} to {header.last_offset}, where {expected} was expected and "
@@ -101,9 +104,7 @@ class FetchedBatches:
         """Where in `view` the next batch begins."""
         end = 0
         try:
-            for header in whole_headers(
-                payload, fetched.high_watermark, fetch_offset, is_dense=fetched.has_dense_offsets
-            ):
+            for header in whole_headers(fetched, payload, fetch_offset):
                 end += header.size_bytes
                 if header.next_offset > self.next_offset:
                     self.next_offset, self.next_epoch = header.next_offset, header.partition_leader_epoch
@@ -165,8 +166,7 @@ def first_header(fetched: FetchedPartition, payload: memoryview, fetch_offset: i
     if fetched.error_code:
         return None
     try:
-        headers = whole_headers(payload, fetched.high_watermark, fetch_offset, is_dense=fetched.has_dense_offsets)
-        return next(headers, None)
+        return next(whole_headers(fetched, payload, fetch_offset), None)
     except CorruptBatch:
         return None
 

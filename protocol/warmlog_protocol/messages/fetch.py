@@ -71,8 +71,8 @@ class DivergingEpoch(Message, frozen=True):
 class FetchedPartition(PartitionResult, frozen=True):
     """`size_bytes` of batches in the payload; the first may begin below the fetch offset, the last may be cut off.
 
-    `has_dense_offsets`: each batch of columns begins where the one before it ended, so that a gap is damage. No CRC
-    covers a batch's base offset.
+    `has_dense_offsets`: each batch of columns begins where the one before it ended, so that a gap is damage; and so
+    does each batch of rows above `row_gaps_up_to`, unless that is -1. No CRC covers a batch's base offset.
 
     `next_offset`, if above the fetch offset: no record from the fetch offset to here can be read, because they are
     damaged or lost (CORRUPT_MESSAGE) or because none are left (NONE, and no bytes). -1 if it is not set.
@@ -90,6 +90,7 @@ class FetchedPartition(PartitionResult, frozen=True):
     has_dense_offsets: bool = False
     next_offset: int = -1
     diverging: DivergingEpoch | None = None
+    row_gaps_up_to: int = -1
 
 
 class FetchResponse(Message, frozen=True):

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from warmlog_protocol import messages as m
-from warmlog_protocol.codec.memory import zeroed_memory
+from warmlog_protocol.codec.memory import ReusedMemory
 from warmlog_protocol.errors import (
     ApiError,
     ErrorCode,
@@ -255,10 +255,11 @@ class ClientConnection(FrameBuffer):
         *,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
         buffer_bytes: int = CLIENT_BUFFER_BYTES,
-        allocate: Allocate = zeroed_memory,
+        allocate: Allocate | None = None,
     ) -> None:
         """`allocate`: for responses that are larger than `buffer_bytes`."""
-        super().__init__(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, allocate=allocate)
+        self._reused = ReusedMemory()
+        super().__init__(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, allocate=allocate or self._reused)
         self._next_correlation_id = 0
         self._waiting: dict[int, m.Api] = {}
         self._versions: dict[int, int] = {m.ApiKey.HANDSHAKE: m.APIS[m.ApiKey.HANDSHAKE].max_version}
@@ -288,7 +289,15 @@ class ClientConnection(FrameBuffer):
 
     def received(self, count: int) -> list[ReceivedResponse]:
         """The responses that the last `count` bytes completed. Raises RemoteProtocolError if they are malformed."""
-        return [self._response(frame) for frame in self.frames_received(count)]
+        frames = self.frames_received(count)
+        if frames and not frames[-1].is_payload_owned:
+            self._reused.shrink()
+        return [self._response(frame) for frame in frames]
+
+    def release(self) -> None:
+        """Free all memory, as far as nothing refers to it."""
+        super().release()
+        self._reused.release()
 
     def _response(self, frame: Frame) -> ReceivedResponse:
         (correlation_id, error_code), body = split_header(frame.header, RESPONSE_PREFIX_FIELDS)

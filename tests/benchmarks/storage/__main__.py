@@ -77,6 +77,11 @@ def benchmarks(scale: Scale, directory: Path) -> dict[str, Callable[[], Sequence
 
         return compaction.measure(directory, scale.recovery_rounds, scale.compacted_records)
 
+    def convert() -> Sequence[Figure]:
+        from benchmarks.storage import rows as rows_and_columns
+
+        return rows_and_columns.measure(rounds)
+
     return {
         "lookup": look_up,
         "pressure": press,
@@ -84,6 +89,7 @@ def benchmarks(scale: Scale, directory: Path) -> dict[str, Callable[[], Sequence
         "read": read,
         "recovery": recover,
         "compaction": compact,
+        "rows": convert,
     }
 
 

@@ -1,7 +1,9 @@
 """Points as users write them: text, numbers, times and mappings; points in time become milliseconds."""
 
+import time
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pandas as pd
 import pytest
@@ -17,6 +19,7 @@ from warmlog.points import (
     checked_topics,
     fit_points,
     parse_point,
+    parse_time_ms,
     parse_where,
 )
 from warmlog.times import asked_timestamp, datetime_of, milliseconds_of
@@ -72,8 +75,22 @@ def test_a_datetime_and_its_iso_text_are_the_same_time(time_ms: int, minutes: in
     zone = timezone(timedelta(minutes=minutes))
     naive = datetime(1970, 1, 1) + timedelta(milliseconds=time_ms)
     expected = time_at(time_ms - minutes * 60_000)
-    assert parse_where(naive.replace(tzinfo=zone)) == parse_point(naive.isoformat(), zone=zone) == expected
-    assert parse_where(naive) == parse_where(naive.replace(tzinfo=UTC)) == time_at(time_ms)
+    aware = naive.replace(tzinfo=zone)
+    assert parse_where(aware) == parse_point(aware.isoformat()) == expected
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York"])
+def test_a_time_without_a_zone_is_local_in_all_its_forms(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        local_ms = round(datetime(2026, 11, 20, 8, tzinfo=ZoneInfo(zone)).timestamp() * 1000)
+        forms = [datetime(2026, 11, 20, 8), "2026-11-20T08:00", pd.Timestamp(2026, 11, 20, 8)]
+        assert {parse_where(form) for form in forms} == {time_at(local_ms)}
+        assert asked_timestamp(datetime(2026, 11, 20, 8)) == parse_time_ms("2026-11-20T08:00", 0) == local_ms
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize(

@@ -257,15 +257,18 @@ def _check_protocols(before: Rebalance, request: m.JoinGroupRequest, old: Member
     names = {name for name, _ in request.protocols}
     if not names or not request.protocol_type:
         raise errors.InconsistentGroupProtocol("a member must have a protocol type and at least one protocol")
-    others = [member for member in before.members.values() if old is None or member.member_id != old.member_id]
-    if not others:
+    others = (member for member in before.members.values() if member is not old)
+    other = next(others, None)
+    if other is None:
         return
     if request.protocol_type != before.protocol_type:
         raise errors.InconsistentGroupProtocol(
             f"group {request.group!r} has members of type {before.protocol_type!r}, not {request.protocol_type!r}: "
             f"stop them first, or use another group"
         )
-    common = common_protocols(others)
+    if names >= {name for name, _ in other.protocols}:
+        return  # what all know, that one knows
+    common = common_protocols([other, *others])
     if not common & names:
         raise errors.InconsistentGroupProtocol(
             f"all members of group {request.group!r} know {', '.join(sorted(common))}, none of which is among "

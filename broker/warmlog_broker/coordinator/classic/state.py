@@ -18,6 +18,7 @@ from warmlog_broker.coordinator.framework.decision import VERSION, Value
 
 MEMBER_BYTES = 1500
 """What a member takes in memory, about, without what clients can make large."""
+GIVEN_ID_BYTES = 300
 NEVER_MS = 2**63 - 1
 
 
@@ -129,10 +130,6 @@ class Rebalance(Struct):
         sessions = (member.deadline_ms for member in self.members.values() if not member.is_waiting)
         return min([self.due_ms, *sessions, *self.given_ids.values(), self.settles_ms or NEVER_MS])
 
-    def size_bytes(self) -> int:
-        """Return what it takes in memory, about."""
-        return held_bytes(self.members.values()) + 300 * len(self.given_ids)
-
     def to_save(self) -> SavedRebalance:
         """Return it as the log has it."""
         members = tuple(member.saved() for member in self.members.values())
@@ -145,6 +142,13 @@ def held_bytes(members: Iterable[Member | SavedMember]) -> int:
         MEMBER_BYTES + len(each.assignment) + sum(len(name) + len(data) + 200 for name, data in each.protocols)
         for each in members
     )
+
+
+def more_bytes(before: Rebalance, after: Rebalance) -> int:
+    """Return how much more a group takes in memory than before, about. Members that are the same object count once."""
+    changed = [each for name, each in after.members.items() if before.members.get(name) is not each]
+    gone = [each for name, each in before.members.items() if after.members.get(name) is not each]
+    return held_bytes(changed) - held_bytes(gone) + GIVEN_ID_BYTES * (len(after.given_ids) - len(before.given_ids))
 
 
 def loaded(saved: SavedRebalance, now_ms: int) -> Rebalance:

@@ -20,7 +20,7 @@ from warmlog_broker.coordinator.framework.shard import Coordinator, ShardSurroun
 from warmlog_broker.coordinator.group.classic_groups import ClassicGroups
 from warmlog_broker.coordinator.group.decisions import membership, offsets
 from warmlog_broker.coordinator.group.decisions.records import KnownTopic
-from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits
+from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits, Reader
 from warmlog_broker.coordinator.group.decisions.subscriptions import Subscriptions
 from warmlog_broker.coordinator.group.duties import GroupShard, Sessions, Targets, Waits
 from warmlog_broker.coordinator.group.patterns import Patterns
@@ -220,9 +220,9 @@ class GroupCoordinator:
             self.waits.end(name)  # a read with an end waits then
 
     def commit(
-        self, request: m.OffsetCommitRequest, principal: str
+        self, request: m.OffsetCommitRequest, principal: str, reader: Reader
     ) -> m.OffsetCommitResponse | Awaitable[m.OffsetCommitResponse]:
-        """Commit offsets; an awaitable, unless all are refused."""
+        """Commit offsets; an awaitable, unless all are refused. `reader` is the connection."""
 
         def decide(groups: Groups) -> Decision[m.OffsetCommitResponse]:
             limits = self._limits_for(groups, request.group)
@@ -234,6 +234,8 @@ class GroupCoordinator:
         outcome = self._run(request.group, decide, is_shared=True)
         if isinstance(outcome, m.OffsetCommitResponse):
             self._heard_commit(request)
+        elif isinstance(outcome, asyncio.Future) and not request.member_id:
+            outcome.add_done_callback(lambda _: self._read_by(request.group, reader))
         elif isinstance(outcome, asyncio.Future) and request.member_id:
             if request.sequence > 0:
                 self._commits.setdefault((request.group, request.member_id), deque()).append(request.sequence)
@@ -288,9 +290,18 @@ class GroupCoordinator:
             groups = self._coordinator.state_of(request.group)
             groups.heard(request.group, request.member_id, now_ms=self._steady_ms(), commit_sequence=request.sequence)
 
-    def fetch_offsets(self, request: m.OffsetFetchRequest) -> m.OffsetFetchResponse:
-        """Return committed offsets."""
+    def fetch_offsets(self, request: m.OffsetFetchRequest, reader: Reader) -> m.OffsetFetchResponse:
+        """Return committed offsets. Tools, which name no partitions, do not keep them from expiring."""
+        if request.partitions is not None:
+            self._read_by(request.group, reader)
         return offsets.fetch_offsets(self._coordinator.state_of(request.group), request)
+
+    def _read_by(self, name: str, reader: Reader) -> None:
+        """Note who keeps the offsets of a group. One is enough: clients fetch them again from time to time."""
+        with suppress(ApiError):
+            group = self._coordinator.state_of(name).get(name)
+            if group is not None:
+                group.reader = reader
 
     async def groups(self) -> AsyncIterator[Group]:
         """Iterate over all groups, those of one shard in each turn of the event loop."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from warmlog_broker.handlers.fetch import failed
-from warmlog_broker.kafka.data.rows import Pieces, in_rows, may_have_columns
+from warmlog_broker.kafka.data.rows import Pieces, in_rows, may_have_columns, note_rows
 from warmlog_broker.kafka.translators import Kafka
 from warmlog_broker.network.request import MessageWithSlices, RequestContext, Response, slices_bytes, then
 from warmlog_protocol import messages as m
@@ -89,14 +89,19 @@ async def _converted(
 ) -> MessageWithSlices:
     """Respond with the rows of partitions that have columns; one that cannot be converted has an error."""
     services = kafka.services
-    limits = iter([part.partition_max_bytes for topic in request.topics for part in topic.partitions])
-    limits_bytes = [next(limits) for _ in parts]
+    limits_bytes = [
+        part.partition_max_bytes
+        for topic, name in zip(request.topics, names, strict=True)
+        if name is not None
+        for part in topic.partitions
+    ]
     left_bytes = request.max_bytes - slices_bytes([each for index, each in enumerate(slices) if index not in columnar])
     for index in columnar:
         limit_bytes = min(limits_bytes[index], left_bytes)
-        convert = partial(in_rows, slices[index], limit_bytes, services.config.batch_max_decompressed_bytes)
+        convert = partial(in_rows, slices[index], limit_bytes, kafka.converted.rows_of)
         try:
             slices[index] = await services.loop.run_in_executor(services.cold_readers, convert)
+            note_rows(slices[index])
         except ApiError as error:
             part = parts[index]
             services.lines.write(

@@ -4,10 +4,10 @@ A batch keeps its offsets, producer fields, times and codec. How large it is as 
 so that stops at the first batch that would exceed the limit of the response, as a read does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from warmlog_broker.storage.segment.file_records import FileSlice
-from warmlog_protocol.batch import HEADER_BYTES, MAGIC_COLUMNS, read_batch, read_header, to_rows
+from warmlog_protocol.batch import HEADER_BYTES, MAGIC_COLUMNS, read_header
 from warmlog_protocol.errors import CorruptBatch
 
 HEADERS_A_TURN = 64
@@ -16,11 +16,14 @@ Pieces = list[FileSlice | bytes]
 
 
 def may_have_columns(slices: Sequence[FileSlice]) -> bool:
-    """Return whether any of these batches has columns, or there are too many to say. They are in the page cache."""
+    """Return whether any of these batches has columns, or there are too many to say. They are in the page cache.
+
+    What was found to be rows is not looked at again.
+    """
     left = HEADERS_A_TURN
     for piece in slices:
         position = 0
-        while position + HEADER_BYTES <= piece.size_bytes:
+        while piece.may_have_columns and position + HEADER_BYTES <= piece.size_bytes:
             if not left:
                 return True
             left -= 1
@@ -31,12 +34,22 @@ def may_have_columns(slices: Sequence[FileSlice]) -> bool:
             if header.magic == MAGIC_COLUMNS:
                 return True
             position += header.size_bytes
+        note_rows([piece.slice(0, position)] if position <= piece.size_bytes else [])
     return False
 
 
-def in_rows(slices: Sequence[FileSlice], limit_bytes: int, max_decompressed_bytes: int) -> Pieces:
+def note_rows(pieces: Sequence[FileSlice | bytes]) -> None:
+    """Note, in the event loop, that these batches have rows, unless some had to be converted."""
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            return
+        piece.note_rows()
+
+
+def in_rows(slices: Sequence[FileSlice], limit_bytes: int, convert: Callable[[FileSlice], bytes]) -> Pieces:
     """In a thread: return the batches as rows, at least the first one and of the others what is within `limit_bytes`.
 
+    `convert` returns a columnar one as rows.
     A batch that is damaged, or cut off by the end of the slices, ends it; CorruptBatch if a damaged one is the first.
     """
     pieces: Pieces = []
@@ -51,8 +64,7 @@ def in_rows(slices: Sequence[FileSlice], limit_bytes: int, max_decompressed_byte
                     break
                 rows = None
                 if header.magic == MAGIC_COLUMNS:
-                    stored = piece.slice(position, header.size_bytes).pread()
-                    rows = to_rows(read_batch(stored, max_decompressed_bytes=max_decompressed_bytes))
+                    rows = convert(piece.slice(position, header.size_bytes))
                 size_bytes += header.size_bytes if rows is None else len(rows)
                 if size_bytes > limit_bytes and (pieces or position):
                     return _with_run(pieces, piece, start, position)

@@ -35,7 +35,7 @@ from warmlog_broker.storage.cleaner.rules import CompactionRules, LastRecord
 from warmlog_broker.storage.cleaner.sources import SourceSegment, read_aborted
 from warmlog_broker.storage.cleaner.throttle import CleaningPace
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.directory.partition_files import has_gaps, note_gaps
+from warmlog_broker.storage.directory.partition_files import note_gaps, read_gaps
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.segment.file_records import MAX_LOG_BYTES
 from warmlog_broker.storage.segment.segment import LogSegment
@@ -170,7 +170,7 @@ class Cleaning:
                 for kind in KINDS:
                     with suppress(FileNotFoundError):
                         os.utime(segment.path_of(kind), ns=(modified_ns, modified_ns))
-                if not has_gaps(directory):
+                if not read_gaps(directory).everywhere:
                     note_gaps(directory)  # the checkpoint, which says so too, is not written before the last group
             else:
                 segment.delete()

@@ -5,11 +5,19 @@
     version: 0
     topic_id: Efo9lYIRT3GmJrmskxPrXQ
 
-**`offset-gaps`**: this log may have gaps between the offsets of its batches. It has the version alone. A leader assigns
-offsets without gaps, so a gap in a log that was never compacted is damage. A log that was compacted keeps its gaps when
-`cleanup.policy` is delete again, even if its first compaction was cancelled half way; a copy of it has them from the
-start, whatever its own settings. So this file is written, durably, before the first compacted segment is added or the
-first batch after a gap is appended to a copy. Without it the next start would take the batches after a gap for damage.
+**`offset-gaps`**: this log may have gaps between the offsets of its batches. A leader assigns offsets without gaps, so
+a gap in a log that was never compacted is damage. A log that was compacted keeps its gaps when `cleanup.policy` is
+delete again, even if its first compaction was cancelled half way; a copy of it has them from the start, whatever its
+own settings. So this file is written, durably, before the first compacted segment is added or the first batch after a
+gap is appended to a copy. Without it the next start would take the batches after a gap for damage. It has the version
+alone, or one more line, if only Kafka can have compacted the log::
+
+    version: 0
+    rows_up_to: 4711          batches of rows may follow a gap that ends at or below this offset; nothing else may
+
+Adoption writes that line. So does the first start of a version that knows it, for each log that is there
+(`DirectoryFormat.marks_gaps`): until then, any gap before rows could be one of Kafka's. Versions before that take it
+for the version alone, and so does a reader of a damaged file.
 
 **`truncation`**: a truncation that the checkpoints do not reflect yet. It changes several files, and the checkpoints of
 the data directory may be above its offset for a while. So this file is written first, durably, and from then on the log
@@ -50,7 +58,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
-from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
+from warmlog_broker.storage.io.durable_files import replace_file, sync_directory, write_file
+from warmlog_protocol.batch import MAGIC_ROWS, BatchHeader
 from warmlog_protocol.codec.crc32c import crc32c
 from warmlog_protocol.errors import StorageError
 
@@ -107,13 +116,45 @@ def stored_topic_id(path: Path) -> UUID | None:
         return None
 
 
-def note_gaps(directory: Path) -> None:
-    replace_file(directory / GAPS_NAME, _pack())
+class Gaps(NamedTuple):
+    """Where a log may have gaps between the offsets of its batches, besides what its settings and checkpoints say."""
+
+    everywhere: bool = False
+    rows_up_to: int = 0
+    """Rows may follow a gap that ends at or below this offset."""
+
+    def allow(self, header: BatchHeader) -> bool:
+        """Whether a gap before this batch is none of damage."""
+        return self.everywhere or (header.magic == MAGIC_ROWS and header.base_offset <= self.rows_up_to)
 
 
-def has_gaps(directory: Path) -> bool:
-    """Whether the file exists, whatever its content."""
-    return (directory / GAPS_NAME).exists()
+NO_GAPS = Gaps()
+ROWS_HAVE_GAPS = Gaps(rows_up_to=1 << 63)
+"""As long as it is not known which logs Kafka wrote."""
+
+
+def note_gaps(directory: Path, rows_up_to: int | None = None, *, sync: bool = True) -> None:
+    """Write that the log may have gaps, everywhere or before rows. `sync`: durably, and in place of another content."""
+    content = _pack() if rows_up_to is None else _pack(rows_up_to=rows_up_to)
+    if sync:
+        replace_file(directory / GAPS_NAME, content)
+    else:
+        write_file(directory / GAPS_NAME, content, sync=False)
+
+
+def read_gaps(directory: Path) -> Gaps:
+    """Return what the file says; what is damaged in it is taken for gaps everywhere."""
+    path = directory / GAPS_NAME
+    try:
+        content = path.read_bytes()
+        if content == _pack():
+            return Gaps(everywhere=True)
+        (rows_up_to,) = _unpack(path, content, ("rows_up_to",))
+        return Gaps(rows_up_to=int(rows_up_to))
+    except FileNotFoundError:
+        return NO_GAPS
+    except (StorageError, ValueError):
+        return Gaps(everywhere=True)
 
 
 class Truncation(NamedTuple):

@@ -14,7 +14,7 @@ left out.
 from contextlib import suppress
 from typing import NamedTuple
 
-from warmlog_broker.storage.directory.partition_files import note_gaps
+from warmlog_broker.storage.directory.partition_files import Gaps, note_gaps
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.log.validation import CheckedBatch, check_fits_segment, check_timestamps, sealed, stamp
 from warmlog_broker.storage.producer.duplicates import find_forgotten
@@ -240,12 +240,12 @@ class FollowerAppender:
 
     def _append(self, batch: CopiedBatch, now_ms: int) -> None:
         local, (header, prefix, covered) = self._local, batch
-        if header.base_offset > local.log_end_offset and not local.has_gaps:
+        if header.base_offset > local.log_end_offset and not local.gaps.everywhere:
             try:
                 note_gaps(local.directory)
             except OSError as error:
                 raise local.write_error("append", error) from error
-            local.has_gaps = True
+            local.gaps = Gaps(everywhere=True)
         first_offset, leader_epoch = header.base_offset, header.partition_leader_epoch
         marker = read_marker(header, lambda: b"".join((prefix, covered)))
         if marker is not None:

@@ -178,7 +178,7 @@ class LocalLog:
         "epochs",
         "factory",
         "failure",
-        "has_gaps",
+        "gaps",
         "key",
         "log_end_offset",
         "may_have_gaps",
@@ -210,13 +210,12 @@ class LocalLog:
         """Damage below the recovery point: reads there are refused."""
         self.unchecked = loaded.unchecked
         """What recovery has left to a check in the background; see `note_checked`."""
-        self.has_gaps = loaded.has_gaps
-        """Whether batches need not follow one another: see `partition_files`."""
+        self.gaps = loaded.gaps
         self.truncations = 0
         """How often the log was cut: a flush plan from before a cut says nothing about the log after it."""
         self.failure = ""
         """Why the log is offline, or closed, or deleted; empty while it is not."""
-        self.may_have_gaps = loaded.has_gaps or loaded.first_dirty_offset > 0 or factory.config.is_compacted
+        self.may_have_gaps = loaded.gaps.everywhere or loaded.first_dirty_offset > 0 or factory.config.is_compacted
         """Whether a batch that the log does not hold may have been compacted away."""
         self.replacement: Replacement | None = None
         """One that is under way; see `finish_replacement`."""

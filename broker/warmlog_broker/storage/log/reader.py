@@ -4,7 +4,7 @@ A read begins at the log start or after it, and ends at its bound: the log end, 
 offset. Between the bound and the log end there is nothing to read, which is no error. An offset outside the log is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -16,10 +16,10 @@ from warmlog_broker.storage.log.compaction import LogCompaction
 from warmlog_broker.storage.log.local_log import LocalLog, ReadBound
 from warmlog_broker.storage.segment.file_records import DamagedLog, FileSlice
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead
-from warmlog_broker.storage.segment.segment_lookup import TimeSearch, TimestampAndOffset
+from warmlog_broker.storage.segment.segment_lookup import LargestSearch, TimeSearch, TimestampAndOffset
 from warmlog_broker.storage.segment.segments import LogOffsetMetadata, LogSegments
 from warmlog_broker.storage.segment.splits import Extent, find_extents
-from warmlog_protocol.batch.header import MAGIC_COLUMNS, MAGIC_ROWS, NO_OFFSET, NO_TIMESTAMP
+from warmlog_protocol.batch.header import MAGIC_ROWS, NO_OFFSET, NO_TIMESTAMP
 from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange
 
 NOTHING_ABORTED = CollectedAborted([], is_complete=False)
@@ -133,7 +133,8 @@ class LogReader:
                 is_gap = start_offset < end.offset <= found.first_offset
                 return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else NO_OFFSET)
             segment = segments.higher(segment.base_offset)
-        if start_offset < end.offset and not _follows_rows(segments, start_offset):
+        may_be_compacted = end.offset <= self._local.gaps.rows_up_to or not self.are_offsets_dense_from(start_offset)
+        if start_offset < end.offset and not (may_be_compacted and _follows_rows(segments, start_offset)):
             last = segments.floor(start_offset) or segments.active
             reason = f"offset {start_offset} expected, nothing found before offset {end.offset}"
             raise DamagedLog(last.path, last.size_bytes, reason, end.offset)
@@ -143,7 +144,7 @@ class LogReader:
         """Raise DamagedLog if no batch holds `start_offset` and compaction cannot be the reason.
 
         This finds a damaged base offset, which no CRC covers, and a lost segment or end of one. Compaction leaves a
-        segment where the log starts; Kafka may have compacted what is before a batch of rows.
+        segment where the log starts; `Gaps` says where Kafka may have compacted.
         """
         segments = self._local.segments
         header, _ = next(segment.records.batches(found.position))
@@ -156,7 +157,7 @@ class LogReader:
         elif header.base_offset < segment.base_offset and segment is not first:
             next_offset = segment.base_offset
         elif start_offset < first.base_offset or (
-            header.magic == MAGIC_COLUMNS and self.are_offsets_dense_from(start_offset)
+            self.are_offsets_dense_from(start_offset) and not self._local.gaps.allow(header)
         ):
             next_offset = header.base_offset
         else:
@@ -235,14 +236,26 @@ class LogReader:
                 return segment.lookup.search_time(timestamp_ms, first_offset), next_offset
         return None
 
-    def search_max_timestamp(self, from_offset: int = 0) -> tuple[TimeSearch, int] | None:
-        """As `search_time`, for the first record with the largest timestamp in the log; None if no record has one."""
-        first_offset, end_offset = self._searchable(from_offset)
-        candidates = self._local.segments.values(first_offset, end_offset)
-        if not candidates:
+    def search_largest(
+        self, bound: ReadBound, searched: Collection[int], best: TimestampAndOffset | None
+    ) -> tuple[TimeSearch | LargestSearch, int] | None:
+        """A search for the first record below `bound` with the largest timestamp, in the most promising segment.
+
+        `searched` are the base offsets of segments that are done, and `best` is what was found in them; None if no
+        other segment can have a better one. The returned number is the segment's base offset.
+        """
+        first_offset, end_offset = self._searchable(0)
+        end_offset = max(first_offset, min(end_offset, self._bounds.end_of(bound).offset))
+        least = (-1, 0) if best is None else (best.timestamp_ms, -best.offset)
+        candidates = {
+            (segment.max_timestamp_ms, -segment.base_offset): segment
+            for segment in self._local.segments.values(first_offset, end_offset)
+            if segment.base_offset not in searched and segment.max_timestamp_ms >= 0
+        }
+        if not candidates or max(candidates) < least:
             return None
-        search = max(candidates, key=lambda segment: segment.max_timestamp_ms).search_max_timestamp()
-        return None if search is None else (search, end_offset)
+        segment = candidates[max(candidates)]
+        return segment.lookup.search_largest(segment.max_timestamp, first_offset, end_offset), segment.base_offset
 
     def _searchable(self, from_offset: int) -> tuple[int, int]:
         self._local.check_online()
@@ -288,9 +301,9 @@ class LogReader:
         return header is not None and header.base_offset <= offset and header.partition_leader_epoch == epoch
 
     def are_offsets_dense_from(self, offset: int) -> bool:
-        """Whether a gap between batches after `offset` is damage: neither compaction nor a copy can have left it."""
+        """Whether a gap after `offset` is damage, if `Gaps` do not allow it: our compaction cannot have left it."""
         return (
             self._local.factory.config.has_dense_offsets
-            and not self._local.has_gaps
+            and not self._local.gaps.everywhere
             and offset >= self._compaction.compacted_below
         )

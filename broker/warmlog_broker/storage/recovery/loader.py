@@ -25,11 +25,15 @@ from warmlog_broker.storage.directory.data_dir import CleanEnd, StoredState
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, LeaderEpochs, read_epochs
 from warmlog_broker.storage.directory.partition_files import (
     METADATA_NAME,
+    NO_GAPS,
     RESTART_POINT_NAME,
+    ROWS_HAVE_GAPS,
+    Gaps,
     RestartPoint,
     Truncation,
-    has_gaps,
+    note_gaps,
     pack_partition_metadata,
+    read_gaps,
     read_restart_point,
     stored_topic_id,
 )
@@ -102,6 +106,8 @@ class LoadRequest(Struct, frozen=True):
     """Called with the size of each part that was checked."""
     is_start_known: bool = False
     """Whether the log start in `stored` is exact: then a first segment above it means that earlier ones are lost."""
+    marks_gaps: bool = True
+    """See `DirectoryFormat`. If not, a log that is there gets the mark, which is not durable on return."""
 
     @property
     def directory(self) -> Path:
@@ -132,8 +138,7 @@ class LoadedLog(Struct):
     """Whether there is one at the end of the log."""
     unsynced_segments: list[LogSegment] = field(default_factory=list)
     """Segments, the active one apart, that recovery has changed: the first flush syncs them."""
-    has_gaps: bool = False
-    """See `partition_files`."""
+    gaps: Gaps = NO_GAPS
     truncation: Truncation | None = None
 
 
@@ -160,6 +165,10 @@ def load_log(request: LoadRequest) -> LoadedLog:
     report = RecoveryReport(was_clean=request.stored.clean_end is not None)
     segments = [request.open_segment(base_offset) for base_offset in listing.base_offsets]
     epochs, are_epochs_lost = _read_epochs(request, report)
+    gaps = read_gaps(request.directory)
+    is_unmarked = not request.marks_gaps and gaps == NO_GAPS
+    if is_unmarked:
+        gaps = ROWS_HAVE_GAPS
     unfinished = None if request.truncation is None or request.truncation.is_done else request.truncation
     if unfinished is not None:
         segments = _resume_truncation(request, unfinished, segments, listing, epochs, report)
@@ -168,11 +177,15 @@ def load_log(request: LoadRequest) -> LoadedLog:
     elif _is_as_left(segments[-1], request.stored.clean_end, report):
         found = Recovered(segments, request.stored.offsets.recovery_point)
     else:
-        found = _recover(request, segments, epochs, report, listing.snapshot_offsets)
+        found = _recover(request, segments, epochs, gaps, report, listing.snapshot_offsets)
     found = _not_before_log_start(request, found, report)
     if unfinished is not None and found.end_offset > unfinished.offset:
         found.segments[-1].truncate_to(unfinished.offset, request.now_ms)
         found = found._replace(end_offset=unfinished.offset)
+    if is_unmarked:
+        gaps = Gaps(rows_up_to=found.end_offset)
+        if found.end_offset > found.segments[0].base_offset:
+            note_gaps(request.directory, found.end_offset, sync=False)
     has_point = listing.has_restart_point if report.was_clean else found.restart_offset == found.end_offset
     loaded = LoadedLog(
         segments=LogSegments(found.segments),
@@ -190,7 +203,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
         truncation=request.truncation,
         unchecked=found.unchecked,
         has_restart_point=has_point,
-        has_gaps=has_gaps(request.directory),
+        gaps=gaps,
     )
     _restore_epochs(loaded, are_epochs_lost, request.max_leader_epoch)
     end_offset = loaded.log_end_offset
@@ -348,6 +361,7 @@ def _recover(
     request: LoadRequest,
     segments: list[LogSegment],
     epochs: LeaderEpochs,
+    gaps: Gaps,
     report: RecoveryReport,
     snapshot_offsets: list[int],
 ) -> Recovered:
@@ -361,7 +375,8 @@ def _recover(
         recovery_point,
         has_dense_offsets=request.factory.config.has_dense_offsets
         and not request.stored.offsets.first_dirty_offset
-        and not has_gaps(request.directory),
+        and not gaps.everywhere,
+        gaps=gaps,
         max_leader_epoch=request.max_leader_epoch,
         after_bytes=request.after_bytes,
     )

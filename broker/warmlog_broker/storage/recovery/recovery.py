@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
-from warmlog_broker.storage.directory.partition_files import RestartPoint
+from warmlog_broker.storage.directory.partition_files import NO_GAPS, Gaps, RestartPoint
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
@@ -32,7 +32,7 @@ from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords
 from warmlog_broker.storage.segment.scan import Damage, Place, header_at, scan
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import IndexBuilder
-from warmlog_protocol.batch.header import MAGIC_COLUMNS, NO_OFFSET, BatchHeader
+from warmlog_protocol.batch.header import MAGIC_ROWS, NO_OFFSET, BatchHeader
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +80,7 @@ class RecoveryRules(Struct, frozen=True):
     recovery_point: int
     has_dense_offsets: bool = True
     """See LogConfig.has_dense_offsets."""
+    gaps: Gaps = NO_GAPS
     max_leader_epoch: int | None = None
     """No batch can have been written under a later epoch."""
     after_bytes: Callable[[int], None] = lambda _: None
@@ -91,8 +92,7 @@ class RecoveryPlace(Place):
 
     def __init__(self, next_offset: int, rules: RecoveryRules, epochs: LeaderEpochs, report: RecoveryReport) -> None:
         super().__init__(next_offset, rules.recovery_point)
-        self.wants_dense_offsets = rules.has_dense_offsets
-        """Whether a gap below the recovery point is damage: not after rows, which Kafka may have compacted."""
+        self._follows_rows = False
         self.rules = rules
         self._epochs = epochs
         self._report = report
@@ -128,16 +128,20 @@ class RecoveryPlace(Place):
     def accept(self, header: BatchHeader) -> None:
         self._epochs.learn(header.partition_leader_epoch, header.base_offset, self.rules.max_leader_epoch)
         self.next_offset = header.next_offset
-        self.wants_dense_offsets = self.rules.has_dense_offsets and header.magic == MAGIC_COLUMNS
+        self._follows_rows = header.magic == MAGIC_ROWS
 
     def take_back(self, next_offset: int) -> None:
         self._epochs.truncate_from_end(next_offset)
         self.next_offset = next_offset
 
+    def is_hole(self, end: int) -> bool:
+        """Whether batches are lost if a segment ends here and the next one begins at `end`."""
+        return self.rules.has_dense_offsets and not (self._follows_rows and end <= self.rules.gaps.rows_up_to)
+
     def _is_gap_damage(self, header: BatchHeader) -> bool:
         crosses_recovery_point = self.next_offset < self.end_offset < header.base_offset
         return self.rules.has_dense_offsets and (
-            self.is_above_recovery_point or crosses_recovery_point or header.magic == MAGIC_COLUMNS
+            self.is_above_recovery_point or crosses_recovery_point or not self.rules.gaps.allow(header)
         )
 
     def _follows_hole(self, records: FileRecords, header: BatchHeader, position: int) -> bool:
@@ -261,7 +265,7 @@ def _recover_in_order(
                 if not place.is_above_recovery_point:
                     _note_hole(segments[number - 1], expected_offset, rules.recovery_point, report)
                 return Recovered(segments[:number], expected_offset)
-            if place.wants_dense_offsets:
+            if place.is_hole(segment.base_offset):
                 _note_hole(segments[number - 1], expected_offset, segment.base_offset, report)
             place.next_offset = segment.base_offset
         kept_in = free_path(segment.path.with_name(f"{segment.path.name}.tail{CUT_SUFFIX}"))

@@ -58,6 +58,7 @@ _MIN_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
 _unpack_placement = Layout(">qiibIhi").unpack_from  # the header up to the last offset delta
 _PROBE_STRIDE_BYTES = 64 * 1024
 _OFFSET_BYTES = 8
+_MAGIC_POSITION = 16
 _pread = os.pread
 _pwritev = os.pwritev
 
@@ -236,6 +237,17 @@ class FileSlice(Struct, eq=False):
     file: OpenFile
     position: int
     size_bytes: int
+    records: "FileRecords | None" = None
+
+    @property
+    def may_have_columns(self) -> bool:
+        """Whether a batch in it may have columns: False if the file is known to have only rows here."""
+        return self.records is None or self.position + self.size_bytes > self.records.rows_end
+
+    def note_rows(self) -> None:
+        """Note that all batches in it, which end where it ends, have rows. In the thread that uses the records."""
+        if self.records is not None and not self.is_cut and self.position <= self.records.rows_end:
+            self.records.rows_end = max(self.records.rows_end, self.position + self.size_bytes)
 
     def fileno(self) -> int:
         """The descriptor to read or send from, at `position`. DamagedLog if the file has been cut there since."""
@@ -283,13 +295,13 @@ class FileSlice(Struct, eq=False):
     def slice(self, position: int, size_bytes: int) -> "FileSlice":
         """A part of this slice; `position` counts from its start, `size_bytes` is clipped to what there is."""
         size_bytes = _clip(position, size_bytes, self.size_bytes)
-        return FileSlice(self.file, self.position + position, size_bytes)
+        return FileSlice(self.file, self.position + position, size_bytes, self.records)
 
 
 class FileRecords(ManagedFile):
     """A log file that is appended to at its end and read anywhere before it."""
 
-    __slots__ = ("_append_file", "_has_torn_tail", "file_bytes", "is_new", "size_bytes")
+    __slots__ = ("_append_file", "_has_torn_tail", "file_bytes", "is_new", "rows_end", "size_bytes")
 
     def __init__(self, path: Path | str, open_files: OpenFiles, size_bytes: int, *, is_writable: bool) -> None:
         if size_bytes > MAX_LOG_BYTES:
@@ -302,6 +314,8 @@ class FileRecords(ManagedFile):
         """Where the last batch ends."""
         self.file_bytes = size_bytes
         """The size of the file: more than `size_bytes` while it is preallocated."""
+        self.rows_end = 0
+        """Up to where all batches are known to have rows: a file that is opened is not read for it."""
         self._has_torn_tail = False
 
     @classmethod
@@ -349,6 +363,8 @@ class FileRecords(ManagedFile):
             self._cut_torn_tail(file)
             raise
         self.size_bytes = end
+        if position == self.rows_end and prefix[_MAGIC_POSITION] == MAGIC_ROWS:
+            self.rows_end = end
         if end > self.file_bytes:
             self.file_bytes = end
         self.writes += 1
@@ -368,7 +384,7 @@ class FileRecords(ManagedFile):
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """The bytes from `position` on, at most `size_bytes` of them and none after the logical end."""
         file = self._file or self.open_file()  # the search for `position` has just noted that it is used
-        return FileSlice(file, position, _clip(position, size_bytes, self.size_bytes))
+        return FileSlice(file, position, _clip(position, size_bytes, self.size_bytes), self)
 
     def batches(
         self, start_position: int = 0, end_position: int | None = None, *, checks_crc: bool = False
@@ -395,6 +411,7 @@ class FileRecords(ManagedFile):
                 file.cut_at_bytes = size_bytes
                 self.let_go()  # slices hold the old descriptor
             self.size_bytes = self.file_bytes = size_bytes
+            self.rows_end = min(self.rows_end, size_bytes)
             self._has_torn_tail = False
             self.writes += 1
         return removed_bytes

@@ -33,7 +33,7 @@ from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
 from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords, FileSlice
 from warmlog_broker.storage.segment.segment_files import KINDS, run_deletions, segment_file_name
 from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, IndexState, SegmentConfig, SegmentIndexes
-from warmlog_broker.storage.segment.segment_lookup import SegmentLookup, TimeSearch
+from warmlog_broker.storage.segment.segment_lookup import SegmentLookup
 from warmlog_protocol.batch.header import NO_TIMESTAMP
 from warmlog_protocol.errors import WarmlogError
 
@@ -330,11 +330,6 @@ class LogSegment:
     @property
     def modified_ms(self) -> int:
         return self.path.stat().st_mtime_ns // 1_000_000
-
-    def search_max_timestamp(self) -> TimeSearch | None:
-        """A search for the first record with the segment's largest timestamp; None if no record has one."""
-        largest = self.max_timestamp
-        return None if largest.timestamp_ms < 0 else self.lookup.search_largest(largest)
 
     # Recovery and truncation
 

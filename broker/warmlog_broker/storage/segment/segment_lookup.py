@@ -35,7 +35,7 @@ class TimeSearch(NamedTuple):
     """
 
     slice: FileSlice
-    """From a batch boundary to the segment's end."""
+    """From a batch boundary on."""
     timestamp_ms: int
     starting_offset: int
 
@@ -51,24 +51,55 @@ class TimeSearch(NamedTuple):
         file, start = self.slice.file, self.slice.position
         for header, position in chain(file, file.path, start, start + self.slice.size_bytes):
             if header.max_timestamp_ms >= self.timestamp_ms and header.last_offset >= self.starting_offset:
-                batch = self._open(header, position, memory_bytes, max_decompressed_bytes)
+                batch = open_batch(self.slice, header, position, memory_bytes, max_decompressed_bytes)
                 found = batch.find_time(self.timestamp_ms, self.starting_offset, rest)
                 if found is not None:
                     return TimestampAndOffset(*found, header.partition_leader_epoch)
             rest()
         return None
 
-    def _open(self, header: BatchHeader, position: int, memory_bytes: int, max_decompressed_bytes: int) -> RecordBatch:
-        batch_bytes = header.size_bytes
-        if batch_bytes > memory_bytes:
-            raise NeedsMemory(batch_bytes)
-        data = self.slice.slice(position - self.slice.position, batch_bytes).pread()
-        batch = read_batch(data, max_decompressed_bytes=max_decompressed_bytes)
-        try:
-            batch.unpack(memory_bytes - batch_bytes)
-        except NeedsMemory as error:
-            raise NeedsMemory(batch_bytes + error.size_bytes) from None
-        return batch
+
+class LargestSearch(NamedTuple):
+    """As `TimeSearch`, for the first record with the largest timestamp from `starting_offset` to the slice's end."""
+
+    slice: FileSlice
+    starting_offset: int
+
+    def run(
+        self, max_decompressed_bytes: int, rest: Callable[[], None], memory_bytes: int
+    ) -> TimestampAndOffset | None:
+        """Look at the headers only, except for the first batch: some of its records may be before the start."""
+        file, start = self.slice.file, self.slice.position
+        end = start + self.slice.size_bytes
+        largest_ms, at = NO_TIMESTAMP, start
+        for header, position in chain(file, file.path, start, end):
+            time_ms = header.max_timestamp_ms if header.record_count else NO_TIMESTAMP  # compaction may have emptied it
+            if header.base_offset < self.starting_offset and time_ms > largest_ms:
+                batch = open_batch(self.slice, header, position, memory_bytes, max_decompressed_bytes)
+                time_ms = batch.largest_time(self.starting_offset, rest)
+            if time_ms > largest_ms:
+                largest_ms, at = time_ms, position
+            rest()
+        if largest_ms == NO_TIMESTAMP:
+            return None
+        search = TimeSearch(self.slice.slice(at - start, end - at), largest_ms, self.starting_offset)
+        return search.run(max_decompressed_bytes, rest, memory_bytes)
+
+
+def open_batch(
+    piece: FileSlice, header: BatchHeader, position: int, memory_bytes: int, max_decompressed_bytes: int
+) -> RecordBatch:
+    """Read and unpack the batch at `position`; raises what `TimeSearch.run` does."""
+    batch_bytes = header.size_bytes
+    if batch_bytes > memory_bytes:
+        raise NeedsMemory(batch_bytes)
+    data = piece.slice(position - piece.position, batch_bytes).pread()
+    batch = read_batch(data, max_decompressed_bytes=max_decompressed_bytes)
+    try:
+        batch.unpack(memory_bytes - batch_bytes)
+    except NeedsMemory as error:
+        raise NeedsMemory(batch_bytes + error.size_bytes) from None
+    return batch
 
 
 class SegmentLookup:
@@ -141,8 +172,19 @@ class SegmentLookup:
         entry = self._time_entry(timestamp_ms)
         return TimeSearch(self._from_batch_of(max(entry.offset, starting_offset)), timestamp_ms, starting_offset)
 
-    def search_largest(self, largest: TimestampOffset) -> TimeSearch:
-        return TimeSearch(self._from_batch_of(largest.offset), largest.timestamp_ms, self._base_offset)
+    def search_largest(
+        self, largest: TimestampOffset, first_offset: int, end_offset: int
+    ) -> TimeSearch | LargestSearch:
+        """A search for the first record with the largest timestamp in `[first_offset, end_offset)`.
+
+        `largest` is the segment's, whose batch may be outside, in part, or have lost its records to compaction.
+        """
+        header = self.header_of(largest.offset)
+        is_inside = header is not None and first_offset <= header.base_offset and header.next_offset <= end_offset
+        if header is not None and header.record_count and is_inside:
+            return TimeSearch(self._from_batch_of(largest.offset), largest.timestamp_ms, first_offset)
+        piece, rest = self._from_batch_of(first_offset), self._from_batch_of(end_offset)
+        return LargestSearch(piece.slice(0, rest.position - piece.position), first_offset)
 
     def largest_timestamp(self) -> TimestampOffset:
         """The largest timestamp: the last entry of the time index, or a later one in the batches after it."""

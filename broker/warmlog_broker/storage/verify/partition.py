@@ -19,9 +19,11 @@ from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_files import (
     GAPS_NAME,
     METADATA_NAME,
+    NO_GAPS,
     RESTART_POINT_NAME,
+    ROWS_HAVE_GAPS,
     TRUNCATION_NAME,
-    has_gaps,
+    read_gaps,
     read_partition_metadata,
     read_restart_point,
     read_truncation,
@@ -85,7 +87,10 @@ def _verify_files(directory: Path, walk: LogWalk) -> None:
     if listing.others:
         report.note(f"{directory}: not checked: {summarize(listing.others)}")
     walk.base_offsets = listing.base_offsets
-    walk.wants_dense_offsets = walk.expected.has_dense_offsets and not has_gaps(directory)
+    walk.gaps = read_gaps(directory)
+    if not walk.expected.marks_gaps and walk.gaps == NO_GAPS:
+        walk.gaps = ROWS_HAVE_GAPS
+    walk.wants_dense_offsets = walk.expected.has_dense_offsets and not walk.gaps.everywhere
     walk.next_offset = listing.base_offsets[0] if listing.base_offsets else 0
     snapshots = _Snapshots(directory, listing.snapshot_offsets, walk)
     walk.before_batch = snapshots.compare_up_to

@@ -19,6 +19,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
+from warmlog_broker.storage.directory.partition_files import NO_GAPS, Gaps
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex
@@ -71,6 +72,8 @@ class Expectations:
     topic_id: UUID | None = None
     has_dense_offsets: bool = False
     """Whether a gap between offsets is damage."""
+    marks_gaps: bool = True
+    """See `DirectoryFormat`."""
     index_interval_bytes: int | None = None
     """How dense the index entries are."""
     check_record: RecordCheck | None = None
@@ -87,7 +90,8 @@ class LogWalk:
     epochs: LeaderEpochs | None = None
     """The content of leader-epoch-checkpoint; None if it cannot be read."""
     wants_dense_offsets: bool = False
-    """Whether a gap between two columnar batches is damage: not so once a log is compacted."""
+    """Whether a gap that `gaps` do not allow is damage: not so once a log is compacted."""
+    gaps: Gaps = NO_GAPS
     producers: ProducerReplay = field(default_factory=ProducerReplay)
     next_offset: int = 0
     """Where the log ends."""
@@ -274,7 +278,8 @@ class SegmentVerification:
         elif header.base_offset > walk.next_offset and not walk.is_after_damage:
             self.report.counts.offset_gaps += 1
             walk.producers.is_thinned = True
-            if walk.wants_dense_offsets and walk.last_magic == header.magic == MAGIC_COLUMNS:
+            are_columns = walk.last_magic == header.magic == MAGIC_COLUMNS
+            if walk.wants_dense_offsets and (are_columns or header.base_offset > walk.gaps.rows_up_to):
                 self._find(header, position, f"offset {walk.next_offset}", f"{header.base_offset}: a gap")
 
     def _check_epoch(self, header: BatchHeader, position: int) -> None:

@@ -4,6 +4,7 @@ import os
 import re
 import stat
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -15,21 +16,24 @@ from warmlog.cli.terminal.exits import CommandFailed, checked
 from warmlog.cli.terminal.options import (
     client_options,
     connection,
+    group_names,
     partition_option,
     run_client,
     show_warnings,
     to_option,
     topics_argument,
 )
-from warmlog.cli.terminal.output import output_watched, write
+from warmlog.cli.terminal.output import output_watched, write_shown
 
 if TYPE_CHECKING:
-    from warmlog import Consumer
+    from warmlog import Batch, Consumer
     from warmlog.cli.terminal.formats import BatchWriter
     from warmlog.cli.terminal.status import Progress
     from warmlog.points import Point
 
 RAW, JSON = "raw", "json"
+COMMIT_INTERVAL_S = 1.0
+"""How often what was written out is committed, at most: each commit is a flush of the broker's disk."""
 
 
 class Range(NamedTuple):
@@ -70,6 +74,13 @@ class Range(NamedTuple):
 @click.option("--format", "template", metavar="raw|json|TEMPLATE", help=f"What to print; {RAW} if not given.")
 @partition_option
 @click.option(
+    "--group",
+    "-g",
+    metavar="NAME",
+    shell_complete=group_names,
+    help="Go on where this group has committed, and commit what was written out; --from is for what it has not read.",
+)
+@click.option(
     "--committed",
     "is_committed",
     is_flag=True,
@@ -87,6 +98,7 @@ def consume(
     timeout: str | None,
     template: str | None,
     partition: int | None,
+    group: str | None,
     is_committed: bool,
     broker: str,
     as_json: bool,
@@ -98,7 +110,7 @@ def consume(
         json       one object a line, which produce --format json reads; bytes
                    that are not UTF-8 are base64, and "value_encoding" says so
         '%k %v'    a template: %t topic, %p partition, %o offset, %k key,
-                   %v value, %T timestamp in ISO 8601, %s timestamp in ms,
+                   %v value, %T local time in ISO 8601, %s timestamp in ms,
                    %h headers, %% a percent sign; escapes are backslash and
                    n, t, r, 0 or backslash; a newline follows unless it ends
                    in one
@@ -114,13 +126,22 @@ def consume(
                          a time; local time unless it ends in Z or an offset
                          such as +02:00
 
-    Records of a partition come in order; partitions are interleaved as they arrive. Offsets that are lost or
-    damaged on the broker's disk are reported on stderr and skipped; then the exit code is 1.
+    \b
+        --group NAME --to latest
+                         everything new since the last time; the exit code
+                         is 0 once it is written out and committed
+        --group NAME     share the partitions with other members of the group
+
+    With --group, what a command that was killed has written since its last commit, a second at most, is written again
+    by the next one. Records of a partition come in order; partitions are interleaved as they arrive. Offsets that are
+    lost or damaged on the broker's disk are reported on stderr and skipped; then the exit code is 1.
     """
     from warmlog.cli.terminal.times import note_if_past_end, parse_end, parse_seconds, parse_start
 
     if tail is not None and (start is not None or end not in (None, "latest")):
         raise click.BadParameter("--tail says where to begin and stop: leave out --from and --to", param_hint="--tail")
+    if tail is not None and group is not None:
+        raise click.BadParameter("the group has committed where to begin: leave out one of them", param_hint="--tail")
     if is_following and end is not None:
         raise click.BadParameter("go on, or stop at --to: leave out one of them", param_hint="--follow")
     if is_following and tail is None:
@@ -155,6 +176,11 @@ def consume(
         names = list(dict.fromkeys(topics)) if patterns is None else await _matching(broker, login, patterns)
         show_warnings()
         watch = CommittedWatch(broker, login) if is_committed else None
+        written = Written()
+        membership: dict[str, Any] = {}
+        if group is not None:
+            membership = {"group": group, "commit": "manual"}
+            membership |= {"on_revoked": written.commit} if partition is None else {}
         async with (
             watch or nullcontext(),
             Consumer(
@@ -163,15 +189,22 @@ def consume(
                 partitions=None if partition is None else [(name, partition) for name in names],
                 start=wanted.start,
                 isolation=isolation,
+                **membership,
                 **login,
             ) as consumer,
         ):
-            await _check_start(consumer, wanted.start)
-            await note_if_past_end(consumer, wanted.start)
+            if group is None:
+                await _check_start(consumer, wanted.start)
+                await note_if_past_end(consumer, wanted.start)
+            else:
+                written.consumer = consumer
             if watch is not None:
                 watch.follow(consumer)
             with output_watched():
-                await _print(consumer, ", ".join(names), wanted, print_batch, progress)
+                try:
+                    await _print(consumer, ", ".join(names), wanted, print_batch, progress, written)
+                finally:
+                    await written.commit()
                 if watch is not None and wanted.max_count is None:
                     await watch.end()
 
@@ -181,8 +214,39 @@ def consume(
         progress.clear()
 
 
+class Written:
+    """What was written out of each partition, and is not committed yet. Does nothing without a `consumer`."""
+
+    def __init__(self) -> None:
+        self.consumer: Consumer | None = None
+        """That of the group."""
+        self.offsets: dict[tuple[str, int] | str, int] = {}
+        self._committed_at = time.monotonic()
+
+    async def add(self, batch: "Batch", records: int) -> None:
+        """Count the first records of `batch` as written out, and commit all, if that is due."""
+        if self.consumer is None:
+            return
+        end = batch.next_offset if records == len(batch) else batch.offsets[records - 1] + 1
+        self.offsets[batch.topic, batch.partition] = end
+        if time.monotonic() - self._committed_at >= COMMIT_INTERVAL_S:
+            await self.commit()
+
+    async def commit(self, _given_up: object = None) -> None:
+        """Commit all, and return when that is durable. Called before partitions are given up, too."""
+        offsets, self.offsets = self.offsets, {}
+        self._committed_at = time.monotonic()
+        if self.consumer is not None and offsets:
+            await self.consumer.commit(offsets)
+
+
 async def _print(
-    consumer: "Consumer", topics: str, wanted: Range, format_batch: "BatchWriter", progress: "Progress"
+    consumer: "Consumer",
+    topics: str,
+    wanted: Range,
+    format_batch: "BatchWriter",
+    progress: "Progress",
+    written: Written,
 ) -> None:
     """Print batch by batch, with one write and one flush for each."""
     import asyncio
@@ -195,9 +259,12 @@ async def _print(
     while left != 0:
         with damage.skipped():
             try:
-                async with asyncio.timeout(wanted.timeout_s):
+                async with asyncio.timeout(COMMIT_INTERVAL_S if written.offsets else wanted.timeout_s):
                     batch = await anext(batches, None)
             except TimeoutError:
+                if written.offsets:
+                    await written.commit()
+                    continue
                 if not waits_again:
                     available = await consumer.available()  # BrokerUnavailable if the broker is away, which is no end
                     waits_again = any(consumer.position(*tp) < offsets.stop for tp, offsets in available.items())
@@ -209,7 +276,8 @@ async def _print(
             waits_again = False
             records = len(batch) if left is None else min(left, len(batch))
             output = format_batch(batch, records)
-            write(output)
+            write_shown(output)
+            await written.add(batch, records)
             progress.add(records, len(output))
             if left is not None:
                 left -= records

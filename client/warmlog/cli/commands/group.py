@@ -1,7 +1,8 @@
-"""`warmlog group list`, `describe`, `members`, `reset` and `delete`."""
+"""`warmlog group list`, `describe`, `members`, `reset`, `adopt` and `delete`."""
 
 from collections.abc import Collection, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -16,10 +17,12 @@ from warmlog.cli.terminal.options import (
     topic_names,
 )
 from warmlog.cli.terminal.output import counted, escaped, facts, is_terminal, json_line, line, note, table
-from warmlog.cli.terminal.tables import Age, Cell, Count, Instant, human_age
+from warmlog.cli.terminal.paths import DIRECTORY
+from warmlog.cli.terminal.tables import Age, Cell, Count, Instant, human_age, local_time
 
 if TYPE_CHECKING:
     from warmlog import Admin, GroupDescription, GroupLag, OffsetReset
+    from warmlog_broker.tools.adoption.group_offsets import Key
 
 TopicPartition = tuple[str, int]
 
@@ -65,8 +68,8 @@ def list_groups(broker: str, as_json: bool) -> None:
 def describe(group: str, broker: str, as_json: bool) -> None:
     """Show how far a group is behind in each partition, and which member reads it.
 
-    Lag counts the records that are not read yet; behind is the age of the first of them, in milliseconds outside of
-    terminals. The exit code is 1 if a partition is offline.
+    Lag counts the records that are not read yet; behind is the age of the first of them. The exit code is 1 if a
+    partition is offline.
     """
 
     async def ask(admin: "Admin") -> "tuple[GroupDescription, dict[TopicPartition, GroupLag]]":
@@ -223,9 +226,11 @@ def reset(
     outside of the log become its nearest end. skipped counts the records that the group will not read because of it,
     repeated those that it will read again. The new offsets are on disk when the command returns.
     """
-    from warmlog.points import parse_target
+    from warmlog.points import Point, PointKind, parse_target
 
-    where = checked("--to", lambda text: parse_target(text, zone=None), to)
+    where = checked("--to", parse_target, to)
+    if isinstance(where, Point) and where.kind is PointKind.TIME:
+        note(f"the first record at or after {local_time(where.number)}")
     topics = list(dict.fromkeys(topic))
     if partition and len(topics) != 1:
         raise click.BadParameter("a partition belongs to one topic: give one --topic, too", param_hint="--partition")
@@ -249,10 +254,11 @@ def reset(
             each.offset,
             Count(each.skipped),
             Count(each.repeated),
+            "" if each.first_record_ms is None else Instant(each.first_record_ms),
         )
         for each in resets
     ]
-    table(("topic", "partition", "committed", "new offset", "skipped", "repeated"), rows)
+    table(("topic", "partition", "committed", "new offset", "skipped", "repeated", "its time"), rows)
     if executes:
         note(f"committed the new offsets of group {group} in {counted(len(resets), 'partition')}")
     else:
@@ -267,11 +273,51 @@ async def _partitions(admin: "Admin", topics: list[str], numbers: Sequence[int])
 
 
 @click.command()
+@click.argument("kafka", nargs=-1, required=True, type=DIRECTORY, metavar="KAFKA_DIR...", help="Data directories.")
+@click.option("--group", "-g", "groups", multiple=True, metavar="NAME", help="Only this group. Repeatable.")
+@click.option("--execute/--dry-run", "executes", help="Commit the offsets, or only show them.")
+@client_options
+def adopt(kafka: tuple[Path, ...], groups: tuple[str, ...], executes: bool, broker: str, as_json: bool) -> None:
+    """Commit the offsets that groups have committed in a stopped Kafka, whose topics the broker has adopted.
+
+    Partitions that the broker does not have are left out. Offsets outside of the log become its nearest end. A group
+    with members is refused. The offsets are on disk when the command returns.
+    """
+    from warmlog_broker.tools.adoption.group_offsets import committed_in
+
+    found = {key: at for key, at in committed_in(kafka).items() if not groups or key[0] in groups}
+
+    async def commit(admin: "Admin") -> "dict[Key, int]":
+        known = {each.name: len(each.partitions) for each in await admin.list_topics()}
+        commits: dict[str, dict[tuple[str, int], int]] = {}
+        for (group, topic, partition), offset in found.items():
+            if partition < known.get(topic, 0):
+                commits.setdefault(group, {})[topic, partition] = offset
+        done: dict[Key, int] = {}
+        for group, wanted in commits.items():
+            resets = await admin.reset_offsets(group, wanted, dry_run=not executes)
+            done |= {(group, *partition): each.offset for partition, each in resets.items()}
+        return done
+
+    done = run_admin(broker, commit)
+    if as_json:
+        names = ("group", "topic", "partition", "offset")
+        json_line(
+            {"executed": executes, "offsets": [dict(zip(names, (*key, at), strict=True)) for key, at in done.items()]}
+        )
+        return
+    rows: list[tuple[Cell, ...]] = [(*key, at, done.get(key, "no such partition")) for key, at in found.items()]
+    table(("group", "topic", "partition", "in Kafka", "here"), rows)
+    what = f"{counted(len({group for group, *_ in done}), 'group')}, {counted(len(done), 'partition')}"
+    note(f"committed: {what}" if executes else f"nothing was changed: add --execute to commit the offsets of {what}")
+
+
+@click.command()
 @groups_argument
 @certain_option
 @client_options
 def delete(groups: tuple[str, ...], is_certain: bool, broker: str, as_json: bool) -> None:
-    """Delete groups without members, and their committed offsets. Asks for confirmation on a terminal.
+    """Delete groups without members, and their committed offsets. Asks for confirmation, unless --yes is given.
 
     Nothing is deleted if one of the groups has members or does not exist.
     """

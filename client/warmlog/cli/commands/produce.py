@@ -19,12 +19,14 @@ from warmlog.cli.terminal.options import (
     topic_argument,
 )
 from warmlog.cli.terminal.output import json_line, note
+from warmlog.cli.terminal.table_input import TableColumns, read_tables, records_of, send_tables
 from warmlog.texts import is_encodable
 
 if TYPE_CHECKING:
     from warmlog.cli.terminal.records import Parcel
     from warmlog.records.batch import Header
 
+TABLES = ("csv", "parquet")
 MAX_ROUND_BYTES = 1024 * 1024
 """How much is sent at once, and so the most that is unacknowledged after an error."""
 
@@ -34,7 +36,19 @@ Parse = Callable[[Sequence[bytes], int], "Sequence[Parcel]"]
 
 @click.command()
 @topic_argument
-@click.option("--format", "input_format", type=click.Choice(["raw", "json"]), default="raw", help="What a line is.")
+@click.option(
+    "--format",
+    "input_format",
+    type=click.Choice(["raw", "json", *TABLES]),
+    default="raw",
+    help="What a line is, or that stdin is a table.",
+)
+@click.option("--key-column", metavar="NAME", help="Of a table: the column of the keys.")
+@click.option(
+    "--timestamp-column", metavar="NAME", help="Of a table: the column of the timestamps, milliseconds or times."
+)
+@click.option("--partition-column", metavar="NAME", help="Of a table: the column of the partitions' numbers.")
+@click.option("--text", "is_text", is_flag=True, help="Of csv: leave all columns as text, numbers too.")
 @click.option("--value", metavar="TEXT", help="Send this value, and read nothing from standard input.")
 @click.option("--key", "-k", metavar="TEXT", help="The key of every record.")
 @click.option("--key-separator", metavar="TEXT", help="Separator between key and value of a line, such as : or \\t.")
@@ -79,6 +93,10 @@ Parse = Callable[[Sequence[bytes], int], "Sequence[Parcel]"]
 def produce(
     topic: str,
     input_format: str,
+    key_column: str | None,
+    timestamp_column: str | None,
+    partition_column: str | None,
+    is_text: bool,
     value: str | None,
     key: str | None,
     key_separator: str | None,
@@ -103,6 +121,11 @@ def produce(
                 "value" and, if wanted, "key", "headers", "timestamp_ms",
                 "partition" and the "…_encoding" marks of base64; "topic",
                 "offset" and "timestamp_type" have no effect
+        csv     a header and rows, each of which becomes a JSON object
+        parquet the same, from a file: < rows.parquet
+
+    Of a table, the columns of --key-column, --timestamp-column and
+    --partition-column are left out of the value.
 
     A copy with keys, headers, timestamps and partitions (topic copy does the same):
 
@@ -112,7 +135,15 @@ def produce(
 
     Sending stops at the first record that fails.
     """
-    if input_format == "json":
+    of_tables = {
+        "--key-column": key_column,
+        "--timestamp-column": timestamp_column,
+        "--partition-column": partition_column,
+        "--text": is_text,
+    }
+    if input_format not in TABLES:
+        _refuse("this is for --format csv or parquet", **of_tables)
+    if input_format != "raw":
         plain = {
             "--value": value,
             "--key": key,
@@ -121,11 +152,21 @@ def produce(
             "--timestamp": timestamp,
             "--null-empty": is_empty_null,
         }
-        _refuse("the lines of --format json have fields for that", **plain)
+        what = "lines have fields" if input_format == "json" else "tables have columns"
+        _refuse(f"the {what} for that", **plain)
         _refuse("give a partition, or let keys choose", **{"--by-key": by_key and partition is not None})
+    columns = TableColumns(key_column, timestamp_column, partition_column, is_text)
+    parse: Parse | None = None
+    if input_format in TABLES:
+        _refuse(
+            "give a partition, or its column", **{"--partition": partition_column is not None and partition is not None}
+        )
+        _refuse("without --partition-column, keys choose anyway", **{"--by-key": by_key})
+        _refuse("tables are sent with acks=all", **{"--acks": acks != "all"})
+    elif input_format == "json":
         from warmlog.cli.terminal.json_records import read_json
 
-        parse: Parse = partial(read_json, partition=partition, by_key=by_key)
+        parse = partial(read_json, partition=partition, by_key=by_key)
     else:
         _refuse("without --format json, keys choose anyway", **{"--by-key": by_key})
         _refuse("--key is the key of every record", **{"--key-separator": key is not None and key_separator})
@@ -142,8 +183,20 @@ def produce(
 
     progress = Progress(
         shows_status=value is None and sys.stderr.isatty() and not sys.stdin.isatty(),
-        total_bytes=None if value is not None else _left_in_file(sys.stdin.fileno()),
+        total_bytes=None if value is not None or parse is None else _left_in_file(sys.stdin.fileno()),
     )
+
+    async def run_table() -> None:
+        from warmlog.arrow_write.producer import ArrowProducer
+        from warmlog_protocol.codec.compression import Codec
+        from warmlog_transport.options import connection_options
+
+        options = connection_options(connection(), ArrowProducer)
+        async with ArrowProducer(broker, options, codec=Codec[compression.upper()]) as producer:
+            show_warnings()
+            tables = read_tables(input_format, sys.stdin.fileno(), columns)
+            rows_of = partial(records_of, columns=columns, partition=partition)
+            await send_tables(producer, topic, tables, rows_of, expired, progress)
 
     async def run() -> None:
         from warmlog import Producer
@@ -155,18 +208,21 @@ def produce(
             show_warnings()
             if value is None and sys.stdin.isatty():
                 note(f"one record a line to {topic}; Ctrl-D ends")
+            assert parse is not None
             lines_before = 0
             async for lines in _lines() if value is None else _one(_bytes(value)):
                 await send_parcels(producer, topic, parse(lines, lines_before), sum(map(len, lines)), progress)
                 lines_before += len(lines)
 
     try:
-        run_client(run, is_bulk=True)
+        run_client(run_table if parse is None else run, is_bulk=True)
     except Exception as error:
         progress.clear()
         is_from_line = input_format == "json" and partition is None and "has partition" in str(error)
         advice = " (--by-key lets keys choose)" if is_from_line else ""
-        message = f"{describe(error)}{advice}; {progress.counted_records()} acknowledged before that"
+        reason = describe(error).replace(" on any topic", f" on topic {topic!r}")  # asked before the topic is named
+        done = "acknowledged" if parse is not None else "sent, of which the last may be missing,"
+        message = f"{reason}{advice}; {progress.counted_records()} {done} before that"
         raise CommandFailed(message) from error
     progress.clear()
     if as_json:

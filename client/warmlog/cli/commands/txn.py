@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 @click.option("--open", "is_open", is_flag=True, help="Only those with a transaction that has not ended.")
 @client_options
 def list_transactions(is_open: bool, broker: str, as_json: bool) -> None:
-    """List all transactional ids, those of jobs included, and for how long their transactions are open.
-
-    Ages are in milliseconds outside of terminals.
-    """
+    """List all transactional ids, those of jobs included, and for how long their transactions are open."""
     found = run_admin(broker, lambda admin: admin.list_transactions(only_open=is_open))
     if as_json:
         json_line([document(each) for each in found])
@@ -101,7 +98,7 @@ def document(found: "TransactionDescription") -> dict[str, Any]:
 @certain_option
 @client_options
 def abort(transactional_id: str, is_certain: bool, broker: str, as_json: bool) -> None:
-    """Abort the open transaction of a producer or a job that does not end it. Asks for confirmation on a terminal.
+    """Abort the open transaction of a producer or a job that does not end it. Asks first, unless --yes is given.
 
     Its records are never delivered to readers of committed records, and its producer gets an error.
     """

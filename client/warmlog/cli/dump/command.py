@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from warmlog.cli.dump.view import DECODERS, View, decoder_of, decoder_of_directory
-from warmlog.cli.terminal.output import remark, write
-from warmlog.cli.terminal.paths import FILE
+from warmlog.cli.terminal.exits import CommandFailed
+from warmlog.cli.terminal.output import remark, write_shown
+from warmlog.cli.terminal.paths import FILE_OR_DIRECTORY
 
 if TYPE_CHECKING:
     from warmlog.cli.dump.findings import Findings
@@ -20,10 +21,17 @@ DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 @click.command()
 @click.argument(
     "file",
-    type=FILE,
+    type=FILE_OR_DIRECTORY,
     nargs=-1,
-    metavar="[FILE]...",
-    help=".log, .index, .timeindex, .txnindex, .snapshot, checkpoint files, partition.metadata.",
+    metavar="[FILE|DIR]...",
+    help="The directory of a partition, for its .log files; or .log, .index, .timeindex, .txnindex, .snapshot, "
+    "checkpoint files, partition.metadata.",
+)
+@click.option(
+    "--offset",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Only the batch and the record with this offset; of a directory, from the segment that has it.",
 )
 @click.option("--files", "more_files", metavar="A,B", help="More files, separated by commas as for Kafka's tool.")
 @click.option("--print-data-log", "shows_data", is_flag=True, help="Print keys and payloads, one line for each record.")
@@ -58,6 +66,7 @@ DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 )
 def dump(
     file: tuple[Path, ...],
+    offset: int | None,
     more_files: str | None,
     shows_data: bool,
     is_deep: bool,
@@ -78,7 +87,8 @@ def dump(
 
     is_decoder_named = key_decoder is not None or value_decoder is not None
     view = View(
-        is_deep=is_deep or shows_data or is_decoder_named,
+        is_deep=is_deep or shows_data or is_decoder_named or offset is not None,
+        offset=offset,
         shows_data=shows_data or is_decoder_named,
         skips_metadata=skips_metadata,
         max_bytes=max_bytes,
@@ -91,7 +101,7 @@ def dump(
     for path in more:
         if not path.is_file():
             raise click.BadParameter(f"File {str(path)!r} does not exist.", param_hint="--files")
-    paths = [*file, *more]
+    paths = [path for given in (*file, *more) for path in (_segments(given, offset) if given.is_dir() else [given])]
     if not paths:
         raise click.BadParameter("name at least one file", param_hint="FILE")
     findings = Findings()
@@ -103,6 +113,19 @@ def dump(
     finally:
         for finding in findings.lines():
             remark(finding)
+
+
+def _segments(directory: Path, offset: int | None) -> list[Path]:
+    """Return the .log files of a partition, or the one that would hold `offset`. CommandFailed if there is none."""
+    from warmlog.cli.dump.log_file import base_offset_of
+
+    logs = sorted(directory.glob("*.log"))
+    if offset is not None:
+        logs = [path for path in logs if base_offset_of(path) <= offset][-1:]
+    if not logs:
+        what = "" if offset is None else f" that may hold offset {offset}"
+        raise CommandFailed(f"{directory} has no .log file{what}")
+    return logs
 
 
 def _lines_of(path: Path, view: View, findings: "Findings") -> Iterator[str]:
@@ -144,5 +167,5 @@ def _print_lines(lines: Iterable[str], *, heading: str) -> None:
 
 
 def _write_lines(pending: list[str]) -> None:
-    write("".join(f"{text}\n" for text in pending).encode("utf-8", errors="surrogateescape"))
+    write_shown("".join(f"{text}\n" for text in pending).encode("utf-8", errors="surrogateescape"))
     pending.clear()

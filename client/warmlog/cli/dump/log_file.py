@@ -89,20 +89,28 @@ def dump_log(path: Path, view: View, findings: Findings) -> Iterator[str]:
 def _batch_lines(file: FileRecords, view: View, findings: Findings) -> Iterator[str]:
     position = 0
     previous_offset = -1
+    has_offset = False
     for header, at in headers_of(file, end=view.max_bytes):
         position = at + header.size_bytes
+        if view.offset is not None and not header.base_offset <= view.offset <= header.last_offset:
+            continue
+        has_offset = True
         batch = batch_at(file, header, at)
         yield _batch_line(batch, at)
         if not view.is_deep:
             continue
         try:
             for offset, line in _record_lines(batch, view):
+                if view.offset not in (None, offset):
+                    continue
                 yield line
                 if previous_offset not in (-1, offset - 1):
                     findings.note(NON_CONSECUTIVE, file.path, previous_offset, offset)
                 previous_offset = offset
         except CorruptBatch as error:
             findings.remark(file.path, f"position {at}: {error}")
+    if view.offset is not None and not has_offset:
+        raise CommandFailed(f"{file.path}: no batch has offset {view.offset}")
     if view.max_bytes is None and position < file.size_bytes:
         yield f"Found {file.size_bytes - position} invalid bytes at the end of {file.path.name}"
         findings.remark(file.path, f"position {position}: {_why_no_batch(file, position)}")

@@ -41,6 +41,8 @@ class View(NamedTuple):
     is_sanity_only: bool
     max_message_bytes: int
     """The largest batch to check an index entry against."""
+    offset: int | None = None
+    """Only the batch and the record with this offset."""
 
 
 def decoder_of(keys: Decoder, values: Decoder) -> RecordDecoder:

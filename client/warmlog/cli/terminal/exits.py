@@ -21,12 +21,25 @@ from typing import TypeVar
 import click
 from click.exceptions import Abort, ClickException, Exit
 
-from warmlog.cli.terminal.output import OutputClosed, flush_output, forget_output, note
+from warmlog.cli.terminal.output import OutputClosed, flush_output, forget_output, note, remark
+from warmlog.cli.terminal.tables import harmless
 
 DEBUG_VARIABLE = "WARMLOG_DEBUG"
 
 FAILED = 1
 INTERRUPTED = 130
+
+_NAMES_HERE = {
+    "`username` and `password`": "--username and --password-file",
+    "ssl=True": "--ssl",
+    **{f"ssl_{name}": f"--ssl-{name}" for name in ("cafile", "certfile", "keyfile")},
+}
+"""What options of Python are called here."""
+_REMEDIES = {
+    "' does not exist": "; `warmlog topic list` shows those that there are, `warmlog topic create` creates one",
+    "max.message.bytes=": "; `warmlog topic alter NAME --set max.message.bytes=8MiB` raises that",
+}
+"""What to do about an error with this text."""
 
 T = TypeVar("T")
 
@@ -82,12 +95,16 @@ def checked(option: str, parse: Callable[[str], T], text: str) -> T:
         raise click.BadParameter(str(error), param_hint=option) from None
 
 
-def confirm(question: str, refusal: str, *, is_certain: bool) -> None:
-    """Ask the user, unless `is_certain` or stdin is no terminal: then the command line is the agreement.
+def must_ask(*, is_certain: bool) -> bool:
+    """Whether to ask the user; a usage error if there is no terminal to ask at."""
+    if not is_certain and not sys.stdin.isatty():
+        raise click.UsageError("there is no terminal at which this could be confirmed: give --yes")
+    return not is_certain
 
-    CommandFailed with `refusal` if the user does not agree.
-    """
-    if not is_certain and sys.stdin.isatty() and not click.confirm(question, err=True):
+
+def confirm(question: str, refusal: str, *, is_certain: bool) -> None:
+    """Ask the user if `must_ask`; CommandFailed with `refusal` if the user does not agree."""
+    if must_ask(is_certain=is_certain) and not click.confirm(harmless(question), err=True):
         raise CommandFailed(refusal)
 
 
@@ -102,7 +119,7 @@ def report(error: Exception) -> None:
     if is_debug():
         import traceback
 
-        traceback.print_exception(error, file=sys.stderr)
+        remark("".join(traceback.format_exception(error)).rstrip())
     note(f"error: {describe(error)}")
 
 
@@ -114,4 +131,8 @@ def describe(error: Exception) -> str:
         path = f"{error.filename}: " if error.filename is not None else ""
         return f"{path}{error.strerror}"
     message = "; ".join(line.strip() for line in str(error).splitlines() if line.strip()) or type(error).__name__
-    return message if isinstance(error, CommandFailed | WarmlogError) else f"{type(error).__name__}: {message}"
+    if isinstance(error, WarmlogError):
+        for python, here in _NAMES_HERE.items():
+            message = message.replace(python, here)
+        return message + next((remedy for text, remedy in _REMEDIES.items() if text in message), "")
+    return message if isinstance(error, CommandFailed) else f"{type(error).__name__}: {message}"

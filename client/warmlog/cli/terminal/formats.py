@@ -3,7 +3,7 @@ r"""The formats of `warmlog consume`: raw values, JSON (see `json_records`), or 
 `raw` is each value as it is stored, and a newline; a null value is an empty line. Of templates:
 
 =====  ==========================  =====  =====================================
- %t    topic                        %T    timestamp, ISO 8601 in UTC
+ %t    topic                        %T    timestamp, ISO 8601, local
  %p    partition                    %s    timestamp, milliseconds since 1970
  %o    offset                       %h    headers: name=value,name=value
  %k    key                          %%    a percent sign

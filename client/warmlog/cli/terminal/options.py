@@ -8,6 +8,7 @@ import click
 from click.core import ParameterSource
 
 from warmlog.cli.terminal.exits import is_debug
+from warmlog.cli.terminal.output import remark
 from warmlog.cli.terminal.profile import chosen_profile, login_options
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _completed_by(ask: "Callable[[Admin], Awaitable[list[str]]]") -> Callable[..
         with suppress(Exception):
             broker = broker_choice(context, context.params.get("broker") or DEFAULT_BROKER).address
             names = run_admin(broker, ask, **{**connection(asks=False), **timeouts})
-            return [name for name in names if name.startswith(incomplete)]
+            return [name for name in names if name.startswith(incomplete) and name.isprintable()]
         return []
 
     return complete
@@ -113,7 +114,9 @@ broker_option = click.option(
     callback=choose_broker,
     help="The broker to connect to.",
 )
-certain_option = click.option("--yes", "-y", "is_certain", is_flag=True, help="Do not ask for confirmation.")
+certain_option = click.option(
+    "--yes", "-y", "is_certain", is_flag=True, help="Do not ask for confirmation; needed without a terminal."
+)
 partition_option = click.option("--partition", type=click.IntRange(min=0), metavar="N", help="Only this partition.")
 compression_option = click.option(
     "--compression",
@@ -199,7 +202,11 @@ def show_warnings() -> None:
     """Show the client's log from now on: once connected, it retries without an error while the broker is away."""
     import logging
 
-    handler = logging.StreamHandler()
+    class Remarks(logging.Handler):
+        def emit(self, record: "LogRecord") -> None:
+            remark(self.format(record))
+
+    handler = Remarks()
     handler.setFormatter(logging.Formatter("warmlog: %(message)s"))
     if not is_debug():
         handler.addFilter(_without_traceback)

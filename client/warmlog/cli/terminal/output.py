@@ -1,17 +1,20 @@
 """Output of commands: data on stdout, everything else on stderr.
 
+What others have chosen, such as names, keys and values, is made `harmless` wherever a terminal shows it.
+
 On a terminal `tables` draws the tables. Elsewhere they are plain text for scripts: a line for each row, fields
-separated by tabs, headings in the first line, numbers as digits.
+separated by tabs, headings in the first line, counts as digits, sizes and times with their units.
 """
 
 import io
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from warmlog.cli.terminal.tables import Row, draw, draw_facts
+from warmlog.cli.terminal.tables import Age, Cell, Instant, Row, Size, draw, draw_facts, harmless, shown
 
 
 class OutputClosed(Exception):
@@ -52,16 +55,24 @@ def write(data: bytes) -> None:
         raise OutputClosed from None
 
 
+def write_shown(data: bytes) -> None:
+    """As `write`, but what is not text is harmless if stdout is a terminal."""
+    write(harmless(data.decode(errors="replace")).encode() if is_terminal() else data)
+
+
 def line(text: str = "") -> None:
     """Write one line of text to stdout."""
-    write(f"{text}\n".encode("utf-8", errors="surrogateescape"))
+    _write_lines([text])
 
 
 def json_line(document: object) -> None:
     """Write `document` to stdout as one line of JSON."""
     import msgspec
 
-    write(msgspec.json.encode(document) + b"\n")
+    text = msgspec.json.encode(document) + b"\n"
+    if is_terminal():  # JSON has escaped the others
+        text = re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text.decode()).encode()
+    write(text)
 
 
 def counted(number: int, one: str, many: str = "") -> str:
@@ -77,7 +88,7 @@ def note(text: str) -> None:
 def remark(text: str) -> None:
     """Write one line of text to stderr. If that is closed or full, the exit code has to do."""
     with suppress(OSError):
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
+        print(harmless(text) if sys.stderr.isatty() else text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def table(headings: Sequence[str], rows: Sequence[Row]) -> None:
@@ -85,7 +96,12 @@ def table(headings: Sequence[str], rows: Sequence[Row]) -> None:
     if is_terminal():
         _write_lines(draw(headings, rows, terminal_size().columns))
     else:
-        _write_lines(["\t".join(escaped(str(cell)) for cell in row) for row in (headings, *rows)])
+        _write_lines(["\t".join(_piped(cell) for cell in row) for row in (headings, *rows)])
+
+
+def _piped(cell: Cell) -> str:
+    """Return the cell for scripts: counts as digits, what has a unit with it."""
+    return shown(cell) if isinstance(cell, Age | Instant | Size) else escaped(str(cell))
 
 
 def escaped(text: str) -> str:
@@ -107,7 +123,8 @@ def facts(pairs: Sequence[tuple[str, str]]) -> None:
 
 
 def _write_lines(lines: Sequence[str]) -> None:
-    write("".join(f"{text}\n" for text in lines).encode("utf-8", errors="surrogateescape"))
+    text = "".join(f"{text}\n" for text in lines)
+    write((harmless(text) if is_terminal() else text).encode("utf-8", errors="surrogateescape"))
 
 
 def flush_output() -> None:

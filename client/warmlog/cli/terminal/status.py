@@ -4,7 +4,7 @@ import sys
 import time
 
 from warmlog.cli.terminal.output import counted, note
-from warmlog.cli.terminal.tables import human_size
+from warmlog.cli.terminal.tables import harmless, human_size
 
 MB = 1_000_000
 INTERVAL_S = 1.0
@@ -31,7 +31,7 @@ class Status:
             note(text)
             return
         self._has_line = True
-        sys.stderr.write(f"\r\x1b[Kwarmlog: {text}")
+        sys.stderr.write(f"\r\x1b[Kwarmlog: {harmless(text)}")
         sys.stderr.flush()
 
     def clear(self) -> None:

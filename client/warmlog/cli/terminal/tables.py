@@ -28,15 +28,15 @@ class Count(int):
 
 
 class Size(int):
-    """A number of bytes: "1.4 GiB" at a terminal, digits elsewhere; -1 is unknown."""
+    """A number of bytes: "1.4 GiB"; -1 is unknown."""
 
 
 class Instant(int):
-    """Milliseconds since 1970: local time at a terminal, digits elsewhere; negative is none."""
+    """Milliseconds since 1970: local time; negative is none."""
 
 
 class Age(int):
-    """Milliseconds that have passed: "4.2 s" at a terminal, digits elsewhere."""
+    """Milliseconds that have passed: "4.2 s"."""
 
 
 def shown(cell: Cell) -> str:
@@ -52,7 +52,14 @@ def shown(cell: Cell) -> str:
             return human_age(cell)
         case int():
             return str(cell)
-    return "".join(letter if letter.isprintable() else "\ufffd" for letter in cell)
+    return harmless(cell, kept="")
+
+
+def harmless(text: str, *, kept: str = "\n\t") -> str:
+    """Return `text` without what a terminal obeys or cannot show, such as escape codes; of these only `kept` stays."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter in kept else "\ufffd" for letter in text)
 
 
 def human_size(size_bytes: int) -> str:

@@ -6,7 +6,7 @@ time in ISO 8601. A time without a UTC offset is local time, the TZ of the proce
 
 from collections.abc import Collection
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 TIME_EXAMPLE = "a time such as 2013-07-01T06:30 (local time), 2013-07-01T06:30Z or -10m"
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS = 253_402_214_400_000
 """9999-12-31T00:00Z: a datetime cannot be a day later in every zone."""
 
@@ -38,7 +37,7 @@ def parse_edge_or_time(text: str) -> str | int:
 
 def _parse_one_of(kinds: Collection[PointKind], text: str, expected: str) -> Point:
     try:
-        point = parse_point(text, zone=None)
+        point = parse_point(text)
     except ValueError:
         raise ValueError(f"{text!r} is not {expected}") from None
     if point.kind not in kinds:
@@ -48,7 +47,7 @@ def _parse_one_of(kinds: Collection[PointKind], text: str, expected: str) -> Poi
 
 def parse_start(text: str) -> Point:
     """Return where to begin; ValueError for anything but a point, and for times before 1970."""
-    return _checked(parse_point(text, zone=None), text)
+    return _checked(parse_point(text), text)
 
 
 def _checked(point: Point, text: str) -> Point:
@@ -95,16 +94,18 @@ def nothing_after(time_ms: int) -> str:
 
 
 def format_ms(timestamp_ms: int) -> str:
-    """Return `timestamp_ms` as ISO 8601 in UTC, as digits after the year 9999, or "" if negative (no timestamp)."""
+    """Return local time as ISO 8601 with its UTC offset; digits after the year 9999, "" if negative (no timestamp)."""
     if timestamp_ms < 0:
         return ""
     try:
-        return f"{_format_second(timestamp_ms // 1000)}.{timestamp_ms % 1000:03d}Z"
-    except OverflowError:
+        second, offset = _format_second(timestamp_ms // 1000)
+        return f"{second}.{timestamp_ms % 1000:03d}{offset}"
+    except (OverflowError, ValueError, OSError):
         return str(timestamp_ms)
 
 
 @lru_cache(maxsize=1024)
-def _format_second(second: int) -> str:
-    """Cached, because consecutive records mostly share their second."""
-    return f"{_EPOCH + timedelta(seconds=second):%Y-%m-%dT%H:%M:%S}"
+def _format_second(second: int) -> tuple[str, str]:
+    """Return the second and its UTC offset. Cached, because consecutive records mostly share their second."""
+    text = datetime.fromtimestamp(second).astimezone().isoformat(timespec="seconds")
+    return text[:19], text[19:]

@@ -56,8 +56,9 @@ startingOffsetsByTimestamp | JSON | read
 startingTimestamp | time | read
     the time to start at: milliseconds, ISO 8601 or -10m; a batch reads only records of that time or later, a stream
     starts at the first of them and reads all that follow; overrides the other two
-startingOffsetsByTimestampStrategy | error or latest | read | error
-    what to do with a partition that has no record at or after its starting time
+startingOffsetsByTimestampStrategy | error or latest | read
+    a partition that has no record at or after its starting time is an error, the default in a stream, or is read from
+    its end, the default in a batch, where it is empty
 endingOffsets | offsets | batch | latest
     where to end, exclusive: latest, an offset, a tail like -100, a time, or JSON by topic and partition, where -1 is
     the latest
@@ -66,6 +67,9 @@ endingOffsetsByTimestamp | JSON | batch
     endingOffsets
 endingTimestamp | time | batch
     the time to end at, exclusive for each record: milliseconds, ISO 8601 or -10m; overrides the other two
+timeZone | zone | read
+    the zone of times without a UTC offset, Europe/Berlin or +01:00, which are refused otherwise: Spark does not tell a
+    data source in Python its session's; give spark.conf.get("spark.sql.session.timeZone")
 failOnDataLoss | boolean | read | true
     whether offsets that are gone or unreadable are an error; otherwise they are skipped with a warning
 minPartitions | number | read

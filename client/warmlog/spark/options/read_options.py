@@ -7,7 +7,10 @@ partition, offsets. A batch cannot start at the latest offset or end at the earl
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, tzinfo
 from functools import partial
+from typing import cast
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from warmlog.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_point, parse_time_ms
 from warmlog.ranges.offset_range import LARGEST_PARTITION
@@ -145,7 +148,7 @@ def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
     options = take_options(given, Use.BATCH)
     starting = _checked("start", options, _points(options, "starting", now_ms, EARLIEST), refused=LATEST)
     ending = _checked("end", options, _points(options, "ending", now_ms, LATEST), refused=EARLIEST)
-    return _read_options(options, starting, ending, _REMEDIES)
+    return _read_options(options, starting, ending, _REMEDIES, when_missing="latest")
 
 
 def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions:
@@ -163,14 +166,22 @@ def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions
         max_bytes=options.parsed("maxBytesPerTrigger", parse_size_bytes),
     )
     return StreamOptions(
-        **vars(_read_options(options, starting, LATEST, _STREAM_REMEDIES)),
+        **vars(_read_options(options, starting, LATEST, _STREAM_REMEDIES, when_missing="error")),
         is_start_counted=is_tail or starting != _points(options, "starting", now_ms + 1, LATEST),
         admission=admission,
     )
 
 
-def _read_options(options: Given, starting: Points, ending: Points, remedies: Remedies) -> ReadOptions:
-    """Return what a batch and a stream have in common; `remedies` are for the errors of tasks."""
+def _read_options(
+    options: Given, starting: Points, ending: Points, remedies: Remedies, *, when_missing: str
+) -> ReadOptions:
+    """Return what a batch and a stream have in common; `remedies` are for the errors of tasks.
+
+    `when_missing` is the default of startingOffsetsByTimestampStrategy.
+    """
+    strategy = "startingOffsetsByTimestampStrategy"
+    if strategy in options:
+        when_missing = options.one_of(strategy, ("error", "latest"))
     fails_on_data_loss = options.boolean("failOnDataLoss")
     bounds = ReadBounds(
         starting=starting,
@@ -178,9 +189,9 @@ def _read_options(options: Given, starting: Points, ending: Points, remedies: Re
         starting_name=_points_name(options, "starting"),
         ending_name=_points_name(options, "ending"),
         fails_on_data_loss=fails_on_data_loss,
-        fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
+        fails_on_missing_time=when_missing == "error",
         loss_remedy=LOSS_REMEDY,
-        missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
+        missing_time_remedy=f"set {strategy} to latest",
     )
     reading = ReadSettings(
         fetch_bytes=options.size_bytes("fetch.maxBytes", _MOST_FETCH_BYTES),
@@ -269,25 +280,51 @@ def _points_name(options: Given, side: str) -> str:
 
 
 def _points(options: Given, side: str, now_ms: int, default: Point) -> Points:
-    time_ms = options.parsed(f"{side}Timestamp", partial(parse_time_ms, now_ms=now_ms))
+    zone = options.parsed("timeZone", _zone)
+    time_ms = options.parsed(f"{side}Timestamp", lambda text: parse_time_ms(_dated(text, zone), now_ms))
     if time_ms is not None:
         return Point(PointKind.TIME, time_ms)
-    times = options.parsed(f"{side}OffsetsByTimestamp", partial(_times, now_ms=now_ms))
+    times = options.parsed(f"{side}OffsetsByTimestamp", partial(_times, now_ms=now_ms, zone=zone))
     if times is not None:
         return times
     if f"{side}Offsets" not in options:
         return default
     if side == "starting" and _starts_where_committed(options):
         return EARLIEST
-    points = options.parsed(f"{side}Offsets", partial(_offsets, now_ms=now_ms))
+    points = options.parsed(f"{side}Offsets", partial(_offsets, now_ms=now_ms, zone=zone))
     assert points is not None
     return points
 
 
-def _offsets(text: str, now_ms: int) -> Points:
+def _dated(text: str, zone: tzinfo | None) -> str:
+    """Return a time in ISO 8601 with its UTC offset, and any other text as it is; ValueError if the zone is unknown."""
+    word = text.strip()
+    try:
+        when = None if word.lstrip("-").isdecimal() else datetime.fromisoformat(word)
+    except ValueError:
+        return text
+    if when is None or when.tzinfo is not None:
+        return text
+    if zone is None:
+        raise ValueError(
+            "a time without a UTC offset: write one, as in 2026-11-20T08:00+01:00, or give the option timeZone, as "
+            'spark.conf.get("spark.sql.session.timeZone")'
+        )
+    return when.replace(tzinfo=zone).isoformat()
+
+
+def _zone(text: str) -> tzinfo:
+    try:
+        return ZoneInfo(text) if text[:1] not in "+-" else cast("tzinfo", datetime.strptime(text, "%z").tzinfo)
+    except (ValueError, ZoneInfoNotFoundError, OSError):
+        raise ValueError("a zone like Europe/Berlin, UTC or +01:00 is expected") from None
+
+
+def _offsets(text: str, now_ms: int, zone: tzinfo | None) -> Points:
     if not text.strip().startswith("{"):
+        dated = _dated(text, zone)
         try:
-            return parse_point(text, now_ms=now_ms)
+            return parse_point(dated, now_ms=now_ms)
         except ValueError as error:
             expected = str(error).removeprefix(f"{text!r}: ")
             raise ValueError(f'{expected}, or JSON like {{"topic": {{"0": 23, "1": -2}}}}') from None
@@ -300,12 +337,12 @@ def _offsets(text: str, now_ms: int) -> Points:
     return points
 
 
-def _times(text: str, now_ms: int) -> Points:
+def _times(text: str, now_ms: int, zone: tzinfo | None) -> Points:
     points = {}
     for (topic, partition), value in parse_by_partition(text).items():
         if isinstance(value, bool) or not isinstance(value, int | str):
             raise ValueError(f"{topic}-{partition} has {value!r}: a time is expected")
-        points[topic, partition] = Point(PointKind.TIME, parse_time_ms(str(value), now_ms))
+        points[topic, partition] = Point(PointKind.TIME, parse_time_ms(_dated(str(value), zone), now_ms))
     return points
 
 

@@ -12,8 +12,9 @@ from warmlog_broker.coordinator.group.decisions.records import OffsetValue
 from warmlog_broker.coordinator.group.decisions.state import Group
 from warmlog_broker.metrics import group_families
 from warmlog_broker.metrics.families import OTHER_TOPICS, TopicCounters
-from warmlog_broker.metrics.group_families import LOOKUPS_A_TURN, OTHER_GROUPS, GroupMetrics, Lags, Unread
-from warmlog_broker.storage.segment.file_records import FileSlice
+from warmlog_broker.metrics.group_families import LOOKUPS_A_TURN, OTHER_GROUPS, FirstLeft, GroupMetrics, Lags, Unread
+from warmlog_broker.storage.log.reader import FetchData
+from warmlog_broker.storage.segment.segments import LogOffsetMetadata
 
 TOPIC_ID = b"t" * 16
 PARTITIONS = LOOKUPS_A_TURN + 5
@@ -22,9 +23,9 @@ NOW_MS = 1_000_000
 PLACE = Unread(TOPIC_ID, 0, 7)
 
 
-def _header_at(piece: FileSlice) -> SimpleNamespace:
-    """A batch of records whose time in seconds is its position."""
-    return SimpleNamespace(is_control=False, is_log_append_time=False, base_timestamp_ms=piece.position * 1000)
+def _read(data: FetchData, is_decided: bool) -> FirstLeft:
+    """A batch of records whose time in seconds is its offset."""
+    return FirstLeft(data.start.offset, data.start.offset * 1000, is_decided)
 
 
 class Broker:
@@ -34,17 +35,22 @@ class Broker:
         self.looked_up: list[int] = []
         self.has_gap = False
         self.group = Group("etl")
-        log = SimpleNamespace(log_start_offset=0, high_watermark=END)
+        bounds = SimpleNamespace(last_stable_offset=END)
+        log = SimpleNamespace(log_start_offset=0, high_watermark=END, bounds=bounds)
         partition = SimpleNamespace(allows=SimpleNamespace(read=True), log=log)
         topic = SimpleNamespace(topic_id=TOPIC_ID, local=dict.fromkeys(range(PARTITIONS), partition))
         monkeypatch.setattr(group_families, "_find", self._find)
-        monkeypatch.setattr(group_families, "_read_headers", lambda slices: list(map(_header_at, slices)))
+        monkeypatch.setattr(group_families, "_read", _read)
         monkeypatch.setattr(group_families, "now_ms", lambda: NOW_MS)
         self.services: Any = SimpleNamespace(
             config=SimpleNamespace(metrics_max_groups=10),
             topics=SimpleNamespace(find={"orders": topic}.get),
             coordinators=SimpleNamespace(
-                groups=SimpleNamespace(active_groups=lambda: [self.group], targets=SimpleNamespace(count=0))
+                groups=SimpleNamespace(
+                    active_groups=lambda: [self.group],
+                    targets=SimpleNamespace(count=0),
+                    classic=SimpleNamespace(rebalances={}),
+                )
             ),
             cold_readers=ThreadPoolExecutor(1),
         )
@@ -52,10 +58,9 @@ class Broker:
     def commit(self, partition: int, offset: int) -> None:
         self.group.offsets[PartitionId(TOPIC_ID, partition)] = OffsetValue(offset, -1, "", "orders", 0)
 
-    def _find(self, _partition: Any, offset: int) -> FileSlice | int:
+    def _find(self, _partition: Any, offset: int) -> FetchData | int:
         self.looked_up.append(offset)
-        file: Any = None
-        return END if self.has_gap else FileSlice(file, offset, 100)
+        return END if self.has_gap else FetchData(LogOffsetMetadata(offset), [], 0, False)
 
 
 async def scrape(metrics: GroupMetrics) -> tuple[float, float]:
@@ -89,7 +94,7 @@ async def test_what_compaction_removed_has_no_age_and_is_looked_up_again(broker:
     metrics = GroupMetrics(broker.services)
     broker.commit(0, 90)
     broker.has_gap = True
-    assert await scrape(metrics) == (10, 0)
+    assert await scrape(metrics) == (0, 0)
     broker.has_gap = False
     assert await scrape(metrics) == (10, 910)
 
@@ -109,11 +114,13 @@ async def test_what_is_not_looked_up_in_time_is_left_to_the_next_scrape(
 
 def test_pairs_beyond_the_limit_are_added_up_without_an_age() -> None:
     lags = Lags(1)
-    partition: Any = object()
+    partition: Any = SimpleNamespace(log=SimpleNamespace(high_watermark=12))
     for group in ("a", "b", "c"):
-        lags.add((group, "orders"), partition, PLACE, 5)
-    assert lags.records == {("a", "orders"): 5, (OTHER_GROUPS, OTHER_GROUPS): 10}
-    assert dict(lags.seconds({PLACE: 0}, NOW_MS)) == {("a", "orders"): 1000}
+        lags.add((group, "orders"), partition, PLACE)
+    assert dict(lags.records({})) == {("a", "orders"): 5, (OTHER_GROUPS, OTHER_GROUPS): 10}
+    found = {PLACE: FirstLeft(9, 0, is_decided=True)}
+    assert dict(lags.records(found)) == {("a", "orders"): 3, (OTHER_GROUPS, OTHER_GROUPS): 10}
+    assert dict(lags.seconds(found, NOW_MS)) == {("a", "orders"): 1000}
     assert dict(lags.seconds({}, NOW_MS)) == {}, "its time is not known"
 
 

@@ -2,9 +2,10 @@
 
 import sys
 
+from warmlog_broker.storage.log.local_log import ReadBound
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.segment.segment import LogSegment
-from warmlog_broker.storage.segment.segment_lookup import TimeSearch, TimestampAndOffset
+from warmlog_broker.storage.segment.segment_lookup import LargestSearch, TimeSearch, TimestampAndOffset
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 
@@ -18,10 +19,16 @@ def record_at(log: Log, timestamp_ms: int) -> TimestampAndOffset | None:
     return None
 
 
-def latest_record(log: Log) -> TimestampAndOffset | None:
+def latest_record(log: Log, bound: ReadBound = "log_end") -> TimestampAndOffset | None:
     """The first record with the largest timestamp."""
-    step = log.reader.search_max_timestamp()
-    return None if step is None else _run(step[0])
+    best: TimestampAndOffset | None = None
+    searched: set[int] = set()
+    while (step := log.reader.search_largest(bound, searched, best)) is not None:
+        search, base_offset = step
+        searched.add(base_offset)
+        found = _run(search)
+        best = max(filter(None, (best, found)), key=lambda each: (each.timestamp_ms, -each.offset), default=None)
+    return best
 
 
 def record_in(segment: LogSegment, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
@@ -31,9 +38,10 @@ def record_in(segment: LogSegment, timestamp_ms: int, starting_offset: int) -> T
 
 def latest_record_in(segment: LogSegment) -> TimestampAndOffset | None:
     """The first record with the largest timestamp."""
-    search = segment.search_max_timestamp()
-    return None if search is None else _run(search)
+    if segment.max_timestamp_ms < 0:
+        return None
+    return _run(segment.lookup.search_largest(segment.max_timestamp, segment.base_offset, sys.maxsize))
 
 
-def _run(search: TimeSearch) -> TimestampAndOffset | None:
+def _run(search: TimeSearch | LargestSearch) -> TimestampAndOffset | None:
     return search.run(DEFAULT_MAX_DECOMPRESSED_BYTES, lambda: None, sys.maxsize)

@@ -16,7 +16,9 @@ from warmlog_protocol.batch import (
     empty_batch,
     encode_batch,
     encode_end_txn_marker,
+    read_batch,
     read_header,
+    to_rows,
 )
 from warmlog_protocol.messages import AbortedTransaction
 
@@ -196,6 +198,15 @@ def test_a_gap_is_damage_only_where_offsets_are_dense(is_dense: bool) -> None:
     reader.add(fetched_partition(HIGH_WATERMARK, is_dense=is_dense), memoryview(batch_at(0, 3) + batch_at(7, 2)))
     assert take_all(reader) == ([0, 1, 2] if is_dense else [0, 1, 2, 7, 8])
     assert (reader.error is not None) == is_dense
+
+
+@pytest.mark.parametrize(("row_gaps_up_to", "is_damage"), [(-1, False), (7, False), (6, True), (0, True)])
+def test_a_gap_before_rows_is_damage_above_those_of_kafka(row_gaps_up_to: int, is_damage: bool) -> None:
+    reader = reader_at(0)
+    rows = b"".join(to_rows(read_batch(batch)) for batch in (batch_at(0, 3), batch_at(7, 2)))
+    reader.add(fetched_partition(HIGH_WATERMARK, is_dense=True, row_gaps_up_to=row_gaps_up_to), memoryview(rows))
+    assert take_all(reader) == ([0, 1, 2] if is_damage else [0, 1, 2, 7, 8])
+    assert (reader.error is not None) == is_damage
 
 
 def test_a_batch_behind_a_gap_is_not_believed_when_the_next_one_contradicts_it() -> None:

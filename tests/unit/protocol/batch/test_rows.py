@@ -4,6 +4,7 @@ import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -29,7 +30,7 @@ from warmlog_protocol.batch import (
     to_columns,
     to_rows,
 )
-from warmlog_protocol.batch.rows import BYTES_A_ROW, pack_varint, read_varint
+from warmlog_protocol.batch.rows import BYTES_A_ROW, pack_varint, read_rows, read_varint
 from warmlog_protocol.codec.compression import Codec, compress_rows
 from warmlog_protocol.errors import CorruptBatch
 
@@ -184,6 +185,30 @@ def test_rows_give_back_what_was_put_in(made: Records, codec: Codec) -> None:
     assert lists_of(batch) == made.lists()
 
 
+@given(records(), CODECS, st.integers(1, 4))
+def test_rows_are_the_same_after_columns_and_in_pieces_of_any_size(made: Records, codec: Codec, piece: int) -> None:
+    batch = rows_of(made, codec)
+    rests: list[None] = []
+    with patch.object(rows, "ROWS_A_PIECE", piece):
+        again = to_rows(read_batch(to_columns(read_batch(batch))), lambda: rests.append(None))
+    assert again == batch
+    assert len(rests) == -(-len(made.values) // piece)
+
+
+@given(records(), st.integers(1, 4))
+def test_rows_are_read_in_pieces_of_any_size(made: Records, piece: int) -> None:
+    batch = read_batch(rows_of(made))
+    (whole,) = read_rows(batch.header, batch.unpack(LIMIT_BYTES), batch.record_count)
+    pieces = list(read_rows(batch.header, batch.unpack(LIMIT_BYTES), piece))
+    assert max(len(each.keys) for each in pieces) <= piece
+    for number, field in enumerate(whole[:4]):
+        assert [item for each in pieces for item in each[number]] == list(field or ())
+    headers = [item for each in pieces for item in each.headers or [()] * len(each.keys)]
+    assert headers == list(whole.headers or [()] * len(whole.keys))
+    nulls = [index for index, key in enumerate(whole.keys) if key is None]
+    assert batch.null_keys(2) == (len(nulls), nulls[:2])
+
+
 @given(st.integers(MIN_I64, MAX_I64))
 def test_numbers_round_trip(value: int) -> None:
     packed = pack_varint(value)
@@ -221,11 +246,11 @@ def test_a_number_past_64_bits_is_a_corrupt_batch(packed: str) -> None:
 def test_timestamps_are_counted_from_the_delete_horizon_where_there_is_one() -> None:
     columns = columns_of([b"a", b"b"], timestamps_ms=[1000, 995])
     columns.delete_horizon_ms = 2000
-    rows = read_batch(seal_rows(read_header(A_ONE_RECORD)._replace(last_offset_delta=1), columns))
-    assert rows.header.has_delete_horizon
-    assert rows.header.base_timestamp_ms == 2000
-    assert rows.columns.delete_horizon_ms == 2000
-    assert rows.timestamps_ms() == [1000, 995]
+    batch = read_batch(seal_rows(read_header(A_ONE_RECORD)._replace(last_offset_delta=1), columns))
+    assert batch.header.has_delete_horizon
+    assert batch.header.base_timestamp_ms == 2000
+    assert batch.columns.delete_horizon_ms == 2000
+    assert batch.timestamps_ms() == [1000, 995]
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
@@ -251,10 +276,10 @@ FIRST = row(0, 0, -1, 1, b"a", 0)
         (header_of(1), b"", "ends within record 0"),
         (header_of(2), FIRST, "ends within record 1"),
         (header_of(1), FIRST + b"\x00", "1 bytes after the last of 1 records"),
-        (header_of(1), FIRST[:-1], "record of 7 bytes, 6 left"),
+        (header_of(1), FIRST[:-1], "body of 7 bytes ends within record 0"),
         (header_of(1), row(0, 0, -1, 1, b"a", 0, size=8) + b"\x00", "fields take 7"),
         (header_of(1), row(0, 0, -1, 1, b"a", 0, size=6), "fields take 7"),
-        (header_of(1), row(0, 0, -1, 1, b"a", 0, size=-1), "record of -1 bytes"),
+        (header_of(1), row(0, 0, -1, 1, b"a", 0, size=-1), "record 0 of -1 bytes, its fields take 7"),
         (header_of(1), row(0, 0, -1, 1, b"a", 0, size=0), "fields take 7"),
         (header_of(1), row(0, 0, -1, 2, b"a", 0), "ends within record 0"),
         (header_of(1), row(0, 0, 100, b"a", 0), "ends within record 0"),

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from warmlog_broker.coordinator.classic import events
 from warmlog_broker.coordinator.classic import messages as m
-from warmlog_broker.coordinator.classic.state import Phase, Rebalance
+from warmlog_broker.coordinator.classic.state import Phase, Rebalance, more_bytes
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.group.decisions.records import ClassicKey, GroupKey, GroupValue, put, remove
 from warmlog_broker.coordinator.group.decisions.state import (
@@ -51,7 +51,7 @@ def decide(groups: Groups, name: str, event: Event, *, now_ms: int, limits: Limi
     before = rebalance_of(group)
     step = event(before)
     if group is not None and not step.is_quiet:
-        limits.may_hold(group.owner, step.after.size_bytes() - before.size_bytes())
+        limits.may_hold(group.owner, more_bytes(before, step.after))
     return Decision(_records(group, name, before, step.after, now_ms), step)
 
 
@@ -93,7 +93,7 @@ def decide_join(
     decision = decide(groups, request.group, event, now_ms=time_ms, limits=limits)
     if group is not None:
         return decision
-    limits.may_hold(owner, GROUP_BYTES + decision.result.after.size_bytes())
+    limits.may_hold(owner, GROUP_BYTES + more_bytes(Rebalance(), decision.result.after))
     return Decision([put(GroupKey(request.group), GroupValue(owner=owner)), *decision.records], decision.result)
 
 

@@ -78,7 +78,8 @@ def commit(
 
 def _closed(group: Group, offsets: int, pending: int = 0) -> list[Record]:
     """Return the tombstone of a group without members from which the last `offsets` are removed."""
-    is_over = not group.epoch and len(group.offsets) == offsets and len(group.pending) == pending
+    is_used = group.epoch or group.rebalance is not None
+    is_over = not is_used and len(group.offsets) == offsets and len(group.pending) == pending
     return [remove(GroupKey(group.name))] if is_over and group.owner else []
 
 
@@ -256,8 +257,9 @@ def existing_group(groups: Groups, name: str) -> Group:
 
 
 def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int, topics: TopicsView) -> Decision[int]:
-    """Remove the offsets of deleted topics, and those of a group that has been without members and commits for
-    `retention_ms`: all at once, with the group, since a partition without new records is not committed again.
+    """Remove the offsets of deleted topics, and those of a group that has been without members, commits and connected
+    readers for `retention_ms`: all at once, with the group, since a partition without new records is not committed
+    again.
 
     The result is the number of offsets.
     """
@@ -266,7 +268,9 @@ def expire_offsets(groups: Groups, group: str, *, now_ms: int, retention_ms: int
         return Decision((), 0)
     oldest_ms = now_ms - retention_ms
     is_pending = any(value.offsets for value in found.pending.values())
-    used_ms = max([found.empty_since_ms, *(value.committed_at_ms for value in found.offsets.values())])
+    if found.reader is not None and not found.reader.is_over:
+        found.used_ms = now_ms
+    used_ms = max([found.empty_since_ms, found.used_ms, *(value.committed_at_ms for value in found.offsets.values())])
     if not found.members and found.rebalance is None and not is_pending and used_ms <= oldest_ms:
         return Decision(_all_tombstones(found), len(found.offsets))
     expired = [partition for partition in found.offsets if topics.by_id(partition.topic_id) is None]

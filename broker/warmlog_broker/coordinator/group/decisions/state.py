@@ -158,6 +158,13 @@ class Member:
         return deadline
 
 
+class Reader(Protocol):
+    """A connection that reads with a group."""
+
+    @property
+    def is_over(self) -> bool: ...
+
+
 @dataclass(slots=True)
 class Group:
     """A group. One that has committed offsets only, from outside, has the epoch 0."""
@@ -196,6 +203,10 @@ class Group:
     waited for news."""
     has_news: bool = field(default=False, compare=False)
     """Soft: a target was assigned, or a member has released something or is gone: what others may wait for."""
+    reader: Reader | None = field(default=None, compare=False)
+    """Soft: the connection that was the last to fetch or commit offsets of partitions."""
+    used_ms: int = field(default=-1, compare=False)
+    """Soft: when that connection was seen to be open."""
     target_version: int = field(default=-1, compare=False)
     """Soft: `Subscriptions.version` as of which the target is up to date, if the members are the same."""
 
@@ -354,10 +365,10 @@ class Groups(OwnedState[Group]):
             self._set_rebalance(group, step.after)
 
     def _set_rebalance(self, group: Group, rebalance: classic.Rebalance) -> None:
+        more_bytes = classic.more_bytes(group.rebalance or classic.Rebalance(), rebalance)
         group.rebalance = rebalance if rebalance.members or rebalance.given_ids else None
-        self._hold(group.owner, -group.soft_bytes)
-        group.soft_bytes = rebalance.size_bytes()
-        self._hold(group.owner, group.soft_bytes)
+        group.soft_bytes += more_bytes
+        self._hold(group.owner, more_bytes)
 
     def start_timers(self, now_ms: int) -> None:
         """Start the timers of all members, in full: after a load."""

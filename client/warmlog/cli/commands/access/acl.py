@@ -1,7 +1,6 @@
 """`warmlog acl add`, `list`, `delete` and `check`: what principals may do."""
 
 import functools
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +9,7 @@ import click
 from click.exceptions import Exit
 
 from warmlog.cli.commands.access import USER_PREFIX, data_dir_option, run_access
-from warmlog.cli.terminal.exits import FAILED, confirm
+from warmlog.cli.terminal.exits import FAILED, confirm, must_ask
 from warmlog.cli.terminal.options import certain_option, client_options, run_admin
 from warmlog.cli.terminal.output import counted, json_line, line, note, table
 
@@ -222,7 +221,7 @@ def delete(
     broker: str,
     as_json: bool,
 ) -> None:
-    """Remove the rules that all these options fit. Shows them, and asks for confirmation on a terminal."""
+    """Remove the rules that all these options fit. Shows them, and asks for confirmation, unless --yes is given."""
     resource = optional(resources)
     wanted: AclFields = {
         **chosen(principal, operation, resource),
@@ -231,7 +230,7 @@ def delete(
     }
     if all(value is None for value in wanted.values()):
         raise click.BadParameter("say which rules to remove, for example --principal or --topic")
-    if not is_certain and sys.stdin.isatty():
+    if must_ask(is_certain=is_certain):
         found = run_admin(broker, lambda admin: admin.describe_acls(**wanted))
         rule_table(found)
         confirm(f"Delete {counted(len(found), 'rule')}?", "the rules were not deleted", is_certain=not found)

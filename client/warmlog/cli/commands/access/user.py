@@ -12,10 +12,12 @@ from warmlog.cli.terminal.options import certain_option, client_options
 from warmlog.cli.terminal.output import counted, json_line, line, note, table
 from warmlog.cli.terminal.paths import ANY_PATH
 from warmlog.cli.terminal.profile import STDIN, read_password
-from warmlog.cli.terminal.tables import Instant
+from warmlog.cli.terminal.tables import Instant, local_time
 
 if TYPE_CHECKING:
-    from warmlog import Admin
+    from datetime import datetime
+
+    from warmlog import Admin, UserDescription
 
 user_argument = click.argument("name", metavar="NAME", help="The user's name.")
 password_file_option = click.option(
@@ -64,16 +66,22 @@ def rotate(
 
     grace_ms = checked("--grace", parse_duration_ms, grace)
 
-    async def rotate_one(admin: "Admin") -> str:
-        user = next((user for user in await admin.list_users() if user.name == name), None)
-        if user is None:
-            raise ResourceNotFound(f"there is no user {name!r}")
-        if user.is_token:
-            return await admin.rotate_token(name, grace_ms=grace_ms)
-        await admin.rotate_user(name, _new_password(name, password_file), grace_ms=grace_ms)
-        return ""
+    async def find(admin: "Admin") -> "UserDescription":
+        for user in await admin.list_users():
+            if user.name == name:
+                return user
+        raise ResourceNotFound(f"there is no user {name!r}")
 
-    _tell("rotated", name, run_access(broker, data_dir, rotate_one), as_json)
+    async def rotate_one(admin: "Admin") -> "tuple[str, datetime | None]":
+        secret = ""
+        if (await find(admin)).is_token:
+            secret = await admin.rotate_token(name, grace_ms=grace_ms)
+        else:
+            await admin.rotate_user(name, _new_password(name, password_file), grace_ms=grace_ms)
+        return secret, (await find(admin)).previous_until
+
+    secret, until = run_access(broker, data_dir, rotate_one)
+    _tell("rotated", name, secret, as_json, until)
 
 
 @click.command()
@@ -82,7 +90,7 @@ def rotate(
 @data_dir_option
 @client_options
 def delete(names: tuple[str, ...], is_certain: bool, data_dir: Path | None, broker: str, as_json: bool) -> None:
-    """Delete users, whose connections end. Asks for confirmation on a terminal."""
+    """Delete users, whose connections end. Asks for confirmation, unless --yes is given."""
     names = tuple(dict.fromkeys(names))
     confirm_deletion(names, f"user {names[0]}", counted(len(names), "user"), is_certain=is_certain)
 
@@ -94,12 +102,16 @@ def delete(names: tuple[str, ...], is_certain: bool, data_dir: Path | None, brok
     run_access(broker, data_dir, delete_all)
 
 
-def _tell(done: str, name: str, secret: str, as_json: bool) -> None:
-    """Say what was done; a secret is the only line on stdout."""
+def _tell(done: str, name: str, secret: str, as_json: bool, until: "datetime | None" = None) -> None:
+    """Say what was done, and `until` when an old password works; a secret is the only line on stdout."""
     if as_json:
-        json_line({"name": name, done: True, **({"password": secret} if secret else {})})
+        old = {"old_password_until": until} if done == "rotated" else {}
+        json_line({"name": name, done: True, **({"password": secret} if secret else {}), **old})
         return
-    note(f"{done} user {name}")
+    text = "the old password works no longer"
+    if until is not None:
+        text = f"the old password works until {local_time(round(until.timestamp() * 1000))}, with --grace 0 no longer"
+    note(f"{done} user {name}: {text}" if done == "rotated" else f"{done} user {name}")
     if secret:
         line(secret)
 

@@ -132,7 +132,7 @@ def _document(name: str, found: "TopicDescription | None") -> dict[str, object]:
 @certain_option
 @client_options
 def delete(topics: tuple[str, ...], is_certain: bool, broker: str, as_json: bool) -> None:
-    """Delete topics and all their records. Asks for confirmation on a terminal.
+    """Delete topics and all their records. Asks for confirmation, unless --yes is given.
 
     Nothing is deleted if one of the topics does not exist.
     """

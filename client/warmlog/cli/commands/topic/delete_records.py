@@ -5,14 +5,13 @@ The file, and the output outside of terminals, are those of kafka-delete-records
     {"partitions": [{"topic": "flights", "partition": 0, "offset": 14000}], "version": 1}
 """
 
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from warmlog.cli.terminal.exits import CommandFailed, checked, confirm
+from warmlog.cli.terminal.exits import CommandFailed, checked, confirm, must_ask
 from warmlog.cli.terminal.options import certain_option, client_options, run_admin, topic_names
 from warmlog.cli.terminal.output import counted, is_terminal, json_line, line, note, table
 from warmlog.cli.terminal.paths import NEW_FILE
@@ -59,13 +58,13 @@ def delete_records(
     broker: str,
     as_json: bool,
 ) -> None:
-    """Delete the oldest records of a topic. Asks for confirmation on a terminal.
+    """Delete the oldest records of a topic. Asks for confirmation, unless --yes is given.
 
     Give --offset or --before, or a file. The deletion is on disk when the command returns.
     """
     find = _finder(topic, partition, offset, before, offset_json_file)
     wanted = run_admin(broker, find)
-    if not is_certain and sys.stdin.isatty():
+    if must_ask(is_certain=is_certain):
         _confirm(broker, wanted)
     if offset_json_file is not None:
         note("executing records delete operation")

@@ -50,7 +50,7 @@ def _may_be_held(partition: "PartitionDescription") -> bool:
 
 
 def show_held(held: Sequence[Held]) -> None:
-    """Print what holds which partition back, and for how long; ages are in milliseconds outside of terminals."""
+    """Print what holds which partition back, and for how long."""
     if held:
         line()
         table(

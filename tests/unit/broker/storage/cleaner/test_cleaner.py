@@ -9,6 +9,7 @@ import pytest
 from unit.broker.storage.cleaner.compaction_room import CompactionRoom, pair
 from unit.broker.storage.log_files import overwrite
 from unit.broker.storage.log_room import START_MS, read_batches
+from unit.broker.storage.time_lookups import latest_record
 from warmlog_broker.storage.cleaner.offset_map import ENTRY_BYTES
 from warmlog_broker.storage.cleaner.throttle import CleaningAborted
 from warmlog_broker.storage.segment.file_records import DamagedLog
@@ -542,3 +543,12 @@ def test_gaps_of_a_compaction_that_was_called_off_are_no_damage_after_a_restart(
     room.crash(recovery_point=0)
     assert room.records() == left
     assert room.log.recovery_report.is_uneventful
+
+
+def test_the_largest_timestamp_of_a_compacted_log_is_that_of_a_record_that_is_left(room: CompactionRoom) -> None:
+    room.put(pair(1, 1), timestamp_ms=room.now_ms + 9, producer=(7, 0, 0))
+    room.put(pair(1, 2), timestamp_ms=room.now_ms + 2)
+    room.roll()
+    room.compact()
+    assert (room.last_offsets_of_batches(), room.offsets()) == ([0, 1], [1])
+    assert latest_record(room.log) == (room.now_ms + 2, 1, 0)

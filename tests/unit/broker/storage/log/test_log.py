@@ -9,7 +9,7 @@ from unit.broker.storage.log_room import KEY, START_MS, LogRoom, make_batch, rea
 from unit.broker.storage.time_lookups import latest_record, record_at
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
-from warmlog_broker.storage.directory.partition_files import read_partition_metadata
+from warmlog_broker.storage.directory.partition_files import Gaps, read_partition_metadata
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.segment.segment_files import run_deletions
 from warmlog_protocol import errors
@@ -186,6 +186,7 @@ class TestRolling:
     def test_a_new_segment_may_begin_further_on(self, room: LogRoom) -> None:
         room.append(b"a")
         assert room.log.local.roll(room.now_ms, expected_next_offset=5).base_offset == 5
+        room.log.local.gaps = Gaps(rows_up_to=5)
         assert room.append(b"b", rows=True).first_offset == 5
         assert [batch.base_offset for batch in read_batches(room.log, 3, bound="log_end")] == [5]
 

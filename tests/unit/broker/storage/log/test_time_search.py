@@ -126,4 +126,26 @@ def test_an_emptied_batch_has_no_record_at_any_time(room: LogRoom) -> None:
     room.append(b"a", timestamp_ms=START_MS)
     assert latest_record(room.log) == (START_MS, 0, 0)
     assert room.log.reader.search_time(START_MS + 1) is None
-    assert room.log.reader.search_max_timestamp(1) is None
+    assert room.log.reader.search_largest("log_end", [0], None) is None
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+def test_the_largest_timestamp_is_of_a_record_that_may_be_read(room: LogRoom, rolls: bool) -> None:
+    """Whatever is before the log start, in the same batch, segment or another one, or after what may be read."""
+    room.append_bytes(encode_batch([b"0", b"1", b"2"], timestamps_ms=[START_MS + 90, START_MS + 80, START_MS + 70]))
+    for number in range(3, 8):
+        if rolls:
+            room.log.local.roll(room.now_ms)
+        room.append(b"x", timestamp_ms=START_MS + 60 + number % 3)
+    room.flush()
+    expected = [90, 80, 70, 62, 62, 62, 61, 61]
+    first = [0, 1, 2, 5, 5, 5, 7, 7]
+    for start in range(8):
+        room.log.retention.delete_records(start)
+        assert latest_record(room.log) == (START_MS + expected[start], first[start], 0), start
+    room.append(b"not committed", timestamp_ms=START_MS + 99)
+    assert latest_record(room.log, "high_watermark") == (START_MS + 61, 7, 0)
+    assert latest_record(room.log) == (START_MS + 99, 8, 0)
+    room.flush()
+    room.log.retention.delete_records(9)
+    assert latest_record(room.log) is None

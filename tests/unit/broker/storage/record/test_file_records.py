@@ -10,7 +10,7 @@ import pytest
 from unit.broker.storage.log_files import batch_of, no_file_grows_beyond, offsets_in, overwrite
 from warmlog_broker.storage.io.open_files import ClosedFile, OpenFiles
 from warmlog_broker.storage.segment.file_records import DamagedLog, FileRecords, FileSlice
-from warmlog_protocol.batch import encode_batch, iter_batches
+from warmlog_protocol.batch import encode_batch, iter_batches, read_batch, to_rows
 
 MAX_LOG_BYTES = 2**31 - 1
 BATCHES = [batch_of([value], offset=offset) for offset, value in enumerate(("abcd", "efgh!", "ijkl!!"))]
@@ -42,6 +42,44 @@ def test_batches_lie_back_to_back(records: FileRecords) -> None:
         (1, SIZES[0]),
         (2, SIZES[0] + SIZES[1]),
     ]
+
+
+def rows_at(offset: int) -> bytes:
+    return to_rows(read_batch(batch_of(["v"], offset=offset)))
+
+
+def test_a_file_knows_up_to_where_it_has_only_rows_of_those_that_it_was_appended(tmp_path: Path) -> None:
+    records = FileRecords.open(tmp_path / "0.log", OpenFiles())
+    put(records, rows_at(0), rows_at(1))
+    rows_bytes = records.size_bytes
+    put(records, BATCHES[2], rows_at(3))
+    assert not records.slice(0, rows_bytes).may_have_columns
+    assert records.slice(0, rows_bytes + 1).may_have_columns
+    assert records.slice(rows_bytes + SIZES[2], 1000).may_have_columns, "after columns, it is not known"
+    assert not records.slice(0, 1000).slice(0, rows_bytes).may_have_columns
+    records.truncate_to(len(rows_at(0)))
+    put(records, BATCHES[1], rows_at(2))
+    assert records.slice(0, rows_bytes).may_have_columns
+
+
+def test_a_file_that_was_there_learns_by_whoever_walks_it_what_has_only_rows(tmp_path: Path) -> None:
+    path = tmp_path / "0.log"
+    put(FileRecords.open(path, OpenFiles()), *map(rows_at, range(4)))
+    records, size_bytes = opened(path), len(rows_at(0))
+    first, middle, last = (records.slice(size_bytes * n, size_bytes) for n in (0, 1, 3))
+    assert all(each.may_have_columns for each in (first, middle, last))
+    last.note_rows()
+    assert last.may_have_columns, "what is before it may have columns: then it would not be read for them"
+    first.note_rows()
+    middle.note_rows()
+    first.note_rows()
+    assert [each.may_have_columns for each in (first, middle, last)] == [False, False, True]
+    put(records, rows_at(4))
+    assert records.rows_end == 2 * size_bytes
+    stale = records.slice(2 * size_bytes, size_bytes)
+    records.truncate_to(2 * size_bytes)
+    stale.note_rows()
+    assert records.rows_end == 2 * size_bytes
 
 
 def test_a_file_that_exists_is_not_opened_before_it_is_used(records: FileRecords) -> None:

@@ -22,7 +22,7 @@ from warmlog_broker.data_dirs.directory_set import lock_and_read
 from warmlog_broker.metadata.metadata_log import MetadataLog, MetadataState, TopicCreated, TopicDeleted, pack_file
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
-from warmlog_broker.storage.directory.partition_files import pack_partition_metadata
+from warmlog_broker.storage.directory.partition_files import pack_partition_metadata, read_gaps
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.verify.report import Report
 from warmlog_broker.tools.adoption import adopt as engine
@@ -110,6 +110,7 @@ def test_topics_are_there_with_their_ids_offsets_and_settings(kafka: Path, data_
     assert state.next_producer_id == 7
     assert read_offsets(data_dir / "recovery-point-offset-checkpoint") == {FLIGHTS: 14_000, TRANSFERS: 375}
     assert read_offsets(data_dir / "log-start-offset-checkpoint") == {FLIGHTS: 5468, TRANSFERS: 0}
+    assert [read_gaps(data_dir / name).rows_up_to for name in ("flights-0", "transfers-0")] == [14_000, 375]
     assert findings_in(data_dir) == []
     closed = Path("flights-0", "00000000000000005468.log")
     assert (data_dir / closed).samefile(kafka / closed) == is_linked

@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+import warmlog
 from warmlog import ApiError, BrokerInfo, CoordinatorNotAvailable, TransactionDescription, UnsupportedVersion
+from warmlog.cli.app import build_program
 from warmlog.cli.commands.access.acl import OPERATIONS
 from warmlog.cli.commands.spark_export import _export
 from warmlog.cli.commands.status import BrokerStatus, _with_groups
 from warmlog.cli.commands.topic.open_transactions import Held, held_text
+from warmlog.cli.terminal.exits import describe
 from warmlog.spark.export.export import Copied, ExportOptions
 from warmlog_protocol.messages import Operation
 
@@ -62,3 +66,71 @@ async def test_a_broker_without_groups_to_show_is_shown_nevertheless(error: ApiE
     admin: Any = Refusing(error)
     shown = await _with_groups(admin, found, None)
     assert (shown.groups, shown.problems) == ([], problems)
+
+
+@pytest.mark.parametrize(
+    ("typed", "advice"),
+    [
+        (
+            "backup create /tmp",
+            "Missing option '--data-dir': it takes no verb, as in `warmlog backup DIR --data-dir DIR`.",
+        ),
+        (
+            "backup create /tmp/b --data-dir /tmp",
+            "(/tmp/b): it takes no verb, as in `warmlog backup DIR --data-dir DIR`.",
+        ),
+        ("topic ls", "No such command 'ls': type `warmlog topic list`."),
+        ("topic show orders", "type `warmlog topic describe`."),
+        ("topic rm orders", "type `warmlog topic delete`."),
+        ("acl create", "type `warmlog acl add`."),
+        ("user show", "type `warmlog user list`."),
+        ("topics", "type `warmlog topic list`."),
+        ("stream ls", "type `warmlog topic list`."),
+        ("topic produce orders", "type `warmlog produce TOPIC`."),
+        ("cluster info", "type `warmlog status`."),
+        ("topic describe", "Missing argument 'TOPIC': `warmlog topic list` shows them all."),
+        ("group describe", "Missing argument 'GROUP': `warmlog group list` shows them all."),
+        ("consume -t orders", "the name is an argument, as in `warmlog consume TOPIC...`."),
+        ("group describe -g etl", "the name is an argument, as in `warmlog group describe GROUP`."),
+        ("topic list --bootstrap-server h:1", "give --broker."),
+        ("--bootstrap-server h:1 topic list", "give --broker."),
+        ("topic list --profile prod", "it goes before the command, as in `warmlog --profile … topic list`."),
+        ("consume orders --username anna", "it goes before the command, as in `warmlog --username … consume`."),
+        ("consume orders --from-beginning", "give --from earliest."),
+        ("topic create orders --replication-factor 3", "give nothing, as a topic has one copy."),
+        ("topic --list", "give warmlog topic or group, and a verb."),
+        ("group reset etl --to-earliest", "give --to."),
+    ],
+)
+def test_what_others_are_called_elsewhere_is_answered_with_what_to_type_here(typed: str, advice: str) -> None:
+    done = CliRunner().invoke(build_program(), typed.split(), prog_name="warmlog")
+    assert done.exit_code == 2
+    assert " ".join(done.output.split()).endswith(advice), done.output
+
+
+def test_the_lists_of_commands_are_wrapped_and_not_cut() -> None:
+    for typed in ([], ["topic"], ["group"], ["log"]):
+        shown = CliRunner().invoke(build_program(), [*typed, "--help"], terminal_width=80).output
+        assert "..." not in shown.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            warmlog.UnknownTopicOrPartition("topic 'nots' does not exist"),
+            "`warmlog topic list` shows those",
+        ),
+        (
+            warmlog.MessageTooLarge("2 MB, at most max.message.bytes=1048588"),
+            "NAME --set max.message.bytes=8MiB",
+        ),
+        (warmlog.InvalidConfig("`username` and `password` belong together"), "--username and --password-file belong"),
+        (
+            warmlog.InvalidConfig("ssl_cafile is given without TLS: add ssl=True"),
+            "given without TLS: add --ssl",
+        ),
+    ],
+)
+def test_errors_of_the_client_name_options_and_remedies_of_the_command_line(error: Exception, told: str) -> None:
+    assert told in describe(error)

@@ -521,3 +521,21 @@ def test_other_topics_are_not_decoded_but_a_file_by_its_name(tmp_path: Path, mon
     assert line in done.stdout.splitlines()
     shutil.copytree(tmp_path / "__groups-0", tmp_path / "groups-0")
     assert '"kind"' not in dump("--print-data-log", tmp_path / "groups-0" / LOG).stdout
+
+
+def test_a_directory_is_dumped_segment_by_segment_or_at_one_offset() -> None:
+    logs = sorted((SAMPLE / "flights-0").glob("*.log"))
+    assert len(logs) > 1
+    whole = dump("--deep-iteration", "flights-0").stdout
+    assert whole == "".join(dump("--deep-iteration", f"flights-0/{path.name}").stdout for path in logs)
+    records = [line for line in whole.splitlines() if line.startswith("| offset: ")]
+    for record in (records[0], records[len(records) // 2], records[-1]):
+        offset = int(record.split()[2])
+        heading, start, batch, found = dump("flights-0", "--offset", offset).stdout.splitlines()
+        assert found == record
+        assert int(start.rpartition(" ")[2]) <= int(batch.split()[1]) <= offset <= int(batch.split()[3])
+        assert heading.endswith(f"{int(start.rpartition(' ')[2]):020d}.log")
+    missing = dump("flights-0", "--offset", 10**9)
+    assert missing.exit_code == 1
+    assert "no batch has offset 1000000000" in missing.stderr
+    assert dump("--print-data-log", f"transfers-0/{LOG}", "--offset", 0).stdout.count("\n") == 4

@@ -16,9 +16,11 @@ from warmlog.points import EARLIEST, LATEST, Point, PointKind
 def zurich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
     clock.tzset()
+    times._format_second.cache_clear()
     yield
     monkeypatch.undo()
     clock.tzset()
+    times._format_second.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -92,9 +94,9 @@ def test_the_notice_names_the_time_in_local_time() -> None:
     assert times.nothing_after(1372636800123) == "no record is at or after 2013-07-01T02:00:00.123+02:00 (local time)"
 
 
-def test_timestamps_are_written_in_utc_with_milliseconds() -> None:
-    assert times.format_ms(1372636800123) == "2013-07-01T00:00:00.123Z"
-    assert times.format_ms(0) == "1970-01-01T00:00:00.000Z"
+def test_timestamps_are_written_in_local_time_with_its_offset_and_milliseconds() -> None:
+    assert times.format_ms(1372636800123) == "2013-07-01T02:00:00.123+02:00"
+    assert times.format_ms(0) == "1970-01-01T01:00:00.000+01:00"
 
 
 def test_no_timestamp_is_written_as_nothing_and_one_after_the_year_9999_as_digits() -> None:

@@ -53,7 +53,9 @@ def test_defaults_are_those_of_a_batch_of_sparks_kafka_connector_except_that_onl
     assert options.topics == TopicChoice(("t",))
     assert (options.bounds.starting, options.bounds.ending) == (EARLIEST, LATEST)
     assert options.bounds.fails_on_data_loss
-    assert options.bounds.fails_on_missing_time
+    assert not options.bounds.fails_on_missing_time, "the partition is empty, unlike in a stream"
+    assert parse(startingOffsetsByTimestampStrategy="error").bounds.fails_on_missing_time
+    assert parse_stream_options(BASE, NOW_MS).bounds.fails_on_missing_time
     assert options.limits == PlanLimits()
     assert options.reading == ReadSettings(
         remedies=REMEDIES, bootstrap=("b:1",), isolation=IsolationLevel.READ_COMMITTED
@@ -100,6 +102,7 @@ def test_options_are_known_in_any_case() -> None:
             {("x", 0): Point(PointKind.OFFSET, 23), ("x", 1): EARLIEST, ("y", 0): Point(PointKind.OFFSET, 0)},
             {("x", 0): Point(PointKind.OFFSET, 30), ("x", 1): LATEST, ("y", 0): Point(PointKind.OFFSET, 5)},
             fails_on_data_loss=False,
+            fails_on_missing_time=False,
             loss_remedy="set failOnDataLoss to false",
             missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
         ),
@@ -123,7 +126,7 @@ def test_options_are_known_in_any_case() -> None:
 @pytest.mark.parametrize("side", ["starting", "ending"])
 def test_a_time_comes_before_times_by_partition_and_these_before_offsets(side: str) -> None:
     offsets = {f"{side}Offsets": '{"t": {"0": 3}}'}
-    by_partition = offsets | {f"{side}OffsetsByTimestamp": '{"t": {"0": 5, "1": "-1h", "2": "1970-01-01T00:00:01"}}'}
+    by_partition = offsets | {f"{side}OffsetsByTimestamp": '{"t": {"0": 5, "1": "-1h", "2": "1970-01-01T00:00:01Z"}}'}
     of_all = by_partition | {f"{side}Timestamp": "7"}
     assert getattr(parse(**offsets).bounds, side) == {("t", 0): Point(PointKind.OFFSET, 3)}
     assert getattr(parse(**by_partition).bounds, side) == {
@@ -144,12 +147,33 @@ def test_a_time_comes_before_times_by_partition_and_these_before_offsets(side: s
         ("2023-11-14T22:13:20Z", NOW_MS),
         ("2023-11-14T23:13:20.5+01:00", NOW_MS + 500),
         ("1969-12-31T23:59:59.999Z", -1),
-        ("1900-01-01", -25_567 * 86_400_000),
-        ("2023-11-14", NOW_MS - (22 * 3600 + 13 * 60 + 20) * 1000),
+        ("1900-01-01T00:00Z", -25_567 * 86_400_000),
     ],
 )
 def test_times_are_milliseconds_iso_or_so_long_before_now(text: str, expected_ms: int) -> None:
     assert parse(startingTimestamp=text).bounds.starting == time_at(expected_ms)
+
+
+@pytest.mark.parametrize(
+    ("zone", "hours"), [("UTC", 0), ("Europe/Berlin", 1), ("+05:30", 5.5), ("-08:00", -8), ("America/New_York", -5)]
+)
+def test_a_time_without_a_utc_offset_is_in_the_given_zone_and_refused_without_one(zone: str, hours: float) -> None:
+    midnight = time_at(NOW_MS - (22 * 3600 + 13 * 60 + 20) * 1000 - round(hours * 3_600_000))
+    for options in (
+        {"startingTimestamp": "2023-11-14"},
+        {"startingOffsets": "2023-11-14T00:00"},
+        {"startingOffsetsByTimestamp": '{"t": {"0": "2023-11-14T00:00"}}'},
+    ):
+        starting = parse(**options, timeZone=zone).bounds.starting
+        assert starting in (midnight, {("t", 0): midnight})
+        with pytest.raises(InvalidConfig, match=r"without a UTC offset: write one, .* or give the option timeZone"):
+            parse(**options)
+
+
+@pytest.mark.parametrize("zone", ["Mars", "+1", "../etc/passwd", "1"])
+def test_what_is_no_zone_is_refused(zone: str) -> None:
+    with pytest.raises(InvalidConfig, match="a zone like Europe/Berlin, UTC or"):
+        parse(startingTimestamp="-10m", timeZone=zone)
 
 
 def test_a_tail_is_so_many_offsets_before_the_end() -> None:
@@ -160,8 +184,8 @@ def test_a_tail_is_so_many_offsets_before_the_end() -> None:
 def test_offsets_and_times_for_all_partitions_are_those_of_consumers() -> None:
     bounds = parse(startingOffsets="17", endingOffsets="-10m").bounds
     assert (bounds.starting, bounds.ending) == (Point(PointKind.OFFSET, 17), time_at(NOW_MS - 600_000))
-    bounds = parse(startingOffsets="2023-11-14T00:00").bounds
-    assert bounds.starting == parse(startingTimestamp="2023-11-14").bounds.starting
+    bounds = parse(startingOffsets="2023-11-14T00:00Z").bounds
+    assert bounds.starting == parse(startingTimestamp="2023-11-14T00:00:00+00:00").bounds.starting
 
 
 def test_topics_are_chosen_by_name_by_pattern_or_with_their_partitions() -> None:

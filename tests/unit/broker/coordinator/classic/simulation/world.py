@@ -16,7 +16,7 @@ from unit.broker.coordinator.group.topics import Topics
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.classic import events
 from warmlog_broker.coordinator.classic import messages as m
-from warmlog_broker.coordinator.classic.state import NEVER_MS, Phase, Rebalance, common_protocols
+from warmlog_broker.coordinator.classic.state import NEVER_MS, Phase, Rebalance, common_protocols, more_bytes
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.group.decisions import classic_members, membership, offsets
 from warmlog_broker.coordinator.group.decisions.state import Group, Groups, Limits
@@ -34,6 +34,7 @@ LIMITS = Limits(
 MAX_PROCESSES = 7
 LONGEST_MS = 2500
 """The longest rebalance timeout of a process."""
+RETENTION_MS = 3000
 LATE_MS = 2500
 """How much later a wait may end: while the disk is slow, and once more if a write has failed."""
 RANGE, STICKY = ("range", b"r"), ("sticky", b"s")
@@ -85,8 +86,8 @@ class World:
         """By generation, the SyncGroup of which assignments were given out."""
         self.assigners: dict[int, str] = {}
         """By generation, who was told to assign, since the start of the coordinator."""
-        self.not_completing_ms = self.now_ms
-        """When the group was last seen in another phase."""
+        self.completing: tuple[int | None, int] = None, 0
+        """The generation that waits for its assignments, and since when."""
         self.commit_generations: dict[int, int] = {}
         """By partition, the generation of the last commit."""
         self.highest = 0
@@ -119,9 +120,12 @@ class World:
         self.now_ms += by_ms
         if self.group is not None and self.rebalance.next_due_ms() <= self.now_ms and not self.under_way:
             self._run(None, self._expire)
-        if self.rebalance.phase is not Phase.COMPLETING:
-            self.not_completing_ms = self.now_ms
-        require(self.now_ms - self.not_completing_ms <= LONGEST_MS + 500, "the group waits for assignments for ever")
+        generation = self.rebalance.generation if self.rebalance.phase is Phase.COMPLETING else None
+        if generation != self.completing[0]:
+            self.completing = generation, self.now_ms
+        if generation is not None:
+            took_ms = self.now_ms - self.completing[1]
+            require(took_ms <= LONGEST_MS + 500, "the group waits for assignments for ever")
         for waiter in self.waiting:
             require(self.now_ms - waiter.began_ms <= LONGEST_MS + LATE_MS, "a request waits for ever")
 
@@ -210,6 +214,22 @@ class World:
                 require(not has_members, "a group with members was deleted")
                 self._apply(decision_on_group.records)
                 self._forget_numbers()
+
+    def expire_offsets(self) -> None:
+        """Remove what is out of use: never of a group with members."""
+        if self.under_way:
+            return
+        has_members = self.group is not None and self.group.member_count > 0
+        before = len(self.group.offsets) if self.group is not None else 0
+        decision = offsets.expire_offsets(
+            self.groups, GROUP, now_ms=self.now_ms, retention_ms=RETENTION_MS, topics=self.topics
+        )
+        self._apply(decision.records)
+        if has_members:
+            is_whole = self.group is not None and self.group.member_count and len(self.group.offsets) == before
+            require(is_whole and not decision.records, "something of a live group has expired")
+        elif self.group is None:
+            self._forget_numbers()
 
     def change_kind(self) -> None:
         """Let a member of KIP-848 join or leave."""
@@ -429,6 +449,7 @@ class World:
         if group is None:
             return
         members, phase = rebalance.members, rebalance.phase
+        require(group.soft_bytes == more_bytes(Rebalance(), rebalance), "what members take is not what is counted")
         require(not members or not group.members, "a group has members of both kinds")
         require(bool(members) == (phase is not Phase.EMPTY), "{} with {} members", phase, len(members))
         require(rebalance.saved == group.saved, "what the group takes for saved is not in the log")
@@ -558,6 +579,7 @@ _EVENTS: dict[Callable[[World], None], int] = {
     World.change_metadata: 3,
     World.restart_coordinator: 2,
     World.administer: 4,
+    World.expire_offsets: 2,
     World.change_kind: 2,
 }
 

@@ -1,0 +1,118 @@
+"""`warmlog produce --format csv` and `--format parquet`."""
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from integration.command_line import WARMLOG, CommandLine, Done, error_line, succeeded
+
+CSV = b'id,at,n,part,text\n007,2026-11-20T08:00:00Z,1,1,"a, b"\n008,1795737600123,2.5,0,\n,,,1,plain\n'
+
+
+@pytest.fixture
+def made(warmlog: CommandLine, topic: str) -> str:
+    succeeded(warmlog("topic", "create", topic, "--partitions", "2", "--config", "retention.ms=-1"))
+    return topic
+
+
+def records(warmlog: CommandLine, topic: str) -> list[dict[str, Any]]:
+    lines = succeeded(warmlog("consume", topic, "--to", "latest", "--json")).splitlines()
+    return sorted(map(json.loads, lines), key=lambda record: (record["partition"], record["offset"]))
+
+
+def from_file(warmlog: CommandLine, path: Path, *arguments: str) -> Done:
+    """A command whose standard input is this file."""
+    with path.open("rb") as file:
+        return subprocess.run([*WARMLOG, *arguments], stdin=file, capture_output=True, env=warmlog.environment)
+
+
+def test_rows_of_csv_become_json_with_columns_for_key_timestamp_and_partition(warmlog: CommandLine, made: str) -> None:
+    columns = ("--key-column", "id", "--timestamp-column", "at", "--partition-column", "part")
+    before_ms = time.time_ns() // 1_000_000
+    done = warmlog("produce", made, "--format", "csv", *columns, "--json", given=CSV)
+    assert json.loads(succeeded(done))["records"] == 3
+    zero, first, second = records(warmlog, made)
+    assert [json.loads(each["value"]) for each in (zero, first, second)] == [
+        {"n": 2.5, "text": None},
+        {"n": 1.0, "text": "a, b"},
+        {"n": None, "text": "plain"},
+    ]
+    assert [(each["partition"], each["key"]) for each in (zero, first, second)] == [(0, "008"), (1, "007"), (1, None)]
+    assert (zero["timestamp_ms"], first["timestamp_ms"]) == (1795737600123, 1795161600000)
+    assert second["timestamp_ms"] >= before_ms
+
+
+def test_all_columns_of_csv_may_stay_text(warmlog: CommandLine, made: str) -> None:
+    succeeded(warmlog("produce", made, "--format", "csv", "--text", "--partition", "0", given=CSV))
+    first, *_ = records(warmlog, made)
+    assert json.loads(first["value"]) == {
+        "id": "007",
+        "at": "2026-11-20T08:00:00Z",
+        "n": "1",
+        "part": "1",
+        "text": "a, b",
+    }
+
+
+def test_rows_of_a_parquet_file_become_json(warmlog: CommandLine, made: str, tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    table = pa.table({"id": [1, 2, 3], "tags": [["a"], [], None], "part": pa.array([1, 1, 1], pa.int8())})
+    parquet.write_table(table, path, row_group_size=2)
+    done = from_file(
+        warmlog, path, "produce", made, "--format", "parquet", "--key-column", "id", "--partition-column", "part"
+    )
+    succeeded(done)
+    assert [(each["key"], json.loads(each["value"])) for each in records(warmlog, made)] == [
+        ("1", {"tags": ["a"]}),
+        ("2", {"tags": []}),
+        ("3", {"tags": None}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "told"),
+    [
+        (b"a,b\n1,2\n", ("--key-column", "c"), "there is no column 'c', only a, b"),
+        (b"a,b\n1,2\n1\n", (), "no csv can be read"),
+        (b"a,b\n" + b"1,2\n" * 2_000_000 + b"x,2\n", (), "--text leaves all columns"),
+        (b"a,b\nx,never\n", ("--timestamp-column", "b"), "'never' is not a time"),
+        (b"a,b\nx,one\n", ("--partition-column", "b"), "a column does not fit: "),
+        (b"a,b\nx,9\n", ("--partition-column", "b"), "has partitions 0 to 1, not 9"),
+    ],
+    ids=["column", "row", "type", "time", "partition", "range"],
+)
+def test_a_table_that_does_not_fit_is_refused_with_the_reason(
+    warmlog: CommandLine, made: str, given: bytes, options: tuple[str, ...], told: str
+) -> None:
+    assert told in error_line(warmlog("produce", made, "--format", "csv", *options, given=given))
+
+
+def test_options_of_tables_are_for_tables(warmlog: CommandLine, made: str) -> None:
+    for arguments in (
+        ["--key-column", "a"],
+        ["--format", "csv", "--key", "a"],
+        ["--format", "csv", "--partition", "0", "--partition-column", "b"],
+        ["--format", "json", "--text"],
+        ["--format", "csv", "--acks", "1"],
+    ):
+        assert warmlog("produce", made, *arguments, given=b"").returncode == 2
+
+
+def test_a_table_is_sent_at_half_the_rate_of_lines_at_least(
+    warmlog: CommandLine, made: str, tmp_path: Path, tell: Any
+) -> None:
+    path, rows = tmp_path / "rows.csv", 400_000
+    path.write_text("id,carrier,distance\n" + "".join(f"{n},UA,{n % 3000}\n" for n in range(rows)))
+    rates = {}
+    for kind in ("raw", "csv"):
+        figures = json.loads(succeeded(from_file(warmlog, path, "produce", made, "--format", kind, "--json")))
+        rates[kind] = figures["records_per_s"]
+    tell(f"rows of CSV a second: {rates['csv']:,.0f}, lines: {rates['raw']:,.0f}")
+    assert figures["records"] == rows
+    assert rates["csv"] > rates["raw"] / 4, "half on a quiet machine"

@@ -1,0 +1,148 @@
+"""A gap between rows is loss, unless Kafka may have left it: then the log has a mark that says up to where."""
+
+from pathlib import Path
+
+import pytest
+
+from unit.broker.storage.log_room import LogRoom, make_batch, read_batches
+from warmlog_broker.storage.directory.partition_files import (
+    GAPS_NAME,
+    NO_GAPS,
+    RESTART_POINT_NAME,
+    ROWS_HAVE_GAPS,
+    Gaps,
+    note_gaps,
+    read_gaps,
+)
+from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.verify.partition import verify_partition
+from warmlog_broker.storage.verify.report import Report
+from warmlog_broker.storage.verify.segment import Expectations
+from warmlog_protocol.batch import CRC_START, placement_prefix, read_header
+from warmlog_protocol.errors import CorruptBatch
+
+
+def is_read(log: Log) -> bool:
+    """Whether a read at offset 1 passes over the gap."""
+    try:
+        return [batch.base_offset for batch in read_batches(log, 1, bound="log_end")] == [5]
+    except CorruptBatch:
+        return False
+
+
+def is_verified(room: LogRoom, *, marks_gaps: bool = True) -> bool:
+    report = Report()
+    expectations = Expectations(has_dense_offsets=True, marks_gaps=marks_gaps)
+    verify_partition(room.directory, expectations, report, pause=lambda: None)
+    return not any("a gap" in str(finding) for finding in report.findings)
+
+
+@pytest.fixture(params=["within a segment", "between two"])
+def gapped(request: pytest.FixtureRequest, quick_path: Path) -> LogRoom:
+    """Offsets 0 and 5 in rows, and no mark."""
+    room = LogRoom(quick_path)
+    room.append(b"a", rows=True)
+    if request.param == "between two":
+        room.log.local.roll(room.now_ms, expected_next_offset=5)
+    room.log.local.log_end_offset = 5
+    room.append(b"b", rows=True)
+    room.flush()
+    return room
+
+
+@pytest.mark.parametrize(
+    ("gaps", "is_allowed"),
+    [(NO_GAPS, False), (Gaps(rows_up_to=4), False), (Gaps(rows_up_to=5), True), (Gaps(everywhere=True), True)],
+)
+def test_a_gap_is_loss_unless_the_mark_allows_it(gapped: LogRoom, gaps: Gaps, is_allowed: bool) -> None:
+    if gaps != NO_GAPS:
+        note_gaps(gapped.directory, None if gaps.everywhere else gaps.rows_up_to)
+    gapped.restart()
+    assert gapped.log.local.gaps == gaps
+    assert is_read(gapped.log) is is_allowed
+    assert is_verified(gapped) is is_allowed
+    gapped.path(RESTART_POINT_NAME).unlink()
+    gapped.crash(recovery_point=6 if len(gapped.log.local.segments) == 1 else 3)
+    assert (gapped.log.recovery_report.damage == []) is is_allowed
+    assert is_read(gapped.log) is is_allowed
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_what_a_log_has_at_the_upgrade_is_read_as_before_and_what_comes_later_is_not(
+    gapped: LogRoom, is_clean: bool
+) -> None:
+    gapped.close()
+    if not is_clean:
+        gapped.stored = gapped.stored._replace(clean_end=None)
+    assert is_verified(gapped, marks_gaps=False)
+    gapped.open(marks_gaps=False)
+    assert gapped.log.recovery_report.damage == []
+    assert gapped.log.local.gaps == read_gaps(gapped.directory) == Gaps(rows_up_to=6)
+    assert is_read(gapped.log)
+    gapped.log.local.log_end_offset = 9
+    gapped.append(b"later", rows=True)
+    gapped.flush()
+    for _ in range(2):
+        with pytest.raises(CorruptBatch, match="offset 6 expected, offsets 9 to 9 found"):
+            read_batches(gapped.log, 6, bound="log_end")
+        gapped.close()
+        gapped.open(marks_gaps=False)
+        assert read_gaps(gapped.directory) == Gaps(rows_up_to=6), "the mark that is there stays"
+    assert not is_verified(gapped)
+
+
+def test_columns_have_no_gaps_of_kafka(quick_path: Path) -> None:
+    room = LogRoom(quick_path)
+    room.append(b"a", rows=True)
+    room.log.local.log_end_offset = 5
+    room.append(b"b")
+    room.close()
+    room.open(marks_gaps=False)
+    assert room.log.local.gaps == Gaps(rows_up_to=6)
+    assert not is_read(room.log)
+
+
+def test_a_log_without_records_needs_no_mark(quick_path: Path) -> None:
+    room = LogRoom(quick_path)
+    room.close()
+    room.open(marks_gaps=False)
+    assert not room.path(GAPS_NAME).exists()
+
+
+def test_the_end_of_a_log_may_be_a_gap_of_kafka_up_to_the_mark(quick_path: Path) -> None:
+    room = LogRoom(quick_path)
+    room.append(b"a", rows=True)
+    room.log.local.roll(room.now_ms, expected_next_offset=5)
+    room.log.local.log_end_offset = 5
+    for gaps, is_allowed in ((NO_GAPS, False), (Gaps(rows_up_to=5), True)):
+        room.log.local.gaps = gaps
+        if is_allowed:
+            assert room.log.reader.read(1, 100, bound="log_end").next_offset == 5
+        else:
+            with pytest.raises(CorruptBatch, match="nothing found before offset 5"):
+                room.log.reader.read(1, 100, bound="log_end")
+
+
+def test_a_follower_takes_the_gaps_of_its_leader_over(quick_path: Path) -> None:
+    room = LogRoom(quick_path)
+    room.append(b"a", rows=True)
+    batch = make_batch(b"b", rows=True)
+    room.log.follower.append(placement_prefix(read_header(batch), 5, 0) + batch[CRC_START:], now_ms=room.now_ms)
+    assert read_gaps(room.directory) == Gaps(everywhere=True)
+    assert is_read(room.log)
+
+
+@pytest.mark.parametrize(
+    ("content", "gaps"),
+    [
+        (b"version: 0\n", Gaps(everywhere=True)),
+        (b"version: 0\nrows_up_to: 17\n", Gaps(rows_up_to=17)),
+        (b"version: 0\nrows_up_to: x\n", Gaps(everywhere=True)),
+        (b"", Gaps(everywhere=True)),
+    ],
+)
+def test_a_damaged_mark_allows_everything(tmp_path: Path, content: bytes, gaps: Gaps) -> None:
+    assert read_gaps(tmp_path) == NO_GAPS
+    (tmp_path / GAPS_NAME).write_bytes(content)
+    assert read_gaps(tmp_path) == gaps
+    assert ROWS_HAVE_GAPS.rows_up_to > gaps.rows_up_to
