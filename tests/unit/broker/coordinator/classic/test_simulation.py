@@ -1,6 +1,6 @@
 """The machine of the classic protocol under seeded faults, and the proof that the simulation finds a missing rule."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace as replace_dataclass
 from typing import Any
 
@@ -22,9 +22,8 @@ SEEDS_TO_FIND_A_MISSING_RULE = 200
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-@pytest.mark.parametrize("first", range(1, 41, 10))
-def test_the_invariants_hold_under_every_sequence_of_faults(first: int) -> None:
-    simulate_seeds(10, first)
+def test_the_invariants_hold_under_every_sequence_of_faults() -> None:
+    simulate_seeds(range(1, 11))
 
 
 def generations_are_not_checked(patch: pytest.MonkeyPatch) -> None:
@@ -219,13 +218,18 @@ RULES: list[Patch] = [
 ]
 
 
+FOUND_LATE: dict[Patch, int] = {generations_are_not_checked: 118}
+"""The first seed that finds what is missing, of rules that the first few do not find: the search begins there."""
+
+
 @pytest.mark.parametrize("take_out", RULES, ids=lambda rule: rule.__name__)
 def test_a_missing_rule_is_found(take_out: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     take_out(monkeypatch)
+    first = FOUND_LATE.get(take_out, 1)
     with pytest.raises((Violation, AssertionError, KeyError)):
-        simulate_seeds(SEEDS_TO_FIND_A_MISSING_RULE)
+        simulate_seeds((*range(first, SEEDS_TO_FIND_A_MISSING_RULE + 1), *range(1, first)))
 
 
-def simulate_seeds(count: int, first: int = 1) -> None:
-    for seed in range(first, first + count):
+def simulate_seeds(seeds: Iterable[int]) -> None:
+    for seed in seeds:
         simulate(seed, EVENTS)
