@@ -7,7 +7,7 @@ import pytest
 from unit.broker.coordinator.group.machine import GROUP, Machine
 from unit.broker.coordinator.group.topics import Topics
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.coordinator.classic import events
+from warmlog_broker.coordinator.classic import events, phases
 from warmlog_broker.coordinator.classic import messages as m
 from warmlog_broker.coordinator.classic.consumer_protocol import subscription
 from warmlog_broker.coordinator.group.decisions import classic_members, offsets, records
@@ -64,7 +64,7 @@ class Room:
         assert self.happens(lambda before: events.sync(before, request, object(), now_ms=1000)) == [records.ClassicKey]
 
 
-def leave(before: Any) -> events.Step:
+def leave(before: Any) -> phases.Step:
     return events.leave(before, m.LeaveGroupRequest(GROUP, [m.LeavingMember("m1")]), object(), now_ms=2000)
 
 
