@@ -24,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm test-docker chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation replication-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
+.PHONY: help dev demo test test-slow test-kafka test-prometheus test-helm test-docker test-console chaos power-loss soak fuzz group-simulation classic-simulation transaction-simulation replication-simulation connections check fmt bench bench-flush bench-start bench-footprint bench-storage bench-spark bench-kafka bench-spark-kafka bench-compare walk test-spark-matrix spark-kills docs clean
 .NOTPARALLEL:
 
 help:
@@ -39,6 +39,7 @@ help:
 	@echo 'make test-prometheus  the tests of alerts and dashboard with a real Prometheus, which it installs (Debian)'
 	@echo 'make test-helm  the tests of the Helm chart, with a helm that it builds (Go)'
 	@echo 'make test-docker  the image, built and run by a Docker engine; as root, needs docker and what the Dockerfile fetches'
+	@echo 'make test-console  the tests of the console in a Chromium, which it installs (Debian)'
 	@echo 'make chaos      N faults by chance against a busy broker, from SEED on (N=200 SEED=1 KINDS=kill,power,...)'
 	@echo 'make power-loss CUTS power cuts under load: what of the page cache is lost, and what may be (CUTS=36 SEED=1)'
 	@echo 'make soak       hold a share of the peak, and see what drifts; writes build/soak.json (MINUTES=30 SHARE=0.7)'
@@ -58,6 +59,7 @@ help:
 	@echo 'make test-spark-matrix  the tests of Spark with PySpark 4.0 to 4.3, each in an environment of its own'
 	@echo 'make bench-spark  measure reading with Spark; writes build/bench-spark.json (BENCH_ARGS as above)'
 	@echo 'make bench-spark-kafka  the same beside Kafka and its own connector, as far as that goes; fetches their jars by Maven'
+	@echo 'make bench-kafka  Kafka'\''s perf producer against the listener of its clients, and against Kafka; fetches jars by Maven'
 	@echo 'make bench-storage  measure the storage engine; writes build/bench-storage.json (BENCH_ARGS as above)'
 	@echo 'make bench-compare  this tree'\''s benchmark against another commit and this one, in turns (BASE=COMMIT TARGET=bench ROUNDS=3)'
 	@echo 'make walk       the functions that a produced batch, a fetched one and a commit of offsets go through'
@@ -95,6 +97,12 @@ test-helm: dev
 test-docker: dev
 	@docker info >/dev/null
 	@$(BIN)/python -m pytest -m slow tests/integration/test_deploy_docker.py $(PYTEST_ARGS)
+
+test-console: dev
+	@command -v chromium >/dev/null || tools/apt-install 'the tests of the console need Chromium' chromium
+	@$(BIN)/python -c 'import playwright, axe_playwright_python' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --group console
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m slow tests/console $(PYTEST_ARGS)
 
 chaos: dev
 	@tools/fuse
@@ -160,6 +168,10 @@ bench-compare: dev
 
 walk: dev
 	@PYTHONPATH=tests $(BIN)/python -m walk
+
+bench-kafka: dev
+	@KAFKA_JARS="$$(tools/kafka-jars)" && export KAFKA_JARS && \
+	$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m benchmarks.kafka $(BENCH_ARGS)
 
 bench-spark-kafka: dev
 	@KAFKA_JARS="$$(tools/kafka-jars)" && CONNECTOR_JARS="$$(tools/kafka-jars connector)" && \

@@ -13,6 +13,8 @@ from hypothesis import settings
 
 from broker_process import BrokerProcess
 from spark.quick_start import set_options
+from warmlog_protocol.sasl.credential import MIN_ITERATIONS
+from warmlog_protocol.sasl.derivation import make_credential
 
 # No deadline: the time that one example takes says nothing on a machine that does other things as well. Continuous
 # integration takes the same examples each time, so that it fails for what was changed.
@@ -21,6 +23,7 @@ settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True
 settings.load_profile("ci" if os.environ.get("CI") else "development")
 
 BrokerProcess.may_fork = True
+make_credential.__kwdefaults__ = {"salt": None, "iterations": MIN_ITERATIONS}  # in this process, a quarter of the time
 set_options()
 gc.disable()  # until all is collected: what the tests consist of is never garbage
 
@@ -28,7 +31,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that runs the t
     signal.signal(signal.SIGINT, signal.default_int_handler)  # processes that tests start would inherit that
 
 TESTS = Path(__file__).parent
-LONGEST_FIRST = ("kafka", "spark", "faults", "docs", "integration", "unit")
+LONGEST_FIRST = ("console", "kafka", "spark", "faults", "docs", "integration", "unit")
 """Folders, by how long a file takes: short ones at the end let all processes end at the same time."""
 
 WRITING_IN_SPARK = (

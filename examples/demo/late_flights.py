@@ -23,9 +23,9 @@ from warmlog import Admin, Consumer
 LATE_MINUTES = 60
 SINK = "late-flights"
 PARTITIONS = 2
-MICRO_BATCHES = 6
+MICRO_BATCHES = 5
 """About: the kill comes after the first ones."""
-POLL_S = 0.05
+POLL_S = 0.2
 
 
 class Copied(NamedTuple):

@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,7 @@ def test_a_signal_during_a_long_start_ends_it_at_once_and_is_no_crash(tmp_path: 
         try:
             while not (data_dir / FILE_NAME).exists():
                 assert process.poll() is None
+                time.sleep(0.01)
             broker_pid = int((data_dir / ".lock").read_text())
             subprocess.run(["kill", "-TERM", str(broker_pid)], check=True)
             assert process.stderr is not None

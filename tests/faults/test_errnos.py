@@ -3,6 +3,7 @@
 The errors are made by strace in a running broker: it answers the system call in place of the kernel.
 """
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from broker_process import BrokerProcess
 from faults.tracing import tampering, why_not_traced
+from waiting import wait_until
 from warmlog_protocol.errors import ApiError, DiskFull, OutOfResources, StorageError
 from warmlog_protocol.messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, ReplicaLogDir
 from wire_client import WireClient, batch_of
@@ -230,9 +232,9 @@ def test_a_checkpoint_that_cannot_be_written_is_written_later(served: Served, ca
         assert served.produce() == 1
         while "recovery points cannot be written" not in served.broker.output[before:]:
             served.produce()
+            time.sleep(0.01)
     latest = served.produce()
-    while f"{served.topic} 0 {latest + 1}\n" not in path.read_text():
-        pass
+    wait_until(lambda: f"{served.topic} 0 {latest + 1}\n" in path.read_text())
     served.assert_goes_on_at(latest + 1)
 
 
@@ -279,11 +281,13 @@ def test_a_move_that_fails_leaves_the_partition_where_it_is(tmp_path: Path, errn
             move(client, target)
             while "has failed" not in broker.output:
                 assert client.fetch("t", 0)[0].high_watermark >= 1
+                time.sleep(0.01)
         assert client.produce("t", RECORD).base_offset == 1
         assert (source / "t-0").exists()
         move(client, target)
         while "moved to" not in broker.output:
             client.produce("t", RECORD)
+            time.sleep(0.01)
         assert client.fetch("t", 0)[0].size_bytes
         assert broker.terminate() == 0
 
@@ -309,6 +313,7 @@ def test_a_move_whose_last_steps_lack_room_for_a_while_is_made(
                 assert "offline" not in broker.output
                 assert "has failed" not in broker.output
                 assert client.fetch("t", 0)[0].high_watermark >= 1
+                time.sleep(0.01)
         assert "; it is tried again" in broker.output
         assert client.produce("t", RECORD).base_offset == 1
         assert broker.terminate() == 0

@@ -216,7 +216,7 @@ def test_a_partition_that_is_offline_after_the_last_restart_is_noticed() -> None
 KINDS = [name for name in FAULTS if name not in ON_REQUEST and not (why_not() and name in NEED_POWER_DISK)]
 FAULT_COUNT = len(KINDS)
 """Each kind once: `make chaos` is for many more, and `make test-slow` for another order."""
-PAUSE_S = 0.08
+PAUSE_S = 0.2
 """Each fault meets records on their way, of a dozen writers; `make chaos` has no room for more."""
 
 
@@ -246,5 +246,7 @@ def test_a_real_brokers_history_is_as_promised(tmp_path: Path, seed: int, tell: 
 @pytest.mark.skipif(bool(why_not()), reason=f"no file system in user space here: {why_not()}")
 def test_the_power_cut_does_lose_what_was_acknowledged_from_the_page_cache(tmp_path: Path) -> None:
     settings = {"write_caching": True, "flush_ms": 60_000, "flush_messages": 1_000_000}
-    outcome = run(tmp_path, seed=13, fault_count=3, faults=["power"], settings=settings, group_timeout_s=5)
+    outcome = run(
+        tmp_path, seed=13, fault_count=3, faults=["power"], settings=settings, group_timeout_s=5, pause_s=PAUSE_S
+    )
     assert any(finding.startswith("lost") for finding in outcome.findings), str(outcome)

@@ -49,6 +49,7 @@ def test_help_loads_nothing_that_it_does_not_need() -> None:
         ["group", "reset"],
         ["status"],
         ["serve"],
+        ["console"],
     ):
         loaded = modules_loaded_by(*arguments, "--help")
         assert foreign(loaded) == {"click", "warmlog"}, arguments

@@ -116,6 +116,24 @@ def test_its_settings_are_those_of_a_broker(tmp_path: Path, values: dict[str, An
         assert effective["segment.bytes"] == "268435456"
 
 
+def test_the_console_is_off_by_default_and_finds_the_broker(tmp_path: Path) -> None:
+    assert "Deployment" not in rendered(SECURED, tmp_path)
+    origin = "https://logs.example.org"
+    values = {**SECURED, "console": {"enabled": True, "origin": origin, "options": ["--read-only"]}}
+    helm("lint", values, tmp_path)
+    objects = list(yaml.safe_load_all(helm("template", values, tmp_path)))
+    (deployment,) = (each for each in objects if each["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["--origin", origin, "--read-only"]
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    variables = environment(container)
+    assert variables["WARMLOG_SSL"] == "true"
+    services = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "Service"}
+    assert variables["WARMLOG_BROKER"].partition(":")[0] in services
+    (port,) = services[f"{deployment['metadata']['name']}"]["ports"]
+    assert {each["name"] for each in container["ports"]} == {port["targetPort"]}
+
+
 def test_the_first_user_is_added_once_can_log_in_and_does_not_return_when_it_is_deleted(tmp_path: Path) -> None:
     pod = rendered({"firstUser": SECURED["firstUser"]}, tmp_path)["StatefulSet"]["spec"]["template"]["spec"]
     (container,) = pod["initContainers"]

@@ -15,7 +15,7 @@ import warmlog
 from warmlog_transport.options import ConnectionOptions
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = "adopt,arrow,spark,picture"
+EXTRAS = "adopt,arrow,spark,picture,console"
 
 
 @pytest.fixture(scope="module")

@@ -55,8 +55,8 @@ async def test_a_producer_is_slowed_to_its_rate_and_told(broker: BrokerThread) -
         warmlog.Producer(
             broker.address,
             batch_bytes=20 * KB,
-            delivery_timeout_ms=500,
-            request_timeout_ms=500,
+            delivery_timeout_ms=1_500,
+            request_timeout_ms=1_500,
             max_in_flight=1,
             **SLOW,
         ) as slow,

@@ -136,6 +136,9 @@ CASES = [
         m.AlterBrokerConfigRequest({"fetch.max.wait.ms": "1000"}, validate_only=True), (on_cluster(Op.ALTER_CONFIGS),)
     ),
     Case(m.FindSplitsRequest([m.FindSplitsPartition(T, 0, 0, 1)], 4096), (on_topic(Op.READ),)),
+    Case(m.DescribeStatusRequest(), (on_cluster(Op.DESCRIBE),)),
+    Case(m.DescribePartitionsRequest([m.InspectedPartition(T, 0)]), (on_topic(Op.DESCRIBE),)),
+    Case(m.TraceIndexRequest(T, 0), (on_topic(Op.DESCRIBE),)),
     Case(m.EndTransactionRequest("tx", 1, 0, commits=True), (WRITE_ID,)),
     Case(
         m.TxnOffsetCommitRequest("tx", 1, 0, GROUP, [m.OffsetCommitPartition(b"", T, 0, 1)]),
@@ -323,6 +326,11 @@ MIXED = [
     Mixed(
         m.FindSplitsRequest(three(lambda name: m.FindSplitsPartition(name, 0, 0, 1)), 4096),
         (on_topic(Op.READ),),
+        partitions,
+    ),
+    Mixed(
+        m.DescribePartitionsRequest(three(lambda name: m.InspectedPartition(name, 0))),
+        (on_topic(Op.DESCRIBE),),
         partitions,
     ),
     Mixed(produce_of(SECRET, T).request, (on_topic(Op.WRITE),), partitions, payload=BATCH * 2, names=(SECRET, T)),

@@ -1,4 +1,4 @@
-"""Kafka's own tools against the listener of its clients: what needs neither groups nor administration."""
+"""Kafka's own tools against the listener of its clients: what needs no groups."""
 
 import json
 import subprocess
@@ -25,6 +25,11 @@ class Served:
     def tool(self, name: str, *options: object) -> str:
         """What one of Kafka's tools prints."""
         done = run_java(f"{TOOLS}.{name}", "--bootstrap-server", self.address, *options)
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    def config(self, *options: object) -> str:
+        done = run_java("kafka.admin.ConfigCommand", "--bootstrap-server", self.address, *options)
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
@@ -97,3 +102,49 @@ def test_the_versions_that_are_told_can_be_read(served: Served) -> None:
     told = served.tool("BrokerApiVersionsCommand")
     assert "Produce(0): 0 to 13 [usable: 13]" in told
     assert "Fetch(1): 4 to 17 [usable: 17]" in told
+
+
+def test_topics_and_their_settings_are_administered(served: Served) -> None:
+    served.tool("TopicCommand", "--create", "--topic", "managed", "--partitions", 2, "--config", "retention.ms=5000")
+    described = served.tool("TopicCommand", "--describe", "--topic", "managed")
+    assert "PartitionCount: 2" in described
+    assert "retention.ms=5000" in described
+    served.tool("TopicCommand", "--alter", "--topic", "managed", "--partitions", 3)
+    entity = ("--entity-type", "topics", "--entity-name", "managed")
+    served.config(
+        "--alter", *entity, "--add-config", "cleanup.policy=[compact,delete]", "--delete-config", "retention.ms"
+    )
+    told = served.config("--describe", *entity, "--all")
+    assert "cleanup.policy=compact,delete sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy" in told
+    assert "retention.ms=604800000 sensitive=false synonyms={DEFAULT_CONFIG:retention.ms" in told
+    assert "num.partitions=1" in served.config("--describe", "--entity-type", "brokers", "--entity-name", 1, "--all")
+    sizes = json.loads(served.tool("LogDirsCommand", "--describe", "--topic-list", "managed").splitlines()[-1])
+    ((directory,),) = [each["logDirs"] for each in sizes["brokers"]]
+    assert {each["partition"] for each in directory["partitions"]} == {f"managed-{number}" for number in range(3)}
+    served.tool("TopicCommand", "--delete", "--topic", "managed")
+    assert "managed" not in served.tool("TopicCommand", "--list").split()
+
+
+def test_users_and_quotas_are_administered(served: Served) -> None:
+    user = ("--entity-type", "users", "--entity-name", "alice")
+    served.config("--alter", *user, "--add-config", "SCRAM-SHA-256=[iterations=8192,password=geheim]")
+    served.config("--alter", *user, "--add-config", "producer_byte_rate=1000000")
+    told = served.config("--describe", *user)
+    assert "producer_byte_rate=1000000.0" in told
+    assert "SCRAM-SHA-256=iterations=8192" in told
+
+
+def test_java_writes_transactions_and_its_tool_lists_them(served: Served) -> None:
+    done = run_java(
+        f"{TOOLS}.ProducerPerformance",
+        *("--topic", "transactional", "--num-records", 3000, "--record-size", 100, "--throughput", 5000),
+        *("--transactional-id", "perf", "--transaction-duration-ms", 50),
+        *("--producer-props", f"bootstrap.servers={served.address}", "acks=all"),
+    )
+    assert "3000 records sent" in done.stdout, done.stderr
+    with Consumer(served.broker.address, topics=["transactional"], isolation="read_committed") as consumer:
+        assert sum(1 for _ in consumer.records(until="latest")) == 3000
+    assert "perf" in served.tool("TransactionsCommand", "list")
+    assert "Empty" in served.tool("TransactionsCommand", "describe", "--transactional-id", "perf")
+    producers = served.tool("TransactionsCommand", "describe-producers", "--topic", "transactional", "--partition", 0)
+    assert "None" in producers.splitlines()[-1]  # no transaction is open

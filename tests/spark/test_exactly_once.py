@@ -30,8 +30,10 @@ def values(start: int, stop: int) -> Counter[bytes | None]:
     return Counter(b"%d" % number for number in range(start, stop))
 
 
-def copy_stream(spark: SparkSession, broker: BrokerProcess, source: str, sink: str, checkpoint: Path) -> None:
-    """Copy what is new in micro-batches of about 20 records, each of whose tasks is killed once."""
+def copy_stream(
+    spark: SparkSession, broker: BrokerProcess, source: str, sink: str, checkpoint: Path, at_most: int = 20
+) -> None:
+    """Copy what is new in micro-batches of about `at_most` records, each of whose tasks is killed once."""
 
     def kill_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
@@ -43,7 +45,7 @@ def copy_stream(spark: SparkSession, broker: BrokerProcess, source: str, sink: s
     stream = (
         spark.readStream.format("warmlog")
         .option("bootstrap.servers", broker.address)
-        .options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="20")
+        .options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger=str(at_most))
         .load()
         .select("key", "value")
     )
@@ -59,11 +61,19 @@ def copy_stream(spark: SparkSession, broker: BrokerProcess, source: str, sink: s
     query.awaitTermination()
 
 
-def copy_all(spark: SparkSession, broker: BrokerProcess, source: str, sink: str, checkpoint: Path, total: int) -> None:
+def copy_all(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    source: str,
+    sink: str,
+    checkpoint: Path,
+    total: int,
+    at_most: int = 20,
+) -> None:
     """Copy until the sink has so many records: in PySpark 4.0 and 4.1 a run of `copy_stream` is one micro-batch."""
     while sum(committed(broker, sink).values()) < total:
         before = sum(committed(broker, sink).values())
-        copy_stream(spark, broker, source, sink, checkpoint)
+        copy_stream(spark, broker, source, sink, checkpoint, at_most)
         assert sum(committed(broker, sink).values()) > before
 
 
@@ -84,12 +94,12 @@ def test_a_stream_from_topic_to_topic_is_exactly_once_although_tasks_are_killed_
     assert Counter(bytes(row.value) for row in frame.load().collect()) == values(0, 80)
 
     other = topics.create("piped-elsewhere", partitions=3)
-    copy_all(spark, broker, source, other, shutil.copytree(old, tmp_path / "elsewhere"), 40)
+    copy_all(spark, broker, source, other, shutil.copytree(old, tmp_path / "elsewhere"), 40, 40)
     assert committed(broker, other) == values(40, 80), "a copied checkpoint with another topic is another stream"
     with pytest.raises(PySparkException, match="its state was restored from an old copy"):
         copy_stream(spark, broker, source, sink, old)
     assert committed(broker, sink) == values(0, 80)
-    copy_all(spark, broker, source, sink, tmp_path / "new", 160)
+    copy_all(spark, broker, source, sink, tmp_path / "new", 160, 40)
     assert committed(broker, sink) == values(0, 80) + values(0, 80), "a new checkpoint is another stream"
 
 

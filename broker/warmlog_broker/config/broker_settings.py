@@ -156,7 +156,9 @@ class BrokerSettings(Struct, metaclass=SettingsClass, frozen=True, kw_only=True)
     )
     # authentication
     sasl_mechanisms: str = setting(
-        ",".join(MECHANISMS), "The mechanisms that listeners of sasl_plaintext and sasl_ssl offer, separated by commas."
+        ",".join(MECHANISMS),
+        "The mechanisms that listeners of sasl_plaintext and sasl_ssl offer, separated by commas. PLAIN may be one of "
+        "them, which only listeners of kafka+sasl_ssl offer.",
     )
     sasl_session_lifetime_ms: int = _ms(
         HOUR_MS,

@@ -9,7 +9,7 @@ from warmlog_broker.config.broker_settings import BrokerSettings, ClientAuth
 from warmlog_broker.config.listeners import format_address, parse_address
 from warmlog_broker.config.log_levels import parse_log_level
 from warmlog_protocol.errors import InvalidConfig
-from warmlog_protocol.sasl.credential import MECHANISMS
+from warmlog_protocol.sasl.credential import MECHANISMS, PLAIN
 
 
 def check_consistency(config: BrokerSettings, settings: Mapping[str, str]) -> None:
@@ -102,9 +102,14 @@ def _in_names(config: BrokerSettings) -> Iterator[str]:
                 f"super.users: {principal!r} is not a principal: User: and a name is, with semicolons between "
                 "several of them"
             )
-    if not config.offered_mechanisms or not set(config.offered_mechanisms) <= MECHANISMS.keys():
-        known = ", ".join(MECHANISMS)
+    if not config.offered_mechanisms or not set(config.offered_mechanisms) <= {*MECHANISMS, PLAIN}:
+        known = ", ".join((*MECHANISMS, PLAIN))
         yield f"sasl.mechanisms: {config.sasl_mechanisms!r} is not allowed, it must name some of {known}"
+    if PLAIN in config.offered_mechanisms and not any(each.may_offer_plain for each in config.all_listeners):
+        yield (
+            "sasl.mechanisms: PLAIN shows passwords, and is only offered to clients of Kafka with TLS: give a listener "
+            "of kafka+sasl_ssl, or leave it out"
+        )
 
 
 def _in_limits(config: BrokerSettings) -> Iterator[str]:

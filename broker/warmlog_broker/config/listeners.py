@@ -61,6 +61,11 @@ class Listener(Struct, frozen=True):
         return self.protocol in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
 
     @property
+    def may_offer_plain(self) -> bool:
+        """Whether clients may show their password itself, by the mechanism PLAIN."""
+        return self.wire is Wire.KAFKA and self.uses_tls and self.authenticates
+
+    @property
     def is_local(self) -> bool:
         """Whether only this machine can connect."""
         if self.host in ("localhost", "127.0.0.1"):

@@ -221,6 +221,9 @@ RIGHTS: dict[type[Message], tuple[Rule, ...]] = {
     m.AlterClientQuotasRequest: (on_cluster(Operation.ALTER_CONFIGS),),
     m.AlterBrokerConfigRequest: (on_cluster(Operation.ALTER_CONFIGS),),
     m.FindSplitsRequest: (_each_partition(Operation.READ, failed_partition(m.FoundSplits)),),
+    m.DescribeStatusRequest: (on_cluster(Operation.DESCRIBE),),
+    m.DescribePartitionsRequest: (_each_partition(Operation.DESCRIBE, failed_partition(m.DescribedPartition)),),
+    m.TraceIndexRequest: (Whole(Operation.DESCRIBE, TOPIC, lambda message: (message.topic,)),),
 }
 """The rules of each kind of request, which are asked in order."""
 

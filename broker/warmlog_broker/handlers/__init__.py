@@ -58,6 +58,7 @@ FAMILIES: dict[str, tuple[type[Message], ...]] = {
         m.AbortJobMembersRequest,
     ),
     "splits": (m.FindSplitsRequest,),
+    "inspection": (m.DescribeStatusRequest, m.DescribePartitionsRequest, m.TraceIndexRequest),
 }
 """The module of each handler, which has the name of its API: `handler(services, context, request)`. Produce has the
 source of its batches as a further argument."""

@@ -1,28 +1,49 @@
 """Users, rules and quotas: Authenticate, and what is altered and described by those who may."""
 
 import logging
+from functools import partial
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import failed_name, handle_all
 from warmlog_broker.network.request import Deferred, RequestContext, Response
-from warmlog_broker.security.authentication import FAILED, AuthenticationFailed
+from warmlog_broker.security.authentication import FAILED, Authentication, AuthenticationFailed
 from warmlog_broker.security.quota_rules import QuotaEntity
 from warmlog_broker.security.users import altered_user_error
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ApiError, ErrorCode, IllegalSaslState, InvalidRequest, SaslAuthenticationFailed
+from warmlog_protocol.sasl.credential import PLAIN
 
 
 def authenticate(services: Services, context: RequestContext, request: m.AuthenticateRequest) -> Response:
     if context.authentication is None:
         raise IllegalSaslState("this listener does not authenticate: leave out `username` and `password`")
+    if request.mechanism == PLAIN:
+        return _by_password(services, context, context.authentication, request)
     try:
         return context.authentication.step(request)
     except AuthenticationFailed as failure:
-        who = f" as user {failure.user!r}" if failure.user else ""
-        now_s = services.loop.time()
-        text = f"authentication of {context.peer}{who} by {request.mechanism} failed: {failure}"
-        services.lines.write(logging.WARNING, "failed authentications", text, now_s)
-        return _Refusal(now_s + services.config.sasl_failure_delay_ms / 1000)
+        return _refused(services, context, request, failure)
+
+
+async def _by_password(
+    services: Services, context: RequestContext, authentication: Authentication, request: m.AuthenticateRequest
+) -> Response:
+    try:
+        in_thread = partial(services.loop.run_in_executor, services.cold_readers)
+        return await authentication.show_password(request.data, in_thread)
+    except AuthenticationFailed as failure:
+        return _refused(services, context, request, failure)
+
+
+def _refused(
+    services: Services, context: RequestContext, request: m.AuthenticateRequest, failure: AuthenticationFailed
+) -> Response:
+    """Log why, and refuse after a while."""
+    who = f" as user {failure.user!r}" if failure.user else ""
+    now_s = services.loop.time()
+    text = f"authentication of {context.peer}{who} by {request.mechanism} failed: {failure}"
+    services.lines.write(logging.WARNING, "failed authentications", text, now_s)
+    return _Refusal(now_s + services.config.sasl_failure_delay_ms / 1000)
 
 
 class _Refusal(Deferred):

@@ -9,6 +9,7 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.on_demand import Coordinators
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
+from warmlog_broker.network.connections import Connections
 from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.served_directories import DataDirectories
@@ -45,6 +46,7 @@ class Services(Struct):
     cold_readers: Executor
     bodies: BodyThreads
     counters: Counters
+    connections: Connections
     lines: RepeatedLines
     """For log lines that peers can cause at any rate."""
     timestamp_cache: TimestampCache = field(default_factory=TimestampCache)

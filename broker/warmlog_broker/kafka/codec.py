@@ -56,22 +56,17 @@ class KafkaCodec(KafkaConnection):
         if not slices:
             return tuple(heads)
         pieces: list[Any] = []
-        for head, records in zip(heads, slices, strict=False):
-            pieces.append(head)
-            pieces += records
-        return _joined([*pieces, heads[-1]])
+        run: list[bytes] = []  # most partitions of a response have no records
+        for head, records in zip(heads, (*slices, ()), strict=True):
+            run.append(head)
+            for piece in records:
+                if isinstance(piece, bytes):
+                    run.append(piece)
+                else:
+                    pieces += (b"".join(run), piece) if run else (piece,)
+                    run = []
+        return [*pieces, b"".join(run)]
 
     def encode_error(self, request: StartedRequest, error: ApiError) -> Pieces:
         assert isinstance(request, KafkaStarted)
         return self.encode(request, self._failed(request.api, request.message, error), ())
-
-
-def _joined(pieces: list[Any]) -> list[Any]:
-    """Join neighbouring bytes: most partitions of a response have no records."""
-    joined: list[Any] = [pieces[0]]
-    for piece in pieces[1:]:
-        if isinstance(piece, bytes) and isinstance(joined[-1], bytes):
-            joined[-1] += piece
-        else:
-            joined.append(piece)
-    return joined

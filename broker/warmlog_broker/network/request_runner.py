@@ -138,6 +138,11 @@ class RequestRunner:
             response = endpoint.handle(self.context, message, request.batches)
         else:
             response = endpoint.handle(self.context, message)
+        return response
+
+    def _identify(self) -> None:
+        """Take note of who has authenticated, before the response says so. TooManyConnections."""
+        authentication = self.context.authentication
         if authentication is not None and authentication.user != self._user:
             principal = USER_PREFIX + authentication.user
             if refusal := self._channel.identify(principal):
@@ -145,7 +150,6 @@ class RequestRunner:
             self._user = authentication.user
             self.context = structs.replace(self.context, principal=principal)
             self._take_on_debt()
-        return response
 
     def end(self, deferred: Deferred, work: Callable[[], Response]) -> None:
         """End the request of `deferred` with the result or the exception of `work`."""
@@ -210,6 +214,7 @@ class RequestRunner:
 
     def _respond(self, started: StartedRequest, message: Message, slices: Slices) -> None:
         try:
+            self._identify()
             if self._quotas.is_set:
                 message = self._throttled(message, slices)
             pieces = self._codec.encode(started, message, slices)

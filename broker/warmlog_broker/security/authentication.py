@@ -15,18 +15,22 @@ busy with them. A client of warmlog sends one; in Kafka's protocol, ApiVersions 
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from warmlog_broker.security.users import Users
 from warmlog_protocol.errors import IllegalSaslState, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from warmlog_protocol.messages import AuthenticateRequest, AuthenticateResponse
+from warmlog_protocol.sasl.credential import MECHANISMS, PLAIN
 
 if TYPE_CHECKING:
     from warmlog_protocol.sasl.scram import ServerExchange
 
 FAILED = "authentication failed: there is no such user, or the password is wrong"
 _SHOWN_CHARACTERS = 40
+
+InThread = Callable[[Callable[[], bool]], Awaitable[bool]]
+"""Calls a function in a thread."""
 
 
 class SessionExpired(Exception):
@@ -103,20 +107,45 @@ class Authentication:
             data = exchange.final(request.data)
         except ScramError as error:
             raise self._failure(str(error), exchange.username) from None
-        if self.user not in ("", exchange.username):
+        return self._succeed(exchange.username, data)
+
+    async def show_password(self, data: bytes, in_thread: InThread) -> AuthenticateResponse:
+        """Return the response to a message of PLAIN: nothing, the user and the password, with zeros between (RFC 4616).
+
+        Raises AuthenticationFailed, SaslAuthenticationFailed.
+        """
+        from warmlog_protocol.sasl.derivation import is_password_of  # slow to import
+
+        self._check_offered(PLAIN)
+        try:
+            authorization, name, password = data.decode().split("\0")
+        except ValueError:
+            raise AuthenticationFailed("a malformed message of PLAIN") from None
+        if authorization not in ("", name):
+            raise self._failure("another user to act for, which is not supported", name)
+        stored = [each for mechanism in MECHANISMS for each in self._users.credentials(name, mechanism)]
+        if not await in_thread(lambda: any(is_password_of(each, password) for each in stored)):
+            raise self._failure("the password is wrong", name)
+        return self._succeed(name, b"")
+
+    def _succeed(self, name: str, data: bytes) -> AuthenticateResponse:
+        if self.user not in ("", name):
             raise SaslAuthenticationFailed(f"this connection is one of user {self.user!r}: another user needs its own")
-        self.user = exchange.username
+        self.user = name
         lifetime_ms = self._rules.session_lifetime_ms
         self._expires_s = self._now_s() + lifetime_ms / 1000 if lifetime_ms else math.inf
         return AuthenticateResponse(data, True, lifetime_ms)
 
-    def _begin(self, request: AuthenticateRequest) -> AuthenticateResponse:
-        mechanism = request.mechanism
+    def _check_offered(self, mechanism: str) -> None:
         if mechanism not in self._rules.mechanisms:
             raise UnsupportedSaslMechanism(
                 f"mechanism {mechanism[:_SHOWN_CHARACTERS]!r} is not offered: this listener has "
                 f"{', '.join(self._rules.mechanisms)}"
             )
+
+    def _begin(self, request: AuthenticateRequest) -> AuthenticateResponse:
+        mechanism = request.mechanism
+        self._check_offered(mechanism)
         from warmlog_protocol.sasl.scram import ScramError, ServerExchange  # slow to import
 
         exchange = ServerExchange(mechanism, lambda name: self._users.credentials(name, mechanism))

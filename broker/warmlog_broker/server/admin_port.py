@@ -6,9 +6,9 @@ Imported only if `admin.listen` is set, as the library for metrics takes a while
 from prometheus_client.core import Metric
 
 from warmlog_broker.handlers.context import Services
+from warmlog_broker.handlers.inspection import problems_of
 from warmlog_broker.metrics.admin_server import AdminServer, Health
 from warmlog_broker.metrics.families import BrokerMetrics, starting
-from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.server.listening import bind
 
 
@@ -42,13 +42,4 @@ class AdminPort:
             return Health(False, [f"starting: {self.opened} of {self.to_open} partitions are checked"])
         if self.is_stopping:
             return Health(False, ["stopping"])
-        problems = [f"data directory {each.path} was not usable at the start" for each in services.directories.offline]
-        for directory in services.directories:
-            if directory.failure:
-                problems.append(f"data directory {directory.path} has failed: {directory.failure}")
-            elif directory.room.is_short:
-                problems.append(f"data directory {directory.path} takes no records: {directory.room}")
-        offline = sum(each.state is PartitionState.OFFLINE for each in services.topics.partitions)
-        if offline:
-            problems.append(f"{offline} partitions are offline")
-        return Health(not services.directories.all_have_failed.is_set(), problems)
+        return Health(not services.directories.all_have_failed.is_set(), problems_of(services))

@@ -46,6 +46,7 @@ from warmlog_broker.topics.broker_changes import still_valid
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import WarmlogError
 from warmlog_protocol.messages import APIS
+from warmlog_protocol.sasl.credential import PLAIN
 
 if TYPE_CHECKING:
     from warmlog_broker.server.admin_port import AdminPort
@@ -341,6 +342,7 @@ class Broker:
             lines=self._lines,
             counters=self._counters,
             memory=self._memory,
+            connections=self._connections,
         )
         return Engine(runtime, stored, opener, undo)
 
@@ -363,7 +365,9 @@ class Broker:
     def _authentication_of(self, listener: Listener) -> Callable[[], Authentication | None]:
         if not listener.authenticates:
             return lambda: None
-        rules = AuthenticationRules(self.config.offered_mechanisms, self.config.sasl_session_lifetime_ms)
+        offered = self.config.offered_mechanisms
+        mechanisms = tuple(each for each in offered if each != PLAIN or listener.may_offer_plain)
+        rules = AuthenticationRules(mechanisms, self.config.sasl_session_lifetime_ms)
         return lambda: Authentication(self.services.users, rules, self._loop.time)
 
     def _session_context(self, listener: Listener, make_codec: Callable[[], ProtocolCodec]) -> SessionContext:

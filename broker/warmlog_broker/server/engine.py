@@ -20,6 +20,7 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
 from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
+from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool
 from warmlog_broker.replica.cluster_view import LoneClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
@@ -61,6 +62,7 @@ class Runtime(Struct, frozen=True):
     lines: RepeatedLines
     counters: Counters
     memory: MemoryPool
+    connections: Connections
 
 
 class Engine:
@@ -188,6 +190,7 @@ class Engine:
             cold_readers=runtime.threads.cold_readers,
             bodies=BodyThreads(runtime.threads.preparers, runtime.memory),
             counters=runtime.counters,
+            connections=runtime.connections,
             lines=runtime.lines,
         )
 

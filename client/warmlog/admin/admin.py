@@ -20,6 +20,7 @@ from warmlog.admin.arguments import (
     setting_texts,
 )
 from warmlog.admin.groups import GroupAdmin
+from warmlog.admin.inspection import InspectionAdmin
 from warmlog.admin.transactions import TransactionAdmin
 from warmlog.errors import ApiError, TopicAlreadyExists, UnknownTopicOrPartition, error_from_code
 from warmlog.texts import checked_text
@@ -102,7 +103,7 @@ class LogDirDescription(Struct, frozen=True):
     replicas: list[m.LogDirReplica]
 
 
-class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin):
+class Admin(GroupAdmin, TransactionAdmin, UserAdmin, AclAdmin, QuotaAdmin, InspectionAdmin):
     """Manages topics, partitions, groups, transactions, users, rights and quotas.
 
     Every call ends within `request_timeout_ms`.

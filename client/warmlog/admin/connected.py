@@ -50,6 +50,11 @@ class Connected(Throttled):
     ) -> None:
         await self.close()
 
+    @property
+    def cluster(self) -> Cluster:
+        """The connections, for requests that other parts of the client send over them."""
+        return self._open()
+
     def _open(self) -> Cluster:
         if self._cluster is None:
             raise not_open("Admin", is_started=self._is_started)

@@ -51,3 +51,6 @@ class Admin(BlockingClient[admin.Admin]):
     alter_quotas = waiting(admin.Admin.alter_quotas)
     describe_quotas = waiting(admin.Admin.describe_quotas)
     epoch_ends = waiting(admin.Admin.epoch_ends)
+    describe_status = waiting(admin.Admin.describe_status)
+    describe_partitions = waiting(admin.Admin.describe_partitions)
+    trace_index = waiting(admin.Admin.trace_index)

@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Copy a topic to Parquet files with Spark, each record once.",
     ),
     "status": ("commands.status:status", "Show the broker, its disks, its topics by size, and groups by their lag."),
+    "console": ("warmlog.console.command:console", "Show topics, records, groups and the broker in a browser."),
     "backup": ("commands.backup:backup", "Copy the data directories of a broker, which may run meanwhile."),
     "restore": ("commands.backup:restore", "Copy a backup into new data directories."),
     "profile": ("commands.about:profile", "Show the broker and the connection options that commands use."),
@@ -32,7 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "version": ("commands.about:version", "Print the version."),
     "help": ("commands.about:help_command", "Show the help of a command, or of the program."),
 }
-"""Where each command is, below `warmlog.cli`, and what a list of commands says of it."""
+"""Where each command is, below `warmlog.cli` or from the top, and what a list of commands says of it."""
 
 FAMILIES: dict[str, tuple[str, dict[str, tuple[str, str]]]] = {
     "topic": (
@@ -133,7 +134,8 @@ class LazyCommand(click.Command):
     def load(self) -> click.Command:
         """Import the command and return it."""
         module, _, attribute = self._place.partition(":")
-        command: click.Command = getattr(import_module(f"warmlog.cli.{module}"), attribute)
+        path = module if module.startswith("warmlog.") else f"warmlog.cli.{module}"
+        command: click.Command = getattr(import_module(path), attribute)
         return command
 
 

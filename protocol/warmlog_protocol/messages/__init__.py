@@ -24,6 +24,7 @@ from warmlog_protocol.messages.coordinators.groups import *
 from warmlog_protocol.messages.coordinators.jobs import *
 from warmlog_protocol.messages.coordinators.transactions import *
 from warmlog_protocol.messages.fetch import *
+from warmlog_protocol.messages.inspection import *
 from warmlog_protocol.messages.log_dirs import *
 from warmlog_protocol.messages.metadata import *
 from warmlog_protocol.messages.offsets import *

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from warmlog_protocol.messages import fetch, log_dirs, metadata, offsets, produce, splits, topics
+from warmlog_protocol.messages import fetch, inspection, log_dirs, metadata, offsets, produce, splits, topics
 from warmlog_protocol.messages.access import acls, authenticate, quotas
 from warmlog_protocol.messages.base import ApiKey, Message
 from warmlog_protocol.messages.coordinators import groups, jobs, transactions
@@ -73,6 +73,9 @@ APIS: dict[int, Api] = {
         Api(ApiKey.ALTER_CLIENT_QUOTAS, quotas.AlterClientQuotasRequest, quotas.AlterClientQuotasResponse),
         Api(ApiKey.ALTER_BROKER_CONFIG, topics.AlterBrokerConfigRequest, topics.AlterBrokerConfigResponse),
         Api(ApiKey.FIND_SPLITS, splits.FindSplitsRequest, splits.FindSplitsResponse),
+        Api(ApiKey.DESCRIBE_STATUS, inspection.DescribeStatusRequest, inspection.DescribeStatusResponse),
+        Api(ApiKey.DESCRIBE_PARTITIONS, inspection.DescribePartitionsRequest, inspection.DescribePartitionsResponse),
+        Api(ApiKey.TRACE_INDEX, inspection.TraceIndexRequest, inspection.TraceIndexResponse),
     )
 }
 """Every API that broker and client speak, by its key."""

@@ -76,6 +76,9 @@ class ApiKey(IntEnum):
     COMMIT_JOB = 1005
     ABORT_JOB_MEMBERS = 1006
     ALTER_BROKER_CONFIG = 1007
+    DESCRIBE_STATUS = 1008
+    DESCRIBE_PARTITIONS = 1009
+    TRACE_INDEX = 1010
 
 
 class IsolationLevel(IntEnum):

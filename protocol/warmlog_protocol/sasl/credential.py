@@ -14,6 +14,8 @@ from msgspec import Struct
 
 MECHANISMS = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash of each mechanism. Kafka's names (RFC 7677 has the first)."""
+PLAIN = "PLAIN"
+"""The mechanism that shows the password itself (RFC 4616): for clients of Kafka, and only with TLS."""
 DIGEST_BYTES = {"SCRAM-SHA-256": 32, "SCRAM-SHA-512": 64}
 MIN_ITERATIONS, MAX_ITERATIONS = 4096, 1_000_000
 """The least that RFC 7677 allows; the most that a client computes, in half a second, for a server that asks."""

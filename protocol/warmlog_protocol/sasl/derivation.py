@@ -30,10 +30,28 @@ def derive_keys(mechanism: str, password: str, salt: bytes, iterations: int) -> 
 
     https://www.rfc-editor.org/rfc/rfc5802#section-3
     """
+    return keys_of(mechanism, hashlib.pbkdf2_hmac(MECHANISMS[mechanism], prepared(password).encode(), salt, iterations))
+
+
+def keys_of(mechanism: str, salted: bytes) -> Keys:
+    """Return the keys of a salted password."""
     name = MECHANISMS[mechanism]
-    salted = hashlib.pbkdf2_hmac(name, prepared(password).encode(), salt, iterations)
     client = hmac.digest(salted, b"Client Key", name)
     return Keys(client, hashlib.new(name, client).digest(), hmac.digest(salted, b"Server Key", name))
+
+
+def is_password_of(credential: Credential, password: str) -> bool:
+    """Return whether `password` is the one that was stored, in milliseconds: call it in a thread.
+
+    Nothing of the password is kept.
+    """
+    try:
+        text = prepared(password).encode()
+    except ValueError:
+        return False
+    name = MECHANISMS[credential.mechanism]
+    salted = hashlib.pbkdf2_hmac(name, text, credential.salt, credential.iterations)
+    return hmac.compare_digest(keys_of(credential.mechanism, salted).stored, credential.stored_key)
 
 
 def make_credential(

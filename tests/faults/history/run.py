@@ -103,7 +103,7 @@ def run(
     where a fault hits them: that is timing. The same seed repeats the same faults, not the same history.
 
     At the end the group has `group_timeout_s` to read everything. It never does if the log has lost what it committed.
-    Each writer pauses for `pause_s` after every 20 records.
+    Each writer pauses for `pause_s` after every 20 records or a transaction.
     """
     try:
         return asyncio.run(
@@ -138,7 +138,7 @@ async def _run(
             transactions.jobs as target.jobs,
         ):
             work = _start_work(target, notes, seed, stopping, pause_s)
-            work += transactions.start(target.producers_proxy.address, stopping)
+            work += transactions.start(target.producers_proxy.address, stopping, pause_s)
             readers = _start_readers(target.proxy.address, notes, target.members)
             await _torment(target, notes, luck, fault_count, faults, [*work, *readers])
             stopping.set()

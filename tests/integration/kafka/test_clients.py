@@ -4,6 +4,7 @@ import asyncio
 import gc
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import aiokafka
@@ -11,8 +12,10 @@ import confluent_kafka
 import pytest
 
 import kafka
+from certificates import Certificates
 from warmlog.blocking import Admin, Consumer, Producer
 from warmlog.testing import EmbeddedBroker, embedded
+from warmlog_protocol.errors import InvalidConfig
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 VALUES = [b"one", b"", None, b"four" * 100]
@@ -144,3 +147,27 @@ def test_a_restart_keeps_the_address() -> None:
         producer = kafka.KafkaProducer(bootstrap_servers=address)
         assert producer.send("after", b"a restart").get(TIMEOUT_S).offset == 0
         producer.close()
+
+
+def test_pytest_has_a_broker_for_clients_of_kafka(warmlog_kafka_address: str) -> None:
+    producer = kafka.KafkaProducer(bootstrap_servers=warmlog_kafka_address)
+    assert producer.send("orders", b"one").get(TIMEOUT_S).offset == 0
+    producer.close()
+
+
+def test_a_broker_for_tests_has_tls_for_clients_of_kafka_too(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    with embedded(
+        kafka_listen="localhost:0", tls_cert_file=certificates.broker, auto_create_topics_enable=True
+    ) as broker:
+        settings = {"security.protocol": "ssl", "ssl.ca.location": certificates.ca}
+        producer = confluent_kafka.Producer({"bootstrap.servers": broker.kafka_address, **settings})
+        producer.produce("encrypted", b"one")
+        assert producer.flush(TIMEOUT_S) == 0
+
+
+def test_without_kafka_listen_there_is_no_address_for_clients_of_kafka() -> None:
+    with embedded() as broker, pytest.raises(RuntimeError, match="kafka_listen"):
+        _ = broker.kafka_address
+    with pytest.raises(InvalidConfig, match=r"kafka\.listen"):
+        embedded(kafka_listen="nowhere")

@@ -15,6 +15,8 @@ from broker_thread import BrokerThread
 from certificates import Certificates
 from kafka_client import ConnectionEnded, KafkaClient, rows
 from warmlog.admin.access.user_changes import creation
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.config.listeners import Wire, parse_listeners
 from warmlog_broker.tools.access import respond
 from warmlog_protocol import messages as m
 from warmlog_protocol.errors import ErrorCode, InvalidConfig
@@ -137,6 +139,22 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
+def log_in_by_password(address: str, certificates: Certificates, message: bytes) -> Any:
+    """Return the response to a message of PLAIN, on a connection that can be used after it or is closed."""
+    client = KafkaClient(address)
+    context = ssl.create_default_context(cafile=certificates.ca)
+    client.socket = context.wrap_socket(client.socket, server_hostname="localhost")
+    with client:
+        assert "PLAIN" in client.call("SaslHandshake", 1, mechanism="PLAIN").mechanisms
+        told = client.call("SaslAuthenticate", 2, auth_bytes=message)
+        if told.error_code == 0:
+            assert client.call("Metadata", 1, topics=None).brokers
+        else:
+            with pytest.raises(ConnectionEnded):
+                client.receive_frame()
+    return told
+
+
 async def test_clients_with_passwords_and_certificates_connect(tmp_path: Path, certificates: Certificates) -> None:
     respond(tmp_path / "data", m.AlterUsersRequest([creation("alice", "geheim")]))
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -146,6 +164,8 @@ async def test_clients_with_passwords_and_certificates_connect(tmp_path: Path, c
         "advertised_listeners": f"kafka={address}",
         "tls_cert_file": certificates.broker,
         "auto_create_topics_enable": "true",
+        "sasl_mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512,PLAIN",
+        "sasl_failure_delay_ms": 100,
     }
     with BrokerThread(tmp_path / "data", **settings):
         async with aiokafka.AIOKafkaProducer(
@@ -165,14 +185,26 @@ async def test_clients_with_passwords_and_certificates_connect(tmp_path: Path, c
             "sasl.password": "geheim",
             "ssl.ca.location": certificates.ca,
         }
-        other = confluent_kafka.Producer(settings)
-        other.produce("secured", b"b")
-        assert other.flush(TIMEOUT_S) == 0
+        for mechanism in (SHA_256, "PLAIN"):
+            other = confluent_kafka.Producer({**settings, "sasl.mechanism": mechanism})
+            other.produce("secured", b"b")
+            assert other.flush(TIMEOUT_S) == 0
+        assert log_in_by_password(address, certificates, b"\0alice\0geheim").error_code == 0
+        for wrong in (b"\0alice\0falsch", b"\0nobody\0geheim", b"bob\0alice\0geheim", b"\0alice", b"\xff\0\0"):
+            refused = log_in_by_password(address, certificates, wrong)
+            assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+
+
+def test_passwords_are_shown_only_with_tls_and_to_no_other_protocol(kafka_address: str) -> None:
+    with KafkaClient(kafka_address) as client:
+        told = client.call("SaslHandshake", 1, mechanism="PLAIN")
+        assert (told.error_code, "PLAIN" in told.mechanisms) == (ErrorCode.UNSUPPORTED_SASL_MECHANISM, False)
+    settings = {"data.dir": "/data", "sasl.mechanisms": "PLAIN", "listeners": "k=kafka+sasl_plaintext://127.0.0.1:1"}
+    with pytest.raises(InvalidConfig, match="PLAIN shows passwords"):
+        BrokerConfig.from_settings(settings)
 
 
 def test_with_certificates_an_address_must_be_advertised() -> None:
-    from warmlog_broker.config.listeners import Wire, parse_listeners
-
     with pytest.raises(InvalidConfig, match=r"advertised.listeners: k is missing"):
         parse_listeners("k=kafka+ssl://127.0.0.1:9093")
     (listener,) = parse_listeners("k=kafka+ssl://127.0.0.1:9093", "k=broker.example.org:9093")

@@ -292,6 +292,42 @@ def test_trap_22_a_time_after_all_records_has_neither_offset_nor_time_nor_error(
     assert found == [(ErrorCode.NONE, offset) for offset in (2, 0, 0, -1)]
 
 
+def test_the_end_of_a_leader_epoch_is_told(client: KafkaClient) -> None:
+    client.create("epochs")
+    client.produce("epochs", rows(b"a", b"b"))
+    request = API["OffsetForLeaderEpoch"].request
+    for version in range(2, 5):
+        parts = [request.OffsetForLeaderPartition(0, -1, 0), request.OffsetForLeaderPartition(5, -1, 0)]
+        fields = {"topics": [request.OffsetForLeaderTopic("epochs", parts)], "replica_id": -1}
+        (topic,) = client.call("OffsetForLeaderEpoch", version, **fields).topics
+        assert [(each.partition, each.error_code, each.leader_epoch, each.end_offset) for each in topic.partitions] == [
+            (0, 0, 0, 2),
+            (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1, -1),
+        ]
+
+
+def test_a_consumer_with_another_leader_epoch_is_told(client: KafkaClient) -> None:
+    client.create("fenced")
+    request = API["Fetch"].request
+    for epoch, code in [(0, ErrorCode.NONE), (7, ErrorCode.UNKNOWN_LEADER_EPOCH)]:
+        partition = request.FetchPartition(partition=0, current_leader_epoch=epoch, partition_max_bytes=1000)
+        topics = [request.FetchTopic(topic="fenced", partitions=[partition])]
+        told = client.call("Fetch", 12, topics=topics, max_wait_ms=0, session_epoch=-1)
+        assert told.responses[0].partitions[0].error_code == code
+    part, _ = client.fetch("fenced", offset=9)
+    assert (part.error_code, part.high_watermark) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+
+
+def test_records_are_deleted_up_to_an_offset(client: KafkaClient) -> None:
+    client.create("deleted")
+    client.produce("deleted", rows(b"a", b"b", b"c"))
+    request = API["DeleteRecords"].request
+    for version, offset, expected in [(0, 1, (0, 1)), (1, 9, (1, -1)), (2, -1, (0, 3))]:
+        topics = [request.DeleteRecordsTopic("deleted", [request.DeleteRecordsPartition(0, offset)])]
+        (topic,) = client.call("DeleteRecords", version, topics=topics, timeout_ms=1000).topics
+        assert [(each.error_code, each.low_watermark) for each in topic.partitions] == [expected]
+
+
 def list_offset(client: KafkaClient, topic: str, timestamp: int, version: int) -> tuple[int, int, int]:
     request = API["ListOffsets"].request
     partition = request.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
@@ -305,6 +341,9 @@ def test_trap_28_an_idempotent_producer_gets_its_id(client: KafkaClient) -> None
         given = client.call("InitProducerId", version, transactional_id=None, transaction_timeout_ms=60_000)
         assert (given.error_code, given.producer_epoch) == (ErrorCode.NONE, 0)
         assert given.producer_id > NO_PRODUCER_ID
+    new = {"producer_id": 0, "producer_epoch": 0}  # as a client in JavaScript says it
+    again = client.call("InitProducerId", 5, transactional_id=None, transaction_timeout_ms=1000, **new)
+    assert again.producer_id > given.producer_id
     client.create("trap-28")
     more = {"producer_id": given.producer_id, "producer_epoch": 0, "base_sequence": 0}
     assert [client.produce("trap-28", rows(b"once", **more)).base_offset for _ in range(2)] == [0, 0]

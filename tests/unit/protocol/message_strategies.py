@@ -1,6 +1,7 @@
 """Hypothesis strategies for the messages of the wire protocol, made from the field types of their classes."""
 
 import types
+from functools import cache
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
@@ -35,6 +36,7 @@ def values_of(field_type: Any) -> st.SearchStrategy[Any]:
     return messages_of(field_type)
 
 
+@cache
 def messages_of(message_type: type[Message]) -> st.SearchStrategy[Message]:
     """Any message of one class."""
     fields = msgspec.structs.fields(message_type)

@@ -89,8 +89,12 @@ async def _converted(
 ) -> MessageWithSlices:
     """Respond with the rows of partitions that have columns; one that cannot be converted has an error."""
     services = kafka.services
-    limits = iter([part.partition_max_bytes for topic in request.topics for part in topic.partitions])
-    limits_bytes = [next(limits) for _ in parts]
+    limits_bytes = [
+        part.partition_max_bytes
+        for topic, name in zip(request.topics, names, strict=True)
+        if name is not None
+        for part in topic.partitions
+    ]
     left_bytes = request.max_bytes - slices_bytes([each for index, each in enumerate(slices) if index not in columnar])
     for index in columnar:
         limit_bytes = min(limits_bytes[index], left_bytes)

@@ -111,10 +111,15 @@ def produce_failed(request: Any, error: ApiError) -> m.Message:
 
 
 def init_producer_id(kafka: Kafka, context: RequestContext, request: Any) -> Response:
-    """Give a producer its id, or the next epoch."""
-    message = m.InitProducerIdRequest(
-        request.transactional_id, request.transaction_timeout_ms, request.producer_id, request.producer_epoch
-    )
+    """Give a producer its id, or the next epoch.
+
+    Without a transactional id it is always a new one, as in Kafka: some clients give 0 when they have none.
+    """
+    message = m.InitProducerIdRequest()
+    if request.transactional_id is not None:
+        message = m.InitProducerIdRequest(
+            request.transactional_id, request.transaction_timeout_ms, request.producer_id, request.producer_epoch
+        )
 
     def back(given: Any) -> Ready:
         return _Init(0, ErrorCode.NONE, given.producer_id, given.producer_epoch)

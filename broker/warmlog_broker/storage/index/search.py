@@ -15,7 +15,7 @@ read slots through `probe`, so that a caller can count them; AbstractIndex repea
 same slots.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 WARM_BYTES = 8192
@@ -61,6 +61,23 @@ def warm_cold_search(probe: Probe, entries: int, warm_entries: int, target: int)
     if probe(0) > target:
         return SlotBounds(-1, 0)
     return _halve(probe, 0, first_warm, entries, target)
+
+
+def trace_searches(probe: Probe, entries: int, warm_entries: int, target: int) -> Iterator[tuple[str, list[int], int]]:
+    """Run both searches, and yield of each its name, the slots that it read in their order, and the lower bound."""
+    searches: dict[str, Callable[[Probe], SlotBounds]] = {
+        "classic": lambda watched: classic_search(watched, entries, target),
+        "warm/cold": lambda watched: warm_cold_search(watched, entries, warm_entries, target),
+    }
+    for name, search in searches.items():
+        slots: list[int] = []
+
+        def watched(slot: int, slots: list[int] = slots) -> int:
+            slots.append(slot)
+            return probe(slot)
+
+        found = search(watched)
+        yield name, slots, found.lower
 
 
 def _halve(probe: Probe, low: int, high: int, entries: int, target: int) -> SlotBounds:

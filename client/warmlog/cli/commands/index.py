@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from warmlog.cli.terminal.exits import CommandFailed
-from warmlog.cli.terminal.options import json_option
+from warmlog.cli.terminal.exits import CommandFailed, checked
+from warmlog.cli.terminal.options import client_options, run_admin
 from warmlog.cli.terminal.output import json_line, line, note
 from warmlog.cli.terminal.paths import DIRECTORY, NEW_FILE
 
@@ -38,17 +38,25 @@ LINE_WIDTH = 100
     metavar="N",
     help="Without DIR: an index of N entries, numbered from 0.",
 )
+@click.option(
+    "--partition",
+    "of_broker",
+    metavar="TOPIC-N",
+    help="Without DIR: the offset index that the broker searches in this partition.",
+)
 @click.option("--png", type=NEW_FILE, metavar="FILE", help="Draw a picture too (needs the extra picture).")
 @click.option("--page-bytes", type=click.IntRange(min=64, max=2**30), default=4096, help="The size of a page.")
-@json_option
+@client_options
 def trace(
     directory: Path | None,
     target: int | None,
     segment: int | None,
     kind: str,
     entries: int | None,
+    of_broker: str | None,
     png: Path | None,
     page_bytes: int,
+    broker: str,
     as_json: bool,
 ) -> None:
     """Show which pages of an index a classic binary search reads, and which the warm/cold search of this broker.
@@ -57,13 +65,19 @@ def trace(
     any data why the classic search reads cold pages whenever an index grows by a page.
     """
     from warmlog.cli.index_trace.picture import check_pillow, draw_png
-    from warmlog.cli.index_trace.trace import IndexShape, draw_text, trace_both
+    from warmlog.cli.index_trace.trace import IndexShape, draw_text, trace_both, traces_of
+    from warmlog.points import parse_partition
     from warmlog_broker.storage.index.offset_index import OffsetIndex
     from warmlog_broker.storage.index.time_index import TimeIndex
 
     probe: Probe = int  # of an index of entries that are numbered from 0
-    if (directory is None) == (entries is None):
-        raise click.BadParameter("give a partition's directory or --entries, not both", param_hint="DIR")
+    if sum(given is not None for given in (directory, entries, of_broker)) != 1:
+        raise click.BadParameter(
+            "give a partition's directory, --entries or --partition: one of them", param_hint="DIR"
+        )
+    if of_broker is not None and (segment is not None or kind != "offset"):
+        text = "a broker searches its offset index, in the segment of --target"
+        raise click.BadParameter(text, param_hint="--partition")
     if png is not None:
         if not png.parent.is_dir():
             raise click.BadParameter(f"{png.parent} is not a directory", param_hint="--png")
@@ -72,18 +86,24 @@ def trace(
         check_pillow()
     index_class: type[OffsetIndex | TimeIndex] = OffsetIndex if kind == "offset" else TimeIndex
     with ExitStack() as stack:
-        if directory is None:
-            assert entries is not None
-            name, base_offset = "an index", 0
+        if of_broker is not None:
+            topic, number = checked("--partition", lambda text: parse_partition(text, "the option"), of_broker)
+            found = run_admin(broker, lambda admin: admin.trace_index(topic, number, target))
+            shape, traces = traces_of(f"{of_broker}, segment {found.base_offset}", found, page_bytes)
+            target_name = f"offset {found.offset}"
         else:
-            index = _open_index(directory, target if kind == "offset" else None, segment, index_class)
-            stack.callback(index.close)
-            name, entries, probe = str(index.path), index.entries, index.probe(index.key)
-            base_offset = index.base_offset if kind == "offset" else 0
-        shape = IndexShape(name, entries, index_class.entry_bytes, index_class.warm_entries, page_bytes, probe)
-        stored_target = probe(entries - 1) if target is None else target - base_offset
-        target_name = f"{'offset' if kind == 'offset' else 'timestamp'} {stored_target + base_offset}"
-        traces = trace_both(shape, stored_target)
+            if directory is None:
+                assert entries is not None
+                name, base_offset = "an index", 0
+            else:
+                index = _open_index(directory, target if kind == "offset" else None, segment, index_class)
+                stack.callback(index.close)
+                name, entries, probe = str(index.path), index.entries, index.probe(index.key)
+                base_offset = index.base_offset if kind == "offset" else 0
+            shape = IndexShape(name, entries, index_class.entry_bytes, index_class.warm_entries, page_bytes, probe)
+            stored_target = probe(entries - 1) if target is None else target - base_offset
+            target_name = f"{'offset' if kind == 'offset' else 'timestamp'} {stored_target + base_offset}"
+            traces = trace_both(shape, stored_target)
         if as_json:
             json_line(_document(shape, target_name, traces))
         else:
@@ -143,6 +163,6 @@ def _document(index: "IndexShape", target_name: str, traces: "tuple[Trace, ...]"
         "warm_pages": list(index.warm_pages),
         "target": target_name,
         "searches": [
-            {"name": each.name, "pages": each.pages, "slots": each.slots, "lower": each.found.lower} for each in traces
+            {"name": each.name, "pages": each.pages, "slots": each.slots, "lower": each.lower} for each in traces
         ],
     }

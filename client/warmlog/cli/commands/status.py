@@ -16,6 +16,7 @@ from warmlog.cli.terminal.tables import Cell, Count, Size, human_size
 
 if TYPE_CHECKING:
     from warmlog import Admin, BrokerInfo, ConfigValue, GroupListing, LogDirDescription, TopicDescription
+    from warmlog_protocol.messages import DescribeStatusResponse, FlushCounts
 
 RESERVE = "disk.reserve.bytes"
 DEFAULT_PERIOD_S = 2.0
@@ -24,7 +25,7 @@ WATCH_TIMEOUT_MS = 5_000
 WATCHED_GROUPS = 20
 """The most groups that --watch shows without --json: the age of what a group has not read is fetched for each."""
 HOME_AND_CLEAR = b"\x1b[H\x1b[J"
-OTHER_LINES = 16
+OTHER_LINES = 18
 """Lines of the terminal that are not for topics or data directories: facts, headings, the last two, a problem."""
 
 
@@ -144,6 +145,8 @@ class BrokerStatus:
     further_groups: int = 0
     """How many groups with less lag are left out."""
     problems: list[str] = field(default_factory=list)
+    state_of_broker: "DescribeStatusResponse | None" = None
+    """None if the broker is of version 0.1."""
 
     def state(self, directory: "LogDirDescription") -> str:
         """Return in words whether a data directory takes records."""
@@ -162,6 +165,8 @@ class BrokerStatus:
 async def _ask(admin: "Admin", interval_s: float, max_groups: int | None = None) -> BrokerStatus:
     """Ask twice, `interval_s` apart, if rates are wanted; about all groups, or only those with the largest lag."""
     import asyncio
+
+    from warmlog import UnsupportedVersion
 
     loop = asyncio.get_running_loop()
     started = loop.time()
@@ -182,6 +187,8 @@ async def _ask(admin: "Admin", interval_s: float, max_groups: int | None = None)
         ),
     )
     found.problems.extend(_problems(found))
+    with suppress(UnsupportedVersion):
+        found.state_of_broker = await admin.describe_status()
     return await _with_groups(admin, found, max_groups)
 
 
@@ -274,6 +281,7 @@ def _show(found: BrokerStatus, max_topics: int) -> None:
             ("topics", f"{counted(len(found.topics), 'topic')}, {counted(partitions, 'partition')}, {offline} offline"),
             ("records", f"{records:,}, {human_size(size_bytes)}"),
             ("acks=all", f"acknowledges {durability}"),
+            *_facts_of_state(found.state_of_broker),
         ]
     )
     line()
@@ -299,6 +307,26 @@ def _show(found: BrokerStatus, max_topics: int) -> None:
         line(f"and {counted(found.further_groups, 'group')} with less lag: `warmlog status` shows all")
 
 
+def _facts_of_state(state: "DescribeStatusResponse | None") -> list[tuple[str, str]]:
+    if state is None:
+        return []
+    slowest = [quantile_ms(each, 0.99) for each in state.flushes]
+    return [
+        ("connections", f"{state.connections:,} of {state.connections_limit:,}, {state.requests_in_flight} requests"),
+        ("flushes", f"99 % within {max(slowest, default=0):g} ms since the start of the broker"),
+    ]
+
+
+def quantile_ms(flushes: "FlushCounts", share: float) -> float:
+    """Return within how long this share of the flushes was done: infinity past the last bound, 0 without any."""
+    wanted, seen = sum(flushes.counts) * share, 0
+    for bound_us, count in zip([*flushes.bounds_us, float("inf")], flushes.counts, strict=True):
+        seen += count
+        if seen and seen >= wanted:
+            return bound_us / 1000
+    return 0.0
+
+
 def _row(topic: TopicStatus) -> tuple[Cell, ...]:
     records_per_s: Cell = "" if topic.records_per_s is None else Count(round(topic.records_per_s))
     bytes_per_s: Cell = "" if topic.bytes_per_s is None else Size(round(topic.bytes_per_s))
@@ -311,6 +339,7 @@ def _document(found: BrokerStatus) -> dict[str, Any]:
     return {
         "broker": {**structs.asdict(found.broker), "write_refusal": found.broker.write_refusal or None},
         "problems": found.problems,
+        "state": found.state_of_broker and structs.asdict(found.state_of_broker),
         "disks": [
             {
                 "path": each.path,

@@ -3,12 +3,13 @@
 As text, the pages of the index are a row of cells; visited ones are numbered in order.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from warmlog.cli.terminal.output import counted
-from warmlog_broker.storage.index.search import Probe, SlotBounds, classic_search, warm_cold_search
+from warmlog_broker.storage.index.search import Probe, trace_searches
+from warmlog_protocol.messages import TraceIndexResponse
 
 GAP = "…"
 MAX_COLUMNS = 32
@@ -24,7 +25,8 @@ class IndexShape:
     entry_bytes: int
     warm_entries: int
     page_bytes: int
-    probe: Probe
+    probe: Probe = int
+    """Of an index of entries that are numbered from 0, or of one that only its broker can read."""
 
     @property
     def pages(self) -> int:
@@ -48,27 +50,25 @@ class Trace(NamedTuple):
     slots: tuple[int, ...]
     pages: tuple[int, ...]
     """In the order in which they were visited first."""
-    found: SlotBounds
+    lower: int
+    """The last slot that is not above the target; -1 if there is none."""
 
 
 def trace_both(index: IndexShape, target: int) -> tuple[Trace, Trace]:
     """Run the classic and the warm/cold search for `target`, which is as stored in the file."""
-    return (
-        _trace("classic", index, lambda probe: classic_search(probe, index.entries, target)),
-        _trace("warm/cold", index, lambda probe: warm_cold_search(probe, index.entries, index.warm_entries, target)),
-    )
+    classic, warm = trace_searches(index.probe, index.entries, index.warm_entries, target)
+    return trace_of(index, *classic), trace_of(index, *warm)
 
 
-def _trace(name: str, index: IndexShape, search: Callable[[Probe], SlotBounds]) -> Trace:
-    slots: list[int] = []
+def trace_of(index: IndexShape, name: str, slots: Sequence[int], lower: int) -> Trace:
+    """Return the trace of a search that read these slots and found the slot `lower`."""
+    return Trace(name, tuple(slots), tuple(dict.fromkeys(map(index.page_of, slots))), lower)
 
-    def watched(slot: int) -> int:
-        slots.append(slot)
-        return index.probe(slot)
 
-    found = search(watched)
-    pages = dict.fromkeys(index.page_of(slot) for slot in slots)
-    return Trace(name, tuple(slots), tuple(pages), found)
+def traces_of(name: str, found: TraceIndexResponse, page_bytes: int) -> tuple[IndexShape, tuple[Trace, ...]]:
+    """Return an index of a broker, and the searches there."""
+    index = IndexShape(name, found.entries, found.entry_bytes, found.warm_entries, page_bytes)
+    return index, tuple(trace_of(index, each.name, each.slots, each.lower) for each in found.searches)
 
 
 class Column(NamedTuple):
@@ -121,7 +121,7 @@ def describe(index: IndexShape) -> str:
 def summary(trace: Trace) -> str:
     """Return the pages and the result of a search in one line."""
     pages = ", ".join(map(str, trace.pages))
-    found = "before the first entry" if trace.found.lower < 0 else f"found in slot {trace.found.lower}"
+    found = "before the first entry" if trace.lower < 0 else f"found in slot {trace.lower}"
     return f"pages {pages}; {counted(len(trace.slots), 'slot')} read, {found}"
 
 

@@ -27,6 +27,8 @@ from warmlog_transport.cluster import Cluster
 from warmlog_transport.loop_thread import LoopThread
 
 TASKS = 3
+PAUSE_S = 0.05
+"""Between two versions."""
 TIMEOUT_MS = 10_000
 MAX_ATTEMPTS = 12
 """At the same time, those counted that nobody waits for."""
@@ -113,6 +115,7 @@ def main() -> None:
         while not Path(options.stopping).exists():
             try:
                 driver.run_version()
+                time.sleep(PAUSE_S)
             except (WarmlogError, FileExistsError):
                 time.sleep(0.1)
 

@@ -39,8 +39,13 @@ class _GivenUpError(Exception):
     """A transaction that its program aborts."""
 
 
-async def write(address: str, name: str, notes: TransactionNotes, luck: Random, stopping: asyncio.Event) -> None:
-    """Write transactions until it is stopped; now and then another producer with the same id takes over."""
+async def write(
+    address: str, name: str, notes: TransactionNotes, luck: Random, stopping: asyncio.Event, pause_s: float
+) -> None:
+    """Write transactions, each with a pause after it, until it is stopped.
+
+    Now and then another producer with the same id takes over.
+    """
     written = notes.by_writer.setdefault(name, [])
     while not stopping.is_set():
         producer = Producer(
@@ -57,8 +62,7 @@ async def write(address: str, name: str, notes: TransactionNotes, luck: Random, 
                     transaction = Transaction()
                     written.append(transaction)
                     await _write_one(producer, f"{name}:{len(written)}", transaction, luck, notes)
-                    if transaction.outcome is Outcome.UNKNOWN:
-                        await asyncio.sleep(0.05)
+                    await asyncio.sleep(max(pause_s, 0.05 * (transaction.outcome is Outcome.UNKNOWN)))
 
 
 async def _write_one(
@@ -140,7 +144,7 @@ class TransactionWork:
         for topic in (TRANSFERS, COPIES, LOADS):
             await workload.create_topic(self._address, topic, PARTITIONS, configs)
 
-    def start(self, producers_address: str, stopping: asyncio.Event) -> list["asyncio.Future[None]"]:
+    def start(self, producers_address: str, stopping: asyncio.Event, pause_s: float) -> list["asyncio.Future[None]"]:
         """Start readers and producers; return the producers, which end after `stopping`."""
         for isolation in (COMMITTED, UNCOMMITTED):
             seen = self.notes.seen.setdefault(isolation, [])
@@ -148,7 +152,9 @@ class TransactionWork:
         self._readers.append(asyncio.ensure_future(tail(self._address, LOADS, COMMITTED, self._loads_seen)))
         names = [f"writer-{number}" for number in range(WRITERS)]
         return [
-            asyncio.ensure_future(write(producers_address, name, self.notes, Random(f"{self._seed}: {name}"), stopping))
+            asyncio.ensure_future(
+                write(producers_address, name, self.notes, Random(f"{self._seed}: {name}"), stopping, pause_s)
+            )
             for name in names
         ]
 

@@ -111,7 +111,7 @@ def assert_same(found: pa.RecordBatch, expected: pa.RecordBatch) -> None:
 
 
 @given(records=record_lists(), codec=st.sampled_from(Codec), as_rows=st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_every_column_equals_what_pyarrow_makes_of_it(records: list[Record], codec: Codec, as_rows: bool) -> None:
     batch = batch_of(records, codec=codec, as_rows=as_rows)
     found = columns_to_arrow(batch, topic=TOPIC, partition=PARTITION, columns=ALL_COLUMNS)
@@ -119,7 +119,7 @@ def test_every_column_equals_what_pyarrow_makes_of_it(records: list[Record], cod
 
 
 @given(records=record_lists(), as_rows=st.booleans(), data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_only_the_offsets_asked_for_come_out(records: list[Record], as_rows: bool, data: st.DataObject) -> None:
     near = st.integers(max(records[0].offset - 3, 0), records[-1].offset + 3)
     first, until = data.draw(near), data.draw(near)
@@ -151,7 +151,7 @@ def test_columns_come_in_any_choice_and_order(records: list[Record], columns: li
     max_rows=st.sampled_from([1, 7, 10**6]),
     columns=st.sampled_from([ALL_COLUMNS, ("value",), ("offset",), ("headers", "key")]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_merged_and_cut_batches_hold_the_same_records_in_the_same_order(
     lists: list[tuple[list[Record], Codec, bool]], merge_bytes: int, max_bytes: int, max_rows: int, columns: list[str]
 ) -> None:
@@ -399,7 +399,7 @@ columns = bounds.flatmap(lambda bound: st.lists(st.integers(0, bound - 1), max_s
 
 
 @given(values=columns)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_an_array_column_answers_as_a_plain_one(values: list[int]) -> None:
     plain = pack_ints(values)
     column = ArrayColumn(plain.width, plain.data, plain.count)
@@ -489,7 +489,7 @@ def rows_of(sealed: bytes) -> Rows | None:
 
 
 @given(sealed=damaged_batches())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_damage_under_a_right_crc_is_refused_or_read_alike_as_arrays_and_as_lists(sealed: bytes) -> None:
     expected = rows_of(sealed)
     batch = read_batch(sealed, max_decompressed_bytes=MAX_BYTES, column_type=ArrayColumn)

@@ -23,7 +23,7 @@ def fields_of(message: m.Message) -> list[object]:
 
 
 @pytest.mark.parametrize("message_type", [*message_types, m.ErrorResponse], ids=lambda cls: cls.__name__)
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_every_message_comes_back_as_it_was_sent(message_type: type[m.Message], data: st.DataObject) -> None:
     message = data.draw(messages_of(message_type))
@@ -31,7 +31,7 @@ def test_every_message_comes_back_as_it_was_sent(message_type: type[m.Message], 
 
 
 @pytest.mark.parametrize("message_type", [*message_types, m.ErrorResponse], ids=lambda cls: cls.__name__)
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_fields_that_a_newer_peer_added_at_the_end_are_ignored(
     message_type: type[m.Message], data: st.DataObject
@@ -42,7 +42,7 @@ def test_fields_that_a_newer_peer_added_at_the_end_are_ignored(
 
 
 @pytest.mark.parametrize("message_type", [*message_types, m.ErrorResponse], ids=lambda cls: cls.__name__)
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_fields_that_an_older_peer_did_not_send_take_their_defaults(
     message_type: type[m.Message], data: st.DataObject
@@ -58,7 +58,7 @@ def test_fields_that_an_older_peer_did_not_send_take_their_defaults(
 
 
 @pytest.mark.parametrize("message_type", [*filter(required_fields, message_types)], ids=lambda cls: cls.__name__)
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_a_message_without_one_of_its_required_fields_is_refused(
     message_type: type[m.Message], data: st.DataObject

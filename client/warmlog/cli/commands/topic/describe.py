@@ -23,6 +23,10 @@ from warmlog.cli.terminal.tables import (
 
 if TYPE_CHECKING:
     from warmlog import Admin, ConfigValue, PartitionDescription, TopicDescription
+    from warmlog_protocol.messages import SegmentDescription
+
+    Segments = tuple[int, list[SegmentDescription]]
+    """A partition, and its newest segments."""
 
 BY_DEFAULT = "default"
 NO_TIME = -1
@@ -124,27 +128,35 @@ def list_topics(internal: bool, broker: str, as_json: bool) -> None:
 @click.option(
     "--all", "show_all", is_flag=True, help="Show every setting, and each partition's leader epoch and offsets."
 )
+@click.option("--segments", "max_segments", type=click.IntRange(min=1), metavar="N", help="Show the newest N segments.")
 @client_options
-def describe(topic: str, show_all: bool, broker: str, as_json: bool) -> None:
+def describe(topic: str, show_all: bool, max_segments: int | None, broker: str, as_json: bool) -> None:
     """Show a topic's records, size, retention, partitions and settings, and transactions that hold readers back.
 
     Offsets are counted as records: those that compaction has removed and the ends of transactions, too. The exit code
     is 1 if a partition is offline.
     """
+    from msgspec import structs
 
-    async def describe_one(admin: "Admin") -> "tuple[TopicDescription, dict[int, Figures], list[Held]]":
+    async def describe_one(admin: "Admin") -> "tuple[TopicDescription, dict[int, Figures], list[Held], list[Segments]]":
         found = await admin.describe_topic(topic)
         figures = figures_of(found, await sizes_on_disk(admin, [topic]))
         for number, latest in (await admin.look_up_offsets(topic, "max_timestamp")).items():
             if number in figures and not isinstance(latest, Exception):
                 figures[number] = figures[number]._replace(last_record_ms=latest.timestamp_ms)
-        return found, figures, await held_back(admin, [found])
+        segments: list[Segments] = []
+        if max_segments is not None:
+            logs = await admin.describe_partitions([topic], max_segments=max_segments)
+            segments = [(tp[1], log.segments) for tp, log in logs.items() if not isinstance(log, Exception)]
+        return found, figures, await held_back(admin, [found]), segments
 
-    found, figures, held = run_admin(broker, describe_one, warns=True)
+    found, figures, held, segments = run_admin(broker, describe_one, warns=True)
     if as_json:
         shown = document(found, figures)
         for row in shown["partitions"]:
             row["open_transactions"] = held_documents(held, row["partition"])
+            if max_segments is not None:
+                row["segments"] = [structs.asdict(each) for each in dict(segments).get(row["partition"], [])]
         json_line(shown)
     elif is_terminal():
         _show(found, figures, show_all=show_all)
@@ -152,6 +164,16 @@ def describe(topic: str, show_all: bool, broker: str, as_json: bool) -> None:
     else:
         _print(found, figures, show_all=show_all)
         show_held(held)
+    if segments and not as_json:
+        line()
+        table(
+            ("partition", "segment", "size", "index entries"),
+            [
+                (number, each.base_offset, Size(each.size_bytes), Count(each.index_entries))
+                for number, listed in segments
+                for each in listed
+            ],
+        )
     errors = [str(partition.error) for partition in found.partitions if partition.error is not None]
     if errors:
         raise CommandFailed("; ".join(errors))

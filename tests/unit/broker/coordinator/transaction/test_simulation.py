@@ -43,10 +43,9 @@ SEEDS_TO_FIND_A_MISSING_RULE = 200
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-@pytest.mark.parametrize("first", range(1, 41, 5))
-def test_the_invariants_hold_under_every_sequence_of_faults(first: int) -> None:
-    for seed in range(first, first + 5):
-        simulate(seed, EVENTS)
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_the_invariants_hold_under_every_sequence_of_faults(seed: int) -> None:
+    simulate(seed, EVENTS)
 
 
 # --- decisions about plain producers ----------------------------------------------------------------------------------

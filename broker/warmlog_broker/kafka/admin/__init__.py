@@ -1,0 +1,1 @@
+"""Topics, settings, directories, rights, quotas and users."""

@@ -1,0 +1,114 @@
+"""DescribeCluster, ListPartitionReassignments, DescribeLogDirs and AlterReplicaLogDirs."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from warmlog_broker.kafka.cluster import NOT_ASKED_FOR, authorized_operations
+from warmlog_broker.kafka.translators import Kafka
+from warmlog_broker.network.request import Ready, RequestContext, Response, then
+from warmlog_protocol import messages as m
+from warmlog_protocol.errors import ApiError, ErrorCode
+from warmlog_protocol.kafka.schema import API
+
+BROKERS = 1
+"""The type of endpoints that are asked for; 2 are controllers, which brokers are not."""
+CLUSTER_OPERATIONS = (
+    m.Operation.CREATE,
+    m.Operation.ALTER,
+    m.Operation.DESCRIBE,
+    m.Operation.CLUSTER_ACTION,
+    m.Operation.DESCRIBE_CONFIGS,
+    m.Operation.ALTER_CONFIGS,
+    m.Operation.IDEMPOTENT_WRITE,
+)
+
+_Cluster = API["DescribeCluster"].response
+_Reassignments = API["ListPartitionReassignments"].response
+_Dirs = API["DescribeLogDirs"].response
+_Moved = API["AlterReplicaLogDirs"].response
+
+
+def describe_cluster(kafka: Kafka, context: RequestContext, request: Any) -> Response:
+    """Tell the brokers."""
+    if request.endpoint_type != BROKERS:
+        text = f"endpoints of type {request.endpoint_type}: brokers (1) are told here"
+        return _Cluster(error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, error_message=text)
+
+    def back(described: Any) -> Ready:
+        operations = NOT_ASKED_FOR
+        if request.include_cluster_authorized_operations:
+            kind, name = m.ResourceType.CLUSTER, m.CLUSTER_NAME
+            operations = authorized_operations(kafka, context, CLUSTER_OPERATIONS, kind, name)
+        addresses = [
+            (each.node_id, *((each.host, each.port) if each.host else context.reached)) for each in described.brokers
+        ]
+        return _Cluster(
+            cluster_id=described.cluster_id,
+            controller_id=described.controller_id,
+            brokers=[_Cluster.DescribeClusterBroker(*address) for address in addresses],
+            cluster_authorized_operations=operations,
+        )
+
+    return then(kafka.call(context, m.MetadataRequest([])), back)
+
+
+def list_partition_reassignments(_kafka: Kafka, _context: RequestContext, _request: Any) -> Response:
+    """There are none: replicas stay where they are."""
+    return _Reassignments(error_message=None)
+
+
+def describe_log_dirs(kafka: Kafka, context: RequestContext, request: Any) -> Response:
+    """Tell which partitions each data directory has, and their sizes."""
+    wanted = None
+    if request.topics is not None:
+        wanted = {(topic.topic, number) for topic in request.topics for number in topic.partitions}
+    names = None if wanted is None else sorted({topic for topic, _ in wanted})
+
+    def back(described: Any) -> Ready:
+        return _Dirs(results=[_directory(each, wanted) for each in described.directories])
+
+    return then(kafka.call(context, m.DescribeLogDirsRequest(names)), back)
+
+
+def _directory(directory: m.LogDir, wanted: set[tuple[str, int]] | None) -> Any:
+    topics: dict[str, list[Any]] = {}
+    for each in directory.partitions:
+        if wanted is None or (each.topic, each.partition) in wanted:
+            part = _Dirs.DescribeLogDirsPartition(each.partition, each.size_bytes, each.offset_lag, each.is_future)
+            topics.setdefault(each.topic, []).append(part)
+    listed = [_Dirs.DescribeLogDirsTopic(name, parts) for name, parts in topics.items()]
+    return _Dirs.DescribeLogDirsResult(
+        directory.error_code, directory.path, listed, directory.total_bytes, directory.usable_bytes
+    )
+
+
+def alter_replica_log_dirs(kafka: Kafka, context: RequestContext, request: Any) -> Response:
+    """Begin to move partitions to other data directories."""
+    wanted = [
+        m.ReplicaLogDir(topic.name, number, directory.path)
+        for directory in request.dirs
+        for topic in directory.topics
+        for number in topic.partitions
+    ]
+
+    def back(altered: Any) -> Ready:
+        return _moved((each.topic, each.partition, each.error_code) for each in altered.partitions)
+
+    return then(kafka.call(context, m.AlterReplicaLogDirsRequest(wanted)), back)
+
+
+def alter_replica_log_dirs_failed(request: Any, error: ApiError) -> m.Message:
+    """Every partition has the error."""
+    return _moved(
+        (topic.name, number, error.code)
+        for directory in request.dirs
+        for topic in directory.topics
+        for number in topic.partitions
+    )
+
+
+def _moved(results: Iterable[tuple[str, int, int]]) -> m.Message:
+    topics: dict[str, list[Any]] = {}
+    for topic, number, code in results:
+        topics.setdefault(topic, []).append(_Moved.AlterReplicaLogDirPartitionResult(number, code))
+    return _Moved(results=[_Moved.AlterReplicaLogDirTopicResult(name, parts) for name, parts in topics.items()])

@@ -1,0 +1,269 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, for topics and for the broker."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from warmlog_broker.config.broker_config import SETTINGS, Origin
+from warmlog_broker.kafka.admin.setting_names import BROKER_NAMES, FOREIGN_BROKER_SETTINGS, FOREIGN_TOPIC_SETTINGS
+from warmlog_broker.kafka.translators import Kafka
+from warmlog_broker.network.request import RequestContext
+from warmlog_protocol import messages as m
+from warmlog_protocol.errors import ApiError, ErrorCode, InvalidConfig, InvalidRequest, error_from_code
+from warmlog_protocol.kafka.schema import API
+
+TOPIC, BROKER = 2, 4
+"""Types of resources, as `ConfigResource.Type` in Kafka's clients."""
+OF_TOPIC, OF_ALTERED_BROKER, OF_ALTERED_DEFAULT, OF_STATIC_BROKER, OF_DEFAULT = 1, 2, 3, 4, 5
+"""Where a value comes from, as `ConfigEntry.ConfigSource` there."""
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+"""What IncrementalAlterConfigs does to a setting."""
+KINDS = {"boolean": 1, "text": 2, "integer": 5, "number": 6, "list": 7}
+"""The types of settings, as `ConfigEntry.ConfigType` there. Integers are LONG."""
+STRING = 2
+
+_Described = API["DescribeConfigs"].response
+_Entry = _Described.DescribeConfigsResourceResult
+_Altered = API["AlterConfigs"].response
+_AlteredBySteps = API["IncrementalAlterConfigs"].response
+_log = logging.getLogger(__name__)
+
+
+def without_foreign(context: RequestContext, topic: str, configs: Mapping[str, str]) -> dict[str, str]:
+    """Return settings without those of Kafka's that have no effect here, which are named in the log."""
+    foreign = {
+        name: value for name, value in configs.items() if name in FOREIGN_TOPIC_SETTINGS and name not in SETTINGS
+    }
+    told = ", ".join(f"{name}={value[:40]}" for name, value in foreign.items() if value != FOREIGN_TOPIC_SETTINGS[name])
+    if told:
+        _log.info("%s set for topic %r what has no effect here: %s", context.peer, topic, told)
+    return {name: value for name, value in configs.items() if name not in foreign}
+
+
+async def topic_entries(
+    kafka: Kafka, context: RequestContext, topics: Sequence[str]
+) -> dict[str, list[Any] | ApiError]:
+    """Return the settings of each topic as Kafka's entries, or why they cannot be told."""
+    if not topics:
+        return {}
+    described = await kafka.ask(context, m.DescribeConfigsRequest(list(dict.fromkeys(topics))))
+    found: dict[str, list[Any] | ApiError] = {}
+    for each in described.resources:
+        if each.error_code != ErrorCode.NONE:
+            found[each.name] = error_from_code(each.error_code, each.error_message)
+            continue
+        known = {value.name for value in each.entries}
+        foreign = {name: text for name, text in FOREIGN_TOPIC_SETTINGS.items() if name not in known}
+        found[each.name] = [_entry(value, is_broker=False) for value in each.entries] + _foreign(foreign)
+    return found
+
+
+async def _broker_entries(kafka: Kafka, context: RequestContext, name: str) -> list[Any]:
+    """Return the settings of the broker by its number; under an empty name those that were altered while it ran."""
+    node_id = str(kafka.services.cluster.node_id)
+    if name not in ("", node_id):
+        raise InvalidRequest(f"broker {name[:40]!r}: the only one is {node_id}")
+    (described,) = (await kafka.ask(context, m.DescribeConfigsRequest([]))).resources
+    values = {value.name: value for value in described.entries}
+    aliases = [replace(values[own], name=of_kafka) for of_kafka, own in BROKER_NAMES.items() if of_kafka not in values]
+    entries = [_entry(value, is_broker=True) for value in (*described.entries, *aliases)]
+    if not name:
+        altered = [each for each in entries if each.config_source == OF_ALTERED_BROKER]
+        return [replace(each, config_source=OF_ALTERED_DEFAULT) for each in altered]
+    known = {each.name for each in entries}
+    directories = ",".join(map(str, kafka.services.config.data_paths))
+    more = {**FOREIGN_BROKER_SETTINGS, "broker.id": node_id, "log.dirs": directories}
+    return entries + _foreign({name: text for name, text in more.items() if name not in known})
+
+
+def _entry(value: m.ConfigValue, *, is_broker: bool) -> Any:
+    if value.origin == "topic":
+        source = OF_TOPIC
+    elif value.source == Origin.ALTERED:
+        source = OF_ALTERED_BROKER
+    else:
+        source = OF_DEFAULT if value.is_default and value.origin != "broker" else OF_STATIC_BROKER
+    own = SETTINGS.get(BROKER_NAMES.get(value.name, value.name))
+    return _Entry(
+        value.name,
+        value.value,
+        is_broker and not value.is_dynamic,
+        source,
+        synonyms=[_Described.DescribeConfigsSynonym(value.name, value.value, source)],
+        config_type=STRING if own is None else KINDS[own.kind],
+        documentation=value.description,
+    )
+
+
+def _foreign(settings: Mapping[str, str]) -> list[Any]:
+    """Return entries of settings that have no effect here."""
+    return [_Entry(name, text, False, OF_DEFAULT, config_type=STRING) for name, text in settings.items()]
+
+
+async def describe_configs(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
+    """Describe the settings of topics and of the broker, all or those that are named."""
+    resources = request.resources
+    topics = [each.resource_name for each in resources if each.resource_type == TOPIC]
+    of_topics = await topic_entries(kafka, context, topics)
+    results = []
+    for resource in resources:
+        name, kind = resource.resource_name, resource.resource_type
+        try:
+            entries = of_topics[name] if kind == TOPIC else await _entries_of(kafka, context, kind, name)
+            if isinstance(entries, ApiError):
+                raise entries
+        except ApiError as error:
+            results.append(_Described.DescribeConfigsResult(error.code, str(error), kind, name))
+            continue
+        keys = resource.configuration_keys
+        shown = [_shown(each, request) for each in entries if keys is None or each.name in keys]
+        results.append(_Described.DescribeConfigsResult(0, None, kind, name, shown))
+    return _Described(results=results)
+
+
+async def _entries_of(kafka: Kafka, context: RequestContext, kind: int, name: str) -> list[Any]:
+    if kind != BROKER:
+        raise InvalidRequest(f"resources of type {kind} have no settings here: topics (2) and the broker (4) have")
+    return await _broker_entries(kafka, context, name)
+
+
+def _shown(entry: Any, request: Any) -> Any:
+    """Return an entry with what was asked for."""
+    synonyms = entry.synonyms if request.include_synonyms else []
+    documentation = entry.documentation if request.include_documentation else None
+    return replace(entry, synonyms=synonyms, documentation=documentation)
+
+
+def describe_configs_failed(request: Any, error: ApiError) -> m.Message:
+    """Every resource has the error."""
+    result = _Described.DescribeConfigsResult
+    return _Described(
+        results=[result(error.code, str(error), each.resource_type, each.resource_name) for each in request.resources]
+    )
+
+
+Changes = tuple[dict[str, str], list[str]]
+"""The settings of one resource to be set, and to be unset."""
+
+
+async def alter_configs(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
+    """Give each resource the settings that are named, and the defaults for all others."""
+
+    def changes(resource: Any) -> Changes:
+        wanted = {each.name: _value(each) for each in resource.configs}
+        return wanted, [name for name in _own_settings(kafka, resource) if name not in wanted]
+
+    return _Altered(responses=await _alter(kafka, context, request, changes, _Altered.AlterConfigsResourceResponse))
+
+
+def alter_configs_failed(request: Any, error: ApiError) -> m.Message:
+    """Every resource has the error."""
+    return _Altered(responses=_all_failed(request, error, _Altered.AlterConfigsResourceResponse))
+
+
+async def incremental_alter_configs(kafka: Kafka, context: RequestContext, request: Any) -> m.Message:
+    """Change the settings that are named, and leave all others as they are."""
+
+    def changes(resource: Any) -> Changes:
+        wanted: dict[str, str] = {}
+        unset = []
+        for each in resource.configs:
+            if each.name in wanted or each.name in unset:
+                raise InvalidRequest(f"{each.name} is in the request more than once")
+            if each.config_operation == DELETE:
+                unset.append(each.name)
+            elif each.config_operation == SET:
+                wanted[each.name] = _value(each)
+            else:
+                wanted[each.name] = _changed_list(kafka, resource, each)
+        return wanted, unset
+
+    result = _AlteredBySteps.AlterConfigsResourceResponse
+    return _AlteredBySteps(responses=await _alter(kafka, context, request, changes, result))
+
+
+def incremental_alter_configs_failed(request: Any, error: ApiError) -> m.Message:
+    """Every resource has the error."""
+    return _AlteredBySteps(responses=_all_failed(request, error, _AlteredBySteps.AlterConfigsResourceResponse))
+
+
+def _all_failed(request: Any, error: ApiError, result: Any) -> list[Any]:
+    return [result(error.code, str(error), each.resource_type, each.resource_name) for each in request.resources]
+
+
+def _value(config: Any) -> str:
+    if config.value is None:
+        raise InvalidRequest(f"{config.name}: null is no value")
+    value: str = config.value
+    return value
+
+
+def _own_settings(kafka: Kafka, resource: Any) -> list[str]:
+    """Return the names of what a topic sets itself, or what was altered of the broker."""
+    if resource.resource_type == TOPIC:
+        topic = kafka.services.topics.find(resource.resource_name)
+        return [] if topic is None else list(topic.entry.settings)
+    given = kafka.services.config.given
+    return [name for name, each in given.items() if each.origin == Origin.ALTERED]
+
+
+def _changed_list(kafka: Kafka, resource: Any, config: Any) -> str:
+    """Return the value of a list with items more or fewer, as effective now."""
+    own = SETTINGS.get(config.name)
+    if config.config_operation not in (APPEND, SUBTRACT):
+        raise InvalidRequest(f"operation {config.config_operation}: 0 to 3 are known")
+    if own is None or own.kind != "list":
+        raise InvalidConfig(f"{config.name} is not a list: nothing can be appended to it or taken from it")
+    topic = kafka.services.topics.find(resource.resource_name) if resource.resource_type == TOPIC else None
+    effective = kafka.services.config.topic_defaults if topic is None else topic.config
+    items = [each for each in effective.to_settings()[config.name].split(",") if each]
+    wanted = [each.strip() for each in _value(config).split(",")]
+    if config.config_operation == APPEND:
+        return ",".join(dict.fromkeys(items + wanted))
+    return ",".join(each for each in items if each not in wanted)
+
+
+async def _alter(
+    kafka: Kafka, context: RequestContext, request: Any, changes: Callable[[Any], Changes], result: Any
+) -> list[Any]:
+    """Alter each resource independently."""
+    errors: dict[int, ApiError] = {}
+    topics: dict[int, m.AlteredTopic] = {}
+    for index, resource in enumerate(request.resources):
+        try:
+            wanted, unset = changes(resource)
+            if resource.resource_type == TOPIC:
+                name = resource.resource_name
+                own = without_foreign(context, name, wanted)
+                kept = [each for each in unset if each in SETTINGS or each not in FOREIGN_TOPIC_SETTINGS]
+                topics[index] = m.AlteredTopic(name, own, kept)
+            elif resource.resource_type == BROKER:
+                await _alter_broker(kafka, context, wanted, unset, validate_only=request.validate_only)
+            else:
+                raise InvalidRequest(f"resources of type {resource.resource_type} have no settings here")
+        except ApiError as error:
+            errors[index] = error
+    if topics:
+        altered = await kafka.ask(context, m.AlterTopicsRequest(list(topics.values()), request.validate_only))
+        for index, each in zip(topics, altered.topics, strict=True):
+            if each.error_code != ErrorCode.NONE:
+                errors[index] = error_from_code(each.error_code, each.error_message)
+    return [
+        result(
+            errors[index].code if index in errors else 0,
+            str(errors[index]) if index in errors else None,
+            resource.resource_type,
+            resource.resource_name,
+        )
+        for index, resource in enumerate(request.resources)
+    ]
+
+
+async def _alter_broker(
+    kafka: Kafka, context: RequestContext, wanted: Mapping[str, str], unset: Sequence[str], *, validate_only: bool
+) -> None:
+    own = {BROKER_NAMES.get(name, name): text for name, text in wanted.items()}
+    names = [BROKER_NAMES.get(name, name) for name in unset]
+    await kafka.ask(context, m.AlterBrokerConfigRequest(own, names, validate_only))

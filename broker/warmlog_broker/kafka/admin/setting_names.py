@@ -1,0 +1,61 @@
+"""Names of Kafka's settings: those that mean something here under another name, and those that mean nothing here.
+
+https://kafka.apache.org/documentation/#topicconfigs and #brokerconfigs
+"""
+
+from collections.abc import Mapping
+
+BROKER_NAMES: Mapping[str, str] = {
+    "compression.type": "compression.type",
+    "log.cleaner.delete.retention.ms": "delete.retention.ms",
+    "log.cleaner.max.compaction.lag.ms": "max.compaction.lag.ms",
+    "log.cleaner.min.cleanable.ratio": "min.cleanable.dirty.ratio",
+    "log.cleaner.min.compaction.lag.ms": "min.compaction.lag.ms",
+    "log.cleanup.policy": "cleanup.policy",
+    "log.flush.interval.messages": "flush.messages",
+    "log.flush.interval.ms": "flush.ms",
+    "log.index.interval.bytes": "index.interval.bytes",
+    "log.index.size.max.bytes": "segment.index.bytes",
+    "log.message.timestamp.after.max.ms": "message.timestamp.after.max.ms",
+    "log.message.timestamp.before.max.ms": "message.timestamp.before.max.ms",
+    "log.message.timestamp.type": "message.timestamp.type",
+    "log.preallocate": "preallocate",
+    "log.retention.bytes": "retention.bytes",
+    "log.retention.ms": "retention.ms",
+    "log.roll.jitter.ms": "segment.jitter.ms",
+    "log.roll.ms": "segment.ms",
+    "log.segment.bytes": "segment.bytes",
+    "log.segment.delete.delay.ms": "file.delete.delay.ms",
+    "message.max.bytes": "max.message.bytes",
+}
+"""What Kafka calls the default of a topic's setting on the broker, and that setting."""
+FOREIGN_TOPIC_SETTINGS: Mapping[str, str] = {
+    "compression.gzip.level": "-1",
+    "compression.lz4.level": "9",
+    "compression.zstd.level": "3",
+    "follower.replication.throttled.replicas": "",
+    "leader.replication.throttled.replicas": "",
+    "local.retention.bytes": "-2",
+    "local.retention.ms": "-2",
+    "message.downconversion.enable": "true",
+    "message.format.version": "3.0-IV1",
+    "message.timestamp.difference.max.ms": "9223372036854775807",
+    "min.insync.replicas": "1",
+    "remote.log.copy.disable": "false",
+    "remote.log.delete.on.disable": "false",
+    "remote.storage.enable": "false",
+    "unclean.leader.election.enable": "false",
+}
+"""Settings of a topic without an effect on one broker, and their defaults: taken, and shown with the default."""
+FOREIGN_BROKER_SETTINGS: Mapping[str, str] = {
+    "broker.rack": "",
+    "default.replication.factor": "1",
+    "delete.topic.enable": "true",
+    "inter.broker.protocol.version": "3.9",
+    "log.message.format.version": "3.0-IV1",
+    "min.insync.replicas": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "unclean.leader.election.enable": "false",
+}
+"""Settings of the broker that tools look for, as they are here."""

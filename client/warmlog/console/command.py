@@ -1,0 +1,121 @@
+"""`warmlog console`: start it."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from warmlog.cli.terminal.exits import CommandFailed, checked
+from warmlog.cli.terminal.options import broker_option
+from warmlog.cli.terminal.output import note
+from warmlog.cli.terminal.paths import FILE
+from warmlog.cli.terminal.profile import chosen_profile, login_options
+from warmlog.extras import install_hint
+
+DEFAULT_LISTEN = "127.0.0.1:7480"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@click.command()
+@click.option("--listen", default=DEFAULT_LISTEN, metavar="HOST:PORT", help="Where to serve the pages.")
+@click.option("--allow-remote", is_flag=True, help="Let --listen be another address than a loopback one.")
+@click.option("--tls-cert", type=FILE, metavar="FILE", help="The console's certificate, as PEM.")
+@click.option("--tls-key", type=FILE, metavar="FILE", help="Its key, if not in the same file.")
+@click.option(
+    "--origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    help="The address in the browser behind a proxy, such as https://logs.example.org. Repeatable.",
+)
+@click.option("--root-path", default="", metavar="/PATH", help="The path below which a proxy has the console.")
+@click.option(
+    "--read-only/--allow-changes",
+    "is_read_only",
+    default=None,
+    help="Whether pages can change nothing; the default for a broker without a login.",
+)
+@click.option(
+    "--decoder",
+    metavar="MODULE:FUNCTION",
+    help='A function of (topic, "key" or "value", bytes): what it returns is shown.',
+)
+@click.option("--open/--no-open", "opens", default=None, help="Open the browser; the default at a terminal.")
+@broker_option
+def console(
+    listen: str,
+    allow_remote: bool,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    origins: tuple[str, ...],
+    root_path: str,
+    is_read_only: bool | None,
+    decoder: str | None,
+    opens: bool | None,
+    broker: str,
+) -> None:
+    """Show topics, records, groups and the broker in a browser, until Ctrl-C.
+
+    With a broker that authenticates, each browser logs in as a user of the broker, and can do what that user may; if
+    the profile names a user, the address that is printed logs in as that user.
+    """
+    try:
+        import nicegui  # noqa: F401
+    except ImportError:
+        raise CommandFailed(f"the console needs NiceGUI: {install_hint('console')}") from None
+    from warmlog.console.server import Place, serve
+    from warmlog.console.sessions import Settings
+
+    host, port = checked("--listen", _address, listen)
+    urls = [checked("--origin", _origin, text) for text in origins]
+    is_remote = host not in LOOPBACK
+    if is_remote and not allow_remote:
+        raise click.BadParameter(f"{host} is not a loopback address: add --allow-remote and TLS", param_hint="--listen")
+    if is_remote and tls_cert is None and not (urls and all(map(_is_protected, urls))):
+        text = "give --tls-cert, or the --origin of the proxy that ends TLS: passwords would be readable"
+        raise click.BadParameter(text, param_hint="--allow-remote")
+    if root_path and (not root_path.startswith("/") or root_path.endswith("/")):
+        raise click.BadParameter(f"{root_path!r}: a path such as /console expected", param_hint="--root-path")
+    options = login_options(chosen_profile().connection)
+    login = {name: options.pop(name) for name in ("username", "password") if options.get(name)}
+    place = Place(host, port, tls_cert, tls_key, tuple(urls), root_path, is_remote=is_remote)
+    settings = Settings(
+        broker,
+        options,
+        login,
+        None if is_read_only is None else not is_read_only,
+        is_secure=place.is_secure,
+        decoder=None if decoder is None else checked("--decoder", _function, decoder),
+    )
+    serve(settings, place, on_ready=note, opens=sys.stdout.isatty() if opens is None else opens)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) >= 2**16:
+        raise ValueError(f"{text!r} is not HOST:PORT; with port 0 the system chooses one")
+    return host.strip("[]"), int(port)
+
+
+def _origin(text: str) -> str:
+    url = urlsplit(text)
+    if url.scheme not in ("http", "https") or not url.netloc or url.path not in ("", "/") or url.query:
+        raise ValueError(f"{text!r} is not an address such as https://logs.example.org")
+    return f"{url.scheme}://{url.netloc}".lower()
+
+
+def _is_protected(origin: str) -> bool:
+    """Whether nobody between the browser and the proxy can read along."""
+    url = urlsplit(origin)
+    return url.scheme == "https" or url.hostname in LOOPBACK
+
+
+def _function(text: str) -> Any:
+    module, _, name = text.partition(":")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{text!r} is not MODULE:FUNCTION: {error}") from None

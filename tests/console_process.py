@@ -1,0 +1,67 @@
+"""A console as a process of its own, for tests."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Self
+
+ADDRESS = re.compile(r"the console is at (\S+)")
+
+
+class ConsoleProcess:
+    """`warmlog console` at a port of its own; entering waits until it listens, leaving ends it."""
+
+    def __init__(self, broker: str, *options: str, variables: dict[str, str] | None = None) -> None:
+        given = () if "--listen" in options else ("--listen", "127.0.0.1:0")
+        self._command = [sys.executable, "-m", "warmlog", "console", "--no-open", "--broker", broker, *given, *options]
+        self._environment = {name: value for name, value in os.environ.items() if not name.startswith("WARMLOG_")}
+        self._environment |= {"WARMLOG_CONFIG": "", "XDG_CONFIG_HOME": "/nonexistent", **(variables or {})}
+        self.address = ""
+        """As it prints it: with the token, if there is one."""
+        self.output = ""
+
+    @property
+    def url(self) -> str:
+        """The address of the first page, without a slash at its end."""
+        return re.sub(r"/(login\?.*)?$", "", self.address)
+
+    @property
+    def rss_bytes(self) -> int:
+        """The memory that is resident."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def __enter__(self) -> Self:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(self._command, stderr=pipe, env=self._environment, text=True)
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.output += line
+            if found := ADDRESS.search(line):
+                self.address = found[1]
+                break
+        else:
+            raise RuntimeError(f"the console ended with exit code {self.process.wait()}: {self.output}")
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        return self
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.output += line
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise
+        finally:
+            self._reader.join(20)
+            assert self.process.stderr is not None
+            self.process.stderr.close()
