@@ -282,7 +282,8 @@ def a_cut_does_not_restore_producers(patch: pytest.MonkeyPatch) -> None:
 def a_read_settles_what_is_unknown(patch: pytest.MonkeyPatch) -> None:
     def forget(turn: Turn) -> None:
         turn.replica.proposal = None
-        step.take_role(turn)
+        if turn.replica.role is Role.STANDING:
+            step.take_role(turn)
 
     patch.setattr(step, "unsettled", forget)
 

@@ -57,8 +57,27 @@ def _pause(world: "World", broker: FakeBroker, chance: Random) -> None:
         world.at(chance.choice((20, 100, 300, 600)), lambda: resume(broker))
 
 
+def _isolate(world: "World", broker: FakeBroker, for_ms: int) -> None:
+    """Cut a broker off from the others and from the store, where its lease ends."""
+    links = {link for other in world.brokers for link in ((broker.node, other), (other, broker.node))}
+    world.cut_links |= links
+    world.isolated.add(broker.node)
+    world.slow_watch(broker.node, for_ms, for_ms)
+    _revoke_lease(world, broker, world.random)
+
+    def end() -> None:
+        world.cut_links.difference_update(links)
+        world.isolated.discard(broker.node)
+
+    world.at(for_ms, end)
+
+
 def _cut(world: "World", broker: FakeBroker, chance: Random) -> None:
     other = chance.choice(list(world.brokers))
+    leaders = [each for each in world.brokers.values() if each.is_leading]
+    if leaders and chance.random() < 0.4:
+        _isolate(world, leaders[-1], chance.choice((150, 300, 600)))
+        return
     links = {(broker.node, other), (other, broker.node)} if chance.random() < 0.7 else {(broker.node, other)}
     world.cut_links |= links
     world.at(chance.choice((30, 200, 600)), lambda: world.cut_links.difference_update(links))
@@ -227,13 +246,10 @@ def _compact_log(world: "World", broker: FakeBroker, chance: Random) -> None:
         _crash(world, world.brokers[chance.choice(list(world.brokers))], chance)
     if broker.replica is None:
         return
-    before = list(disk.entries)
-    below = disk.compact()
-    if below is not None:
-        tombstone = before[below - 1]
-        assert tombstone is not None
-        world.truth.of(broker.topic_id).removed[below - 1] = tombstone.key or 0
-        broker.do(ev.Compacted(below))
+    removed = disk.compact()
+    if removed:
+        world.truth.of(broker.topic_id).removed.update(removed)
+        broker.do(ev.Compacted(disk.removed_below))
 
 
 def _set_min_isr(world: "World", _: FakeBroker, chance: Random) -> None:
@@ -251,6 +267,13 @@ def _recover(world: "World", broker: FakeBroker, _: Random) -> None:
         broker.do(ev.RecoveryAsked(f"recovery at {world.now_ms}"))
 
 
+def _pass_on(world: "World") -> None:
+    """Let who leads by now hand over again."""
+    for broker in world.brokers.values():
+        if broker.is_leading and not broker.is_paused:
+            broker.do(ev.HandOverAsked())
+
+
 def _reassign(world: "World", _: FakeBroker, chance: Random) -> None:
     target = tuple(chance.sample(list(world.brokers), min(chance.choice((2, 3, 3)), len(world.brokers))))
     for broker in world.brokers.values():
@@ -263,6 +286,7 @@ def _hand_over(world: "World", broker: FakeBroker, chance: Random) -> None:
         if chance.random() < 0.5:
             for node in world.brokers:
                 world.slow_watch(node, 150, 200)
+            world.at(20, lambda: _pass_on(world))
         broker.do(ev.HandOverAsked(chance.choice((None, *world.record.isr))))
 
 

@@ -54,6 +54,7 @@ class World:
         self.doubled = self.random.choice((0.0, 0.03, 0.15))
         self.usual_lag_ms = self.random.choice((0, 0, 40))
         self.watch_lag_ms: dict[int, int] = {}
+        self.isolated: set[int] = set()
         self.cut_links: set[tuple[int, int]] = set()
         self.generation: dict[tuple[int, int], int] = {}
         self.last_arrival: dict[tuple[int, int], int] = {}
@@ -131,7 +132,7 @@ class World:
 
     def call(self, broker: FakeBroker, txn: Txn, then: Callable[[ev.Outcome, Item], None]) -> None:
         """Apply a transaction after a while; the outcome may be unknown, whether it is applied, never, or later."""
-        is_lost, life = self.now_ms < self.etcd_down_until_ms, broker.life
+        is_lost, life = self._is_cut_off(broker), broker.life
         fate = self.random.random()
         if (is_lost or fate < self.unknown) and not self.is_calm:
             if fate < self.unknown * 0.7:
@@ -147,6 +148,10 @@ class World:
             broker.soon(self.short(), lambda: then(outcome, item), life)
 
         self.at(self.short(), arrive)
+
+    def _is_cut_off(self, broker: FakeBroker) -> bool:
+        """Return whether a broker does not reach the store."""
+        return self.now_ms < self.etcd_down_until_ms or broker.node in self.isolated
 
     def _arrive(self, txn: Txn) -> tuple[bool, Item]:
         is_applied = self._apply(txn)
@@ -176,7 +181,7 @@ class World:
         life = broker.life
 
         def arrive() -> None:
-            if self.now_ms < self.etcd_down_until_ms:
+            if self._is_cut_off(broker):
                 broker.soon(50, lambda: self.read(broker, then), life)
                 return
             items, revision = dict(self.etcd.items), self.etcd.revision
@@ -189,7 +194,7 @@ class World:
 
         def arrive() -> None:
             key = broker_key(broker.node)
-            if self.now_ms < self.etcd_down_until_ms:
+            if self._is_cut_off(broker):
                 return
             if key in self.etcd.leases:
                 self.etcd.leases[key] = self.now_ms + self.ttl_ms
@@ -321,6 +326,7 @@ class World:
         """End all faults; one broker may stay off, if the others suffice."""
         self.is_calm = True
         self.cut_links.clear()
+        self.isolated.clear()
         self.watch_lag_ms.clear()
         self.etcd_down_until_ms = 0
         self.images.clear()
