@@ -37,7 +37,7 @@ async def write(address: str, notes: WriterNotes, stopping: asyncio.Event, pause
             unsettled.append((number, sent))
             if len(unsettled) >= MAX_UNSETTLED:
                 await _settle(notes, *unsettled.popleft())
-            elif number % 20 == 0:
+            if number % 20 == 0:
                 await asyncio.sleep(pause_s)
         while unsettled:
             await _settle(notes, *unsettled.popleft())
