@@ -98,13 +98,22 @@ def judge(replica: Replica, fetch: ev.Fetch) -> ev.Verdict:
     if not leads or fetch.node not in replica.record.replicas or fetch.last_epoch > replica.epoch:
         return ev.Verdict.REFUSED
     log = replica.log
-    if fetch.offset < log.start:
+    if fetch.offset < log.start or may_be_others(replica, fetch):
         return ev.Verdict.OUT_OF_RANGE
     if must_refill(replica, fetch):
         return ev.Verdict.REFILL
     if alignment.divergence(log, fetch.offset, fetch.last_epoch, fetch.log_start) is not None:
         return ev.Verdict.OUT_OF_RANGE if fetch.offset == log.start else ev.Verdict.DIVERGES
     return ev.Verdict.AGREES
+
+
+def may_be_others(replica: Replica, fetch: ev.Fetch) -> bool:
+    """Return whether all that a follower has may be other batches than this log has had: they were deleted here.
+
+    An eligible replica has those that were committed.
+    """
+    is_known = fetch.node in replica.record.eligible | maximal_isr(replica)
+    return fetch.log_start < fetch.offset == replica.log.start and not is_known
 
 
 def must_refill(replica: Replica, fetch: ev.Fetch) -> bool:
