@@ -9,9 +9,10 @@ from unit.broker.replication.simulation.world import simulate
 EVENTS = 2_000
 SEEDS_TO_FIND_A_MISSING_RULE = 200
 
-SEEDS_WITH_A_FINDING = (80, 108, 122, 347)
+SEEDS_WITH_A_FINDING = (80, 108, 122, 252, 347, 692, 937)
 """Each has found a fault of the rules: a recovery that cut a log below its start, a replica that was to leave and could
-not come back, a reassignment that no later leader went on with, a failed write whose news were ignored."""
+not come back, a reassignment that no later leader went on with, a failed write whose news were ignored, an exclusion
+that was taken for a later one, a log of deleted batches that was taken for the leader's."""
 
 FOUND_LATE = {
     "a_replica_joins_below_the_start_of_the_epoch": 2,
@@ -35,11 +36,10 @@ FOUND_LATE = {
     "a_member_leaves_when_that_is_written": 14,
     "a_replica_joins_by_a_fetch_of_before_its_restart": 15,
     "nothing_is_eligible_beside_the_in_sync_set": 16,
-    "the_start_of_the_leader_is_taken_at_once": 20,
     "an_unknown_epoch_is_no_divergence": 26,
     "a_replica_joins_with_what_was_deleted": 34,
     "a_leader_with_a_disk_that_hangs_stays": 49,
-    "a_damaged_replica_keeps_its_registration": 58,
+    "a_damaged_replica_keeps_its_registration": 121,
     "disks_are_never_old": 70,
     "a_replica_that_was_away_goes_on": 79,
     "a_candidate_goes_on_fetching": 108,
@@ -52,6 +52,7 @@ NOT_FOUND = {
     "a_damaged_replica_trusts_its_view_of_the_record",
     "a_leader_that_hands_over_is_confirmed",
     "a_read_settles_what_is_unknown",
+    "the_start_of_the_leader_is_taken_at_once",
     "a_condition_that_fails_settles_what_is_unknown",
     "a_damaged_log_is_taken_for_sound_after_a_cut",
 }

@@ -86,6 +86,14 @@ def test_a_cut_below_the_high_watermark_is_refused_unless_it_is_a_recovery() -> 
     assert recovering.did(ev.Obey).recovering == "by hand"
 
 
+def test_the_start_of_the_leader_is_taken_when_the_high_watermark_has_reached_it() -> None:
+    driven = Driven(log=Log(0, 20, 12, 12, ((4, 0),)))
+    driven.answer(driven.fetch(), high_watermark=20, log_start=16)
+    assert not any(isinstance(action, ev.RaiseStart) and action.start > 12 for action in driven.actions)
+    driven.see(ev.Flushed(20, 0))
+    assert driven.did(ev.RaiseStart).start == 16
+
+
 def test_a_recovery_that_goes_back_below_the_start_of_the_log_empties_it() -> None:
     driven = Driven(replace(RECORD, recovering="by hand"), Log(12, 20, 20, 15, ((4, 12),)))
     driven.answer(driven.fetch(), ev.Verdict.DIVERGES, diverging=Diverging(-1, 9), log_start=3)
@@ -142,6 +150,16 @@ def test_a_damaged_replica_registers_again_then_excludes_itself_then_begins_anew
     assert driven.did(ev.Empty).start == 0
     driven.see(ev.Cut(Log(truncations=1)))
     assert driven.replica.role is Role.ALIGNING
+
+
+def test_the_exclusion_of_an_earlier_damage_is_not_taken_for_that_of_a_later_one() -> None:
+    driven = Driven()
+    for broker_epoch in (21, 31):
+        driven.see(ev.Failed("bits have flipped"))
+        driven.see(ev.SessionsSeen({**SESSIONS, 1: ev.Session(broker_epoch)}, broker_epoch))
+        write = driven.did(ev.Write)
+        driven.see(ev.Written(write.number, ev.Outcome.SUCCEEDED, 30 + broker_epoch, write.record))
+        driven.see(ev.Cut(Log(truncations=1)))
 
 
 def test_the_exclusion_is_written_even_if_the_view_says_that_there_is_no_need() -> None:

@@ -137,11 +137,7 @@ class World:
         if (is_lost or fate < self.unknown) and not self.is_calm:
             if fate < self.unknown * 0.7:
                 self.at(self.random.choice((2, 100, 300, 700)), lambda: self._arrive(txn))
-            if fate < self.unknown * 0.2:
-                other = self.brokers[broker.node % len(self.brokers) + 1]
-                self.at(20, other.crash)
-                self.at(500, other.start)
-            elif fate < self.unknown * 0.4:
+            if fate < self.unknown * 0.4:
                 self.slow_watch(broker.node, 300, 500)
             broker.soon(60, lambda: then(ev.Outcome.UNKNOWN, ABSENT))
             return
